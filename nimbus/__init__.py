@@ -1,0 +1,1 @@
+"""Nimbus: redundant schedulers for PySpark pipelines, with guarded leadership."""
