@@ -1,0 +1,5 @@
+"""The words of the field, as data, and the decisions about them, as functions.
+
+Standard library only; no clock, random, log, thread or network: time comes in as an argument, so that every
+decision can be replayed and property-tested.
+"""

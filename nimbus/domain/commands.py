@@ -1,0 +1,102 @@
+"""Commands: what people and programs ask of the leader. Each is done exactly once, or refused with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest, RunId
+from nimbus.domain.pipeline import Priority
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishRelease:
+    """Make the catalog know a release whose files are already in storage; activate it if asked."""
+
+    pipeline: PipelineName
+    digest: ReleaseDigest
+    activate: bool = False
+    type: Literal["publish_release"] = "publish_release"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivatePipeline:
+    """Make a release the active one (None: the newest published), and let its schedule fire."""
+
+    pipeline: PipelineName
+    digest: ReleaseDigest | None = None
+    type: Literal["activate_pipeline"] = "activate_pipeline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PausePipeline:
+    """Stop the schedule; runs that are under way go on."""
+
+    pipeline: PipelineName
+    type: Literal["pause_pipeline"] = "pause_pipeline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovePipeline:
+    """Take a pipeline out of the catalog. Refused while it has live runs. Its releases stay in storage."""
+
+    pipeline: PipelineName
+    type: Literal["remove_pipeline"] = "remove_pipeline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRun:
+    """Start a run of the active release. The id is the caller's, so that asking twice starts one run."""
+
+    pipeline: PipelineName
+    run_id: RunId
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    logical_date: datetime | None = None
+    """None: the time of acceptance."""
+    priority: Priority | None = None
+    type: Literal["start_run"] = "start_run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRun:
+    """End a run: nothing new starts, what runs is stopped."""
+
+    run_id: RunId
+    reason: str
+    type: Literal["stop_run"] = "stop_run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abdicate:
+    """Ask the leader to hand over: it closes its latch and queues again."""
+
+    reason: str
+    type: Literal["abdicate"] = "abdicate"
+
+
+Command = PublishRelease | ActivatePipeline | PausePipeline | RemovePipeline | StartRun | StopRun | Abdicate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedCommand:
+    """A command in the queue: durable from here on."""
+
+    id: CommandId
+    command: Command
+    submitted_at: datetime
+    submitted_by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandOutcome:
+    """What became of a command. Kept for a while, so that whoever asked can learn it."""
+
+    command: CommandId
+    accepted: bool
+    code: str
+    """`ok`, or the stable code of the refusal."""
+    message: str
+    decided_at: datetime
+    epoch: int

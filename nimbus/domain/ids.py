@@ -1,0 +1,81 @@
+"""Names and ids as types, so that a run's id cannot be passed where a task's name is meant."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NewType
+
+PipelineName = NewType("PipelineName", str)
+TaskName = NewType("TaskName", str)
+RunId = NewType("RunId", str)
+WorkerId = NewType("WorkerId", str)
+HostId = NewType("HostId", str)
+"""One boot of one machine: a process id means something only within it."""
+ReleaseDigest = NewType("ReleaseDigest", str)
+"""SHA-256 of a release's manifest: 64 lower-case hexadecimal characters."""
+CommandId = NewType("CommandId", str)
+
+NAME_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+"""Pipelines and tasks. No dot, no slash: names become parts of ZooKeeper paths, S3 keys and attempt ids."""
+RUN_ID_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,126}")
+DIGEST_PATTERN = re.compile(r"[0-9a-f]{64}")
+
+
+class InvalidNameError(ValueError):
+    """A name that came from outside does not have the form of its kind."""
+
+    code = "invalid_name"
+
+    def __init__(self, kind: str, text: str, form: str) -> None:
+        super().__init__(f"{text!r} is not a valid {kind}: {form}.")
+
+
+def pipeline_name(text: str) -> PipelineName:
+    """Check a pipeline's name that came from outside."""
+    if not NAME_PATTERN.fullmatch(text):
+        raise InvalidNameError("pipeline name", text, "1 to 63 of a-z, 0-9, _ and -, starting with a letter")
+    return PipelineName(text)
+
+
+def run_id(text: str) -> RunId:
+    """Check a run's id that came from outside."""
+    if not RUN_ID_PATTERN.fullmatch(text):
+        raise InvalidNameError("run id", text, "1 to 127 of a-z, 0-9, _ and -, starting with a letter")
+    return RunId(text)
+
+
+def release_digest(text: str) -> ReleaseDigest:
+    """Check a release's digest that came from outside."""
+    if not DIGEST_PATTERN.fullmatch(text):
+        raise InvalidNameError("release digest", text, "64 hexadecimal characters (0-9, a-f)")
+    return ReleaseDigest(text)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class AttemptId:
+    """One try at one task of one run. Written `run.task.number`; parts hold no dot."""
+
+    run: RunId
+    task: TaskName
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.run}.{self.task}.{self.number}"
+
+    @classmethod
+    def parse(cls, text: str) -> AttemptId:
+        """Read `run.task.number`.
+
+        Raises:
+            InvalidNameError: the text has another form.
+        """
+        run, _, rest = text.partition(".")
+        task, _, number = rest.partition(".")
+        if not (
+            RUN_ID_PATTERN.fullmatch(run)
+            and NAME_PATTERN.fullmatch(task)
+            and re.fullmatch(r"[1-9]\d{0,5}", number)
+        ):
+            raise InvalidNameError("attempt id", text, "run.task.number")
+        return cls(RunId(run), TaskName(task), int(number))

@@ -1,0 +1,191 @@
+"""How a run moves: from its start, attempt by attempt, to its end. Pure functions, Run in, Run out.
+
+Laws, held by `tests/property/test_domain_lifecycle.py`:
+  * at most one attempt of a task is open, and attempt n+1 opens only when n has an outcome;
+  * a task that succeeded never changes again;
+  * a final run has no open attempt and no task that is not final.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from nimbus.domain.errors import InvalidTransitionError
+from nimbus.domain.ids import AttemptId, TaskName, WorkerId
+from nimbus.domain.pipeline import FailureStrategy
+from nimbus.domain.run import Attempt, Outcome, Run, RunState, TaskRun, TaskState
+from nimbus.domain.slots import End
+
+MISHAP_PAUSE = timedelta(seconds=1)
+"""First pause after an attempt that was lost or refused; doubled each time, up to MISHAP_PAUSE_MAX."""
+MISHAP_PAUSE_MAX = timedelta(seconds=30)
+
+
+def ready_tasks(run: Run, now: datetime) -> tuple[TaskRun, ...]:
+    """Tasks that could start now, most urgent first: by priority, then by name."""
+    if run.state is not RunState.RUNNING:
+        return ()
+    ready = [
+        task
+        for task in run.tasks.values()
+        if task.state is TaskState.WAITING
+        and (task.retry_at is None or task.retry_at <= now)
+        and all(run.tasks[need].state is TaskState.SUCCEEDED for need in task.spec.needs)
+    ]
+    return tuple(sorted(ready, key=lambda task: (task.spec.priority, task.spec.name)))
+
+
+def open_attempt(run: Run, name: TaskName, *, worker: WorkerId, epoch: int, now: datetime) -> Run:
+    """Open the next attempt of a waiting task on a worker.
+
+    Raises:
+        InvalidTransitionError: the task is not waiting, or the run does not start tasks any more.
+    """
+    task = run.tasks[name]
+    if run.state is not RunState.RUNNING or task.state is not TaskState.WAITING:
+        raise InvalidTransitionError(
+            f"run {run.id} ({run.state}): task {name} ({task.state}) cannot open an attempt"
+        )
+    attempt = Attempt(number=len(task.attempts) + 1, worker=worker, opened_at=now, opened_by_epoch=epoch)
+    return _with_task(
+        run, replace(task, state=TaskState.RUNNING, attempts=(*task.attempts, attempt), retry_at=None)
+    )
+
+
+def close_attempt(run: Run, attempt: AttemptId, end: End, *, max_mishaps: int, now: datetime) -> Run:
+    """Take an attempt's END into the run, and draw every conclusion from it.
+
+    Args:
+        run: The run, with that attempt open.
+        attempt: Which one.
+        end: The content of its END slot.
+        max_mishaps: How many attempts of a task may be lost, fenced or refused before the task fails.
+        now: The time of the decision.
+
+    Raises:
+        InvalidTransitionError: the attempt is not the task's open one.
+    """
+    task = run.tasks[attempt.task]
+    current = task.open_attempt
+    if current is None or current.number != attempt.number:
+        raise InvalidTransitionError(f"attempt {attempt} is not open: it cannot be closed")
+    closed = replace(
+        current,
+        outcome=end.outcome,
+        reason=end.reason,
+        exit_code=end.exit_code,
+        started_at=end.started_at,
+        ended_at=end.ended_at,
+        output=end.output if end.outcome is Outcome.SUCCEEDED else None,
+    )
+    task = replace(task, attempts=(*task.attempts[:-1], closed))
+    return settle(_with_task(run, _after_end(run, task, closed, max_mishaps, now)), now)
+
+
+def _after_end(run: Run, task: TaskRun, closed: Attempt, max_mishaps: int, now: datetime) -> TaskRun:
+    if closed.outcome is Outcome.SUCCEEDED:
+        return replace(task, state=TaskState.SUCCEEDED)
+    if run.state is not RunState.RUNNING or closed.outcome is Outcome.STOPPED:
+        return replace(task, state=TaskState.SKIPPED)
+    if closed.outcome is not None and closed.outcome.is_infrastructure:
+        if task.mishaps >= max_mishaps:
+            return replace(task, state=TaskState.FAILED)
+        pause = min(MISHAP_PAUSE * 2 ** (task.mishaps - 1), MISHAP_PAUSE_MAX)
+        return replace(task, state=TaskState.WAITING, retry_at=now + pause)
+    if task.failures > task.spec.retries.limit:
+        return replace(task, state=TaskState.FAILED)
+    pause = task.spec.retries.pause_after(task.failures)
+    return replace(task, state=TaskState.WAITING, retry_at=now + pause)
+
+
+def stop(run: Run, *, verdict: RunState, reason: str, now: datetime) -> Run:
+    """Let nothing new start; the run ends as `verdict` once its open attempts have ended.
+
+    A second stop changes nothing: the first reason stands.
+    """
+    if run.state is not RunState.RUNNING:
+        return run
+    return settle(replace(run, state=RunState.STOPPING, verdict=verdict, reason=reason), now)
+
+
+def settle(run: Run, now: datetime) -> Run:
+    """Draw the conclusions from the tasks' states: skip, stop, or finish."""
+    if run.state is RunState.RUNNING:
+        run = _settle_running(run)
+    if run.state is RunState.STOPPING:
+        run = _with_tasks(
+            run,
+            (replace(t, state=TaskState.SKIPPED) for t in run.tasks.values() if t.state is TaskState.WAITING),
+        )
+        if all(task.state.is_final for task in run.tasks.values()):
+            run = replace(run, state=run.verdict or RunState.STOPPED, finished_at=now)
+    elif run.state is RunState.RUNNING and all(task.state.is_final for task in run.tasks.values()):
+        good = all(task.state is TaskState.SUCCEEDED for task in run.tasks.values())
+        run = replace(run, state=RunState.SUCCEEDED if good else RunState.FAILED, finished_at=now)
+    return run
+
+
+def _settle_running(run: Run) -> Run:
+    failed = sorted(task.spec.name for task in run.tasks.values() if task.state is TaskState.FAILED)
+    if not failed:
+        return run
+    reason = f"failed: {', '.join(failed)}"
+    if run.failure_strategy is FailureStrategy.END:
+        return replace(run, state=RunState.STOPPING, verdict=RunState.FAILED, reason=reason)
+    doomed = _downstream(run, failed)
+    return _with_tasks(
+        replace(run, reason=reason),
+        (
+            replace(task, state=TaskState.SKIPPED)
+            for task in run.tasks.values()
+            if task.spec.name in doomed and task.state is TaskState.WAITING
+        ),
+    )
+
+
+def _downstream(run: Run, names: Iterable[TaskName]) -> frozenset[TaskName]:
+    """All tasks that need one of `names`, directly or through others."""
+    found: set[TaskName] = set()
+    edge = set(names)
+    while edge:
+        edge = {t.spec.name for t in run.tasks.values() if edge & set(t.spec.needs)} - found
+        found |= edge
+    return frozenset(found)
+
+
+def ask_to_stop(run: Run, attempt: AttemptId) -> Run:
+    """Note that an open attempt was asked to stop, so that it is asked once."""
+    return _change_open(run, attempt, stop_requested=True)
+
+
+def ask_to_reap(run: Run, attempt: AttemptId, reaper: WorkerId | None) -> Run:
+    """Note which worker looks for the remains of an open attempt; None: nobody on its host is alive."""
+    return _change_open(run, attempt, reaper=reaper)
+
+
+def _change_open(run: Run, attempt: AttemptId, **changes: object) -> Run:
+    task = run.tasks[attempt.task]
+    current = task.open_attempt
+    if current is None or current.number != attempt.number:
+        raise InvalidTransitionError(f"attempt {attempt} is not open")
+    return _with_task(run, replace(task, attempts=(*task.attempts[:-1], replace(current, **changes))))  # type: ignore[arg-type]  # keys are fixed above
+
+
+def committed_outputs(run: Run, needs: Iterable[TaskName]) -> Mapping[str, str]:
+    """Output folders of tasks that succeeded, relative to the shared data folder."""
+    outputs = {}
+    for need in needs:
+        for attempt in run.tasks[need].attempts:
+            if attempt.outcome is Outcome.SUCCEEDED and attempt.output is not None:
+                outputs[str(need)] = attempt.output
+    return outputs
+
+
+def _with_task(run: Run, task: TaskRun) -> Run:
+    return replace(run, tasks={**run.tasks, task.spec.name: task})
+
+
+def _with_tasks(run: Run, tasks: Iterable[TaskRun]) -> Run:
+    return replace(run, tasks={**run.tasks, **{task.spec.name: task for task in tasks}})

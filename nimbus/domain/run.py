@@ -1,0 +1,158 @@
+"""A run, its tasks and their attempts: records that hold all that a leader needs to go on with them.
+
+A run carries its tasks' rendered specs and the digest of its release, so a successor needs nothing else, and
+a later release of the pipeline changes nothing in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.pipeline import FailureStrategy, Priority, TaskSpec
+
+
+class RunState(StrEnum):
+    """Where a run stands."""
+
+    RUNNING = "running"
+    STOPPING = "stopping"
+    """Nothing new starts; open attempts are being stopped; `verdict` says how it will end."""
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+    @property
+    def is_final(self) -> bool:
+        """No event changes the run any more."""
+        return self in (RunState.SUCCEEDED, RunState.FAILED, RunState.STOPPED)
+
+
+class TaskState(StrEnum):
+    """Where a task of a run stands."""
+
+    WAITING = "waiting"
+    """No open attempt: its needs are not done, or no worker is free, or a retry is due at `retry_at`."""
+    RUNNING = "running"
+    """Its last attempt is open: intended, claimed or running."""
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    """Never ran to its end, since something it needs failed or its run was stopped."""
+
+    @property
+    def is_final(self) -> bool:
+        """No event changes the task any more."""
+        return self not in (TaskState.WAITING, TaskState.RUNNING)
+
+
+class Outcome(StrEnum):
+    """How an attempt ended: the content of its END."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    STOPPED = "stopped"
+    """On request."""
+    LOST = "lost"
+    """Its processes vanished without a word; user code may have run in part."""
+    FENCED = "fenced"
+    """A leader closed it before a driver claimed it: user code never ran and never will."""
+    REFUSED = "refused"
+    """The worker could not start it (release not to be had, disk full, no Java); user code never ran."""
+
+    @property
+    def is_infrastructure(self) -> bool:
+        """Not the task's own fault: tried again without using up its retries."""
+        return self in (Outcome.LOST, Outcome.FENCED, Outcome.REFUSED)
+
+
+class RunCause(StrEnum):
+    """Why a run exists."""
+
+    MANUAL = "manual"
+    SCHEDULE = "schedule"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One try at a task. Open until `outcome` is set."""
+
+    number: int
+    worker: WorkerId
+    opened_at: datetime
+    opened_by_epoch: int
+    reaper: WorkerId | None = None
+    """A worker on the same host that was asked to look for, and end, what is left of the attempt."""
+    stop_requested: bool = False
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    outcome: Outcome | None = None
+    reason: str = ""
+    exit_code: int | None = None
+    output: str | None = None
+    """Committed output folder, relative to the data folder that all workers share."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRun:
+    """One task within one run."""
+
+    spec: TaskSpec
+    state: TaskState = TaskState.WAITING
+    attempts: tuple[Attempt, ...] = ()
+    retry_at: datetime | None = None
+    """Not before this; None: at once."""
+
+    @property
+    def open_attempt(self) -> Attempt | None:
+        """The attempt that has no END yet. At most the last one can be open."""
+        last = self.attempts[-1] if self.attempts else None
+        return last if last is not None and last.outcome is None else None
+
+    @property
+    def failures(self) -> int:
+        """Attempts that count against the task's retries."""
+        return sum(a.outcome in (Outcome.FAILED, Outcome.TIMED_OUT) for a in self.attempts)
+
+    @property
+    def mishaps(self) -> int:
+        """Attempts that ended through no fault of the task."""
+        return sum(a.outcome is not None and a.outcome.is_infrastructure for a in self.attempts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One execution of one release of a pipeline."""
+
+    id: RunId
+    pipeline: PipelineName
+    release: ReleaseDigest
+    parameters: Mapping[str, Any]
+    logical_date: datetime
+    created_at: datetime
+    cause: RunCause
+    priority: Priority
+    failure_strategy: FailureStrategy
+    python_path: tuple[str, ...] = ()
+    deadline: datetime | None = None
+    state: RunState = RunState.RUNNING
+    verdict: RunState | None = None
+    """While STOPPING: the final state it is on its way to."""
+    reason: str = ""
+    finished_at: datetime | None = None
+    tasks: Mapping[TaskName, TaskRun] = field(default_factory=dict)
+
+    def open_attempts(self) -> tuple[AttemptId, ...]:
+        """Ids of all attempts without an END, sorted."""
+        return tuple(
+            sorted(
+                AttemptId(self.id, name, attempt.number)
+                for name, task in self.tasks.items()
+                if (attempt := task.open_attempt) is not None
+            )
+        )

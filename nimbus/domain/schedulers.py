@@ -1,0 +1,70 @@
+"""What a scheduler says of itself: its registration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from nimbus.domain.ids import HostId
+
+
+class Role(StrEnum):
+    """What a scheduler is doing about leadership."""
+
+    STARTING = "starting"
+    SYNCING = "syncing"
+    """Backing off from leadership, since artifacts are missing."""
+    QUEUED = "queued"
+    VALIDATING = "validating"
+    """Holds the lock; its guard is being asked."""
+    RECOVERING = "recovering"
+    """Leads, and reads the state."""
+    LEADER = "leader"
+    STOPPING = "stopping"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissingFile:
+    """One file that a scheduler lacks."""
+
+    pipeline: str
+    path: str
+    role: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerInfo:
+    """A scheduler's registration: it is alive while this stands in ZooKeeper."""
+
+    id: str
+    boot_id: str
+    """New with each start of the process."""
+    host: HostId
+    hostname: str
+    address: str
+    """Base URL of its HTTP API."""
+    pid: int
+    version: str
+    started_at: datetime
+    reported_at: datetime
+    role: Role
+    epoch: int | None = None
+    """While it leads."""
+    queue_position: int | None = None
+    """0: holds the lock."""
+    ready: bool = False
+    """Every artifact of every active pipeline is here and verified."""
+    missing: tuple[MissingFile, ...] = ()
+    """The first few of what it lacks."""
+    missing_count: int = 0
+    missing_bytes: int = 0
+    last_abdication: str = ""
+    quarantined: Mapping[str, str] = field(default_factory=dict)
+    """Leader only: pipelines whose artifacts are nowhere, with the reason."""
+    load_average: float = 0.0
+    memory_available_bytes: int = 0
+    disk_free_bytes: int = 0

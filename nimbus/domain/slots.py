@@ -1,0 +1,64 @@
+"""The two slots of an attempt, CLAIM and END, and what else stands beside them.
+
+Each slot is created once, by whoever is first, and never changed. CLAIM says which process runs the attempt
+and is written before user code; END says how it ended and *is* the commit. A leader fences an attempt by
+writing into the slot itself. Source: SPARK-FACTS 6; docs/adr/0003.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from nimbus.domain.ids import HostId, WorkerId
+from nimbus.domain.run import Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Who runs an attempt, or that nobody ever will."""
+
+    attempt: str
+    fenced_by_epoch: int | None = None
+    """Set: a leader (or, as epoch 0, the worker that could not start it) closed the attempt unstarted."""
+    worker: WorkerId | None = None
+    host: HostId | None = None
+    pid: int | None = None
+    """The driver's process."""
+    start_ticks: int | None = None
+    """The process's start time in clock ticks since boot: a pid alone is no identity, pids wrap."""
+    claimed_at: datetime
+
+    @property
+    def is_fenced(self) -> bool:
+        """No driver holds the slot."""
+        return self.fenced_by_epoch is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """How an attempt ended. The first one written counts, whatever a cluster manager says later."""
+
+    attempt: str
+    outcome: Outcome
+    written_by: str
+    """`runner`, `worker` or `leader`."""
+    ended_at: datetime
+    started_at: datetime | None = None
+    exit_code: int | None = None
+    reason: str = ""
+    output: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slots:
+    """All that ZooKeeper says of one attempt, read at one moment."""
+
+    claim: Claim | None = None
+    end: End | None = None
+    beating: bool = False
+    """The runner's own session is alive."""
+    stop_requested: bool = False
+    progress: Mapping[str, Any] = field(default_factory=dict)

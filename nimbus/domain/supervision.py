@@ -1,0 +1,156 @@
+"""What is to be done about an open attempt, from what the slots and the registrations say.
+
+The same rule serves the steady state and a takeover: a new leader looks at the same facts. It never acts on
+the word of a cluster manager, only on the two slots, and never opens attempt n+1 while END n is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from nimbus.domain.ids import WorkerId
+from nimbus.domain.run import Attempt, Outcome
+from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.workers import WorkerInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """How long each kind of silence is borne."""
+
+    claim_timeout: timedelta = timedelta(minutes=2)
+    """From the intent to the driver's claim, while the worker is registered."""
+    beat_grace: timedelta = timedelta(seconds=3)
+    """From the end of a runner's own session until a worker on its host is asked to look."""
+    host_lost_after: timedelta = timedelta(seconds=30)
+    """From the end of a runner's session until its attempt is fenced, if no worker on its host is alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """END is there: take it in."""
+
+    end: End
+
+
+@dataclass(frozen=True, slots=True)
+class FenceClaim:
+    """Write "fenced" into CLAIM (and END): if that wins, no driver can ever start the attempt."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FenceEnd:
+    """Write "lost" into END: if that wins, the attempt can never commit, even if it still computes."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reap:
+    """Ask a worker on the attempt's host to look for the driver and, if it is gone, to write END."""
+
+    reaper: WorkerId
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to do before `until` (None: before something changes). `why` is shown to people."""
+
+    why: str
+    until: datetime | None = None
+
+
+Action = Close | FenceClaim | FenceEnd | Reap | Wait
+
+
+def supervise(
+    attempt: Attempt,
+    slots: Slots,
+    *,
+    silent_since: datetime | None,
+    workers: Collection[WorkerInfo],
+    timings: Timings,
+    now: datetime,
+) -> Action:
+    """Decide about one open attempt.
+
+    Args:
+        attempt: As the run has it; without outcome.
+        slots: What ZooKeeper says of it.
+        silent_since: When its worker (before CLAIM) or its runner (after CLAIM) was first seen missing in
+            this leader's time; None while it is there. So every grace starts anew with a new leader.
+        workers: All that are registered now.
+        timings: The bounds.
+        now: The time of the decision.
+    """
+    if slots.end is not None:
+        return Close(slots.end)
+    if slots.claim is None:
+        return _unclaimed(attempt, silent_since, timings, now)
+    if slots.claim.is_fenced:  # the fencer died between the two slots
+        return FenceEnd("closed before a driver claimed it")
+    if slots.beating:
+        return Wait("running")
+    return _silent(attempt, slots.claim, silent_since or now, workers, timings, now)
+
+
+def _unclaimed(attempt: Attempt, silent_since: datetime | None, timings: Timings, now: datetime) -> Action:
+    if silent_since is not None:
+        # The registration is ephemeral: it outlived the process by a session timeout already.
+        due = silent_since + timings.beat_grace
+        if now >= due:
+            return FenceClaim(f"worker {attempt.worker} is gone and had not started it")
+        return Wait(f"worker {attempt.worker} is not registered", due)
+    due = attempt.opened_at + timings.claim_timeout
+    if now >= due:
+        return FenceClaim(f"worker {attempt.worker} did not start it within {timings.claim_timeout}")
+    return Wait(f"worker {attempt.worker} is preparing it", due)
+
+
+def _silent(
+    attempt: Attempt,
+    claim: Claim,
+    silent_since: datetime,
+    workers: Collection[WorkerInfo],
+    timings: Timings,
+    now: datetime,
+) -> Action:
+    neighbours = sorted(
+        (w for w in workers if w.host == claim.host), key=lambda w: (w.id != claim.worker, w.id)
+    )
+    if neighbours:
+        if attempt.reaper in {w.id for w in neighbours}:
+            return Wait(f"worker {attempt.reaper} looks for its driver on {neighbours[0].hostname}")
+        due = silent_since + timings.beat_grace
+        if now >= due:
+            return Reap(neighbours[0].id, claim)
+        return Wait("its runner is silent", due)
+    due = silent_since + timings.host_lost_after
+    if now >= due:
+        return FenceEnd(
+            f"host {claim.host} is lost: no worker there, runner silent since {silent_since:%H:%M:%S}Z"
+        )
+    return Wait("its runner is silent and no worker on its host is registered", due)
+
+
+def fenced_claim(attempt: str, *, epoch: int, now: datetime) -> Claim:
+    """What a leader writes into CLAIM so that no driver can."""
+    return Claim(attempt=attempt, fenced_by_epoch=epoch, claimed_at=now)
+
+
+def fenced_end(attempt: str, action: FenceClaim | FenceEnd, *, now: datetime) -> End:
+    """What a leader writes into END so that nobody else can."""
+    match action:
+        case FenceClaim():
+            outcome = Outcome.FENCED
+        case FenceEnd():
+            outcome = Outcome.LOST
+        case _:
+            assert_never(action)
+    return End(attempt=attempt, outcome=outcome, written_by="leader", ended_at=now, reason=action.reason)

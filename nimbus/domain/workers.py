@@ -1,0 +1,88 @@
+"""Workers, what they are given to do, and which of them gets the next task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from nimbus.domain.ids import HostId, PipelineName, ReleaseDigest, RunId, WorkerId
+from nimbus.domain.pipeline import TaskSpec
+from nimbus.domain.slots import Claim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    """A worker's registration: it is alive while this stands in ZooKeeper."""
+
+    id: WorkerId
+    host: HostId
+    hostname: str
+    pid: int
+    slots: int
+    version: str
+    started_at: datetime
+    draining: bool = False
+    load_average: float = 0.0
+    memory_available_bytes: int = 0
+    scheduler_id: str | None = None
+    """The scheduler it is embedded in."""
+
+
+class AssignmentKind(StrEnum):
+    """What a worker is asked to do with an attempt."""
+
+    RUN = "run"
+    REAP = "reap"
+    """Look for what is left of it on this host; if its driver is gone, end the rest and write END lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """An order to one worker: the intent, written before anything is started. Safe to read twice."""
+
+    attempt: str
+    kind: AssignmentKind
+    epoch: int
+    pipeline: PipelineName
+    release: ReleaseDigest
+    run: RunId
+    task: TaskSpec
+    logical_date: datetime
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    python_path: tuple[str, ...] = ()
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    """Committed output folders of the needed tasks, relative to the shared data folder."""
+    output: str = ""
+    """The attempt's own output folder, relative to the shared data folder."""
+    timeout: timedelta | None = None
+    claim: Claim | None = None
+    """For REAP: whom to look for."""
+
+
+def free_slots(worker: WorkerInfo, busy: int) -> int:
+    """How many more attempts a worker may be given."""
+    return 0 if worker.draining else max(0, worker.slots - busy)
+
+
+def choose_worker(
+    workers: Iterable[WorkerInfo], busy: Mapping[WorkerId, int], avoid: frozenset[WorkerId] = frozenset()
+) -> WorkerInfo | None:
+    """Pick the worker for the next attempt: most free slots, then least load, then its id.
+
+    Args:
+        workers: All that are registered.
+        busy: Open attempts of each.
+        avoid: Workers that failed this task by their own fault; taken only when there is no other.
+
+    Returns:
+        None when no slot is free.
+    """
+    able = [worker for worker in workers if free_slots(worker, busy.get(worker.id, 0)) > 0]
+    return min(
+        able,
+        key=lambda w: (w.id in avoid, -free_slots(w, busy.get(w.id, 0)), w.load_average, w.id),
+        default=None,
+    )

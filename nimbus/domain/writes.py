@@ -1,0 +1,133 @@
+"""Writes of the leader, as data. A decision is a tuple of them, done as one fenced transaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.commands import CommandOutcome
+from nimbus.domain.ids import AttemptId, PipelineName, RunId, WorkerId
+from nimbus.domain.run import Run
+from nimbus.domain.slots import Claim, End
+from nimbus.domain.workers import Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class CreateRun:
+    """A run that was not there before."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class PutRun:
+    """A run that is there."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveRun:
+    """A finished run, once history has it. Its attempts are removed before, with RemoveAttempt."""
+
+    run: RunId
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePipeline:
+    """A pipeline that was not there before."""
+
+    record: PipelineRecord
+
+
+@dataclass(frozen=True, slots=True)
+class PutPipeline:
+    """A pipeline that is there."""
+
+    record: PipelineRecord
+
+
+@dataclass(frozen=True, slots=True)
+class RemovePipelineRecord:
+    """Out of the catalog."""
+
+    name: PipelineName
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeCommand:
+    """Take a command out of the queue and say what became of it: in the transaction that acts on it."""
+
+    outcome: CommandOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class CreateAttempt:
+    """The place where an attempt's slots will be."""
+
+    attempt: AttemptId
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveAttempt:
+    """An attempt and all its slots, when its run moves to history."""
+
+    attempt: AttemptId
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """The intent: an order to a worker."""
+
+    worker: WorkerId
+    assignment: Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class Unassign:
+    """Take an order back, done or not."""
+
+    worker: WorkerId
+    attempt: AttemptId
+
+
+@dataclass(frozen=True, slots=True)
+class WriteClaim:
+    """Fill a CLAIM slot as leader."""
+
+    attempt: AttemptId
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class WriteEnd:
+    """Fill an END slot as leader."""
+
+    attempt: AttemptId
+    end: End
+
+
+@dataclass(frozen=True, slots=True)
+class RequestStop:
+    """Ask a runner to end its driver."""
+
+    attempt: AttemptId
+    reason: str
+
+
+Write = (
+    CreateRun
+    | PutRun
+    | RemoveRun
+    | CreatePipeline
+    | PutPipeline
+    | RemovePipelineRecord
+    | ConsumeCommand
+    | CreateAttempt
+    | RemoveAttempt
+    | Assign
+    | Unassign
+    | WriteClaim
+    | WriteEnd
+    | RequestStop
+)

@@ -1,0 +1,281 @@
+"""Every door between the scheduler and the outside, as protocols. Adapters stand behind them.
+
+One contract suite for each (tests/contract) runs on the shipped fake and on the real adapter.
+Subscriptions hand over a function that only enqueues: it is called on a client library's own thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand
+from nimbus.domain.errors import NimbusError
+from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.run import Run
+from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.workers import Assignment, WorkerInfo
+from nimbus.domain.writes import Write
+
+Enqueue = Callable[[], None]
+"""Says "look again", nothing more. Must not block, call ZooKeeper, or decide."""
+
+
+class StoreUnavailableError(NimbusError):
+    """ZooKeeper did not answer in time. A read changed nothing; a write may or may not have been done."""
+
+    code = "store_unavailable"
+    retryable = True
+    exit_code = 6
+
+
+class FencedOutError(NimbusError):
+    """A write was refused because another scheduler leads now."""
+
+    code = "fenced_out"
+    exit_code = 4
+
+
+class SlotTakenError(NimbusError):
+    """A write found a slot (or a node) filled by somebody who was faster. Read it, and decide anew."""
+
+    code = "slot_taken"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} is there already: somebody was faster. Nothing was written.")
+        self.path = path
+
+
+class StaleStateError(NimbusError):
+    """A write named a record that is not there. Read the state anew."""
+
+    code = "stale_state"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The whole live state, as a new leader reads it."""
+
+    pipelines: Mapping[PipelineName, PipelineRecord] = field(default_factory=dict)
+    runs: Mapping[RunId, Run] = field(default_factory=dict)
+    commands: tuple[QueuedCommand, ...] = ()
+    workers: tuple[WorkerInfo, ...] = ()
+    slots: Mapping[AttemptId, Slots] = field(default_factory=dict)
+    """Of all open attempts of `runs`."""
+
+
+class LeaderStore(Protocol):
+    """What the leader reads and writes. Bound to one epoch: every write checks it in its own transaction.
+
+    Reads arm watches: after `subscribe`, a change of what was read calls the matching function once.
+    All methods raise StoreUnavailableError when ZooKeeper does not answer within the call timeout.
+    """
+
+    def subscribe(self, *, commands: Enqueue, workers: Enqueue, attempt: Callable[[AttemptId], None]) -> None:
+        """Say whom to wake. Called once, before the first read."""
+        ...
+
+    def load(self) -> Snapshot:
+        """Read everything, and arm all watches."""
+        ...
+
+    def read_commands(self) -> tuple[QueuedCommand, ...]:
+        """Commands that wait, oldest first. One that cannot be read is in it as an `Unreadable` refusal."""
+        ...
+
+    def read_workers(self) -> tuple[WorkerInfo, ...]:
+        """Registered workers."""
+        ...
+
+    def read_slots(self, attempt: AttemptId) -> Slots:
+        """What there is of one attempt."""
+        ...
+
+    def commit(self, writes: Sequence[Write]) -> None:
+        """Do all of `writes`, or none, if the epoch is still ours.
+
+        Raises:
+            FencedOutError: another scheduler leads.
+            SlotTakenError: a node to be created is there already.
+            StaleStateError: a node to be changed or removed is not there.
+            StoreUnavailableError: no answer; whether it was done is not known: load again.
+        """
+        ...
+
+
+class CommandQueue(Protocol):
+    """How anybody asks something of the leader. Durable once `submit` returns."""
+
+    def submit(self, command: Command, *, submitted_by: str) -> CommandId:
+        """Queue a command."""
+        ...
+
+    def outcome(self, command: CommandId) -> CommandOutcome | None:
+        """What became of it; None while it waits. Outcomes are kept for about an hour."""
+        ...
+
+    def await_outcome(self, command: CommandId, timeout: timedelta) -> CommandOutcome | None:
+        """Wait for the outcome, at most `timeout`."""
+        ...
+
+
+class ClusterReader(Protocol):
+    """Read-only view for API, web and command line: the same on every scheduler."""
+
+    def pipelines(self) -> tuple[PipelineRecord, ...]:
+        """The catalog, by name."""
+        ...
+
+    def pipeline(self, name: PipelineName) -> PipelineRecord | None:
+        """One pipeline."""
+        ...
+
+    def runs(self) -> tuple[Run, ...]:
+        """Live and recently finished runs, newest first."""
+        ...
+
+    def run(self, run: RunId) -> Run | None:
+        """One run, unless it has moved to history."""
+        ...
+
+    def slots(self, attempts: Iterable[AttemptId]) -> Mapping[AttemptId, Slots]:
+        """What there is of some attempts (progress of running ones)."""
+        ...
+
+    def schedulers(self) -> tuple[SchedulerInfo, ...]:
+        """Registered schedulers."""
+        ...
+
+    def workers(self) -> tuple[WorkerInfo, ...]:
+        """Registered workers."""
+        ...
+
+    def commands(self) -> tuple[QueuedCommand, ...]:
+        """Commands that wait."""
+        ...
+
+
+class Catalog(Protocol):
+    """The catalog, followed by every scheduler so that it can sync what it needs."""
+
+    def read(self, changed: Enqueue | None = None) -> tuple[PipelineRecord, ...]:
+        """All pipelines; `changed` is called once, when any of them changes."""
+        ...
+
+
+class Registrations(Protocol):
+    """Ephemeral records of who is alive."""
+
+    def publish_scheduler(self, info: SchedulerInfo) -> None:
+        """Write (or write again, also on a new session) this scheduler's registration."""
+        ...
+
+    def publish_worker(self, info: WorkerInfo) -> None:
+        """Write (or write again) this worker's registration.
+
+        Raises:
+            WorkerIdInUseError: a live worker elsewhere has this id.
+        """
+        ...
+
+    def withdraw(self) -> None:
+        """Remove what this process has registered."""
+        ...
+
+
+class AttemptBoard(Protocol):
+    """What a worker and its runners read and write of attempts. Create-once, so nothing needs the epoch."""
+
+    def claim(self, claim: Claim) -> Claim:
+        """Put `claim` into the CLAIM slot; the answer is what stands there: ours, or who was faster.
+
+        Raises:
+            AttemptWithdrawnError: the attempt is not known (any more): do not start it.
+        """
+        ...
+
+    def end(self, end: End) -> End:
+        """Put `end` into the END slot; the answer is what stands there.
+
+        Raises:
+            AttemptWithdrawnError: the attempt is not known any more (its run is over and archived).
+        """
+        ...
+
+    def read(self, attempt: AttemptId, changed: Enqueue | None = None) -> Slots:
+        """Read the slots; `changed` is called once, when CLAIM, END, beat or stop request appears or goes."""
+        ...
+
+    def beat(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
+        """Say that the runner is alive (a node of this session) and how far its driver is."""
+        ...
+
+    def assignments(self, worker: WorkerId, changed: Enqueue | None = None) -> tuple[Assignment, ...]:
+        """Orders to a worker; `changed` is called once, when there are more or fewer."""
+        ...
+
+
+class AttemptWithdrawnError(NimbusError):
+    """ZooKeeper knows no such attempt: its run is over."""
+
+    code = "attempt_withdrawn"
+
+    def __init__(self, attempt: str) -> None:
+        super().__init__(f"attempt {attempt} is not known in ZooKeeper (any more): its run is over; drop it.")
+
+
+class WorkerIdInUseError(NimbusError):
+    """Two live workers have one id."""
+
+    code = "worker_id_in_use"
+    exit_code = 4
+
+    def __init__(self, worker: str, where: str) -> None:
+        super().__init__(
+            f"worker id {worker!r} is in use by a live worker on {where}. Give this one another "
+            f"`worker.id` (or `scheduler.id`), or stop the other."
+        )
+
+
+class History(Protocol):
+    """Finished runs, kept for good."""
+
+    def store(self, run: Run) -> None:
+        """Keep a finished run. Safe to repeat."""
+        ...
+
+    def read(self, run: RunId) -> Run | None:
+        """One finished run."""
+        ...
+
+    def recent(self, pipeline: PipelineName | None, limit: int) -> tuple[Run, ...]:
+        """Finished runs, newest first."""
+        ...
+
+
+class LogArchive(Protocol):
+    """Logs of attempts, readable from any scheduler while they grow and afterwards."""
+
+    def append(self, attempt: AttemptId, offset: int, data: bytes) -> None:
+        """Store bytes `offset` to `offset + len(data)` of an attempt's log. Safe to repeat."""
+        ...
+
+    def read(self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20) -> bytes:
+        """At most `limit` stored bytes from `offset` on; empty where nothing is (yet)."""
+        ...
+
+
+class Clock(Protocol):
+    """Time, so that tests can hold it."""
+
+    def now(self) -> datetime:
+        """Wall clock, aware, UTC: for what people see and what outlives a process."""
+        ...
+
+    def elapsed_s(self) -> float:
+        """Seconds on a clock that never steps and counts suspend: for deadlines within a process."""
+        ...
