@@ -1,0 +1,115 @@
+"""Ports on loopback that stay the same between starts.
+
+Ports are taken from below the range that the kernel gives to outgoing connections. A client that keeps trying
+to reach a stopped server on a port inside that range will, sooner or later, be given that very port and
+connect to itself; then the server cannot start again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+from collections.abc import Collection
+from pathlib import Path
+
+from nimbus.localstack.errors import PortBusyError
+from nimbus.localstack.process import Report, silent
+
+LOOPBACK = "127.0.0.1"
+_LOWEST = 20_000
+_EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_TRIES = 200
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on `port` of loopback now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: TIME_WAIT is free
+        try:
+            probe.bind((LOOPBACK, port))
+            probe.listen(1)
+        except OSError:
+            return False
+    return True
+
+
+def free_port(taken: Collection[int] = ()) -> int:
+    """A port of loopback on which nothing listens, and which is not in `taken`.
+
+    Nothing is reserved: the port is free until somebody takes it. It is drawn at random, so that stacks
+    which start together do not choose alike.
+    """
+    above = _lowest_ephemeral()
+    for _ in range(_TRIES):
+        port = _LOWEST + secrets.randbelow(above - _LOWEST)
+        if port not in taken and is_free(port):
+            return port
+    raise PortBusyError(port=port, what=f"nothing (after {_TRIES} tries between {_LOWEST} and {above}) ")
+
+
+def require_free(port: int, what: str) -> None:
+    """Refuse a busy port before a child process fails on it with a message of its own.
+
+    Raises:
+        PortBusyError: another process listens there.
+    """
+    if not is_free(port):
+        raise PortBusyError(port=port, what=what)
+
+
+class PortBook:
+    """Remembers which part of the stack listens on which port, in a small JSON file.
+
+    Args:
+        file: Shape `{name: port}`. Missing or unreadable is the same as empty: the ports are new then.
+        report: Told when a remembered port is busy and another one is taken.
+    """
+
+    def __init__(self, file: Path, report: Report = silent) -> None:
+        self._file, self._report = file, report
+        self._ports = _read(file)
+
+    def take(self, name: str) -> int:
+        """The port of `name`: that of the last start if it is still free, else a new one, which is kept."""
+        known = self._ports.get(name)
+        if known is not None and is_free(known):
+            return known
+        port = free_port(taken=self._ports.values())
+        if known is not None:
+            self._report(
+                f"{name}: port {known} of the last start is used by another process; now on {port}. "
+                "Addresses noted from the last start no longer hold."
+            )
+        self._ports[name] = port
+        self._write()
+        return port
+
+    def _write(self) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        part = self._file.with_suffix(".part")
+        with part.open("w") as file:
+            json.dump(self._ports, file, indent=2, sort_keys=True)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(self._file)
+
+
+def _read(file: Path) -> dict[str, int]:
+    try:
+        known = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(known, dict):
+        return {}
+    return {name: port for name, port in known.items() if isinstance(port, int) and 0 < port < 65_536}
+
+
+def _lowest_ephemeral() -> int:
+    try:
+        lowest = int(_EPHEMERAL_RANGE.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        lowest = 32_768
+    # A machine may give out almost every port; then there is nothing better than the usual one.
+    return lowest if lowest > _LOWEST + _TRIES else 32_768

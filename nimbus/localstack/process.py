@@ -1,0 +1,194 @@
+"""One child process of the local stack: start, wait until it answers, stop, kill, pause.
+
+Knows nothing of what the child does: a subclass says the command and how to ask whether it is ready. Not
+thread-safe; main thread only, because the child dies with the thread that started it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+from nimbus.localstack import tether
+from nimbus.localstack.errors import ProcessStartError, ProcessStateError
+
+Report = Callable[[str], None]
+"""Takes one line of progress for a person."""
+
+_POLL_S = 0.03
+_REPORT_EVERY_S = 2.0
+
+
+def silent(_line: str) -> None:
+    """Report nothing."""
+
+
+class ManagedProcess(ABC):
+    """A child process with a log file, which answers once it is ready.
+
+    Args:
+        name: For messages: `ZooKeeper`, `scheduler-1`.
+        log: File that takes its standard output and error; a restart appends.
+        environment: Added to this process's environment.
+        start_deadline: Longest time from start to its first good answer.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        start_deadline: timedelta = timedelta(seconds=60),
+    ) -> None:
+        self.name, self.log = name, log
+        self._environment = dict(environment or {})
+        self._start_deadline = start_deadline
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @abstractmethod
+    def _command(self) -> Sequence[str]:
+        """Prepare what it needs on disk and return its command line."""
+
+    @abstractmethod
+    def _answers(self) -> bool:
+        """Ask once, briefly, whether it is ready. A refused connection is a no, not an error."""
+
+    @property
+    def running(self) -> bool:
+        """It has been started and has not ended. A paused process runs."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running child.
+
+        Raises:
+            ProcessStateError: it does not run.
+        """
+        return self._living().pid
+
+    def start(self, report: Report = silent) -> None:
+        """Start it and wait until it answers.
+
+        Raises:
+            ProcessStartError: it ended or did not answer in time; the message shows the end of its log.
+            ProcessStateError: it runs already, or this is not the main thread.
+            LocalStackError: something it needs is missing or its port is busy.
+        """
+        self.spawn()
+        try:
+            self.wait_ready(report=report)
+        except BaseException:  # Ctrl-C too: a child that nobody waits for must not stay
+            self.kill()
+            raise
+
+    def spawn(self) -> None:
+        """Start it without waiting for an answer. See `start` for the errors."""
+        if self.running:
+            raise ProcessStateError(f"{self.name} already runs (process {self.pid}); stop it first")
+        if threading.current_thread() is not threading.main_thread():
+            raise ProcessStateError(
+                f"{self.name} was started from thread {threading.current_thread().name!r} and would be "
+                "killed when that thread ends; start it from the main thread"
+            )
+        command = [str(word) for word in self._command()]
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", tether.__file__, str(os.getpid()), *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **self._environment},
+                start_new_session=True,  # Ctrl-C reaches us alone; we stop the children in order
+            )
+
+    def wait_ready(self, deadline: timedelta | None = None, report: Report = silent) -> None:
+        """Wait until it answers.
+
+        Raises:
+            ProcessStartError: it ended or did not answer within `deadline`, or the one set at construction.
+        """
+        process, limit = self._living(), deadline or self._start_deadline
+        began = reported = time.monotonic()
+        while True:
+            try:
+                status = process.wait(timeout=_POLL_S)
+            except subprocess.TimeoutExpired:
+                pass
+            else:
+                raise self._failed(f"ended with exit status {status} before it was ready")
+            if self._answers():
+                return
+            now = time.monotonic()
+            if now - began > limit.total_seconds():
+                raise self._failed(f"did not answer within {limit.total_seconds():.0f} s")
+            if now - reported > _REPORT_EVERY_S:
+                reported = now
+                report(f"{self.name}: still starting after {now - began:.0f} s")
+
+    def terminate(self) -> None:
+        """Ask it to end (SIGTERM) without waiting; a paused process is woken to hear it."""
+        self.send_signal(signal.SIGTERM)
+        self.send_signal(signal.SIGCONT)
+
+    def stop(self, deadline: timedelta = timedelta(seconds=10)) -> None:
+        """End it: SIGTERM, and SIGKILL when it has not ended within `deadline`. Safe to repeat."""
+        if not self.running:
+            return
+        self.terminate()
+        try:
+            self._living().wait(timeout=max(0.0, deadline.total_seconds()))
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """End it at once (SIGKILL) and wait until it is gone. Safe to repeat."""
+        if self.running:
+            self.send_signal(signal.SIGKILL)
+            self._living().wait()
+
+    def restart(self, report: Report = silent) -> None:
+        """Stop it if it runs, then start it with the same port and data."""
+        self.stop()
+        self.start(report)
+
+    def pause(self) -> None:
+        """Freeze it (SIGSTOP): connections stay open and nothing answers."""
+        self._living().send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on after `pause`."""
+        self._living().send_signal(signal.SIGCONT)
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to it alone, not to its children. Nothing happens when it has ended."""
+        if self._process is not None:
+            self._process.send_signal(number)
+
+    def log_tail(self, lines: int = 15) -> str:
+        """The last lines of its log, for a message."""
+        try:
+            with self.log.open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - 200 * lines))
+                text = log.read().decode(errors="replace")
+        except OSError as exc:
+            return f"(cannot be read: {exc.strerror})"
+        return "\n".join(text.splitlines()[-lines:]) or "(empty)"
+
+    def _living(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            raise ProcessStateError(f"{self.name} does not run; start it first")
+        return self._process
+
+    def _failed(self, happened: str) -> ProcessStartError:
+        return ProcessStartError(name=self.name, happened=happened, log=self.log, tail=self.log_tail())

@@ -1,0 +1,51 @@
+"""One scheduler of the local stack, as a child process."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+from nimbus.localstack.ports import LOOPBACK, require_free
+from nimbus.localstack.process import ManagedProcess
+
+_ASK_DEADLINE_S = 2.0
+
+
+class SchedulerProcess(ManagedProcess):
+    """A scheduler daemon. It is ready when `GET /readyz` answers 200.
+
+    Args:
+        name: Its id, such as `scheduler-1`.
+        command: Its whole command line.
+        port: Where its API listens, as in its configuration.
+        log: File that takes what it prints.
+        environment: Added to the environment of the process.
+    """
+
+    def __init__(
+        self, *, name: str, command: Sequence[str], port: int, log: Path, environment: Mapping[str, str]
+    ) -> None:
+        super().__init__(name=name, log=log, environment=environment, start_deadline=timedelta(seconds=60))
+        self.port = port
+        self._words = list(command)
+
+    @property
+    def url(self) -> str:
+        """`http://127.0.0.1:<port>`."""
+        return f"http://{LOOPBACK}:{self.port}"
+
+    def _command(self) -> Sequence[str]:
+        require_free(self.port, self.name)
+        return self._words
+
+    def _answers(self) -> bool:
+        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=_ASK_DEADLINE_S)
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == http.client.OK
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()

@@ -1,0 +1,96 @@
+"""What the schedulers of a local stack are told: configuration documents and the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nimbus.localstack.ports import LOOPBACK
+from nimbus.localstack.s3 import S3Server
+from nimbus.localstack.zookeeper import ZooKeeperServer
+
+BUCKET = "nimbus"
+ROOT = "/nimbus"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackTuning:
+    """Knobs of a local stack that a user or a test may want to turn."""
+
+    slots: int = 1
+    """Attempts that one scheduler's embedded worker runs at a time."""
+    session_timeout: timedelta = timedelta(seconds=4)
+    """How long a silent scheduler keeps its place in ZooKeeper."""
+
+
+def scheduler_settings(
+    *,
+    scheduler_id: str,
+    port: int,
+    folder: Path,
+    zookeeper: ZooKeeperServer,
+    s3: S3Server,
+    tuning: StackTuning,
+) -> dict[str, Any]:
+    """The configuration document of one scheduler. Shape: that of `configs/nimbus.example.yaml`."""
+    return {
+        "cluster": {"root": ROOT},
+        "zookeeper": {
+            "hosts": zookeeper.hosts,
+            "session_timeout": f"{tuning.session_timeout.total_seconds():g}s",
+        },
+        "storage": {
+            "endpoint_url": s3.endpoint_url,
+            "bucket": BUCKET,
+            "access_key_id": s3.access_key,
+            "secret_access_key": s3.secret_key,
+        },
+        "scheduler": {
+            "id": scheduler_id,
+            "host": LOOPBACK,
+            "port": port,
+            "state_dir": str(folder / scheduler_id),
+        },
+        "worker": {"embedded": True, "slots": tuning.slots, "data_dir": str(folder / "data")},
+    }
+
+
+def scheduler_command(config: Path) -> list[str]:
+    """The command line of a scheduler."""
+    return [sys.executable, "-m", "nimbus.cli.main", "scheduler", "--config", str(config)]
+
+
+def write_settings(file: Path, settings: Mapping[str, Any]) -> None:
+    """Write a configuration document as YAML, readable by its owner only: it holds the S3 secret."""
+    _write_private(file, yaml.safe_dump(dict(settings), sort_keys=False))
+
+
+def kept_secret(file: Path) -> str:
+    """The S3 secret of this folder, drawn at its first use.
+
+    The same between starts, since an attempt that outlived a killed stack still has to deliver its log.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        return file.read_text().strip()
+    _write_private(file, secrets.token_hex(20) + "\n")
+    return file.read_text().strip()
+
+
+def _write_private(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_suffix(".part")
+    part.unlink(missing_ok=True)  # the mode of an old one would win over ours
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:
+        new.write(text)
+        new.flush()
+        os.fsync(new.fileno())
+    part.replace(file)

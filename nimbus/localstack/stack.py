@@ -1,0 +1,250 @@
+"""The local stack: ZooKeeper, S3 and schedulers in one folder, started and stopped in order.
+
+Main thread only, as all of this package. Starts no threads.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from nimbus.localstack import tagged
+from nimbus.localstack.errors import LocalStackError, ProcessStateError
+from nimbus.localstack.lock import FolderLock
+from nimbus.localstack.ports import PortBook
+from nimbus.localstack.process import ManagedProcess, Report, silent
+from nimbus.localstack.s3 import S3Server
+from nimbus.localstack.scheduler import SchedulerProcess
+from nimbus.localstack.settings import (
+    BUCKET,
+    StackTuning,
+    kept_secret,
+    scheduler_command,
+    scheduler_settings,
+    write_settings,
+)
+from nimbus.localstack.zookeeper import ZooKeeperServer
+
+Part = TypeVar("Part")
+
+_ACCESS_KEY = "nimbus-local"
+_SCHEDULER_STOP = timedelta(seconds=20)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackAddresses:
+    """Where the parts of a running stack are reached."""
+
+    zookeeper: str
+    """Connection string."""
+    s3: str
+    """Endpoint URL."""
+    schedulers: tuple[str, ...]
+    """API URLs, in the order of the schedulers' numbers."""
+
+
+class LocalStack:
+    """A whole Nimbus below one folder. Data and ports are kept between starts.
+
+    Use as a context manager, or call `start` and, whatever happens, `stop`.
+
+    Args:
+        folder: Everything lies below it: `zookeeper/`, `s3/`, `data/`, `scheduler-<n>/` and its `.yaml`.
+        schedulers: How many, at least 1.
+        tuning: Slots and timeouts.
+        report: Told what happens, a line at a time, for a person.
+        command: Makes a scheduler's command line from its configuration file.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        schedulers: int = 3,
+        *,
+        tuning: StackTuning | None = None,
+        report: Report = silent,
+        command: Callable[[Path], Sequence[str]] = scheduler_command,
+    ) -> None:
+        if schedulers < 1:
+            raise LocalStackError(f"a stack needs at least 1 scheduler, not {schedulers}")
+        self.folder = folder.absolute()
+        self._count = schedulers
+        self._tuning = tuning or StackTuning()
+        self._report, self._command = report, command
+        self._lock = FolderLock(self.folder)
+        self._zookeeper: ZooKeeperServer | None = None
+        self._s3: S3Server | None = None
+        self.schedulers: list[SchedulerProcess] = []
+
+    @property
+    def zookeeper(self) -> ZooKeeperServer:
+        """The ZooKeeper of a started stack."""
+        return self._started(self._zookeeper)
+
+    @property
+    def s3(self) -> S3Server:
+        """The S3 server of a started stack."""
+        return self._started(self._s3)
+
+    @property
+    def addresses(self) -> StackAddresses:
+        """Where a started stack is reached."""
+        return StackAddresses(
+            zookeeper=self.zookeeper.hosts,
+            s3=self.s3.endpoint_url,
+            schedulers=tuple(scheduler.url for scheduler in self.schedulers),
+        )
+
+    def config_file(self, number: int) -> Path:
+        """The configuration file of scheduler `number`, counted from 1."""
+        return self.folder / f"scheduler-{number}.yaml"
+
+    def start(self) -> None:
+        """Start everything; the servers answer when it returns, the schedulers after `wait_ready`.
+
+        What started before a failure is stopped again.
+
+        Raises:
+            StackLockedError: a stack runs in this folder already.
+            ProcessStartError: a part did not come up; the message shows the end of its log.
+            JavaMissingError, ToolMissingError: something is not installed.
+        """
+        self._lock.acquire()
+        try:
+            self._start_servers()
+            self._start_schedulers()
+        except BaseException:  # Ctrl-C too
+            self.stop()
+            raise
+
+    def _start_servers(self) -> None:
+        tag, ports = tagged.tag(self.folder), PortBook(self.folder / "ports.json", self._report)
+        self._zookeeper = ZooKeeperServer(self.folder / "zookeeper", ports.take("zookeeper"), environment=tag)
+        self._s3 = S3Server(
+            self.folder / "s3",
+            ports.take("s3"),
+            access_key=_ACCESS_KEY,
+            secret_key=kept_secret(self.folder / "s3.secret"),
+            environment=tag,
+        )
+        for number in range(1, self._count + 1):
+            name, config = f"scheduler-{number}", self.config_file(number)
+            port = ports.take(name)
+            settings = scheduler_settings(
+                scheduler_id=name,
+                port=port,
+                folder=self.folder,
+                zookeeper=self._zookeeper,
+                s3=self._s3,
+                tuning=self._tuning,
+            )
+            write_settings(config, settings)
+            self.schedulers.append(
+                SchedulerProcess(
+                    name=name,
+                    command=self._command(config),
+                    port=port,
+                    log=self.folder / name / "scheduler.log",
+                    environment=tag,
+                )
+            )
+        self._timed(self._zookeeper, self._zookeeper.hosts)
+        self._s3.create_bucket(BUCKET)
+        self._timed(self._s3, self._s3.endpoint_url)
+
+    def _timed(self, server: ManagedProcess, address: str) -> None:
+        began = time.monotonic()
+        server.start(self._report)
+        self._report(f"{server.name}: answers on {address} after {time.monotonic() - began:.1f} s")
+
+    def _start_schedulers(self) -> None:
+        for scheduler in self.schedulers:
+            scheduler.spawn()
+
+    def wait_ready(self, deadline: timedelta = timedelta(seconds=60)) -> None:
+        """Wait until every scheduler that runs answers `/readyz` with 200.
+
+        Raises:
+            ProcessStartError: one ended, or did not answer within `deadline`, which is for all together.
+        """
+        until = time.monotonic() + deadline.total_seconds()
+        for scheduler in self.schedulers:
+            left = timedelta(seconds=max(0.0, until - time.monotonic()))
+            scheduler.wait_ready(left, self._report)
+            self._report(f"{scheduler.name}: ready on {scheduler.url}")
+
+    def scheduler(self, number: int) -> SchedulerProcess:
+        """Scheduler `number`, counted from 1 as in its id."""
+        if not 1 <= number <= len(self.schedulers):
+            raise ProcessStateError(f"there is no scheduler-{number}; this stack has {len(self.schedulers)}")
+        return self.schedulers[number - 1]
+
+    def kill_scheduler(self, number: int, signal_number: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal to one scheduler alone, not to its attempts. After SIGKILL, wait until it is gone."""
+        scheduler = self.scheduler(number)
+        if signal_number is signal.SIGKILL:
+            scheduler.kill()
+        else:
+            scheduler.send_signal(signal_number)
+
+    def restart_scheduler(self, number: int) -> None:
+        """Start one scheduler again, after stopping it if it runs. Returns before it is ready."""
+        scheduler = self.scheduler(number)
+        scheduler.stop(_SCHEDULER_STOP)
+        scheduler.spawn()
+
+    def leftovers(self) -> list[tagged.TaggedProcess]:
+        """Processes of this stack but its running servers and schedulers: attempts, or what was left."""
+        return tagged.find(self.folder, but=self._pids())
+
+    def stop(self) -> None:
+        """Stop schedulers, attempts of tasks, S3 and ZooKeeper, in this order. Safe to repeat.
+
+        A part that does not end when asked is killed. A failure at one part does not spare the others.
+        """
+        with ExitStack() as last_first:
+            last_first.callback(self._lock.release)
+            for server in (self._zookeeper, self._s3):
+                if server is not None:
+                    last_first.callback(server.stop)
+            last_first.callback(self._end_attempts)
+            last_first.callback(self._stop_schedulers)
+        self.schedulers = []
+        self._zookeeper = self._s3 = None
+
+    def _stop_schedulers(self) -> None:
+        until = time.monotonic() + _SCHEDULER_STOP.total_seconds()
+        for scheduler in self.schedulers:  # all at once: each may drain for a while
+            scheduler.terminate()
+        for scheduler in self.schedulers:
+            scheduler.stop(timedelta(seconds=until - time.monotonic()))
+
+    def _end_attempts(self) -> None:
+        # Only the holder of the lock may: another stack's attempts in this folder would carry the same tag.
+        if self._zookeeper is not None:
+            tagged.end(self.folder, but=self._pids())
+
+    def _pids(self) -> set[int]:
+        parts: list[ManagedProcess | None] = [self._zookeeper, self._s3, *self.schedulers]
+        return {part.pid for part in parts if part is not None and part.running}
+
+    def _started(self, part: Part | None) -> Part:
+        if part is None:
+            raise ProcessStateError(f"the stack in {self.folder} does not run; start it first")
+        return part
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

@@ -1,0 +1,123 @@
+"""A real ZooKeeper, from the jars that ship inside PySpark, as a child process."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
+
+from nimbus.java import find_java
+from nimbus.localstack.errors import ToolMissingError
+from nimbus.localstack.ports import LOOPBACK, free_port, require_free
+from nimbus.localstack.process import ManagedProcess
+
+_MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+"""Runs a single server as `ZooKeeperServerMain` does, and purges old snapshots, which that one does not."""
+
+# By name, because a class path with all of Spark's 280 jars starts three times slower.
+_JARS = (
+    "zookeeper-*.jar",
+    "slf4j-api-*.jar",
+    "log4j-*.jar",
+    "metrics-core-*.jar",
+    "netty-*.jar",
+    "snappy-java-*.jar",
+    "commons-*.jar",
+)
+_JVM_OPTIONS = (
+    "-Xmx256m",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-Djava.awt.headless=true",
+    "-Dzookeeper.admin.enableServer=false",
+    "-Dzookeeper.preAllocSize=4096",  # KiB; a log of 64 MiB for each start would be waste here
+    "-Dorg.apache.logging.log4j.level=INFO",
+)
+_ASK_DEADLINE_S = 1.0
+
+
+class ZooKeeperServer(ManagedProcess):
+    """A single ZooKeeper server on loopback. Data survive `stop`, `kill` and a restart; writes are fsynced.
+
+    Args:
+        data_dir: Data, configuration and `zookeeper.log`. Made when missing.
+        port: Client port; a free one without it. The same through the object's life.
+        tick: Unit of ZooKeeper's time; a session may be as short as two ticks.
+        environment: Added to the environment of the process.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        port: int | None = None,
+        tick: timedelta = timedelta(milliseconds=500),
+        *,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(name="ZooKeeper", log=data_dir / "zookeeper.log", environment=environment)
+        self.data_dir = data_dir.absolute()
+        self.port = free_port() if port is None else port
+        self._tick = tick
+
+    @property
+    def hosts(self) -> str:
+        """Connection string: `127.0.0.1:<port>`."""
+        return f"{LOOPBACK}:{self.port}"
+
+    def _command(self) -> Sequence[str]:
+        require_free(self.port, self.name)
+        config = self.data_dir / "zoo.cfg"
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        config.write_text(self._config())
+        jars = _jars()
+        java = find_java().java
+        return [str(java), *_JVM_OPTIONS, "-cp", ":".join(map(str, jars)), _MAIN_CLASS, str(config)]
+
+    def _config(self) -> str:
+        settings = {
+            "tickTime": round(self._tick.total_seconds() * 1000),
+            # ZooKeeper reads the file as Java properties, in which a backslash escapes.
+            "dataDir": str(self.data_dir / "data").replace("\\", "\\\\"),
+            "clientPort": self.port,
+            "clientPortAddress": LOOPBACK,
+            "maxClientCnxns": 0,
+            "maxSessionTimeout": 60_000,  # ms; the default, 20 ticks, would cut longer sessions silently
+            "4lw.commands.whitelist": "ruok,srvr,stat,mntr,cons,dump",
+            "autopurge.snapRetainCount": 3,
+            "autopurge.purgeInterval": 1,  # hours
+        }
+        return "".join(f"{key}={value}\n" for key, value in settings.items())
+
+    def _answers(self) -> bool:
+        # Not `ruok`: that is answered before sessions are served.
+        return b"Mode:" in self.ask("srvr")
+
+    def ask(self, word: str) -> bytes:
+        """The answer to a four-letter word such as `mntr`; empty when nobody answers."""
+        answer = b""
+        try:
+            with socket.create_connection((LOOPBACK, self.port), timeout=_ASK_DEADLINE_S) as connection:
+                connection.sendall(word.encode())
+                while part := connection.recv(4096):
+                    answer += part
+        except OSError:
+            return b""
+        return answer
+
+
+def _jars() -> list[Path]:
+    """The jars a server needs, as found in the installed PySpark, which is not imported for it."""
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ToolMissingError(
+            "ZooKeeper's jars come with PySpark, which is not installed: pip install pyspark"
+        )
+    folder = Path(spec.origin).parent / "jars"
+    jars = [jar for pattern in _JARS for jar in sorted(folder.glob(pattern))]
+    if not any(jar.name.startswith("zookeeper-") for jar in jars):
+        raise ToolMissingError(
+            f"no zookeeper-*.jar in {folder}; install PySpark from its wheel or sdist again"
+        )
+    return jars

@@ -1,0 +1,188 @@
+"""Real parts for the tests: ZooKeeper, an S3 server, Java; and a check that no test leaves anything behind.
+
+Servers start at first use and live through the session, each test with a root or bucket of its own. A test
+that stops, kills or pauses a server takes `own_zookeeper` or `own_s3`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+import psutil
+import pytest
+
+from nimbus.java import JavaMissingError, JavaRuntime, find_java
+from nimbus.localstack.process import ManagedProcess
+from nimbus.localstack.s3 import S3Server
+from nimbus.localstack.zookeeper import ZooKeeperServer
+
+Server = TypeVar("Server", bound=ManagedProcess)
+
+LEAK_TAG = "NIMBUS_TEST"
+"""Set to a new value for each test, so that what it leaves is found even when it has detached itself."""
+
+LEAK_GRACE_S = 5.0
+"""How long what a test has told to end may take to do so."""
+
+
+class LongLived:
+    """What may outlive a test, because something of wider scope owns it and ends it."""
+
+    def __init__(self) -> None:
+        self.processes: list[ManagedProcess] = []
+        self.pids: set[int] = set()
+        self.threads: set[threading.Thread] = set()
+
+    def all_pids(self) -> set[int]:
+        return self.pids | {process.pid for process in self.processes if process.running}
+
+
+@pytest.fixture(scope="session")
+def long_lived() -> LongLived:
+    """A fixture of wider scope that starts a process or thread registers it here."""
+    return LongLived()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _java_environment() -> Iterator[JavaRuntime | JavaMissingError]:
+    """JAVA_HOME of the whole session. Tests that need no Java run without one."""
+    with pytest.MonkeyPatch.context() as patch:
+        try:
+            runtime = find_java()
+        except JavaMissingError as missing:
+            yield missing
+        else:
+            patch.setenv("JAVA_HOME", str(runtime.java_home))
+            yield runtime
+
+
+@pytest.fixture(scope="session")
+def java_home(_java_environment: JavaRuntime | JavaMissingError) -> Path:
+    """A JAVA_HOME that Spark can use; the environment variable is set to it."""
+    if isinstance(_java_environment, JavaMissingError):
+        raise _java_environment
+    return _java_environment.java_home
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory, long_lived: LongLived) -> Iterator[ZooKeeperServer]:
+    """A real ZooKeeper, shared: work below `zk_root`, and do not stop or pause it."""
+    server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
+    yield from _served(server, long_lived)
+
+
+@pytest.fixture
+def zk_root(zookeeper: ZooKeeperServer) -> str:
+    """A path of this test's own, such as `/t-0f3c...`; nothing is there yet."""
+    return f"/t-{uuid.uuid4().hex}"
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory, long_lived: LongLived) -> Iterator[S3Server]:
+    """A real S3 server, shared: work in `s3_bucket`, and do not stop or pause it."""
+    yield from _served(S3Server(tmp_path_factory.mktemp("s3")), long_lived)
+
+
+@pytest.fixture
+def s3_bucket(s3_server: S3Server) -> str:
+    """The name of an empty bucket of this test's own."""
+    name = f"t-{uuid.uuid4().hex}"
+    s3_server.create_bucket(name)
+    return name
+
+
+@pytest.fixture
+def own_zookeeper(tmp_path: Path) -> Iterator[ZooKeeperServer]:
+    """A running ZooKeeper of this test alone, to be stopped, killed, paused and restarted."""
+    yield from _served(ZooKeeperServer(tmp_path / "own-zookeeper"))
+
+
+@pytest.fixture
+def own_s3(tmp_path: Path) -> Iterator[S3Server]:
+    """A running S3 server of this test alone, to be stopped, killed, paused and restarted."""
+    yield from _served(S3Server(tmp_path / "own-s3"))
+
+
+def _served(server: Server, long_lived: LongLived | None = None) -> Iterator[Server]:
+    server.start()
+    if long_lived is not None:
+        long_lived.processes.append(server)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def eventually() -> Callable[..., None]:
+    """Waits: `eventually(condition, within_s=10, what="the port is open")`; fails with these words."""
+    return _eventually
+
+
+def _eventually(condition: Callable[[], object], within_s: float = 10.0, what: str = "") -> None:
+    until = time.monotonic() + within_s
+    pause = threading.Event()
+    while not condition():
+        if time.monotonic() > until:
+            pytest.fail(f"not within {within_s:g} s: {what or condition}")
+        pause.wait(0.02)
+
+
+@pytest.fixture(autouse=True)
+def _leaves_nothing(long_lived: LongLived) -> Iterator[None]:
+    """Fail a test after which a process or thread lives that did not live before.
+
+    Daemon threads count: a client that nobody closed has only those. Fixtures of wider scope are set up
+    before this one and so belong to what lived before; those asked for later are in `long_lived`.
+    """
+    tag = uuid.uuid4().hex
+    threads_before = set(threading.enumerate())
+    children_before = set(psutil.Process().children(recursive=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(LEAK_TAG, tag)
+        yield
+
+    def processes() -> set[psutil.Process]:
+        children = set(psutil.Process().children(recursive=True)) - children_before
+        kept = long_lived.all_pids()
+        return {child for child in children | set(_tagged(tag)) if child.pid not in kept}
+
+    def threads() -> set[threading.Thread]:
+        return set(threading.enumerate()) - threads_before - long_lived.threads
+
+    until = time.monotonic() + LEAK_GRACE_S
+    while (left := threads() | processes()) and time.monotonic() < until:
+        threading.Event().wait(0.02)
+    if left:
+        _report_leak(left)
+
+
+def _tagged(tag: str) -> Iterator[psutil.Process]:
+    """Processes started by this test, also those that are no longer below us."""
+    wanted = f"{LEAK_TAG}={tag}".encode()
+    for pid in psutil.pids():
+        try:
+            if wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                yield psutil.Process(pid)
+        except (OSError, psutil.Error):  # ended meanwhile, or not ours to read
+            continue
+
+
+def _report_leak(left: set[threading.Thread | psutil.Process]) -> NoReturn:
+    """Say what was left, and end the processes, so that the next test starts clean."""
+    words = []
+    for item in left:
+        if isinstance(item, threading.Thread):
+            words.append(f"thread {item.name!r}")
+            continue
+        try:
+            words.append(f"process {item.pid} {' '.join(item.cmdline())[:200]} ({item.status()})")
+            item.kill()
+        except psutil.Error:
+            words.append(f"process {item.pid} (gone by now)")
+    pytest.fail(f"the test left behind after {LEAK_GRACE_S:g} s: " + "; ".join(sorted(words)))
