@@ -1,0 +1,68 @@
+"""How one process takes part in one election."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from leader.errors import ElectionConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectionConfig:
+    """Checked once, here, then trusted. Every participant should use the same.
+
+    Args:
+        root: Absolute ZooKeeper path of this election, without a slash at the end.
+        guard_timeout: Longest wait for the guard's answer; silence means no.
+        requeue_backoff_min: Upper bound of the first random wait after an abdication. It doubles with each
+            abdication in a row.
+        requeue_backoff_max: Upper bound of all of them.
+        retry_max: Longest pause between two tries of a call that failed.
+        step_down_margin: How long before the session can end we stop leading by ourselves. Covers the
+            drift of our clock against the servers'.
+        handover_timeout: How long an abdicating leader waits for its `revoked` to return before it
+            lets the lock go. Fencing protects what it still does afterwards.
+    """
+
+    root: str
+    guard_timeout: timedelta = timedelta(seconds=10)
+    requeue_backoff_min: timedelta = timedelta(seconds=1)
+    requeue_backoff_max: timedelta = timedelta(seconds=30)
+    retry_max: timedelta = timedelta(seconds=2)
+    step_down_margin: timedelta = timedelta(seconds=1)
+    handover_timeout: timedelta = timedelta(seconds=2)
+
+    def __post_init__(self) -> None:
+        if not self.root.startswith("/") or self.root.endswith("/") or "//" in self.root:
+            raise ElectionConfigError(
+                f"root {self.root!r} must be an absolute ZooKeeper path without a slash at the end"
+            )
+        for name in ("guard_timeout", "requeue_backoff_min", "retry_max", "step_down_margin"):
+            value: timedelta = getattr(self, name)
+            if value <= timedelta(0):
+                raise ElectionConfigError(f"{name} ({value}) must be above 0; raise it")
+        if self.handover_timeout < timedelta(0):
+            raise ElectionConfigError(
+                f"handover_timeout ({self.handover_timeout}) is negative; 0 means no wait"
+            )
+        if self.requeue_backoff_max < self.requeue_backoff_min:
+            raise ElectionConfigError(
+                f"requeue_backoff_max ({self.requeue_backoff_max}) must not be below requeue_backoff_min "
+                f"({self.requeue_backoff_min}); raise the one or lower the other"
+            )
+
+    def check_against(self, session_timeout: timedelta) -> None:
+        """Refuse a margin that leaves no time to lead.
+
+        A leader proves itself each quarter of the session timeout and counts from the proof before
+        the last, so half of the timeout is gone in the ordinary course of things.
+
+        Raises:
+            ElectionConfigError: The margin is half of `session_timeout` or more.
+        """
+        if self.step_down_margin >= session_timeout / 2:
+            raise ElectionConfigError(
+                f"step_down_margin ({self.step_down_margin}) must be below half of the session timeout "
+                f"({session_timeout}); lower the one or raise the other"
+            )

@@ -1,0 +1,107 @@
+"""Every error of this package. One root, stable codes, and a word on what to do."""
+
+from __future__ import annotations
+
+
+class LeaderError(Exception):
+    """Root of all errors raised by `leader`.
+
+    Attributes:
+        code: Stable, for machines; the message is for people and may change.
+        retryable: Whether the same call may succeed later without anybody changing anything.
+    """
+
+    code = "leader"
+    retryable = False
+
+
+class ElectionConfigError(LeaderError):
+    """A setting that cannot work. The message holds the values and says which to change."""
+
+    code = "election_config"
+
+
+class ElectionStateError(LeaderError):
+    """A call that makes no sense now, such as starting a queue twice."""
+
+    code = "election_state"
+
+
+class ZooKeeperUnreachableError(LeaderError):
+    """No ZooKeeper server answered when the session was to start."""
+
+    code = "zookeeper_unreachable"
+    retryable = True
+
+
+class ZooKeeperAuthError(LeaderError):
+    """ZooKeeper refused our credentials."""
+
+    code = "zookeeper_auth"
+
+
+class ZooKeeperUnavailableError(LeaderError):
+    """A call got no answer: connection lost, session over, or too slow.
+
+    The outcome of a write is then **unknown**: it may have happened, may happen within the
+    next moments, or never. Read before you write again.
+    """
+
+    code = "zookeeper_unavailable"
+    retryable = True
+
+    def __init__(self, message: str, *, retryable: bool = True) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+
+
+class RecordError(LeaderError):
+    """A node holds something that is not a record of ours, or of a newer schema."""
+
+    code = "record"
+
+
+class FencedOutError(LeaderError):
+    """A guarded write was refused because the epoch it was made in is over."""
+
+    code = "fenced_out"
+
+    def __init__(self, *, path: str, epoch: int) -> None:
+        super().__init__(
+            f"write under epoch {epoch} refused: {path} has moved on, so this leadership is over. "
+            f"Drop this work; the new leader reads the state and redoes it."
+        )
+        self.path, self.epoch = path, epoch
+
+
+class TransactionRefusedError(LeaderError):
+    """The fence held, but another operation of the transaction failed; nothing was written.
+
+    Attributes:
+        index: Which operation, counted from 0 without the fence.
+        path: Its path, where the operation has one.
+        cause: kazoo's error, for example BadVersionError. Also the `__cause__`.
+    """
+
+    code = "transaction_refused"
+
+    def __init__(self, *, index: int, path: str | None, cause: Exception) -> None:
+        super().__init__(
+            f"transaction refused, nothing written: operation {index} on {path or 'no path'} failed with "
+            f"{type(cause).__name__}. Read the state again and decide anew."
+        )
+        self.index, self.path, self.cause = index, path, cause
+
+
+class EpochWentBackwardsError(LeaderError):
+    """The stored epoch is below one this process has seen: the ensemble was wiped or restored."""
+
+    code = "epoch_went_backwards"
+
+    def __init__(self, *, path: str, stored: int, seen: int) -> None:
+        super().__init__(
+            f"{path} holds epoch {stored}, but this process has seen epoch {seen}: ZooKeeper's data was "
+            f"wiped or restored from an old copy, and old tokens could become valid again. "
+            f"Set the epoch above {seen}, or restart every scheduler once nothing of the old data is in use."
+        )
+        self.path, self.stored, self.seen = path, stored, seen

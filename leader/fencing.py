@@ -1,0 +1,88 @@
+"""Writes that only the present leader can make.
+
+The one line the whole system stands on: the first operation of each transaction checks the version
+of the epoch node. A leader that was paused, cut off or deposed writes nothing, whatever it believes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from kazoo.client import TransactionRequest
+from kazoo.exceptions import BadVersionError, NoNodeError, RolledBackError, RuntimeInconsistency
+
+from leader.errors import FencedOutError, TransactionRefusedError
+
+if TYPE_CHECKING:
+    from leader.session import ZooKeeperSession
+
+
+@dataclass(frozen=True, slots=True)
+class FencingToken:
+    """What a leader shows with each write.
+
+    Args:
+        path: The epoch node.
+        version: Its znode version in our epoch; this is what ZooKeeper compares.
+        epoch: The epoch number, for people and for logs.
+    """
+
+    path: str
+    version: int
+    epoch: int
+
+
+def fenced_transaction(
+    session: ZooKeeperSession,
+    token: FencingToken,
+    build: Callable[[TransactionRequest], None],
+    *,
+    timeout: timedelta | None = None,
+) -> list[Any]:
+    """Do all of `build`'s operations at once, or none, and only while the token's epoch lasts.
+
+    Args:
+        session: Where to write.
+        token: From the present `Leadership`.
+        build: Adds operations to the transaction: `create`, `set_data`, `delete`, `check`.
+        timeout: Longest wait; the session's call timeout if not given.
+
+    Returns:
+        kazoo's results, one for each operation of `build`, in order.
+
+    Raises:
+        FencedOutError: Another epoch has begun. Nothing was written. Stop leading.
+        TransactionRefusedError: Another operation failed. Nothing was written.
+        ZooKeeperUnavailableError: No answer. The outcome is **unknown**; read before writing again.
+    """
+    transaction = session.client.transaction()
+    transaction.check(token.path, token.version)
+    build(transaction)
+    results = session.call(transaction.commit_async, timeout=timeout)
+    refused = first_failure(results)
+    if refused is None:
+        return list(results[1:])
+    index, error = refused
+    if index == 0 and isinstance(error, BadVersionError | NoNodeError):
+        raise FencedOutError(path=token.path, epoch=token.epoch) from error
+    path = getattr(transaction.operations[index], "path", None)
+    raise TransactionRefusedError(index=index - 1, path=path, cause=error) from error
+
+
+def first_failure(results: Sequence[Any]) -> tuple[int, Exception] | None:
+    """Find the operation that really failed.
+
+    kazoo returns failures, it does not raise them; and ZooKeeper answers for the innocent operations
+    too: RolledBackError before the culprit, RuntimeInconsistency after it.
+
+    Returns:
+        Index and error of the culprit, or None if the transaction was committed.
+    """
+    failures = [(index, result) for index, result in enumerate(results) if isinstance(result, Exception)]
+    for index, error in failures:
+        if not isinstance(error, RolledBackError | RuntimeInconsistency):
+            return index, error
+    return failures[0] if failures else None

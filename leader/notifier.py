@@ -1,0 +1,76 @@
+"""Tells the electable, on a thread of its own, in order, exactly once each."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Protocol
+
+import structlog
+
+from leader.records import Leadership
+
+_log = structlog.get_logger(__name__)
+
+
+class Electable(Protocol):
+    """Whoever wants to lead. Called on the thread `leader-notifier`, one call at a time."""
+
+    def elected(self, leadership: Leadership) -> None:
+        """Lead, with this token. Raising means that you cannot: we abdicate."""
+        ...
+
+    def revoked(self, leadership: Leadership, reason: str) -> None:
+        """Stop what this leadership began. It is over already; return soon."""
+        ...
+
+
+class Notifier:
+    """Queue and thread between the elector, which must not wait, and foreign code, which may be slow."""
+
+    def __init__(self, electable: Electable, on_failure: Callable[[Leadership, str], None]) -> None:
+        self._electable, self._on_failure = electable, on_failure
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="leader-notifier", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def elected(self, leadership: Leadership) -> None:
+        """Deliver `elected`, later."""
+        self._calls.put(lambda: self._elected(leadership))
+
+    def revoked(self, leadership: Leadership, reason: str) -> threading.Event:
+        """Deliver `revoked`, later. The event returned is set when it has returned or raised."""
+        done = threading.Event()
+        self._calls.put(lambda: self._revoked(leadership, reason, done))
+        return done
+
+    def close(self, timeout_s: float) -> bool:
+        """Deliver what is queued, then end. False if the electable still holds the thread."""
+        self._calls.put(None)
+        if threading.current_thread() is self._thread or not self._thread.is_alive():
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+
+    def _elected(self, leadership: Leadership) -> None:
+        try:
+            self._electable.elected(leadership)
+        except Exception as exc:  # noqa: BLE001 - foreign code: who cannot take office must not keep it
+            _log.exception("elected_raised", epoch=leadership.epoch)
+            self._on_failure(leadership, f"elected() raised {type(exc).__name__}: {exc}")
+
+    def _revoked(self, leadership: Leadership, reason: str, done: threading.Event) -> None:
+        try:
+            self._electable.revoked(leadership, reason)
+        except Exception:  # noqa: BLE001 - foreign code: leadership is over whatever it says
+            _log.exception("revoked_raised", epoch=leadership.epoch)
+        finally:
+            done.set()
