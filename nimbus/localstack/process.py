@@ -68,6 +68,11 @@ class ManagedProcess(ABC):
         return self._process is not None and self._process.poll() is None
 
     @property
+    def wanted(self) -> bool:
+        """It has been started and not been stopped or killed from here, so it ought to run."""
+        return self._process is not None
+
+    @property
     def pid(self) -> int:
         """Process id of the running child.
 
@@ -118,7 +123,9 @@ class ManagedProcess(ABC):
         Raises:
             ProcessStartError: it ended or did not answer within `deadline`, or the one set at construction.
         """
-        process, limit = self._living(), deadline or self._start_deadline
+        if self._process is None:
+            raise ProcessStateError(f"{self.name} does not run; start it first")
+        process, limit = self._process, deadline or self._start_deadline
         began = reported = time.monotonic()
         while True:
             try:
@@ -143,19 +150,22 @@ class ManagedProcess(ABC):
 
     def stop(self, deadline: timedelta = timedelta(seconds=10)) -> None:
         """End it: SIGTERM, and SIGKILL when it has not ended within `deadline`. Safe to repeat."""
-        if not self.running:
+        if self._process is None:
             return
         self.terminate()
         try:
-            self._living().wait(timeout=max(0.0, deadline.total_seconds()))
+            self._process.wait(timeout=max(0.0, deadline.total_seconds()))
         except subprocess.TimeoutExpired:
-            self.kill()
+            self._process.kill()
+            self._process.wait()
+        self._process = None
 
     def kill(self) -> None:
         """End it at once (SIGKILL) and wait until it is gone. Safe to repeat."""
-        if self.running:
-            self.send_signal(signal.SIGKILL)
-            self._living().wait()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
 
     def restart(self, report: Report = silent) -> None:
         """Stop it if it runs, then start it with the same port and data."""

@@ -30,6 +30,8 @@ class StackTuning:
     """Attempts that one scheduler's embedded worker runs at a time."""
     session_timeout: timedelta = timedelta(seconds=4)
     """How long a silent scheduler keeps its place in ZooKeeper."""
+    attempt_patience: timedelta = timedelta(seconds=5)
+    """How long `stop` lets an attempt end by itself, before it is killed."""
 
 
 def scheduler_settings(

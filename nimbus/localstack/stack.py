@@ -169,13 +169,15 @@ class LocalStack:
             scheduler.spawn()
 
     def wait_ready(self, deadline: timedelta = timedelta(seconds=60)) -> None:
-        """Wait until every scheduler that runs answers `/readyz` with 200.
+        """Wait until every scheduler that was not killed or stopped from here answers `/readyz` with 200.
 
         Raises:
             ProcessStartError: one ended, or did not answer within `deadline`, which is for all together.
         """
         until = time.monotonic() + deadline.total_seconds()
         for scheduler in self.schedulers:
+            if not scheduler.wanted:
+                continue
             left = timedelta(seconds=max(0.0, until - time.monotonic()))
             scheduler.wait_ready(left, self._report)
             self._report(f"{scheduler.name}: ready on {scheduler.url}")
@@ -229,7 +231,7 @@ class LocalStack:
     def _end_attempts(self) -> None:
         # Only the holder of the lock may: another stack's attempts in this folder would carry the same tag.
         if self._zookeeper is not None:
-            tagged.end(self.folder, but=self._pids())
+            tagged.end(self.folder, but=self._pids(), patience=self._tuning.attempt_patience)
 
     def _pids(self) -> set[int]:
         parts: list[ManagedProcess | None] = [self._zookeeper, self._s3, *self.schedulers]
