@@ -1,0 +1,54 @@
+# Everything runs in .venv, which `setup` makes; nothing is installed elsewhere. `make` alone lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+# Steps share .venv and the machine: run in parallel they would only disturb one another.
+.NOTPARALLEL:
+
+PY := .venv/bin/python
+PYTEST := $(PY) -m pytest
+
+.PHONY: help setup examples demo test check lint format chaos-smoke lock clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: ## Make .venv from requirements.lock (again only when that or pyproject.toml changed)
+	@scripts/setup
+
+examples: setup ## Fetch the wheels that the example pipelines depend on
+	@scripts/examples
+
+demo: examples ## Start three schedulers, run a real pipeline, kill the leader, show that nothing is lost
+	@$(PY) -m nimbus.localstack.demo
+
+test: examples ## Run all tests
+	$(PYTEST)
+
+check: lint ## Static checks, unit and property tests; under a minute
+	$(PYTEST) tests/unit tests/property
+
+lint: setup ## Static checks: ruff, format, mypy, layers
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	.venv/bin/lint-imports
+
+format: setup ## Format the code and mend what ruff can mend
+	$(PY) -m ruff check --fix-only --exit-zero .
+	$(PY) -m ruff format .
+
+chaos-smoke: examples ## Thirty rounds of killed leaders and workers, with a checker
+	$(PYTEST) -m chaos tests/chaos
+
+lock: ## Resolve requirements.lock anew from pyproject.toml
+	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
+	$${PYTHON:-python3} -m venv "$$tmp/venv"; \
+	"$$tmp/venv/bin/python" -m pip install -q --disable-pip-version-check uv; \
+	"$$tmp/venv/bin/uv" pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
+	  --generate-hashes --no-header --no-annotate --no-emit-index-url -q -o requirements.lock
+	@echo "lock: requirements.lock is written; \`make setup\` installs it"
+
+clean: ## Remove .venv, caches and fetched wheels; data of `nimbus up` stay
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info examples/*/wheels
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
