@@ -1,4 +1,4 @@
-"""Commands: what people and programs ask of the leader. Each is done exactly once, or refused with a reason."""
+"""Commands: what is asked of the leader. Each is done exactly once, or refused with a reason."""
 
 from __future__ import annotations
 

@@ -87,9 +87,13 @@ def close_attempt(run: Run, attempt: AttemptId, end: End, *, max_mishaps: int, n
 def _after_end(run: Run, task: TaskRun, closed: Attempt, max_mishaps: int, now: datetime) -> TaskRun:
     if closed.outcome is Outcome.SUCCEEDED:
         return replace(task, state=TaskState.SUCCEEDED)
-    if run.state is not RunState.RUNNING or closed.outcome is Outcome.STOPPED:
-        return replace(task, state=TaskState.SKIPPED)
-    if closed.outcome is not None and closed.outcome.is_infrastructure:
+    mishap = closed.outcome is not None and closed.outcome.is_infrastructure
+    if run.state is not RunState.RUNNING:
+        unfinished = mishap or closed.outcome is Outcome.STOPPED
+        return replace(task, state=TaskState.SKIPPED if unfinished else TaskState.FAILED)
+    if closed.outcome is Outcome.STOPPED:  # by somebody who did not stop the run: not ours to undo
+        return replace(task, state=TaskState.FAILED)
+    if mishap:
         if task.mishaps >= max_mishaps:
             return replace(task, state=TaskState.FAILED)
         pause = min(MISHAP_PAUSE * 2 ** (task.mishaps - 1), MISHAP_PAUSE_MAX)

@@ -54,6 +54,9 @@ class SchedulerInfo:
     role: Role
     epoch: int | None = None
     """While it leads."""
+    leader_since: datetime | None = None
+    recovered_at: datetime | None = None
+    """When the leader had read the state, adopted what was open, and done its first round of decisions."""
     queue_position: int | None = None
     """0: holds the lock."""
     ready: bool = False

@@ -1,0 +1,71 @@
+"""Finished runs in S3: one object for each run, and small index objects that list newest first.
+
+Keys, below the storage prefix:
+    history/runs/<run>.json                      the run
+    history/recent/<inverted time>~<run>         empty of meaning; its name is the index
+    history/pipelines/<pipeline>/<inverted time>~<run>
+The time is inverted (9999999999 minus epoch seconds) because S3 lists keys in ascending order only.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from blobsync import BlobNotFoundError, BlobSyncError, ObjectStore
+from nimbus import records
+from nimbus.domain.errors import NimbusError
+from nimbus.domain.ids import PipelineName, RunId
+from nimbus.domain.run import Run
+
+_LATEST = 9_999_999_999
+_INDEX_MARK = b"1"
+"""Some servers treat an empty object as a folder."""
+
+
+class StorageUnavailableError(NimbusError):
+    """S3 did not do what was asked; it may later."""
+
+    code = "storage_unavailable"
+    retryable = True
+    exit_code = 6
+
+
+class S3History:
+    """See `nimbus.ports.History`."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def store(self, run: Run) -> None:
+        """Keep a finished run; the index is written last, so what is listed can be read."""
+        name = f"{_LATEST - int(run.created_at.timestamp()):010d}~{run.id}"
+        try:
+            self._store.write(_run_key(run.id), records.RUN.encode(run))
+            self._store.write(f"history/pipelines/{run.pipeline}/{name}", _INDEX_MARK)
+            self._store.write(f"history/recent/{name}", _INDEX_MARK)
+        except BlobSyncError as exc:
+            raise StorageUnavailableError(f"run {run.id} could not be stored in history: {exc}") from exc
+
+    def read(self, run: RunId) -> Run | None:
+        """One finished run."""
+        key = _run_key(run)
+        try:
+            return records.RUN.decode(b"".join(self._store.read(key)), key)
+        except BlobNotFoundError:
+            return None
+        except BlobSyncError as exc:
+            raise StorageUnavailableError(f"history of run {run} cannot be read: {exc}") from exc
+
+    def recent(self, pipeline: PipelineName | None, limit: int) -> tuple[Run, ...]:
+        """Finished runs, newest first."""
+        prefix = "history/recent/" if pipeline is None else f"history/pipelines/{pipeline}/"
+        try:
+            names = [info.key for info in islice(self._store.list(prefix), limit)]
+        except BlobSyncError as exc:
+            raise StorageUnavailableError(f"history cannot be listed: {exc}") from exc
+        found = (self.read(RunId(name.rpartition("~")[2])) for name in names)
+        return tuple(run for run in found if run is not None)
+
+
+def _run_key(run: RunId) -> str:
+    return f"history/runs/{run}.json"

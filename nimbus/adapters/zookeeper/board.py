@@ -1,0 +1,101 @@
+"""Attempts as workers and runners see them: slots that are created once, orders, and the sign of life."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from kazoo.exceptions import NodeExistsError, NoNodeError
+
+from leader import ZooKeeperSession
+from nimbus import records
+from nimbus.records import UnreadableRecordError
+from nimbus.adapters.zookeeper.calls import Calls
+from nimbus.adapters.zookeeper.paths import BEAT, CLAIM, END, STOP, Paths
+from nimbus.domain.ids import AttemptId, WorkerId
+from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.workers import Assignment
+from nimbus.ports import AttemptWithdrawnError, Enqueue
+
+
+class ZooKeeperAttemptBoard:
+    """See `nimbus.ports.AttemptBoard`."""
+
+    def __init__(self, session: ZooKeeperSession, root: str) -> None:
+        self._calls = Calls(session)
+        self._paths = Paths(root)
+
+    def claim(self, claim: Claim) -> Claim:
+        """Fill CLAIM, or learn who did."""
+        path = self._paths.claim(AttemptId.parse(claim.attempt))
+        return records.CLAIM.decode(self._fill(path, records.CLAIM.encode(claim), claim.attempt), path)
+
+    def end(self, end: End) -> End:
+        """Fill END, or learn who did."""
+        path = self._paths.end(AttemptId.parse(end.attempt))
+        return records.END.decode(self._fill(path, records.END.encode(end), end.attempt), path)
+
+    def _fill(self, path: str, data: bytes, attempt: str) -> bytes:
+        """Create-once. After a lost reply the second try finds the first one's node: read, never assume."""
+        try:
+            self._calls.create(path, data)
+        except NodeExistsError:
+            standing = self._calls.get(path)
+            if standing is None:  # removed between the two calls: the run is over
+                raise AttemptWithdrawnError(attempt) from None
+            return standing
+        except NoNodeError as exc:
+            raise AttemptWithdrawnError(attempt) from exc
+        return data
+
+    def read(self, attempt: AttemptId, changed: Enqueue | None = None) -> Slots:
+        """Read the slots of one attempt."""
+        return read_slots(self._calls, self._paths, attempt, changed)
+
+    def beat(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
+        """Write the runner's ephemeral node; one of an older session of ours is replaced."""
+        path = self._paths.beat(attempt)
+        data = json.dumps({"schema": records.SCHEMA, "progress": dict(progress)}).encode()
+        owner = self._calls.owner(path)
+        if owner == self._calls.session.session_id and self._calls.set(path, data):
+            return
+        if owner is not None:
+            self._calls.delete(path)
+        try:
+            self._calls.create(path, data, ephemeral=True)
+        except NoNodeError as exc:
+            raise AttemptWithdrawnError(str(attempt)) from exc
+        except NodeExistsError:  # our own create, its reply lost
+            self._calls.set(path, data)
+
+    def assignments(self, worker: WorkerId, changed: Enqueue | None = None) -> tuple[Assignment, ...]:
+        """Orders to a worker, oldest attempt first."""
+        self._calls.ensure(self._paths.orders(worker))
+        parent = self._paths.orders(worker)
+        return tuple(
+            records.ASSIGNMENT.decode(data, f"{parent}/{name}")
+            for name, data in self._calls.records(parent, changed)
+        )
+
+
+def read_slots(calls: Calls, paths: Paths, attempt: AttemptId, changed: Enqueue | None = None) -> Slots:
+    """Read what there is of one attempt; an attempt that is not there has empty slots."""
+    there = calls.children(paths.attempt(attempt), changed) or ()
+    claim = calls.get(paths.claim(attempt)) if CLAIM in there else None
+    end = calls.get(paths.end(attempt)) if END in there else None
+    beat = calls.get(paths.beat(attempt)) if BEAT in there else None
+    return Slots(
+        claim=None if claim is None else records.CLAIM.decode(claim, paths.claim(attempt)),
+        end=None if end is None else records.END.decode(end, paths.end(attempt)),
+        beating=beat is not None,
+        stop_requested=STOP in there,
+        progress={} if beat is None else _progress(beat, paths.beat(attempt)),
+    )
+
+
+def _progress(data: bytes, place: str) -> Mapping[str, object]:
+    try:
+        progress = json.loads(data)["progress"]
+    except (ValueError, KeyError, TypeError) as exc:
+        raise UnreadableRecordError(place, f"no progress document ({exc})") from exc
+    return progress if isinstance(progress, dict) else {}

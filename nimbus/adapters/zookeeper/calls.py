@@ -1,0 +1,112 @@
+"""The few ZooKeeper calls that the adapters need, in our words: a timeout on each, None for "not there"."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
+
+from leader import LeaderError, ZooKeeperSession
+from nimbus.ports import Enqueue, StoreUnavailableError
+
+
+@contextmanager
+def in_our_words(what: str) -> Iterator[None]:
+    """Translate what `leader` and kazoo raise when ZooKeeper does not answer."""
+    try:
+        yield
+    except LeaderError as exc:
+        if not exc.retryable:
+            raise
+        raise StoreUnavailableError(f"{what}: {exc}") from exc
+    except (NoNodeError, NodeExistsError):
+        raise
+    except KazooException as exc:
+        raise StoreUnavailableError(f"{what}: ZooKeeper answered {type(exc).__name__} {exc}") from exc
+
+
+def _watch(changed: Enqueue | None) -> dict[str, Any]:
+    """A watch says "look again" whatever it saw; kazoo's own thread runs it, so it only enqueues."""
+    return {} if changed is None else {"watch": lambda _event: changed()}
+
+
+class Calls:
+    """One session's calls. Threads may share it."""
+
+    def __init__(self, session: ZooKeeperSession) -> None:
+        self.session = session
+
+    def get(self, path: str, changed: Enqueue | None = None) -> bytes | None:
+        """Data of a node; None if there is none (then no watch is armed)."""
+        with in_our_words(f"read {path}"):
+            try:
+                data: bytes = self.session.call(self.session.client.get_async, path, **_watch(changed))[0]
+            except NoNodeError:
+                return None
+            return data
+
+    def exists(self, path: str, changed: Enqueue | None = None) -> bool:
+        """Whether a node is there; the watch also fires when it appears."""
+        with in_our_words(f"look for {path}"):
+            return self.session.call(self.session.client.exists_async, path, **_watch(changed)) is not None
+
+    def children(self, path: str, changed: Enqueue | None = None) -> tuple[str, ...] | None:
+        """Names of a node's children, sorted; None if the node is not there."""
+        with in_our_words(f"list {path}"):
+            try:
+                names = self.session.call(self.session.client.get_children_async, path, **_watch(changed))
+            except NoNodeError:
+                return None
+            return tuple(sorted(names))
+
+    def records(self, parent: str, changed: Enqueue | None = None) -> tuple[tuple[str, bytes], ...]:
+        """Name and data of all children, read in one go; those that vanish meanwhile are left out."""
+        names = self.children(parent, changed) or ()
+        with in_our_words(f"read all below {parent}"):
+            pending = [(name, self.session.client.get_async(f"{parent}/{name}")) for name in names]
+            found = []
+            for name, answer in pending:
+                try:
+                    found.append((name, self.session.call(lambda answer=answer: answer)[0]))
+                except NoNodeError:
+                    continue
+        return tuple(found)
+
+    def create(self, path: str, data: bytes, *, ephemeral: bool = False, sequence: bool = False) -> str:
+        """Create a node. NodeExistsError and NoNodeError (no parent) pass through."""
+        with in_our_words(f"create {path}"):
+            made: str = self.session.call(
+                self.session.client.create_async, path, data, ephemeral=ephemeral, sequence=sequence
+            )
+            return made
+
+    def ensure(self, path: str) -> None:
+        """Create a persistent node and its parents, unless it is there."""
+        with in_our_words(f"create {path}"):
+            self.session.call(self.session.client.ensure_path_async, path)
+
+    def set(self, path: str, data: bytes) -> bool:
+        """Replace a node's data; False if it is not there."""
+        with in_our_words(f"write {path}"):
+            try:
+                self.session.call(self.session.client.set_async, path, data)
+            except NoNodeError:
+                return False
+            return True
+
+    def delete(self, path: str) -> bool:
+        """Delete a node; False if it is not there."""
+        with in_our_words(f"delete {path}"):
+            try:
+                self.session.call(self.session.client.delete_async, path)
+            except NoNodeError:
+                return False
+            return True
+
+    def owner(self, path: str) -> int | None:
+        """Session that an ephemeral node belongs to; None if it is not there, 0 if it is persistent."""
+        with in_our_words(f"look for {path}"):
+            stat = self.session.call(self.session.client.exists_async, path)
+            return None if stat is None else int(stat.ephemeralOwner)

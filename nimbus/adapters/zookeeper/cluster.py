@@ -1,0 +1,160 @@
+"""What any process may do with the live state: read it, queue commands, register itself."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+
+from kazoo.exceptions import NodeExistsError
+
+from leader import ZooKeeperSession
+from nimbus import records
+from nimbus.adapters.zookeeper.board import read_slots
+from nimbus.adapters.zookeeper.calls import Calls
+from nimbus.adapters.zookeeper.leader_store import (
+    read_all,
+    read_commands,
+    read_pipelines,
+    read_run,
+    read_runs,
+)
+from nimbus.adapters.zookeeper.paths import Paths
+from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand
+from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId
+from nimbus.domain.run import Run
+from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.domain.slots import Slots
+from nimbus.domain.workers import WorkerInfo
+from nimbus.ports import Enqueue, WorkerIdInUseError
+
+
+class ZooKeeperClusterReader:
+    """See `nimbus.ports.ClusterReader` and `nimbus.ports.Catalog`."""
+
+    def __init__(self, session: ZooKeeperSession, root: str) -> None:
+        self._calls = Calls(session)
+        self._paths = Paths(root)
+
+    def read(self, changed: Enqueue | None = None) -> tuple[PipelineRecord, ...]:
+        """The catalog, with a watch."""
+        self._calls.ensure(self._paths.pipelines)
+        return read_pipelines(self._calls, self._paths, changed)
+
+    def pipelines(self) -> tuple[PipelineRecord, ...]:
+        """The catalog."""
+        return read_pipelines(self._calls, self._paths)
+
+    def pipeline(self, name: PipelineName) -> PipelineRecord | None:
+        """One pipeline."""
+        path = self._paths.pipeline(name)
+        data = self._calls.get(path)
+        return None if data is None else records.PIPELINE.decode(data, path)
+
+    def runs(self) -> tuple[Run, ...]:
+        """Live and recently finished runs."""
+        return read_runs(self._calls, self._paths)
+
+    def run(self, run: RunId) -> Run | None:
+        """One run."""
+        return read_run(self._calls, self._paths, run)
+
+    def slots(self, attempts: Iterable[AttemptId]) -> Mapping[AttemptId, Slots]:
+        """Slots of some attempts."""
+        return {attempt: read_slots(self._calls, self._paths, attempt) for attempt in attempts}
+
+    def schedulers(self) -> tuple[SchedulerInfo, ...]:
+        """Registered schedulers."""
+        return read_all(self._calls, self._paths.schedulers, records.SCHEDULER)
+
+    def workers(self) -> tuple[WorkerInfo, ...]:
+        """Registered workers."""
+        return read_all(self._calls, self._paths.workers, records.WORKER)
+
+    def commands(self) -> tuple[QueuedCommand, ...]:
+        """Commands that wait."""
+        return read_commands(self._calls, self._paths)
+
+
+class ZooKeeperCommandQueue:
+    """See `nimbus.ports.CommandQueue`."""
+
+    def __init__(self, session: ZooKeeperSession, root: str) -> None:
+        self._calls = Calls(session)
+        self._paths = Paths(root)
+
+    def submit(self, command: Command, *, submitted_by: str) -> CommandId:
+        """Queue a command as the next sequential node."""
+        body = records.CommandBody(
+            command=command, submitted_at=datetime.now(UTC).isoformat(), submitted_by=submitted_by
+        )
+        self._calls.ensure(self._paths.commands)
+        made = self._calls.create(self._paths.new_command, records.COMMAND.encode(body), sequence=True)
+        return CommandId(made.rpartition("/")[2])
+
+    def outcome(self, command: CommandId) -> CommandOutcome | None:
+        """What became of a command."""
+        path = self._paths.outcome(command)
+        data = self._calls.get(path)
+        return None if data is None else records.OUTCOME.decode(data, path)
+
+    def await_outcome(self, command: CommandId, timeout: timedelta) -> CommandOutcome | None:
+        """Wait on a watch, not by polling."""
+        deadline = time.clock_gettime(time.CLOCK_BOOTTIME) + timeout.total_seconds()
+        while True:
+            appeared = threading.Event()
+            if self._calls.exists(self._paths.outcome(command), appeared.set):
+                return self.outcome(command)
+            left = deadline - time.clock_gettime(time.CLOCK_BOOTTIME)
+            if left <= 0 or not appeared.wait(left):
+                return self.outcome(command)
+
+
+class ZooKeeperRegistrations:
+    """See `nimbus.ports.Registrations`."""
+
+    def __init__(self, session: ZooKeeperSession, root: str) -> None:
+        self._calls = Calls(session)
+        self._paths = Paths(root)
+        self._published: set[str] = set()
+
+    def publish_scheduler(self, info: SchedulerInfo) -> None:
+        """Write a scheduler's registration."""
+        self._calls.ensure(self._paths.schedulers)
+        self._publish(self._paths.scheduler(info.id), records.SCHEDULER.encode(info))
+
+    def publish_worker(self, info: WorkerInfo) -> None:
+        """Write a worker's registration, unless a live worker on another host has the id."""
+        self._calls.ensure(self._paths.orders(info.id))
+        self._calls.ensure(self._paths.workers)
+        path = self._paths.worker(info.id)
+        if self._calls.owner(path) not in (None, self._calls.session.session_id):
+            standing = self._calls.get(path)
+            if standing is not None:
+                other = records.WORKER.decode(standing, path)
+                if other.host != info.host:  # on one host the lock on the work folder has decided already
+                    raise WorkerIdInUseError(info.id, other.hostname)
+        self._publish(path, records.WORKER.encode(info))
+
+    def withdraw(self) -> None:
+        """Delete what this object published, if it is still ours."""
+        for path in sorted(self._published):
+            if self._calls.owner(path) == self._calls.session.session_id:
+                self._calls.delete(path)
+        self._published.clear()
+
+    def _publish(self, path: str, data: bytes) -> None:
+        owner = self._calls.owner(path)
+        if owner is not None and owner != self._calls.session.session_id:
+            self._calls.delete(path)  # a session of ours that is over, or of the process before us
+            owner = None
+        if owner is None:
+            try:
+                self._calls.create(path, data, ephemeral=True)
+            except NodeExistsError:  # our own create, its reply lost
+                self._calls.set(path, data)
+        else:
+            self._calls.set(path, data)
+        self._published.add(path)

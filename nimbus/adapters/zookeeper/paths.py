@@ -1,0 +1,133 @@
+"""Every ZooKeeper path of the scheduler, spelled once. docs/zookeeper.md says who owns which.
+
+The election's own paths (`leader-lock`, `epoch`, `leader`) belong to the package `leader`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
+
+COMMAND_PREFIX = "cmd-"
+CLAIM = "claim"
+END = "end"
+BEAT = "beat"
+STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """All paths below one cluster's root, for example `/nimbus`."""
+
+    root: str
+
+    @property
+    def schedulers(self) -> str:
+        """Parent of the schedulers' registrations."""
+        return f"{self.root}/schedulers"
+
+    @property
+    def workers(self) -> str:
+        """Parent of the workers' registrations."""
+        return f"{self.root}/workers"
+
+    @property
+    def pipelines(self) -> str:
+        """Parent of the catalog's records."""
+        return f"{self.root}/pipelines"
+
+    @property
+    def commands(self) -> str:
+        """The command queue."""
+        return f"{self.root}/commands"
+
+    @property
+    def outcomes(self) -> str:
+        """What became of recent commands."""
+        return f"{self.root}/outcomes"
+
+    @property
+    def runs(self) -> str:
+        """Parent of live and recently finished runs."""
+        return f"{self.root}/runs"
+
+    @property
+    def assignments(self) -> str:
+        """Parent of the workers' orders."""
+        return f"{self.root}/assignments"
+
+    @property
+    def attempts(self) -> str:
+        """Parent of the attempts' slots."""
+        return f"{self.root}/attempts"
+
+    def parents(self) -> tuple[str, ...]:
+        """Persistent nodes that must be there before anything else is written."""
+        return (
+            self.schedulers,
+            self.workers,
+            self.pipelines,
+            self.commands,
+            self.outcomes,
+            self.runs,
+            self.assignments,
+            self.attempts,
+        )
+
+    def scheduler(self, scheduler: str) -> str:
+        """One scheduler's registration; ephemeral."""
+        return f"{self.schedulers}/{scheduler}"
+
+    def worker(self, worker: WorkerId) -> str:
+        """One worker's registration; ephemeral."""
+        return f"{self.workers}/{worker}"
+
+    def pipeline(self, name: PipelineName) -> str:
+        """One pipeline's record."""
+        return f"{self.pipelines}/{name}"
+
+    def command(self, command: CommandId) -> str:
+        """One waiting command; persistent, sequential."""
+        return f"{self.commands}/{command}"
+
+    @property
+    def new_command(self) -> str:
+        """What a new command's path begins with; ZooKeeper appends the number."""
+        return f"{self.commands}/{COMMAND_PREFIX}"
+
+    def outcome(self, command: CommandId) -> str:
+        """What became of one command."""
+        return f"{self.outcomes}/{command}"
+
+    def run(self, run: RunId) -> str:
+        """One run."""
+        return f"{self.runs}/{run}"
+
+    def orders(self, worker: WorkerId) -> str:
+        """One worker's orders."""
+        return f"{self.assignments}/{worker}"
+
+    def order(self, worker: WorkerId, attempt: AttemptId) -> str:
+        """One order: what to do with an attempt."""
+        return f"{self.assignments}/{worker}/{attempt}"
+
+    def attempt(self, attempt: AttemptId) -> str:
+        """Parent of one attempt's slots."""
+        return f"{self.attempts}/{attempt}"
+
+    def claim(self, attempt: AttemptId) -> str:
+        """CLAIM slot; persistent, created once."""
+        return f"{self.attempts}/{attempt}/{CLAIM}"
+
+    def end(self, attempt: AttemptId) -> str:
+        """END slot; persistent, created once."""
+        return f"{self.attempts}/{attempt}/{END}"
+
+    def beat(self, attempt: AttemptId) -> str:
+        """The runner's sign of life and its progress; ephemeral."""
+        return f"{self.attempts}/{attempt}/{BEAT}"
+
+    def stop(self, attempt: AttemptId) -> str:
+        """The leader's request to stop; persistent."""
+        return f"{self.attempts}/{attempt}/{STOP}"

@@ -1,0 +1,113 @@
+"""Effects of decisions: work that takes time, on threads of its own, its outcome told as news.
+
+Two threads: `nimbus-archive` waits for S3 as long as it must; `nimbus-prepare` fetches releases for commands.
+Neither holds up the engine, nor the other.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Protocol, assert_never
+
+import structlog
+from tenacity import Retrying, retry_if_exception_type, sleep_using_event, stop_when_event_set
+from tenacity.wait import wait_random_exponential
+
+from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.errors import NimbusError
+from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.run import Run
+from nimbus.engine.decision import ArchiveRun, Effect, PrepareRelease, ResignLeadership
+from nimbus.engine.facts import Refusal
+from nimbus.engine.news import News, ReleasePrepared, RunArchived
+from nimbus.ports import History
+
+_log = structlog.get_logger(__name__)
+
+LONGEST_PAUSE_S = 15.0
+
+
+class ReleasePreparer(Protocol):
+    """Brings a release to this disk."""
+
+    def prepare(self, release: ReleaseOf) -> PipelineSpec:
+        """Fetch, verify and read a release.
+
+        Raises:
+            NimbusError: why it cannot be had; `code` goes into the command's outcome.
+        """
+        ...
+
+
+class Effects:
+    """Starts effects. `start` may be called from any thread and does not block."""
+
+    def __init__(
+        self,
+        *,
+        history: History,
+        preparer: ReleasePreparer,
+        resign: Callable[[str], None],
+        tell: Callable[[News], None],
+    ) -> None:
+        self._history = history
+        self._preparer = preparer
+        self._resign = resign
+        self._tell = tell
+        self._stopping = threading.Event()
+        self._archive = ThreadPoolExecutor(1, thread_name_prefix="nimbus-archive")
+        self._prepare = ThreadPoolExecutor(1, thread_name_prefix="nimbus-prepare")
+
+    def start(self, effect: Effect) -> None:
+        """Start one effect."""
+        if self._stopping.is_set():
+            return
+        match effect:
+            case ArchiveRun(run):
+                self._archive.submit(self._store, run)
+            case PrepareRelease(release):
+                self._prepare.submit(self._bring, release)
+            case ResignLeadership(reason):
+                self._resign(reason)
+            case _:
+                assert_never(effect)
+
+    def close(self, timeout: timedelta) -> None:
+        """End waiting effects at once; runs that were not archived are archived by the next leader."""
+        self._stopping.set()
+        for pool in (self._archive, self._prepare):
+            pool.shutdown(wait=False, cancel_futures=True)
+        del timeout  # the threads wake at once; the process's own deadline bounds the rest
+
+    def _store(self, run: Run) -> None:
+        attempts = Retrying(
+            retry=retry_if_exception_type(NimbusError),
+            wait=wait_random_exponential(multiplier=0.5, max=LONGEST_PAUSE_S),
+            stop=stop_when_event_set(self._stopping),
+            sleep=sleep_using_event(self._stopping),
+            before_sleep=lambda state: _log.warning(
+                "run_archive_delayed", run=run.id, error=str(state.outcome and state.outcome.exception())
+            ),
+            reraise=True,
+        )
+        try:
+            attempts(self._history.store, run)
+        except NimbusError as exc:  # only when stopping
+            _log.info("run_archive_left", run=run.id, error=str(exc))
+        except Exception:  # the top of a pool's thread
+            _log.exception("run_archive_failed", run=run.id)
+        else:
+            self._tell(RunArchived(run.id))
+
+    def _bring(self, release: ReleaseOf) -> None:
+        try:
+            result: PipelineSpec | Refusal = self._preparer.prepare(release)
+        except NimbusError as exc:
+            result = Refusal(exc.code, str(exc))
+        except Exception as exc:  # the top of a pool's thread
+            _log.exception("release_preparation_failed", pipeline=release.pipeline, release=release.digest)
+            result = Refusal("internal", f"release {release.digest[:12]} could not be prepared: {exc!r}")
+        self._tell(ReleasePrepared(release, result))

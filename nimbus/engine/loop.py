@@ -1,0 +1,199 @@
+"""The engine's thread: waits for leadership, reigns while it lasts, and never decides without it."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import structlog
+
+from leader import Leadership
+from nimbus.domain.ids import PipelineName
+from nimbus.engine import news as n
+from nimbus.engine.decision import Effect, ResignLeadership
+from nimbus.engine.facts import Policy
+from nimbus.engine.reign import Reign
+from nimbus.ports import Clock, FencedOutError, LeaderStore, StoreUnavailableError
+from nimbus.telemetry.engine import EngineMetrics
+
+_log = structlog.get_logger(__name__)
+
+LONGEST_WAIT_S = 5.0
+"""The facts are looked over at least this often, should the wall clock step."""
+PATIENCE_S = 0.5
+"""Pause before ZooKeeper is asked again after it did not answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStatus:
+    """What the engine is doing, for the scheduler's registration."""
+
+    epoch: int | None = None
+    leader_since: datetime | None = None
+    recovered_at: datetime | None = None
+
+
+class Engine:
+    """An electable that schedules. All public methods may be called from any thread; they only enqueue."""
+
+    def __init__(
+        self,
+        *,
+        store_for: Callable[[Leadership], LeaderStore],
+        still_leads: Callable[[], bool],
+        start_effect: Callable[[Effect], None],
+        policy: Policy,
+        clock: Clock,
+        metrics: EngineMetrics,
+        on_status: Callable[[], None],
+    ) -> None:
+        self._store_for = store_for
+        self._still_leads = still_leads
+        self._start_effect = start_effect
+        self._policy = policy
+        self._clock = clock
+        self._metrics = metrics
+        self._on_status = on_status
+        self._inbox: queue.SimpleQueue[n.News] = queue.SimpleQueue()
+        self._quarantined: Mapping[PipelineName, str] = {}
+        self.status = EngineStatus()
+        self._thread = threading.Thread(target=self._run, name="nimbus-engine", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self, timeout: timedelta) -> bool:
+        """Ask the thread to end and wait for it; False if it did not in time."""
+        self._inbox.put(n.StopAsked())
+        self._thread.join(timeout.total_seconds())
+        return not self._thread.is_alive()
+
+    def elected(self, leadership: Leadership) -> None:
+        """See `leader.Electable`."""
+        self._inbox.put(n.Elected(leadership))
+
+    def revoked(self, leadership: Leadership, reason: str) -> None:
+        """See `leader.Electable`."""
+        self._inbox.put(n.Revoked(leadership.epoch, reason))
+
+    def tell(self, news: n.News) -> None:
+        """Put news into the inbox."""
+        self._inbox.put(news)
+
+    def _run(self) -> None:
+        while True:
+            match self._inbox.get():
+                case n.StopAsked():
+                    return
+                case n.Elected(leadership):
+                    if self._reign(leadership):
+                        return
+                case n.QuarantineChanged(quarantined):
+                    self._quarantined = quarantined
+                case _:  # news for a reign that is over
+                    continue
+
+    def _reign(self, leadership: Leadership) -> bool:
+        """Lead until it is over. True: the process is shutting down."""
+        epoch = leadership.epoch
+        self._set_status(EngineStatus(epoch=epoch, leader_since=self._clock.now()))
+        _log.info("reign_started", epoch=epoch)
+        reign = Reign(
+            epoch=epoch,
+            store=self._store_for(leadership),
+            inbox=self._inbox.put,
+            start_effect=self._start_effect,
+            policy=self._policy,
+            clock=self._clock,
+            metrics=self._metrics,
+        )
+        reign.take((n.QuarantineChanged(self._quarantined),))
+        try:
+            return self._lead(reign, epoch)
+        except FencedOutError as exc:
+            self._metrics.fenced_out()
+            _log.warning("write_fenced", epoch=epoch, error=str(exc))
+            self._start_effect(ResignLeadership("a write was refused: another scheduler leads"))
+        except Exception:  # the top of the thread: whatever it is, it ends this leadership, not the process
+            _log.exception("reign_failed", epoch=epoch)
+            self._start_effect(ResignLeadership("the engine failed; the log has the trace"))
+        finally:
+            self._set_status(EngineStatus())
+        return False
+
+    def _lead(self, reign: Reign, epoch: int) -> bool:
+        fresh = False
+        while True:
+            try:
+                if not self._still_leads():
+                    # Revoked() is on its way, or the link is shaky: decide nothing meanwhile.
+                    timeout = PATIENCE_S
+                else:
+                    if not fresh:
+                        reign.recover()
+                        fresh = True
+                    reign.decide()
+                    self._note_recovery()
+                    timeout = self._time_to(reign.wakeup())
+                batch = self._collect(timeout)
+                over = self._over(batch, epoch)
+                if over is not None:
+                    return over
+                reign.take(batch)
+            except StoreUnavailableError as exc:
+                _log.warning("store_unavailable", epoch=epoch, error=str(exc))
+                fresh = False  # the last write may or may not have been done: look at everything again
+                over = self._over(self._collect(PATIENCE_S), epoch)
+                if over is not None:
+                    return over
+
+    def _over(self, batch: tuple[n.News, ...], epoch: int) -> bool | None:
+        """None: go on. False: this reign is over. True: so is the process."""
+        for news in batch:
+            match news:
+                case n.StopAsked():
+                    return True
+                case n.Revoked(revoked, reason) if revoked == epoch:
+                    _log.info("reign_ended", epoch=epoch, reason=reason)
+                    return False
+                case n.Elected(leadership) if leadership.epoch > epoch:
+                    self._inbox.put(news)  # a newer reign: ours ended without a word
+                    return False
+                case n.QuarantineChanged(quarantined):
+                    self._quarantined = quarantined
+                case _:
+                    continue
+        return None
+
+    def _collect(self, timeout_s: float) -> tuple[n.News, ...]:
+        """Wait for news, then take all there is."""
+        batch: list[n.News] = []
+        try:
+            batch.append(self._inbox.get(timeout=timeout_s))
+            while True:
+                batch.append(self._inbox.get_nowait())
+        except queue.Empty:
+            return tuple(batch)
+
+    def _time_to(self, moment: datetime | None) -> float:
+        if moment is None:
+            return LONGEST_WAIT_S
+        return min(max(0.0, (moment - self._clock.now()).total_seconds()), LONGEST_WAIT_S)
+
+    def _note_recovery(self) -> None:
+        if self.status.recovered_at is None:
+            status = self.status
+            recovered_at = self._clock.now()
+            _log.info("takeover_completed", epoch=status.epoch)
+            self._set_status(
+                EngineStatus(epoch=status.epoch, leader_since=status.leader_since, recovered_at=recovered_at)
+            )
+
+    def _set_status(self, status: EngineStatus) -> None:
+        self.status = status
+        self._metrics.leading(status.epoch)
+        self._on_status()

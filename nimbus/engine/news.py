@@ -1,0 +1,84 @@
+"""What the engine's inbox can hold. Past tense: things that have happened elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from leader import Leadership
+from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.ids import AttemptId, PipelineName, RunId
+from nimbus.domain.pipeline import PipelineSpec
+from nimbus.engine.facts import Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Elected:
+    """Leadership is confirmed: lock, epoch and guard."""
+
+    leadership: Leadership
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """Leadership of this epoch is over."""
+
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommandsChanged:
+    """Look at the command queue again."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersChanged:
+    """Look at the workers' registrations again."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptChanged:
+    """Look at an attempt's slots again."""
+
+    attempt: AttemptId
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasePrepared:
+    """A release is on this disk, verified and read; or cannot be."""
+
+    release: ReleaseOf
+    result: PipelineSpec | Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class RunArchived:
+    """History has a run."""
+
+    run: RunId
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineChanged:
+    """Which pipelines cannot run, since their artifacts are nowhere, and why."""
+
+    quarantined: Mapping[PipelineName, str]
+
+
+@dataclass(frozen=True, slots=True)
+class StopAsked:
+    """The process is shutting down."""
+
+
+News = (
+    Elected
+    | Revoked
+    | CommandsChanged
+    | WorkersChanged
+    | AttemptChanged
+    | ReleasePrepared
+    | RunArchived
+    | QuarantineChanged
+    | StopAsked
+)

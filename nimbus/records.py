@@ -1,0 +1,94 @@
+"""Records as bytes: JSON with a schema number, checked when read.
+
+Every record that is stored (ZooKeeper, history in S3, attempt folders) passes here, so a newer or broken one
+is refused with its place instead of half-understood.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.commands import Command, CommandOutcome
+from nimbus.domain.errors import NimbusError
+from nimbus.domain.run import Run
+from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.domain.slots import Claim, End
+from nimbus.domain.workers import Assignment, WorkerInfo
+
+SCHEMA = 1
+"""Of every record. Raised when a reader of the old form would misunderstand the new one."""
+
+T = TypeVar("T")
+
+
+class UnreadableRecordError(NimbusError):
+    """Bytes that are no record of the expected kind, or of a newer schema."""
+
+    code = "unreadable_record"
+
+    def __init__(self, place: str, why: str) -> None:
+        super().__init__(f"{place} cannot be read: {why}. It is left as it is.")
+        self.place = place
+
+
+@dataclass(frozen=True, slots=True)
+class RecordCodec(Generic[T]):
+    """Turns records of one type into bytes and back."""
+
+    adapter: TypeAdapter[T]
+
+    def encode(self, record: T) -> bytes:
+        """JSON, UTF-8, with the schema number."""
+        body = self.adapter.dump_python(record, mode="json")
+        return json.dumps({"schema": SCHEMA, **body}, separators=(",", ":"), sort_keys=True).encode()
+
+    def decode(self, data: bytes, place: str) -> T:
+        """Read a record.
+
+        Args:
+            data: What `encode` wrote.
+            place: Where it stands, for the error.
+
+        Raises:
+            UnreadableRecordError: no JSON object, another schema, or fields that are missing or wrong.
+        """
+        try:
+            body: dict[str, Any] = json.loads(data)
+            schema = body.pop("schema")
+            if schema != SCHEMA:
+                raise UnreadableRecordError(
+                    place, f"schema {schema}, and this version knows {SCHEMA}; upgrade it"
+                )
+            return self.adapter.validate_python(body)
+        except ValidationError as exc:
+            first = exc.errors()[0]
+            raise UnreadableRecordError(place, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from exc
+        except (ValueError, KeyError, AttributeError, TypeError) as exc:
+            raise UnreadableRecordError(place, f"no JSON object with a schema number ({exc})") from exc
+
+
+RUN: RecordCodec[Run] = RecordCodec(TypeAdapter(Run))
+PIPELINE: RecordCodec[PipelineRecord] = RecordCodec(TypeAdapter(PipelineRecord))
+OUTCOME: RecordCodec[CommandOutcome] = RecordCodec(TypeAdapter(CommandOutcome))
+CLAIM: RecordCodec[Claim] = RecordCodec(TypeAdapter(Claim))
+END: RecordCodec[End] = RecordCodec(TypeAdapter(End))
+WORKER: RecordCodec[WorkerInfo] = RecordCodec(TypeAdapter(WorkerInfo))
+SCHEDULER: RecordCodec[SchedulerInfo] = RecordCodec(TypeAdapter(SchedulerInfo))
+ASSIGNMENT: RecordCodec[Assignment] = RecordCodec(TypeAdapter(Assignment))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandBody:
+    """A command as it is stored; its id is the name of its node."""
+
+    command: Command
+    submitted_at: str
+    submitted_by: str
+
+
+COMMAND: RecordCodec[CommandBody] = RecordCodec(TypeAdapter(CommandBody))

@@ -1,0 +1,1 @@
+"""One scheduler process, assembled from its parts: election, guard, sync, engine, registration, API."""

@@ -1,0 +1,77 @@
+"""Follows the catalog, so that what is active is on this disk before anybody asks for it.
+
+Thread `nimbus-catalog`: woken by a watch, it reads the catalog and tells the syncer what is wanted.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Set
+from datetime import timedelta
+
+import structlog
+
+from blobsync import ReleaseRef
+from nimbus.domain.catalog import PipelineRecord, ReleaseOf, required_releases, wanted_releases
+from nimbus.ports import Catalog, StoreUnavailableError
+
+_log = structlog.get_logger(__name__)
+
+LOOK_AGAIN_S = 10.0
+"""A watch that was lost with a session is made up for within this time."""
+_LOOK, _STOP = "look", "stop"
+
+
+class CatalogFollower:
+    """Keeps `required` up to date and hands the wanted set on."""
+
+    def __init__(
+        self, catalog: Catalog, want: Callable[[Set[ReleaseRef]], None], changed: Callable[[], None]
+    ) -> None:
+        self._catalog = catalog
+        self._want = want
+        self._changed = changed
+        self._inbox: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._records: tuple[PipelineRecord, ...] | None = None
+        self._thread = threading.Thread(target=self._run, name="nimbus-catalog", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self, timeout: timedelta) -> None:
+        """End the thread."""
+        self._inbox.put(_STOP)
+        self._thread.join(timeout.total_seconds())
+
+    def look(self) -> None:
+        """Read the catalog again soon. Called by watches: only enqueues."""
+        self._inbox.put(_LOOK)
+
+    @property
+    def required(self) -> frozenset[ReleaseOf] | None:
+        """Releases that leadership needs, as last seen; None before the first look."""
+        records = self._records
+        return None if records is None else required_releases(records)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._follow(self._catalog.read(self.look))
+            except StoreUnavailableError as exc:
+                _log.warning("catalog_unavailable", error=str(exc))
+            except Exception:  # the top of the thread: the next look may be luckier
+                _log.exception("catalog_follower_failed")
+            try:
+                while self._inbox.get(timeout=LOOK_AGAIN_S) != _LOOK:
+                    return
+            except queue.Empty:
+                continue
+
+    def _follow(self, records: tuple[PipelineRecord, ...]) -> None:
+        if records == self._records:
+            return
+        self._records = records
+        self._want({ReleaseRef(r.pipeline, r.digest) for r in wanted_releases(records)})
+        self._changed()

@@ -1,0 +1,97 @@
+"""Laws of a run's life, for any graph and any order of events."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nimbus.domain import lifecycle
+from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.pipeline import FailureStrategy, Priority, RetryPolicy, TaskKind, TaskSpec
+from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun, TaskState
+from nimbus.domain.slots import End
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> Run:
+    size = draw(st.integers(1, 6))
+    names = [TaskName(f"t{i}") for i in range(size)]
+    tasks = {}
+    for index, name in enumerate(names):
+        needs = draw(st.sets(st.sampled_from(names[:index]))) if index else set()
+        tasks[name] = TaskRun(
+            spec=TaskSpec(
+                name=name,
+                kind=TaskKind.PYTHON,
+                script="x.py",
+                needs=tuple(sorted(needs)),
+                retries=RetryPolicy(limit=draw(st.integers(0, 2)), delay=timedelta(seconds=1)),
+            )
+        )
+    return Run(
+        id=RunId("r"),
+        pipeline=PipelineName("p"),
+        release=ReleaseDigest("0" * 64),
+        parameters={},
+        logical_date=START,
+        created_at=START,
+        cause=RunCause.MANUAL,
+        priority=Priority.MEDIUM,
+        failure_strategy=draw(st.sampled_from(FailureStrategy)),
+        tasks=tasks,
+    )
+
+
+def check(before: Run, run: Run) -> None:
+    for name, task in run.tasks.items():
+        outcomes = [attempt.outcome for attempt in task.attempts]
+        assert None not in outcomes[:-1], "only the last attempt may be open"
+        assert [attempt.number for attempt in task.attempts] == list(range(1, len(outcomes) + 1))
+        assert outcomes.count(Outcome.SUCCEEDED) <= 1
+        assert (task.state is TaskState.RUNNING) == (task.open_attempt is not None)
+        if before.tasks[name].state is TaskState.SUCCEEDED:
+            assert task == before.tasks[name], "finished work never changes"
+        if task.attempts:
+            assert all(before.tasks[need].state is TaskState.SUCCEEDED for need in task.spec.needs)
+    if run.state.is_final:
+        assert not run.open_attempts()
+        assert all(task.state.is_final for task in run.tasks.values())
+        assert run.finished_at is not None
+        succeeded = all(task.state is TaskState.SUCCEEDED for task in run.tasks.values())
+        assert succeeded or run.state is not RunState.SUCCEEDED
+    else:
+        assert run.open_attempts() or any(task.state is TaskState.WAITING for task in run.tasks.values()), (
+            "a live run can always go on"
+        )
+
+
+@given(runs(), st.data())
+def test_any_order_of_events_keeps_the_laws_and_comes_to_an_end(run: Run, data: st.DataObject) -> None:
+    now = START
+    for _ in range(400):
+        if run.state.is_final:
+            break
+        before = run
+        now += timedelta(minutes=10)
+        ready = lifecycle.ready_tasks(run, now)
+        open_attempts = run.open_attempts()
+        choices = ["open"] * bool(ready) + ["close"] * bool(open_attempts)
+        if not data.draw(st.integers(0, 15)):
+            choices.append("stop")
+        match data.draw(st.sampled_from(choices)):
+            case "open":
+                task = data.draw(st.sampled_from(ready))
+                run = lifecycle.open_attempt(run, task.spec.name, worker=WorkerId("w"), epoch=1, now=now)
+            case "close":
+                attempt: AttemptId = data.draw(st.sampled_from(open_attempts))
+                outcome = data.draw(st.sampled_from(Outcome))
+                end = End(attempt=str(attempt), outcome=outcome, written_by="runner", ended_at=now)
+                run = lifecycle.close_attempt(run, attempt, end, max_mishaps=3, now=now)
+            case _:
+                run = lifecycle.stop(run, verdict=RunState.STOPPED, reason="by hand", now=now)
+        check(before, run)
+    assert run.state.is_final

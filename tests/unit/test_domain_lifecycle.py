@@ -1,0 +1,166 @@
+"""How a run moves, case by case. The laws that always hold are in tests/property."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from nimbus.domain import lifecycle
+from nimbus.domain.errors import InvalidTransitionError
+from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.pipeline import FailureStrategy, Priority, RetryPolicy, TaskKind, TaskSpec
+from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun, TaskState
+from nimbus.domain.slots import End
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+RUN_ID = RunId("flights-1")
+
+
+def spec(name: str, *needs: str, retries: int = 0, priority: Priority = Priority.MEDIUM) -> TaskSpec:
+    return TaskSpec(
+        name=TaskName(name),
+        kind=TaskKind.PYTHON,
+        script=f"{name}.py",
+        needs=tuple(TaskName(need) for need in needs),
+        retries=RetryPolicy(limit=retries, delay=timedelta(seconds=10)),
+        priority=priority,
+    )
+
+
+def a_run(*specs: TaskSpec, strategy: FailureStrategy = FailureStrategy.END) -> Run:
+    return Run(
+        id=RUN_ID,
+        pipeline=PipelineName("flights"),
+        release=ReleaseDigest("0" * 64),
+        parameters={},
+        logical_date=NOW,
+        created_at=NOW,
+        cause=RunCause.MANUAL,
+        priority=Priority.MEDIUM,
+        failure_strategy=strategy,
+        tasks={s.name: TaskRun(spec=s) for s in specs},
+    )
+
+
+def opened(run: Run, task: str, worker: str = "w1") -> Run:
+    return lifecycle.open_attempt(run, TaskName(task), worker=WorkerId(worker), epoch=1, now=NOW)
+
+
+def closed(run: Run, task: str, outcome: Outcome, number: int = 1, max_mishaps: int = 3) -> Run:
+    attempt = AttemptId(RUN_ID, TaskName(task), number)
+    end = End(
+        attempt=str(attempt), outcome=outcome, written_by="runner", ended_at=NOW, output=f"out/{number}"
+    )
+    return lifecycle.close_attempt(run, attempt, end, max_mishaps=max_mishaps, now=NOW)
+
+
+def names(tasks: tuple[TaskRun, ...]) -> list[str]:
+    return [task.spec.name for task in tasks]
+
+
+def test_only_tasks_without_open_needs_are_ready_most_urgent_first() -> None:
+    run = a_run(spec("b"), spec("a"), spec("z", priority=Priority.HIGH), spec("later", "a"))
+
+    assert names(lifecycle.ready_tasks(run, NOW)) == ["z", "a", "b"]
+
+
+def test_a_task_becomes_ready_when_its_last_need_succeeds() -> None:
+    run = closed(opened(a_run(spec("a"), spec("b", "a")), "a"), "a", Outcome.SUCCEEDED)
+
+    assert names(lifecycle.ready_tasks(run, NOW)) == ["b"]
+    assert lifecycle.committed_outputs(run, [TaskName("a")]) == {"a": "out/1"}
+
+
+def test_a_second_attempt_cannot_open_while_the_first_is_open() -> None:
+    run = opened(a_run(spec("a")), "a")
+
+    with pytest.raises(InvalidTransitionError):
+        opened(run, "a")
+
+
+def test_an_attempt_cannot_be_closed_twice() -> None:
+    run = closed(opened(a_run(spec("a"), spec("b")), "a"), "a", Outcome.SUCCEEDED)
+
+    with pytest.raises(InvalidTransitionError):
+        closed(run, "a", Outcome.FAILED)
+
+
+def test_a_failure_within_the_retry_limit_waits_for_its_pause() -> None:
+    run = closed(opened(a_run(spec("a", retries=1)), "a"), "a", Outcome.FAILED)
+
+    assert run.tasks[TaskName("a")].state is TaskState.WAITING
+    assert names(lifecycle.ready_tasks(run, NOW)) == []
+    assert names(lifecycle.ready_tasks(run, NOW + timedelta(seconds=10))) == ["a"]
+
+
+def test_a_failure_beyond_the_retry_limit_fails_the_run_and_skips_the_rest() -> None:
+    run = closed(opened(a_run(spec("a"), spec("b", "a")), "a"), "a", Outcome.TIMED_OUT)
+
+    assert run.state is RunState.FAILED
+    assert run.finished_at == NOW
+    assert run.tasks[TaskName("b")].state is TaskState.SKIPPED
+    assert run.reason == "failed: a"
+
+
+def test_strategy_end_lets_the_run_stop_what_is_open_before_it_fails() -> None:
+    run = opened(opened(a_run(spec("a"), spec("b"), spec("c")), "a"), "b")
+    run = closed(run, "a", Outcome.FAILED)
+
+    assert run.state is RunState.STOPPING
+    assert run.tasks[TaskName("c")].state is TaskState.SKIPPED
+    assert closed(run, "b", Outcome.STOPPED).state is RunState.FAILED
+
+
+def test_strategy_continue_skips_only_what_depends_on_the_failure() -> None:
+    run = a_run(spec("a"), spec("b", "a"), spec("c", "b"), spec("d"), strategy=FailureStrategy.CONTINUE)
+    run = closed(opened(run, "a"), "a", Outcome.FAILED)
+
+    assert run.state is RunState.RUNNING
+    assert [run.tasks[TaskName(t)].state for t in "bcd"] == [
+        TaskState.SKIPPED,
+        TaskState.SKIPPED,
+        TaskState.WAITING,
+    ]
+    assert closed(opened(run, "d"), "d", Outcome.SUCCEEDED).state is RunState.FAILED
+
+
+def test_a_lost_attempt_is_tried_again_without_using_up_retries() -> None:
+    run = closed(opened(a_run(spec("a")), "a"), "a", Outcome.LOST)
+
+    task = run.tasks[TaskName("a")]
+    assert (task.state, task.failures, task.mishaps) == (TaskState.WAITING, 0, 1)
+    assert task.retry_at is not None
+
+
+def test_a_task_that_is_lost_too_often_fails() -> None:
+    run = a_run(spec("a"))
+    for number in (1, 2, 3):
+        later = NOW + timedelta(hours=1)
+        assert names(lifecycle.ready_tasks(run, later)) == ["a"]
+        run = closed(opened(run, "a"), "a", Outcome.LOST, number)
+
+    assert run.state is RunState.FAILED
+
+
+def test_success_that_arrives_while_the_run_stops_still_counts_for_its_task() -> None:
+    run = opened(a_run(spec("a"), spec("b", "a")), "a")
+    run = lifecycle.stop(run, verdict=RunState.STOPPED, reason="by hand", now=NOW)
+    run = closed(run, "a", Outcome.SUCCEEDED)
+
+    assert run.state is RunState.STOPPED
+    assert run.tasks[TaskName("a")].state is TaskState.SUCCEEDED
+    assert run.tasks[TaskName("b")].state is TaskState.SKIPPED
+
+
+def test_a_second_stop_keeps_the_first_reason() -> None:
+    run = opened(a_run(spec("a")), "a")
+    run = lifecycle.stop(run, verdict=RunState.STOPPED, reason="first", now=NOW)
+
+    assert lifecycle.stop(run, verdict=RunState.FAILED, reason="second", now=NOW) == run
+
+
+def test_retry_pauses_grow_and_are_bounded() -> None:
+    policy = RetryPolicy(limit=9, delay=timedelta(seconds=10), factor=3, max_delay=timedelta(seconds=60))
+
+    assert [policy.pause_after(n).total_seconds() for n in (1, 2, 3, 99)] == [10, 30, 60, 60]
