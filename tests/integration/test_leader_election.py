@@ -1,0 +1,469 @@
+"""The election against a real ZooKeeper: who leads, who is told, and what a deposed leader can do."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NodeExistsError
+
+from leader import (
+    ElectionConfig,
+    ElectionPaths,
+    ElectionStateError,
+    FencedOutError,
+    LeaderLockQueue,
+    Leadership,
+    Participant,
+    Phase,
+    SessionState,
+    TransactionRefusedError,
+    Verdict,
+    ZooKeeperConfig,
+    ZooKeeperSession,
+    ZooKeeperUnavailableError,
+    ZooKeeperUnreachableError,
+    fenced_transaction,
+    read_leader,
+    read_participants,
+)
+from nimbus.localstack.ports import free_port
+from nimbus.localstack.zookeeper import ZooKeeperServer
+
+SESSION = timedelta(seconds=4)
+LONG = timedelta(seconds=10)
+Eventually = Callable[..., None]
+
+
+class Member:
+    """One participant: its session, its queue, a guard we can steer, and what it was told."""
+
+    def __init__(self, hosts: str, root: str, name: str) -> None:
+        self.told: list[tuple[str, int]] = []
+        self.reasons: list[str] = []
+        self.verdict = Verdict(True)
+        self.guard: Callable[[], Verdict] = lambda: self.verdict
+        self.session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=SESSION))
+        self.session.start(LONG)
+        self.queue = LeaderLockQueue(
+            session=self.session,
+            config=ElectionConfig(
+                root=root,
+                guard_timeout=timedelta(seconds=1),
+                requeue_backoff_min=timedelta(milliseconds=200),
+                requeue_backoff_max=timedelta(seconds=60),
+                step_down_margin=timedelta(milliseconds=400),
+            ),
+            participant=Participant(name, "127.0.0.1", 1, uuid.uuid4().hex),
+            guard=self._answer,
+            electable=self,
+        )
+
+    def _answer(self) -> Verdict:
+        return self.guard()
+
+    def elected(self, leadership: Leadership) -> None:
+        self.told.append(("elected", leadership.epoch))
+
+    def revoked(self, leadership: Leadership, reason: str) -> None:
+        self.reasons.append(reason)
+        self.told.append(("revoked", leadership.epoch))
+
+    def stop(self) -> None:
+        self.queue.close(LONG)
+        self.session.close(LONG)
+
+
+@pytest.fixture
+def members(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Callable[[str], Member]]:
+    """Makes members of one election; ends them all."""
+    made: list[Member] = []
+
+    def make(name: str) -> Member:
+        made.append(Member(zookeeper.hosts, zk_root, name))
+        return made[-1]
+
+    yield make
+    for member in made:
+        member.stop()
+
+
+@pytest.fixture
+def operator(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
+    """Somebody at a shell, with a session of its own."""
+    client = KazooClient(hosts=zookeeper.hosts)
+    client.start(timeout=10)
+    yield client
+    client.stop()
+    client.close()
+
+
+def _queue_up(members: Callable[[str], Member], eventually: Eventually, *names: str) -> list[Member]:
+    """Start members one after the other, so that they stand in this order."""
+    joined: list[Member] = []
+    for name in names:
+        member = members(name)
+        member.queue.start()
+        joined.append(member)
+        eventually(lambda: len(joined[0].queue.participants()) == len(joined), what=f"{name} queues")
+    return joined
+
+
+def test_of_three_who_queue_the_first_leads_and_all_see_the_same_queue(
+    members: Callable[[str], Member], eventually: Eventually, zk_root: str
+) -> None:
+    first, second, third = _queue_up(members, eventually, "a", "b", "c")
+    eventually(first.queue.is_leader, what="the first leads")
+    eventually(lambda: third.queue.status().position == 2, what="the third knows its place")
+
+    views = third.queue.participants()
+    leader = second.queue.leader()
+
+    assert [(view.participant.id, view.position, view.is_leader) for view in views] == [
+        ("a", 0, True),
+        ("b", 1, False),
+        ("c", 2, False),
+    ]
+    assert read_participants(first.session, zk_root) == views
+    assert leader is not None
+    assert leader.participant.id == "a"
+    assert leader.epoch == 1
+    assert [m.queue.is_leader() for m in (first, second, third)] == [True, False, False]
+    assert third.queue.status().phase is Phase.QUEUED
+
+
+def test_when_the_leader_closes_the_next_leads_in_a_higher_epoch(
+    members: Callable[[str], Member], eventually: Eventually
+) -> None:
+    first, second, third = _queue_up(members, eventually, "a", "b", "c")
+    eventually(first.queue.is_leader)
+
+    first.queue.close(LONG)
+
+    assert first.told == [("elected", 1), ("revoked", 1)]
+    assert not first.queue.is_leader()
+    assert first.queue.status().phase is Phase.CLOSED
+    eventually(second.queue.is_leader, what="the second leads")
+    assert second.told == [("elected", 2)]
+    assert not third.told
+    eventually(lambda: [v.participant.id for v in third.queue.participants()] == ["b", "c"])
+
+
+def test_an_observer_of_an_election_nobody_joined_sees_nothing_and_no_error(
+    members: Callable[[str], Member], zk_root: str
+) -> None:
+    session = members("observer").session
+
+    assert read_participants(session, zk_root) == []
+    assert read_leader(session, zk_root) is None
+
+
+def test_who_the_guard_refuses_leaves_and_returns_with_a_new_latch_and_leads_when_poked(
+    members: Callable[[str], Member], eventually: Eventually
+) -> None:
+    member = members("a")
+    member.verdict = Verdict(False, ("artifact 7 is missing",))
+    latches: set[str] = set()
+    member.guard = lambda: (latches.add(member.queue.participants()[0].node), member.verdict)[1]
+    member.queue.start()
+
+    eventually(lambda: len(latches) >= 2, what="it came back with another latch")
+    eventually(lambda: member.queue.status().phase is Phase.BACKING_OFF)
+    status = member.queue.status()
+    assert status.last_abdication == "artifact 7 is missing"
+    assert status.last_verdict == Verdict(False, ("artifact 7 is missing",))
+    assert member.told == []
+    assert member.queue.leader() is None
+
+    member.verdict = Verdict(True)
+    eventually(lambda: (member.queue.poke(), member.queue.is_leader())[1], what="it leads when ready")
+    assert [word for word, _ in member.told] == ["elected"]
+
+
+def test_an_unready_head_of_the_queue_yields_to_a_ready_member(
+    members: Callable[[str], Member], eventually: Eventually
+) -> None:
+    unready, ready = members("unready"), members("ready")
+    unready.verdict = Verdict(False, ("not synced",))
+    unready.queue.start()
+    eventually(lambda: unready.queue.status().last_abdication == "not synced")
+
+    ready.queue.start()
+
+    eventually(ready.queue.is_leader)
+    assert unready.told == []
+
+
+def test_a_guard_that_raises_means_no(members: Callable[[str], Member], eventually: Eventually) -> None:
+    member = members("a")
+
+    def broken() -> Verdict:
+        raise LookupError("no such pipeline")
+
+    member.guard = broken
+    member.queue.start()
+
+    eventually(lambda: "LookupError: no such pipeline" in (member.queue.status().last_abdication or ""))
+    assert member.told == []
+    assert not member.queue.is_leader()
+
+
+def test_a_guard_that_hangs_means_no_and_hangs_nobody_else(
+    members: Callable[[str], Member], eventually: Eventually
+) -> None:
+    hanging, other = members("hanging"), members("other")
+    release = threading.Event()
+
+    def hang() -> Verdict:
+        release.wait(60)
+        return Verdict(True)
+
+    hanging.guard = hang
+    try:
+        hanging.queue.start()
+        eventually(lambda: hanging.queue.status().phase is Phase.GUARDING)
+        other.queue.start()
+
+        eventually(other.queue.is_leader, what="the other leads meanwhile")
+        assert hanging.told == []
+    finally:
+        release.set()
+
+
+def test_who_cannot_take_office_does_not_keep_it(
+    members: Callable[[str], Member], eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = members("a")
+    raised = threading.Event()
+
+    def elected(leadership: Leadership) -> None:
+        if not raised.is_set():
+            raised.set()
+            raise OSError("disk full")
+        member.told.append(("elected", leadership.epoch))
+
+    monkeypatch.setattr(member, "elected", elected)
+    member.queue.start()
+
+    eventually(lambda: len(member.told) == 2, what="revoked, then elected anew")
+    assert member.told[0] == ("revoked", 1)
+    assert member.told[1][0] == "elected"
+    assert member.told[1][1] > 1
+    assert "disk full" in member.reasons[0]
+
+
+def test_a_leader_that_abdicates_goes_to_the_end_of_the_queue(
+    members: Callable[[str], Member], eventually: Eventually
+) -> None:
+    first, second = _queue_up(members, eventually, "a", "b")
+    eventually(first.queue.is_leader)
+    old = first.queue.participants()[0].node
+
+    first.queue.abdicate("moved by an operator")
+
+    eventually(second.queue.is_leader)
+    eventually(lambda: [v.participant.id for v in second.queue.participants()] == ["b", "a"])
+    assert old not in [view.node for view in second.queue.participants()]
+    assert first.reasons == ["moved by an operator"]
+    assert first.told == [("elected", 1), ("revoked", 1)]
+
+
+def test_a_leader_whose_session_is_closed_at_the_server_is_deposed_and_queues_again(
+    members: Callable[[str], Member], eventually: Eventually, zookeeper: ZooKeeperServer
+) -> None:
+    first, second = _queue_up(members, eventually, "a", "b")
+    eventually(first.queue.is_leader)
+    old_session = first.session.session_id
+
+    thief = KazooClient(hosts=zookeeper.hosts, client_id=first.session.client.client_id)
+    thief.start(timeout=10)
+    thief.stop()
+    thief.close()
+
+    eventually(second.queue.is_leader, what="the second leads")
+    eventually(lambda: ("revoked", 1) in first.told)
+    eventually(lambda: [v.participant.id for v in second.queue.participants()] == ["b", "a"])
+    assert first.session.session_id != old_session
+    assert second.told == [("elected", second.told[0][1])]
+    assert not first.queue.is_leader()
+
+
+def test_a_broken_connection_ends_leadership_and_the_same_latch_leads_again_in_a_new_epoch(
+    members: Callable[[str], Member], eventually: Eventually
+) -> None:
+    member = _queue_up(members, eventually, "a")[0]
+    eventually(member.queue.is_leader)
+    node, session = member.queue.participants()[0].node, member.session.session_id
+
+    member.session.reconnect()
+
+    eventually(lambda: member.told == [("elected", 1), ("revoked", 1), ("elected", 2)])
+    assert member.session.session_id == session
+    assert member.queue.participants()[0].node == node
+
+
+def test_a_leader_whose_latch_is_deleted_by_hand_is_deposed_and_queues_with_a_new_one(
+    members: Callable[[str], Member], eventually: Eventually, operator: KazooClient, zk_root: str
+) -> None:
+    first, second = _queue_up(members, eventually, "a", "b")
+    eventually(first.queue.is_leader)
+    node = first.queue.participants()[0].node
+
+    operator.delete(ElectionPaths(zk_root).latch(node))
+
+    eventually(second.queue.is_leader)
+    eventually(lambda: first.told == [("elected", 1), ("revoked", 1)])
+    eventually(lambda: [v.participant.id for v in second.queue.participants()] == ["b", "a"])
+
+
+def test_a_whole_election_deleted_by_hand_starts_again_but_not_below_an_epoch_it_has_seen(
+    members: Callable[[str], Member], eventually: Eventually, operator: KazooClient, zk_root: str
+) -> None:
+    member = _queue_up(members, eventually, "a")[0]
+    eventually(member.queue.is_leader)
+
+    operator.delete(zk_root, recursive=True)
+
+    eventually(lambda: ("revoked", 1) in member.told)
+    eventually(lambda: "wiped" in (member.queue.status().last_abdication or ""), what="it says why")
+    assert not member.queue.is_leader()
+    assert member.told == [("elected", 1), ("revoked", 1)]
+
+
+@pytest.mark.parametrize("vandalism", ["overwritten", "deleted", "replaced"])
+def test_the_leader_corrects_its_leader_node(
+    members: Callable[[str], Member],
+    eventually: Eventually,
+    operator: KazooClient,
+    zk_root: str,
+    vandalism: str,
+) -> None:
+    member = _queue_up(members, eventually, "a")[0]
+    eventually(member.queue.is_leader)
+    path = ElectionPaths(zk_root).leader
+    _, before = operator.get(path)
+
+    if vandalism == "overwritten":
+        operator.set(path, b"mine now")
+    else:
+        operator.delete(path)
+    if vandalism == "replaced":
+        try:
+            operator.create(path, b"mine now")
+        except NodeExistsError:  # corrected before we came: take it the hard way
+            operator.set(path, b"mine now")
+
+    def corrected() -> bool:
+        stat = operator.exists(path)
+        return stat is not None and stat.czxid > before.czxid and operator.get(path)[0] != b"mine now"
+
+    eventually(corrected)
+    info = member.queue.leader()
+    assert info is not None
+    assert (info.participant.id, info.epoch, info.session_id) == ("a", 1, member.session.session_id)
+    assert member.told == [("elected", 1)]
+
+
+def test_a_write_under_an_epoch_that_is_over_is_refused_and_changes_nothing(
+    members: Callable[[str], Member], eventually: Eventually, operator: KazooClient, zk_root: str
+) -> None:
+    first, second = _queue_up(members, eventually, "a", "b")
+    eventually(first.queue.is_leader)
+    old = first.queue.leadership()
+    assert old is not None
+    path = f"{zk_root}/state"
+    results = fenced_transaction(first.session, old.token, lambda t: t.create(path, b"first"))
+    assert results == [path]
+
+    first.queue.abdicate("test")
+    eventually(second.queue.is_leader)
+
+    with pytest.raises(FencedOutError, match="epoch 1") as refused:
+        fenced_transaction(first.session, old.token, lambda t: t.set_data(path, b"zombie"))
+    assert refused.value.epoch == 1
+    assert operator.get(path)[0] == b"first"
+
+
+def test_a_refused_transaction_names_the_operation_that_really_failed(
+    members: Callable[[str], Member], eventually: Eventually, operator: KazooClient, zk_root: str
+) -> None:
+    member = _queue_up(members, eventually, "a")[0]
+    eventually(member.queue.is_leader)
+    leadership = member.queue.leadership()
+    assert leadership is not None
+    operator.create(f"{zk_root}/there", b"")
+
+    def build(transaction: object) -> None:
+        transaction.create(f"{zk_root}/new", b"")  # type: ignore[attr-defined]
+        transaction.create(f"{zk_root}/there", b"")  # type: ignore[attr-defined]
+        transaction.create(f"{zk_root}/after", b"")  # type: ignore[attr-defined]
+
+    with pytest.raises(TransactionRefusedError) as refused:
+        fenced_transaction(member.session, leadership.token, build)
+
+    assert refused.value.index == 1
+    assert refused.value.path == f"{zk_root}/there"
+    assert isinstance(refused.value.cause, NodeExistsError)
+    assert operator.exists(f"{zk_root}/new") is None
+
+
+def test_a_proof_is_a_committed_write_and_wakes_no_watch(
+    members: Callable[[str], Member], eventually: Eventually, operator: KazooClient, zk_root: str
+) -> None:
+    member = _queue_up(members, eventually, "a")[0]
+    eventually(member.queue.is_leader)
+    node = ElectionPaths(zk_root).latch(member.queue.participants()[0].node)
+    fired = threading.Event()
+    before = operator.create(f"{zk_root}/before", b"", include_data=True)[1].czxid
+    operator.exists(node, watch=lambda _event: fired.set())
+    at_start = member.session.client.last_zxid
+
+    eventually(lambda: member.session.client.last_zxid > max(before, at_start), what="a proof was committed")
+    after = operator.create(f"{zk_root}/after", b"", include_data=True)[1].czxid
+
+    assert after > before + 1, "no transaction was committed between ours"
+    assert not fired.is_set()
+
+
+def test_a_queue_starts_once(members: Callable[[str], Member]) -> None:
+    member = members("a")
+    member.queue.start()
+
+    with pytest.raises(ElectionStateError, match="make a new LeaderLockQueue"):
+        member.queue.start()
+
+
+def test_an_outage_ends_leadership_and_everybody_returns_by_themselves(
+    own_zookeeper: ZooKeeperServer, eventually: Eventually
+) -> None:
+    member = Member(own_zookeeper.hosts, "/outage", "a")
+    try:
+        member.queue.start()
+        eventually(member.queue.is_leader)
+
+        own_zookeeper.kill()
+        eventually(lambda: not member.queue.is_leader())
+        eventually(lambda: ("revoked", 1) in member.told)
+        with pytest.raises(ZooKeeperUnavailableError, match="outcome unknown"):
+            member.session.call(member.session.client.exists_async, "/", timeout=timedelta(milliseconds=300))
+        own_zookeeper.start()
+
+        eventually(member.queue.is_leader, within_s=30, what="it leads again")
+        assert member.told == [("elected", 1), ("revoked", 1), ("elected", member.told[-1][1])]
+        assert member.told[-1][1] > 1
+    finally:
+        member.stop()
+
+
+def test_a_session_that_reaches_no_server_says_where_it_looked() -> None:
+    port = free_port()
+    session = ZooKeeperSession(ZooKeeperConfig(hosts=f"127.0.0.1:{port}"))
+
+    with pytest.raises(ZooKeeperUnreachableError, match=f"127.0.0.1:{port}"):
+        session.start(timedelta(milliseconds=500))
+
+    assert session.state is SessionState.LOST
