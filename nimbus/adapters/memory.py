@@ -1,0 +1,224 @@
+"""Ports kept in memory: for unit tests and demos, without ZooKeeper or S3. Safe for many threads.
+
+Held to the same contracts as the real adapters (tests/contract).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+
+from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand
+from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.run import Run
+from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.domain.slots import Slots
+from nimbus.domain.workers import WorkerInfo
+from nimbus.ports import StoreUnavailableError
+
+Decide = Callable[[QueuedCommand], CommandOutcome | None]
+"""Plays the leader: the outcome, or None to leave the command waiting."""
+
+
+class MemoryCluster:
+    """See `nimbus.ports.ClusterReader` and `nimbus.ports.CommandQueue`: one store, both views.
+
+    Args:
+        decide: Answers each command as it is submitted; without it, commands wait for `answer`.
+    """
+
+    def __init__(self, decide: Decide | None = None) -> None:
+        self._decide = decide
+        self._changed = threading.Condition()
+        self._pipelines: dict[PipelineName, PipelineRecord] = {}
+        self._runs: dict[RunId, Run] = {}
+        self._slots: dict[AttemptId, Slots] = {}
+        self._schedulers: dict[str, SchedulerInfo] = {}
+        self._workers: dict[WorkerId, WorkerInfo] = {}
+        self._waiting: dict[CommandId, QueuedCommand] = {}
+        self._outcomes: dict[CommandId, CommandOutcome] = {}
+        self._count = 0
+        self._down = False
+
+    def put(self, *records: PipelineRecord | Run | SchedulerInfo | WorkerInfo) -> None:
+        """Add or replace records."""
+        with self._changed:
+            for record in records:
+                match record:
+                    case PipelineRecord():
+                        self._pipelines[record.name] = record
+                    case Run():
+                        self._runs[record.id] = record
+                    case SchedulerInfo():
+                        self._schedulers[record.id] = record
+                    case WorkerInfo():
+                        self._workers[record.id] = record
+
+    def put_slots(self, attempt: AttemptId, slots: Slots) -> None:
+        """Set what there is of an attempt."""
+        with self._changed:
+            self._slots[attempt] = slots
+
+    def drop_run(self, run: RunId) -> None:
+        """Forget a run, as when it has moved to history."""
+        with self._changed:
+            self._runs.pop(run, None)
+
+    def set_down(self, down: bool) -> None:
+        """Play a ZooKeeper that does not answer: every call raises StoreUnavailableError."""
+        with self._changed:
+            self._down = down
+
+    def answer(self, outcome: CommandOutcome) -> None:
+        """Play the leader: decide a waiting command."""
+        with self._changed:
+            self._waiting.pop(outcome.command, None)
+            self._outcomes[outcome.command] = outcome
+            self._changed.notify_all()
+
+    def submit(self, command: Command, *, submitted_by: str) -> CommandId:
+        """See `nimbus.ports.CommandQueue.submit`."""
+        with self._changed:
+            self._check()
+            queued = QueuedCommand(
+                id=CommandId(f"cmd-{self._count:010d}"),
+                command=command,
+                submitted_at=datetime.now(UTC),
+                submitted_by=submitted_by,
+            )
+            self._count += 1
+            self._waiting[queued.id] = queued
+        outcome = self._decide(queued) if self._decide else None
+        if outcome is not None:
+            self.answer(outcome)
+        return queued.id
+
+    def outcome(self, command: CommandId) -> CommandOutcome | None:
+        """See `nimbus.ports.CommandQueue.outcome`."""
+        with self._changed:
+            self._check()
+            return self._outcomes.get(command)
+
+    def await_outcome(self, command: CommandId, timeout: timedelta) -> CommandOutcome | None:
+        """See `nimbus.ports.CommandQueue.await_outcome`."""
+        with self._changed:
+            self._check()
+            self._changed.wait_for(lambda: command in self._outcomes, timeout.total_seconds())
+            return self._outcomes.get(command)
+
+    def pipelines(self) -> tuple[PipelineRecord, ...]:
+        """See `nimbus.ports.ClusterReader.pipelines`."""
+        with self._changed:
+            self._check()
+            return tuple(self._pipelines[name] for name in sorted(self._pipelines))
+
+    def pipeline(self, name: PipelineName) -> PipelineRecord | None:
+        """See `nimbus.ports.ClusterReader.pipeline`."""
+        with self._changed:
+            self._check()
+            return self._pipelines.get(name)
+
+    def runs(self) -> tuple[Run, ...]:
+        """See `nimbus.ports.ClusterReader.runs`."""
+        with self._changed:
+            self._check()
+            return _newest_first(self._runs.values())
+
+    def run(self, run: RunId) -> Run | None:
+        """See `nimbus.ports.ClusterReader.run`."""
+        with self._changed:
+            self._check()
+            return self._runs.get(run)
+
+    def slots(self, attempts: Iterable[AttemptId]) -> Mapping[AttemptId, Slots]:
+        """See `nimbus.ports.ClusterReader.slots`."""
+        with self._changed:
+            self._check()
+            return {attempt: self._slots.get(attempt, Slots()) for attempt in attempts}
+
+    def schedulers(self) -> tuple[SchedulerInfo, ...]:
+        """See `nimbus.ports.ClusterReader.schedulers`."""
+        with self._changed:
+            self._check()
+            return tuple(self._schedulers[name] for name in sorted(self._schedulers))
+
+    def workers(self) -> tuple[WorkerInfo, ...]:
+        """See `nimbus.ports.ClusterReader.workers`."""
+        with self._changed:
+            self._check()
+            return tuple(self._workers[name] for name in sorted(self._workers))
+
+    def commands(self) -> tuple[QueuedCommand, ...]:
+        """See `nimbus.ports.ClusterReader.commands`."""
+        with self._changed:
+            self._check()
+            return tuple(self._waiting.values())
+
+    def _check(self) -> None:
+        if self._down:
+            raise StoreUnavailableError("ZooKeeper does not answer; try again when it does.")
+
+
+class MemoryHistory:
+    """See `nimbus.ports.History`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs: dict[RunId, Run] = {}
+        self._down = False
+
+    def set_down(self, down: bool) -> None:
+        """Play a storage that does not answer."""
+        self._down = down
+
+    def store(self, run: Run) -> None:
+        """See `nimbus.ports.History.store`."""
+        with self._lock:
+            self._check()
+            self._runs[run.id] = run
+
+    def read(self, run: RunId) -> Run | None:
+        """See `nimbus.ports.History.read`."""
+        with self._lock:
+            self._check()
+            return self._runs.get(run)
+
+    def recent(self, pipeline: PipelineName | None, limit: int) -> tuple[Run, ...]:
+        """See `nimbus.ports.History.recent`."""
+        with self._lock:
+            self._check()
+            fitting = (run for run in self._runs.values() if pipeline in (None, run.pipeline))
+            return _newest_first(fitting)[:limit]
+
+    def _check(self) -> None:
+        if self._down:
+            raise StoreUnavailableError("storage does not answer; finished runs cannot be read now.")
+
+
+class MemoryLogs:
+    """See `nimbus.ports.LogArchive`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._logs: dict[AttemptId, bytearray] = {}
+
+    def append(self, attempt: AttemptId, offset: int, data: bytes) -> None:
+        """See `nimbus.ports.LogArchive.append`. A gap is refused: readers would take it for text."""
+        with self._lock:
+            log = self._logs.setdefault(attempt, bytearray())
+            if offset > len(log):
+                raise ValueError(
+                    f"log of {attempt} has {len(log)} bytes: bytes at {offset} would leave a gap"
+                )
+            log[offset : offset + len(data)] = data
+
+    def read(self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20) -> bytes:
+        """See `nimbus.ports.LogArchive.read`."""
+        with self._lock:
+            return bytes(self._logs.get(attempt, b"")[offset : offset + limit])
+
+
+def _newest_first(runs: Iterable[Run]) -> tuple[Run, ...]:
+    return tuple(sorted(runs, key=lambda run: (run.created_at, run.id), reverse=True))

@@ -1,0 +1,36 @@
+"""Puts the API together. Called once for each process, by `nimbus.bootstrap`."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from nimbus.api import routes_cluster, routes_health, routes_pipelines, routes_runs
+from nimbus.api.middleware import BodyLimit, HttpMetrics, Measure
+from nimbus.api.problems import install
+from nimbus.api.services import ApiServices
+
+PREFIX = "/api/v1"
+
+_DESCRIPTION = """\
+Any scheduler answers reads. Writes become commands, durable once answered, and are decided by the leader:
+ask with `?wait=10` to get the decision with the answer. Errors are problem details (RFC 9457) with a stable
+`code`.
+"""
+
+
+def create_app(services: ApiServices) -> FastAPI:
+    """Build the application over `services`. Starts nothing."""
+    app = FastAPI(
+        title="Nimbus",
+        version=services.health.info().version,
+        description=_DESCRIPTION,
+        docs_url=None,  # the page loads its scripts from elsewhere; clusters are often offline
+        redoc_url=None,
+    )
+    install(app)
+    app.add_middleware(BodyLimit)
+    app.add_middleware(Measure, metrics=HttpMetrics(services.metrics))
+    for part in (routes_cluster, routes_pipelines, routes_runs):
+        app.include_router(part.router(services), prefix=PREFIX)
+    app.include_router(routes_health.router(services))
+    return app

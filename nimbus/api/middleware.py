@@ -1,0 +1,102 @@
+"""What happens around every request: its size is bounded, and its time is measured. Plain ASGI."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import MutableMapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Histogram
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from nimbus.api.problems import problem
+
+MAX_BODY_BYTES = 256 * 1024
+"""Of a request. A command must fit into a ZooKeeper node, whose limit is 1 MiB."""
+
+
+class BodyLimit:
+    """Refuses a body above the limit, also one that does not announce its length."""
+
+    def __init__(self, app: ASGIApp, limit_bytes: int = MAX_BODY_BYTES) -> None:
+        self._app, self._limit = app, limit_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
+            await self._app(scope, receive, send)
+            return
+        # Read here, ahead of the handler: nothing has been answered yet, so the refusal can be a clean one.
+        parts: list[bytes] = []
+        size = 0
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > self._limit:
+                refusal = problem(
+                    413,
+                    "body_too_large",
+                    f"The body is above {self._limit} bytes; send less, or put data in storage.",
+                )
+                await refusal(scope, receive, send)
+                return
+            more = message.get("more_body", False)
+        body: Message | None = {"type": "http.request", "body": b"".join(parts), "more_body": False}
+
+        async def replay() -> Message:
+            nonlocal body
+            if body is None:
+                return await receive()
+            now, body = body, None
+            return now
+
+        await self._app(scope, replay, send)
+
+
+class HttpMetrics:
+    """Requests to the API, by route template, so that ids do not become series."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._took = Histogram(
+            "nimbus_http_request_seconds",
+            "Time to answer, by route and status.",
+            ("method", "route", "status"),
+            buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60),
+            registry=registry,
+        )
+
+    def answered(self, *, method: str, route: str, status: int, took_s: float) -> None:
+        """Note one answered request."""
+        self._took.labels(method, route, str(status)).observe(took_s)
+
+
+class Measure:
+    """Notes how long each answer took, by route template."""
+
+    def __init__(self, app: ASGIApp, metrics: HttpMetrics) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = time.monotonic(), 500
+
+        async def watched(message: MutableMapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        finally:
+            route = getattr(scope.get("route"), "path", "unknown")
+            self._metrics.answered(
+                method=scope["method"], route=route, status=status, took_s=time.monotonic() - began
+            )

@@ -1,0 +1,136 @@
+"""Every refusal as RFC 9457 problem details, with a stable code. No handler builds one itself."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from nimbus.domain.errors import NimbusError, RefusedError
+from nimbus.domain.ids import InvalidNameError
+from nimbus.ports import StoreUnavailableError
+
+_log = structlog.stdlib.get_logger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER_S = 2
+
+
+class NotFoundError(NimbusError):
+    """What was asked for is not there."""
+
+    exit_code = 3
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def problem(
+    status: int,
+    code: str,
+    detail: str,
+    *,
+    errors: Sequence[dict[str, str]] = (),
+    headers: dict[str, str] | None = None,
+    **extra: Any,
+) -> JSONResponse:
+    """Build a problem document.
+
+    Args:
+        status: HTTP status.
+        code: Stable; what programs look at.
+        detail: What happened, to what, what to do.
+        errors: Shape `{place, message}`, for bad input.
+        headers: Added to the response.
+        extra: Members beside the standard ones.
+    """
+    body: dict[str, Any] = {
+        "type": f"urn:nimbus:problem:{code}",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        "code": code,
+        **extra,
+    }
+    if errors:
+        body["errors"] = list(errors)
+    return JSONResponse(body, status_code=status, media_type=MEDIA_TYPE, headers=headers)
+
+
+def install(app: FastAPI) -> None:
+    """Make `app` answer every error with a problem document."""
+    app.add_exception_handler(NotFoundError, _not_found)
+    app.add_exception_handler(RefusedError, _refused)
+    app.add_exception_handler(StoreUnavailableError, _unavailable)
+    app.add_exception_handler(NimbusError, _ours)
+    app.add_exception_handler(InvalidNameError, _bad_name)
+    app.add_exception_handler(RequestValidationError, _bad_input)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+def _code(exc: Exception) -> str:
+    return str(getattr(exc, "code", "internal"))
+
+
+def _not_found(_request: Request, exc: Exception) -> JSONResponse:
+    return problem(404, _code(exc), str(exc))
+
+
+def _refused(_request: Request, exc: Exception) -> JSONResponse:
+    return problem(409, _code(exc), str(exc))
+
+
+def _unavailable(_request: Request, exc: Exception) -> JSONResponse:
+    return problem(503, _code(exc), str(exc), headers={"Retry-After": str(RETRY_AFTER_S)})
+
+
+def _ours(request: Request, exc: Exception) -> JSONResponse:
+    if getattr(exc, "retryable", False):
+        return _unavailable(request, exc)
+    _log.error("request_failed", path=request.url.path, code=_code(exc), error=str(exc))
+    return problem(500, _code(exc), str(exc))
+
+
+def _bad_name(_request: Request, exc: Exception) -> JSONResponse:
+    return problem(422, _code(exc), str(exc))
+
+
+def _bad_input(_request: Request, exc: Exception) -> JSONResponse:
+    assert isinstance(exc, RequestValidationError)  # noqa: S101 - the handler is registered for it alone
+    errors = [
+        {"place": ".".join(map(str, error["loc"])), "message": _said(error["msg"])} for error in exc.errors()
+    ]
+    detail = "; ".join(f"{error['place']}: {error['message']}" for error in errors)
+    return problem(422, "invalid_request", f"The request is not valid: {detail}.", errors=errors)
+
+
+def _said(message: str) -> str:
+    """Pydantic puts its own words before ours."""
+    return message.removeprefix("Value error, ").rstrip(".")
+
+
+def _http(request: Request, exc: Exception) -> JSONResponse:
+    assert isinstance(exc, HTTPException)  # noqa: S101 - as above
+    code = HTTPStatus(exc.status_code).name.lower()
+    detail = f"{request.method} {request.url.path}: {exc.detail}. The routes are in /openapi.json."
+    return problem(exc.status_code, code, detail, headers=dict(exc.headers or {}))
+
+
+def _unexpected(request: Request, exc: Exception) -> JSONResponse:
+    reference = secrets.token_hex(4)
+    _log.error("request_crashed", path=request.url.path, reference=reference, exc_info=exc)
+    return problem(
+        500,
+        "internal",
+        f"The server failed in a way it does not know. Its log has the cause under reference {reference}.",
+        reference=reference,
+    )

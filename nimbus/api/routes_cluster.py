@@ -1,0 +1,80 @@
+"""Routes about schedulers, workers, leadership and commands."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from fastapi import APIRouter, Response
+
+from nimbus.api import views
+from nimbus.api.explain import busy_workers
+from nimbus.api.models import CommandModel, LeaderAnswer, ParticipantsModel, StatusModel, WorkerModel
+from nimbus.api.problems import NotFoundError
+from nimbus.api.requests import ReasonBody
+from nimbus.api.services import ApiServices
+from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, command_model, submit
+from nimbus.domain.commands import Abdicate
+from nimbus.domain.ids import CommandId
+
+
+def router(services: ApiServices) -> APIRouter:
+    """Build the routes over `services`."""
+    routes = APIRouter(tags=["cluster"])
+
+    @routes.get("/participants")
+    def participants() -> ParticipantsModel:
+        """Every scheduler: registration, place in the queue, role, epoch, readiness, and what it lacks."""
+        health = services.health
+        return views.participants_model(health.participants(), services.reader.schedulers(), health.leader())
+
+    @routes.get("/leader")
+    def leader() -> LeaderAnswer:
+        """Who leads; null while nobody does."""
+        view = services.health.leader()
+        return LeaderAnswer(leader=views.leader_model(view, services.reader.schedulers()))
+
+    @routes.get("/status")
+    def status() -> StatusModel:
+        """The cluster at a glance."""
+        reader = services.reader
+        runs = reader.runs()
+        return views.status_model(
+            leader=services.health.leader(),
+            info=services.health.info(),
+            schedulers=reader.schedulers(),
+            workers=reader.workers(),
+            busy=busy_workers(runs),
+            pipelines=reader.pipelines(),
+            runs=runs,
+            commands=reader.commands(),
+        )
+
+    @routes.get("/workers")
+    def workers() -> dict[str, list[WorkerModel]]:
+        """Registered workers, with their open attempts."""
+        reader = services.reader
+        return {"workers": views.worker_models(reader.workers(), busy_workers(reader.runs()))}
+
+    @routes.get("/commands/{command_id}")
+    def command(command_id: str, wait: Wait = 0) -> CommandModel:
+        """What became of a command. Outcomes are kept for about an hour."""
+        wanted = CommandId(command_id)
+        outcome = services.commands.outcome(wanted)
+        if outcome is None and wanted not in {queued.id for queued in services.reader.commands()}:
+            outcome = services.commands.outcome(wanted)  # decided between the two looks
+            if outcome is None:
+                raise NotFoundError(
+                    "unknown_command",
+                    f"command {command_id} is not waiting and has no outcome: it was never submitted, or was "
+                    "decided more than an hour ago. Look at what it was meant to change.",
+                )
+        if outcome is None and wait > 0:
+            outcome = services.commands.await_outcome(wanted, timedelta(seconds=wait))
+        return command_model(wanted, outcome)
+
+    @routes.post("/cluster/abdicate", status_code=202, responses=ACCEPTED_RESPONSES)
+    def abdicate(body: ReasonBody, response: Response, wait: Wait = 0) -> CommandModel:
+        """Ask the leader to hand over: it closes its latch and queues again."""
+        return submit(services, Abdicate(reason=body.reason), response, wait_s=wait)
+
+    return routes

@@ -1,0 +1,81 @@
+"""Routes about the catalog."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from nimbus.api import views
+from nimbus.api.models import CommandModel, PipelineModel, PipelinesModel
+from nimbus.api.problems import NotFoundError
+from nimbus.api.requests import ActivateBody, PipelineNameText, ReleaseBody
+from nimbus.api.services import ApiServices
+from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
+from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.commands import ActivatePipeline, PausePipeline, PublishRelease, RemovePipeline
+from nimbus.domain.ids import PipelineName, ReleaseDigest
+
+
+def known_pipeline(services: ApiServices, name: str) -> PipelineRecord:
+    """Find a pipeline.
+
+    Raises:
+        NotFoundError: the catalog has none of this name.
+    """
+    record = services.reader.pipeline(PipelineName(name))
+    if record is None:
+        raise NotFoundError(
+            "unknown_pipeline",
+            f"pipeline {name} is not in the catalog: see `nimbus pipeline list`, or publish it first "
+            "(`nimbus pipeline publish`).",
+        )
+    return record
+
+
+def router(services: ApiServices) -> APIRouter:
+    """Build the routes over `services`."""
+    routes = APIRouter(tags=["pipelines"], prefix="/pipelines")
+
+    @routes.get("")
+    def pipelines() -> PipelinesModel:
+        """The catalog, by name."""
+        bad = views.quarantined(services.reader.schedulers())
+        return PipelinesModel(pipelines=[views.pipeline_summary(r, bad) for r in services.reader.pipelines()])
+
+    @routes.get("/{name}")
+    def pipeline(name: PipelineNameText) -> PipelineModel:
+        """One pipeline with its definition."""
+        record = known_pipeline(services, name)
+        return views.pipeline_model(record, views.quarantined(services.reader.schedulers()))
+
+    @routes.post("/{name}/releases", status_code=202, responses=ACCEPTED_RESPONSES)
+    def publish(
+        name: PipelineNameText, body: ReleaseBody, response: Response, wait: Wait = 0
+    ) -> CommandModel:
+        """Make a release known whose files are in storage already; with `activate`, the active one."""
+        command = PublishRelease(
+            pipeline=PipelineName(name), digest=ReleaseDigest(body.digest), activate=body.activate
+        )
+        return submit(services, command, response, wait_s=wait)
+
+    @routes.post("/{name}/activate", status_code=202, responses=ACCEPTED_RESPONSES)
+    def activate(
+        name: PipelineNameText, response: Response, body: ActivateBody | None = None, wait: Wait = 0
+    ) -> CommandModel:
+        """Choose the active release, and let the schedule fire."""
+        record = known_pipeline(services, name)
+        digest = ReleaseDigest(body.digest) if body is not None and body.digest is not None else None
+        return submit(services, ActivatePipeline(pipeline=record.name, digest=digest), response, wait_s=wait)
+
+    @routes.post("/{name}/pause", status_code=202, responses=ACCEPTED_RESPONSES)
+    def pause(name: PipelineNameText, response: Response, wait: Wait = 0) -> CommandModel:
+        """Stop the schedule; runs under way go on."""
+        record = known_pipeline(services, name)
+        return submit(services, PausePipeline(pipeline=record.name), response, wait_s=wait)
+
+    @routes.delete("/{name}", status_code=202, responses=ACCEPTED_RESPONSES)
+    def remove(name: PipelineNameText, response: Response, wait: Wait = 0) -> CommandModel:
+        """Take a pipeline out of the catalog. Refused while it has live runs."""
+        record = known_pipeline(services, name)
+        return submit(services, RemovePipeline(pipeline=record.name), response, wait_s=wait)
+
+    return routes

@@ -1,0 +1,143 @@
+"""Routes about runs and their logs."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from nimbus.api import views
+from nimbus.api.explain import Surroundings
+from nimbus.api.finding import MAX_RUNS, find_run, list_runs, surroundings
+from nimbus.api.models import CommandModel, RunModel, RunsModel, TimelineModel
+from nimbus.api.problems import NotFoundError
+from nimbus.api.requests import PipelineNameText, ReasonBody, RunIdText, StartRunBody
+from nimbus.api.routes_pipelines import known_pipeline
+from nimbus.api.services import ApiServices
+from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
+from nimbus.api.timeline import timeline
+from nimbus.domain.commands import StartRun, StopRun
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName
+from nimbus.domain.run import Attempt, Run, RunState
+
+MAX_LOG_BYTES = 1 << 20
+"""In one answer; a client asks on from `X-Log-End`."""
+
+
+def make_run_id(pipeline: str, now: datetime) -> RunId:
+    """`<pipeline>-<UTC time>-<6 hex>`: sorts by time, and is unique without asking anybody."""
+    return RunId(f"{pipeline}-{now:%Y%m%dt%H%M%Sz}-{secrets.token_hex(3)}")
+
+
+def router(services: ApiServices) -> APIRouter:
+    """Build the routes over `services`."""
+    routes = APIRouter(tags=["runs"], prefix="/runs")
+
+    @routes.get("")
+    def runs(
+        pipeline: PipelineNameText | None = None,
+        state: RunState | None = None,
+        limit: Annotated[int, Query(ge=1, le=MAX_RUNS)] = 50,
+    ) -> RunsModel:
+        """Runs, newest first: live ones and those in history."""
+        found, complete = list_runs(services, pipeline=pipeline, state=state, limit=limit)
+        rows = [views.run_summary(run, archived=archived) for run, archived in found]
+        return RunsModel(runs=rows, history_complete=complete)
+
+    @routes.post("", status_code=202, responses=ACCEPTED_RESPONSES)
+    def start(body: StartRunBody, response: Response, wait: Wait = 0) -> CommandModel:
+        """Start a run. With a `run_id` of the caller, asking twice starts one run."""
+        record = known_pipeline(services, body.pipeline)
+        run_id = RunId(body.run_id) if body.run_id else make_run_id(record.name, services.clock.now())
+        command = StartRun(
+            pipeline=PipelineName(body.pipeline),
+            run_id=run_id,
+            parameters=body.parameters,
+            logical_date=body.logical_date,
+            priority=body.priority,
+        )
+        return submit(services, command, response, wait_s=wait, run_id=run_id)
+
+    @routes.get("/{run_id}")
+    def run(run_id: RunIdText) -> RunModel:
+        """One run: tasks, attempts, progress, and why what waits is waiting."""
+        found, archived = find_run(services, run_id)
+        if found.state.is_final:  # nothing of it waits: no need to look around
+            around = Surroundings(now=services.clock.now(), leader=None)
+            return views.run_model(found, {}, around, archived=archived)
+        slots = services.reader.slots(found.open_attempts())
+        return views.run_model(found, slots, surroundings(services))
+
+    @routes.get("/{run_id}/timeline")
+    def events(run_id: RunIdText) -> TimelineModel:
+        """What happened in a run, oldest first."""
+        return timeline(find_run(services, run_id)[0])
+
+    @routes.post("/{run_id}/stop", status_code=202, responses=ACCEPTED_RESPONSES)
+    def stop(run_id: RunIdText, body: ReasonBody, response: Response, wait: Wait = 0) -> CommandModel:
+        """End a run: nothing new starts, what runs is stopped."""
+        found, _ = find_run(services, run_id)
+        if found.state.is_final:
+            raise RefusedError("run_finished", f"run {run_id} has {found.state} already: nothing to stop.")
+        return submit(
+            services, StopRun(run_id=found.id, reason=body.reason), response, wait_s=wait, run_id=run_id
+        )
+
+    @routes.get(
+        "/{run_id}/tasks/{task}/log",
+        response_class=Response,
+        responses={
+            200: {"content": {"text/plain": {}}, "description": "Bytes of the log, as the task wrote them."}
+        },
+    )
+    def log(
+        run_id: RunIdText,
+        task: str,
+        attempt: Annotated[int | None, Query(ge=1, description="Without it: the last one.")] = None,
+        offset: Annotated[int, Query(ge=0, le=1 << 53)] = 0,
+        limit: Annotated[int, Query(ge=1, le=MAX_LOG_BYTES)] = MAX_LOG_BYTES,
+    ) -> Response:
+        """A piece of an attempt's log, while it grows and afterwards.
+
+        `X-Log-End` is the offset to ask for next. `X-Attempt-State` is `open`, or how the attempt ended.
+        """
+        found, _ = find_run(services, run_id)
+        chosen = _attempt(found, task, attempt)
+        # The state was read before the bytes: "ended, and nothing more" can then be believed.
+        data = services.logs.read(AttemptId(found.id, TaskName(task), chosen.number), offset, limit)
+        headers = {
+            "X-Log-Offset": str(offset),
+            "X-Log-End": str(offset + len(data)),
+            "X-Attempt": str(chosen.number),
+            "X-Attempt-State": chosen.outcome.value if chosen.outcome else "open",
+            "X-Run-State": found.state.value,
+            "X-Content-Type-Options": "nosniff",
+            "Cache-Control": "no-store",
+        }
+        return Response(data, media_type="text/plain; charset=utf-8", headers=headers)
+
+    return routes
+
+
+def _attempt(run: Run, task: str, number: int | None) -> Attempt:
+    known = run.tasks.get(TaskName(task))
+    if known is None:
+        raise NotFoundError(
+            "unknown_task", f"run {run.id} has no task {task}; it has {', '.join(sorted(run.tasks))}."
+        )
+    if not known.attempts:
+        raise NotFoundError(
+            "no_attempt", f"task {task} of run {run.id} is {known.state} and was not tried yet."
+        )
+    if number is None:
+        return known.attempts[-1]
+    for attempt in known.attempts:
+        if attempt.number == number:
+            return attempt
+    raise NotFoundError(
+        "unknown_attempt",
+        f"task {task} of run {run.id} has no attempt {number}; the last is {len(known.attempts)}.",
+    )

@@ -1,0 +1,49 @@
+"""What happened in a run, told from its record. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nimbus.api.models import TimelineEventModel, TimelineModel
+from nimbus.domain.run import Attempt, Run, TaskRun
+
+_ORDER = ("run_created", "attempt_opened", "attempt_started", "attempt_ended", "retry_due", "run_finished")
+"""Of events with the same time."""
+
+
+def timeline(run: Run) -> TimelineModel:
+    """Every event of a run, oldest first."""
+    events = sorted(_events(run), key=lambda e: (e.at, _ORDER.index(e.kind), e.task or "", e.attempt or 0))
+    return TimelineModel(run_id=run.id, events=events)
+
+
+def _events(run: Run) -> Iterator[TimelineEventModel]:
+    detail = f"{run.cause.value}, release {run.release[:12]}"
+    yield TimelineEventModel(at=run.created_at, kind="run_created", detail=detail)
+    for task in run.tasks.values():
+        for attempt in task.attempts:
+            yield from _attempt_events(task, attempt)
+        if task.retry_at is not None:
+            yield TimelineEventModel(at=task.retry_at, kind="retry_due", task=task.spec.name)
+    if run.finished_at is not None:
+        detail = run.state.value + (f": {run.reason}" if run.reason else "")
+        yield TimelineEventModel(at=run.finished_at, kind="run_finished", detail=detail)
+
+
+def _attempt_events(task: TaskRun, attempt: Attempt) -> Iterator[TimelineEventModel]:
+    base = TimelineEventModel(
+        at=attempt.opened_at,
+        kind="attempt_opened",
+        task=task.spec.name,
+        attempt=attempt.number,
+        worker=attempt.worker,
+        epoch=attempt.opened_by_epoch,
+    )
+    yield base
+    if attempt.started_at is not None:
+        yield base.model_copy(update={"at": attempt.started_at, "kind": "attempt_started", "epoch": None})
+    if attempt.ended_at is not None and attempt.outcome is not None:
+        detail = attempt.outcome.value + (f": {attempt.reason}" if attempt.reason else "")
+        yield base.model_copy(
+            update={"at": attempt.ended_at, "kind": "attempt_ended", "epoch": None, "detail": detail}
+        )

@@ -1,0 +1,206 @@
+"""Makes the API's answers from the domain's records. Pure: no port is called here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+
+from nimbus.api.explain import Surroundings, why
+from nimbus.api.models import (
+    AttemptModel,
+    LeaderModel,
+    ParticipantModel,
+    ParticipantsModel,
+    PipelineModel,
+    PipelineSpecModel,
+    PipelineSummaryModel,
+    RunModel,
+    RunSummaryModel,
+    ScheduleModel,
+    StatusModel,
+    TaskModel,
+    WorkerModel,
+)
+from nimbus.api.services import LeaderView, QueuePlace
+from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.commands import QueuedCommand
+from nimbus.domain.ids import AttemptId, TaskName, WorkerId
+from nimbus.domain.run import Attempt, Run, TaskRun
+from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.domain.slots import Slots
+from nimbus.domain.workers import WorkerInfo
+
+
+def leader_model(leader: LeaderView | None, schedulers: Iterable[SchedulerInfo]) -> LeaderModel | None:
+    """The confirmed leader, with what its registration adds."""
+    if leader is None:
+        return None
+    since = next((s.leader_since for s in schedulers if s.id == leader.id and s.epoch == leader.epoch), None)
+    return LeaderModel(id=leader.id, address=leader.address, epoch=leader.epoch, leader_since=since)
+
+
+def participants_model(
+    queue: Sequence[QueuePlace], schedulers: Sequence[SchedulerInfo], leader: LeaderView | None
+) -> ParticipantsModel:
+    """Join queue and registrations; who is in one only is shown all the same."""
+    places = {place.id: place for place in queue}
+    known = {info.id: info for info in schedulers}
+    rows = []
+    for name in places.keys() | known.keys():
+        place, info = places.get(name), known.get(name)
+        update = {
+            "registered": info is not None,
+            # The queue itself is the truth; a registration says what was so at its last report.
+            "queue_position": place.position if place else None,
+            "is_leader": leader is not None and leader.id == name,
+        }
+        if info is None:
+            rows.append(
+                ParticipantModel.model_validate({"id": name, "boot_id": place and place.boot_id, **update})
+            )
+        else:
+            fields = {field: getattr(info, field, None) for field in ParticipantModel.model_fields}
+            rows.append(ParticipantModel.model_validate({**fields, **update}))
+    rows.sort(key=lambda row: (row.queue_position is None, row.queue_position or 0, row.id))
+    return ParticipantsModel(leader=leader_model(leader, schedulers), participants=rows)
+
+
+def worker_models(workers: Iterable[WorkerInfo], busy: Mapping[WorkerId, int]) -> list[WorkerModel]:
+    """Workers by id, with how much they have to do."""
+    return [
+        WorkerModel.model_validate(worker).model_copy(update={"busy": busy.get(worker.id, 0)})
+        for worker in sorted(workers, key=lambda worker: worker.id)
+    ]
+
+
+def quarantined(schedulers: Iterable[SchedulerInfo]) -> dict[str, str]:
+    """Pipelines of which nothing starts, as the leader says, with the reason."""
+    return {name: reason for info in schedulers for name, reason in info.quarantined.items()}
+
+
+def status_model(
+    *,
+    leader: LeaderView | None,
+    info: SchedulerInfo,
+    schedulers: Sequence[SchedulerInfo],
+    workers: Sequence[WorkerInfo],
+    busy: Mapping[WorkerId, int],
+    pipelines: Sequence[PipelineRecord],
+    runs: Sequence[Run],
+    commands: Sequence[QueuedCommand],
+) -> StatusModel:
+    """Count everything."""
+    return StatusModel(
+        leader=leader_model(leader, schedulers),
+        answered_by=info.id,
+        version=info.version,
+        schedulers=len(schedulers),
+        schedulers_ready=sum(scheduler.ready for scheduler in schedulers),
+        workers=len(workers),
+        slots=sum(worker.slots for worker in workers if not worker.draining),
+        slots_busy=sum(busy.values()),
+        pipelines=dict(Counter(record.state.value for record in pipelines)),
+        runs=dict(Counter(run.state.value for run in runs)),
+        commands_waiting=len(commands),
+        quarantined=quarantined(schedulers),
+    )
+
+
+def pipeline_summary(record: PipelineRecord, bad: Mapping[str, str]) -> PipelineSummaryModel:
+    """One line of the catalog."""
+    return PipelineSummaryModel.model_validate(_pipeline_fields(record, bad))
+
+
+def pipeline_model(record: PipelineRecord, bad: Mapping[str, str]) -> PipelineModel:
+    """One pipeline in full."""
+    spec = record.spec or record.published_spec
+    return PipelineModel.model_validate(
+        {
+            **_pipeline_fields(record, bad),
+            "schedule_position": record.schedule_position,
+            "spec": PipelineSpecModel.model_validate(spec),
+        }
+    )
+
+
+def _pipeline_fields(record: PipelineRecord, bad: Mapping[str, str]) -> dict[str, object]:
+    spec = record.spec or record.published_spec
+    return {
+        "name": record.name,
+        "state": record.state,
+        "description": spec.description,
+        "release": record.release,
+        "published": record.published,
+        "schedule": ScheduleModel.model_validate(spec.schedule) if spec.schedule else None,
+        "tasks": len(spec.tasks),
+        "quarantined": bad.get(record.name),
+        "updated_at": record.updated_at,
+    }
+
+
+def run_summary(run: Run, *, archived: bool = False) -> RunSummaryModel:
+    """One line of the list of runs."""
+    return RunSummaryModel.model_validate(_run_fields(run, archived))
+
+
+def run_model(
+    run: Run, slots: Mapping[AttemptId, Slots], around: Surroundings, *, archived: bool = False
+) -> RunModel:
+    """One run in full, every wait explained."""
+    return RunModel.model_validate(
+        {
+            **_run_fields(run, archived),
+            "parameters": dict(run.parameters),
+            "verdict": run.verdict,
+            "deadline": run.deadline,
+            "failure_strategy": run.failure_strategy,
+            "tasks": [_task(run, task, slots, around) for task in in_order(run)],
+        }
+    )
+
+
+def _run_fields(run: Run, archived: bool) -> dict[str, object]:
+    names = ("id", "pipeline", "release", "state", "reason", "cause", "priority")
+    times = ("logical_date", "created_at", "finished_at")
+    return {
+        **{name: getattr(run, name) for name in (*names, *times)},
+        "tasks_total": len(run.tasks),
+        "tasks_done": sum(task.state.is_final for task in run.tasks.values()),
+        "archived": archived,
+    }
+
+
+def in_order(run: Run) -> list[TaskRun]:
+    """Tasks so that each comes after those it needs: by depth, then by name."""
+
+    @cache
+    def depth(name: TaskName) -> int:
+        return max((1 + depth(need) for need in run.tasks[name].spec.needs), default=0)
+
+    return [run.tasks[name] for name in sorted(run.tasks, key=lambda name: (depth(name), name))]
+
+
+def _task(run: Run, task: TaskRun, slots: Mapping[AttemptId, Slots], around: Surroundings) -> TaskModel:
+    current = task.open_attempt
+    seen = slots.get(AttemptId(run.id, task.spec.name, current.number)) if current else None
+    return TaskModel(
+        name=task.spec.name,
+        kind=task.spec.kind,
+        state=task.state,
+        needs=list(task.spec.needs),
+        retry_at=task.retry_at,
+        why=why(run, task, seen, around),
+        attempts=[_attempt(attempt, seen if attempt is current else None) for attempt in task.attempts],
+    )
+
+
+def _attempt(attempt: Attempt, slots: Slots | None) -> AttemptModel:
+    model = AttemptModel.model_validate(attempt)
+    if slots is None:
+        return model
+    claim = slots.claim
+    update: dict[str, object] = {"progress": dict(slots.progress) or None}
+    if claim is not None and not claim.is_fenced:
+        update |= {"host": claim.host, "pid": claim.pid, "started_at": attempt.started_at or claim.claimed_at}
+    return model.model_copy(update=update)
