@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from typing import Protocol, assert_never
 
 import structlog
@@ -75,12 +74,11 @@ class Effects:
             case _:
                 assert_never(effect)
 
-    def close(self, timeout: timedelta) -> None:
+    def close(self) -> None:
         """End waiting effects at once; runs that were not archived are archived by the next leader."""
         self._stopping.set()
         for pool in (self._archive, self._prepare):
             pool.shutdown(wait=False, cancel_futures=True)
-        del timeout  # the threads wake at once; the process's own deadline bounds the rest
 
     def _store(self, run: Run) -> None:
         attempts = Retrying(

@@ -53,18 +53,14 @@ def judge(
         forced_takeover_after: From then on a missing release quarantines its pipeline instead of barring
             leadership, so that one lost file cannot leave the cluster without a leader.
     """
-    lacking = {
-        release.pipeline: found
-        for release in sorted(required)
-        if (found := _of(readiness, release)) is None or found.state is not ReleaseState.READY
-    }
-    if not lacking:
+    unready = _unready(required, readiness)
+    if not unready:
         return Judgement(ready=True)
-    reasons = {name: _reason(found) for name, found in lacking.items()}
+    reasons = {name: _reason(found) for name, found in unready.items()}
     forced = leaderless_for >= forced_takeover_after
     barring = {
         name
-        for name, found in lacking.items()
+        for name, found in unready.items()
         if not forced
         and (
             policy is GatePolicy.STRICT
@@ -76,6 +72,21 @@ def judge(
     if barring:
         return Judgement(ready=False, reasons=tuple(f"{name}: {reasons[name]}" for name in sorted(barring)))
     return Judgement(ready=True, quarantined=reasons, forced=forced)
+
+
+def lacking(required: Collection[ReleaseOf], readiness: Readiness) -> Mapping[PipelineName, str]:
+    """Pipelines whose active release is not complete and verified here, with what is missing."""
+    return {name: _reason(found) for name, found in _unready(required, readiness).items()}
+
+
+def _unready(
+    required: Collection[ReleaseOf], readiness: Readiness
+) -> Mapping[PipelineName, ReleaseReadiness | None]:
+    return {
+        release.pipeline: found
+        for release in sorted(required)
+        if (found := _of(readiness, release)) is None or found.state is not ReleaseState.READY
+    }
 
 
 def _of(readiness: Readiness, release: ReleaseOf) -> ReleaseReadiness | None:

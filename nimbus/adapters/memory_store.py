@@ -1,0 +1,200 @@
+"""The leader's store in memory: for tests of the engine, and to try rules out without ZooKeeper.
+
+Passes the same contract suite as the real one (tests/contract/test_leader_store.py).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from nimbus.domain import writes as w
+from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.commands import CommandOutcome, QueuedCommand
+from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.run import Run
+from nimbus.domain.slots import Slots
+from nimbus.domain.workers import Assignment, WorkerInfo
+from nimbus.ports import Enqueue, FencedOutError, SlotTakenError, Snapshot, StaleStateError, StoreUnavailableError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """Everything that ZooKeeper would hold. Replaced as a whole, so a refused commit changes nothing."""
+
+    epoch: int = 1
+    pipelines: dict[PipelineName, PipelineRecord] = field(default_factory=dict)
+    runs: dict[RunId, Run] = field(default_factory=dict)
+    commands: dict[CommandId, QueuedCommand] = field(default_factory=dict)
+    outcomes: dict[CommandId, CommandOutcome] = field(default_factory=dict)
+    workers: dict[WorkerId, WorkerInfo] = field(default_factory=dict)
+    slots: dict[AttemptId, Slots] = field(default_factory=dict)
+    orders: dict[tuple[WorkerId, AttemptId], Assignment] = field(default_factory=dict)
+
+
+class MemoryCluster:
+    """The shared state of some stores; tests change `world` to play workers, runners and operators."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.available = True
+        self.lock = threading.RLock()
+        self.commits: list[tuple[w.Write, ...]] = []
+        self.watchers: list[MemoryLeaderStore] = []
+
+    def change(self, **fields: object) -> None:
+        """Replace parts of the world, and wake whoever watches."""
+        with self.lock:
+            self.world = replace(self.world, **fields)  # type: ignore[arg-type]  # a test's own words
+        for store in self.watchers:
+            store.wake()
+
+    def set_slots(self, attempt: AttemptId, slots: Slots) -> None:
+        """Play a runner or a worker."""
+        self.change(slots={**self.world.slots, attempt: slots})
+
+
+class MemoryLeaderStore:
+    """See `nimbus.ports.LeaderStore`."""
+
+    def __init__(self, cluster: MemoryCluster, epoch: int) -> None:
+        self._cluster = cluster
+        self._epoch = epoch
+        self._on_commands: Enqueue | None = None
+        self._on_workers: Enqueue | None = None
+        self._on_attempt: Callable[[AttemptId], None] | None = None
+        cluster.watchers.append(self)
+
+    def subscribe(self, *, commands: Enqueue, workers: Enqueue, attempt: Callable[[AttemptId], None]) -> None:
+        """Say whom to wake."""
+        self._on_commands, self._on_workers, self._on_attempt = commands, workers, attempt
+
+    def wake(self) -> None:
+        """Something changed: say "look again" about everything."""
+        if self._on_commands is not None and self._on_workers is not None and self._on_attempt is not None:
+            self._on_commands()
+            self._on_workers()
+            for attempt in self._cluster.world.slots:
+                self._on_attempt(attempt)
+
+    def load(self) -> Snapshot:
+        """Read everything."""
+        world = self._world()
+        return Snapshot(
+            pipelines=dict(world.pipelines),
+            runs=dict(world.runs),
+            commands=self.read_commands(),
+            workers=self.read_workers(),
+            slots={a: self.read_slots(a) for run in world.runs.values() for a in run.open_attempts()},
+        )
+
+    def read_commands(self) -> tuple[QueuedCommand, ...]:
+        """Waiting commands, oldest first."""
+        commands = self._world().commands
+        return tuple(commands[key] for key in sorted(commands))
+
+    def read_workers(self) -> tuple[WorkerInfo, ...]:
+        """Registered workers."""
+        return tuple(self._world().workers.values())
+
+    def read_slots(self, attempt: AttemptId) -> Slots:
+        """Slots of an attempt; empty ones if it is not there."""
+        return self._world().slots.get(attempt, Slots())
+
+    def commit(self, writes: Sequence[w.Write]) -> None:
+        """All or nothing."""
+        with self._cluster.lock:
+            world = self._world()
+            if world.epoch != self._epoch:
+                raise FencedOutError(f"epoch {self._epoch} is over: {world.epoch} is the one now")
+            for write in writes:
+                world = _applied(world, write)
+            self._cluster.world = world
+            self._cluster.commits.append(tuple(writes))
+
+    def _world(self) -> World:
+        if not self._cluster.available:
+            raise StoreUnavailableError("the store was switched off by a test")
+        return self._cluster.world
+
+
+def _applied(world: World, write: w.Write) -> World:
+    match write:
+        case w.CreateRun(run):
+            return replace(world, runs=_created(world.runs, run.id, run))
+        case w.PutRun(run):
+            return replace(world, runs=_changed(world.runs, run.id, run))
+        case w.RemoveRun(run_id):
+            return replace(world, runs=_removed(world.runs, run_id))
+        case w.CreatePipeline(record):
+            return replace(world, pipelines=_created(world.pipelines, record.name, record))
+        case w.PutPipeline(record):
+            return replace(world, pipelines=_changed(world.pipelines, record.name, record))
+        case w.RemovePipelineRecord(name):
+            return replace(world, pipelines=_removed(world.pipelines, name))
+        case w.ConsumeCommand(outcome):
+            return replace(
+                world,
+                commands=_removed(world.commands, outcome.command),
+                outcomes=_created(world.outcomes, outcome.command, outcome),
+            )
+        case w.Assign(worker, assignment):
+            key = (worker, AttemptId.parse(assignment.attempt))
+            return replace(world, orders=_created(world.orders, key, assignment))
+        case w.Unassign(worker, attempt):
+            return replace(world, orders=_removed(world.orders, (worker, attempt)))
+        case _:
+            return replace(world, slots=_slots_after(world.slots, write))
+
+
+def _slots_after(
+    slots: dict[AttemptId, Slots],
+    write: w.CreateAttempt | w.RemoveAttempt | w.WriteClaim | w.WriteEnd | w.RequestStop,
+) -> dict[AttemptId, Slots]:
+    match write:
+        case w.CreateAttempt(attempt):
+            return _created(slots, attempt, Slots())
+        case w.RemoveAttempt(attempt):
+            return {key: value for key, value in slots.items() if key != attempt}
+        case w.WriteClaim(attempt, claim):
+            _free(attempt, "claim", _there(slots, attempt).claim)
+            return {**slots, attempt: replace(slots[attempt], claim=claim)}
+        case w.WriteEnd(attempt, end):
+            _free(attempt, "end", _there(slots, attempt).end)
+            return {**slots, attempt: replace(slots[attempt], end=end)}
+        case w.RequestStop(attempt, _):
+            _free(attempt, "stop", _there(slots, attempt).stop_requested or None)
+            return {**slots, attempt: replace(slots[attempt], stop_requested=True)}
+        case _:
+            assert_never(write)
+
+
+def _there(slots: dict[AttemptId, Slots], attempt: AttemptId) -> Slots:
+    if attempt not in slots:
+        raise StaleStateError(f"attempt {attempt} is not there")
+    return slots[attempt]
+
+
+def _free(attempt: AttemptId, slot: str, standing: object) -> None:
+    if standing is not None:
+        raise SlotTakenError(f"{attempt}/{slot}")
+
+
+def _created(records: dict, key: object, value: object) -> dict:  # type: ignore[type-arg]  # one helper for all kinds
+    if key in records:
+        raise SlotTakenError(str(key))
+    return {**records, key: value}
+
+
+def _changed(records: dict, key: object, value: object) -> dict:  # type: ignore[type-arg]
+    if key not in records:
+        raise StaleStateError(f"{key} is not there")
+    return {**records, key: value}
+
+
+def _removed(records: dict, key: object) -> dict:  # type: ignore[type-arg]
+    if key not in records:
+        raise StaleStateError(f"{key} is not there")
+    return {other: value for other, value in records.items() if other != key}

@@ -1,0 +1,179 @@
+"""What this scheduler says of itself: to the API, and, through the registrar, to everybody."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import psutil
+
+from blobsync import Readiness, ReleaseRef
+from leader import LeaderError, LeaderLockQueue, Phase
+from nimbus.api.services import Check, LeaderView, QueuePlace
+from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.ids import HostId
+from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
+from nimbus.engine.loop import EngineStatus
+from nimbus.engine.readiness import lacking
+from nimbus.ports import Clock, StoreUnavailableError
+
+MISSING_SHOWN = 20
+"""Files named in a registration; the count tells of the rest."""
+
+_ROLES = {
+    Phase.LATENT: Role.STARTING,
+    Phase.WAITING: Role.STARTING,
+    Phase.QUEUED: Role.QUEUED,
+    Phase.ELECTED: Role.VALIDATING,
+    Phase.GUARDING: Role.VALIDATING,
+    Phase.BACKING_OFF: Role.SYNCING,
+    Phase.CLOSED: Role.STOPPING,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What does not change while the process lives."""
+
+    id: str
+    boot_id: str
+    host: HostId
+    hostname: str
+    address: str
+    version: str
+    started_at: datetime
+    state_dir: Path
+
+
+class SelfReport:
+    """See `nimbus.api.services.HealthPort`. Any thread."""
+
+    def __init__(
+        self,
+        *,
+        identity: Identity,
+        election: LeaderLockQueue,
+        engine_status: Callable[[], EngineStatus],
+        required: Callable[[], frozenset[ReleaseOf] | None],
+        readiness: Callable[[], Readiness],
+        connected: Callable[[], bool],
+        storage_trouble: Callable[[], str],
+        clock: Clock,
+    ) -> None:
+        self._identity = identity
+        self._election = election
+        self._engine_status = engine_status
+        self._required = required
+        self._readiness = readiness
+        self._connected = connected
+        self._storage_trouble = storage_trouble
+        self._clock = clock
+
+    def info(self) -> SchedulerInfo:
+        """The registration as it would be written now."""
+        status = self._election.status()
+        engine = self._engine_status()
+        required = self._required()
+        readiness = self._readiness()
+        lacks = {} if required is None else lacking(required, readiness)
+        missing = _missing(required or frozenset(), readiness)
+        leads = engine.epoch is not None and self._election.is_leader()
+        return SchedulerInfo(
+            id=self._identity.id,
+            boot_id=self._identity.boot_id,
+            host=self._identity.host,
+            hostname=self._identity.hostname,
+            address=self._identity.address,
+            pid=os.getpid(),
+            version=self._identity.version,
+            started_at=self._identity.started_at,
+            reported_at=self._clock.now(),
+            role=self._role(leads, status.phase, engine),
+            epoch=engine.epoch if leads else None,
+            leader_since=engine.leader_since if leads else None,
+            recovered_at=engine.recovered_at if leads else None,
+            queue_position=status.position,
+            ready=required is not None and not lacks,
+            missing=missing[:MISSING_SHOWN],
+            missing_count=len(missing),
+            missing_bytes=sum(file.size_bytes for file in missing),
+            last_abdication=status.last_abdication or "",
+            quarantined={str(name): reason for name, reason in lacks.items()} if leads else {},
+            load_average=os.getloadavg()[0],
+            memory_available_bytes=psutil.virtual_memory().available,
+            disk_free_bytes=shutil.disk_usage(self._identity.state_dir).free,
+        )
+
+    @staticmethod
+    def _role(leads: bool, phase: Phase, engine: EngineStatus) -> Role:
+        if leads:
+            return Role.LEADER if engine.recovered_at is not None else Role.RECOVERING
+        return _ROLES.get(phase, Role.VALIDATING)
+
+    def readiness(self) -> Sequence[Check]:
+        """What serving needs. A standby that still syncs can serve."""
+        info = self.info()
+        trouble = self._storage_trouble()
+        return (
+            Check(
+                name="zookeeper",
+                ok=self._connected(),
+                detail="" if self._connected() else "no connection to ZooKeeper",
+            ),
+            Check(name="storage", ok=not trouble, detail=trouble, required=False),
+            Check(
+                name="artifacts",
+                ok=info.ready,
+                detail="" if info.ready else f"{info.missing_count} files missing, {info.missing_bytes} bytes",
+                required=False,
+            ),
+        )
+
+    def participants(self) -> Sequence[QueuePlace]:
+        """The lock queue."""
+        try:
+            views = self._election.participants()
+        except LeaderError as exc:
+            raise StoreUnavailableError(f"the lock queue cannot be read: {exc}") from exc
+        return tuple(
+            QueuePlace(
+                id=view.participant.id,
+                boot_id=view.participant.boot_id,
+                position=view.position,
+                is_leader=view.is_leader,
+            )
+            for view in views
+        )
+
+    def leader(self) -> LeaderView | None:
+        """The confirmed leader."""
+        try:
+            found = self._election.leader()
+        except LeaderError as exc:
+            raise StoreUnavailableError(f"the leader's record cannot be read: {exc}") from exc
+        if found is None:
+            return None
+        return LeaderView(
+            id=found.participant.id,
+            address=f"http://{found.participant.host}:{found.participant.port}",
+            epoch=found.epoch,
+        )
+
+
+def _missing(required: frozenset[ReleaseOf], readiness: Readiness) -> tuple[MissingFile, ...]:
+    return tuple(
+        MissingFile(
+            pipeline=release.pipeline,
+            path=file.path,
+            role=str(file.role),
+            size_bytes=file.size_bytes,
+            sha256=file.sha256,
+        )
+        for release in sorted(required)
+        if (found := readiness.releases.get(ReleaseRef(release.pipeline, release.digest))) is not None
+        for file in found.missing
+    )

@@ -1,0 +1,106 @@
+"""Keeps this scheduler's registration true. Thread `nimbus-registrar`.
+
+It also tells the guard when somebody leads, and the engine which pipelines this disk cannot run.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+
+import structlog
+
+from nimbus.domain.ids import PipelineName
+from nimbus.domain.schedulers import Role, SchedulerInfo
+from nimbus.ports import Registrations, StoreUnavailableError
+
+_log = structlog.get_logger(__name__)
+
+REPORT_EVERY_S = 3.0
+_CHANGED, _STOP = "changed", "stop"
+
+
+class Registrar:
+    """Publishes the registration when something changed, on a new session, and every few seconds."""
+
+    def __init__(
+        self,
+        *,
+        registrations: Registrations,
+        info: Callable[[], SchedulerInfo],
+        somebody_leads: Callable[[], bool],
+        leader_seen: Callable[[], None],
+        poke: Callable[[], None],
+        quarantine: Callable[[Mapping[PipelineName, str]], None],
+    ) -> None:
+        self._registrations = registrations
+        self._info = info
+        self._somebody_leads = somebody_leads
+        self._leader_seen = leader_seen
+        self._poke = poke
+        self._quarantine = quarantine
+        self._inbox: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._was_ready = False
+        self._quarantined: Mapping[str, str] = {}
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="nimbus-registrar", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self, timeout: timedelta) -> None:
+        """Withdraw the registration and end the thread."""
+        self._inbox.put(_STOP)
+        self._thread.join(timeout.total_seconds())
+
+    def changed(self) -> None:
+        """Something that is reported has changed. Any thread: only enqueues."""
+        self._inbox.put(_CHANGED)
+
+    def draining(self) -> None:
+        """From now on the registration says that this scheduler is stopping."""
+        self._stopping = True
+        self.changed()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._report()
+            except StoreUnavailableError as exc:
+                _log.warning("registration_delayed", error=str(exc))
+            except Exception:  # the top of the thread: a scheduler that cannot report still schedules
+                _log.exception("registrar_failed")
+            if self._told_to_stop():
+                break
+        try:
+            self._registrations.withdraw()
+        except StoreUnavailableError as exc:
+            _log.info("registration_left", error=str(exc))  # it goes with the session
+
+    def _told_to_stop(self) -> bool:
+        """Wait for a change or the next report's time; changes that came together are reported together."""
+        said: set[str] = set()
+        try:
+            said.add(self._inbox.get(timeout=REPORT_EVERY_S))
+            while True:
+                said.add(self._inbox.get_nowait())
+        except queue.Empty:
+            return _STOP in said
+
+    def _report(self) -> None:
+        info = self._info()
+        if self._stopping:
+            info = replace(info, role=Role.STOPPING)
+        self._registrations.publish_scheduler(info)
+        if info.ready and not self._was_ready:
+            self._poke()  # a back-off for lack of artifacts ends here
+        self._was_ready = info.ready
+        if info.quarantined != self._quarantined:
+            self._quarantined = info.quarantined
+            self._quarantine({PipelineName(name): why for name, why in info.quarantined.items()})
+        if self._somebody_leads():
+            self._leader_seen()

@@ -1,0 +1,126 @@
+"""One scheduler: its parts, in the order in which they start and stop.
+
+Start: API port, sync, registration, engine, election, worker. Nothing leads before the disk has been looked at.
+Stop: worker (drained, its runners go on), election (the lock is released, so a successor leads at once), engine,
+registration, sync, API.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
+
+import structlog
+
+from blobsync import Syncer
+from leader import LeaderLockQueue, SessionState, ZooKeeperSession
+from nimbus.engine.effects import Effects
+from nimbus.engine.loop import Engine
+from nimbus.scheduler.catalog_follower import CatalogFollower
+from nimbus.scheduler.registrar import Registrar
+
+_log = structlog.get_logger(__name__)
+
+STEP = timedelta(seconds=5)
+"""Longest wait for one part to stop; the process as a whole has its own limit."""
+
+
+class Startable(Protocol):
+    """The API server, seen from here."""
+
+    def start(self) -> None:
+        """Bind and serve."""
+        ...
+
+    def stop(self, timeout: timedelta) -> None:
+        """End."""
+        ...
+
+
+class EmbeddedWorker(Protocol):
+    """The worker, seen from here."""
+
+    def start(self) -> None:
+        """Register and take orders."""
+        ...
+
+    def drain(self) -> None:
+        """Take no new orders."""
+        ...
+
+    def close(self, timeout: timedelta) -> None:
+        """End; what runs goes on."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """All parts of a scheduler, wired together."""
+
+    session: ZooKeeperSession
+    syncer: Syncer
+    follower: CatalogFollower
+    registrar: Registrar
+    engine: Engine
+    effects: Effects
+    election: LeaderLockQueue
+    api: Startable
+    worker: EmbeddedWorker | None
+
+
+class Scheduler:
+    """Starts and stops a scheduler. Main thread only."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def start(self) -> None:
+        """Start all parts.
+
+        Raises:
+            NimbusError: a part cannot start: the message says which and what to do.
+        """
+        parts = self._parts
+        parts.api.start()  # a busy port is found before anything else is touched
+        parts.session.add_listener(self._on_session)
+        parts.syncer.start()
+        parts.follower.start()
+        parts.registrar.start()
+        parts.engine.start()
+        parts.election.start()
+        if parts.worker is not None:
+            parts.worker.start()
+
+    def _on_session(self, state: SessionState) -> None:
+        """Kazoo's thread: only enqueues. A new session needs new registrations and watches."""
+        if state is SessionState.CONNECTED:
+            self._parts.registrar.changed()
+            self._parts.follower.look()
+
+    def stop(self) -> None:
+        """Stop all parts; each failure is logged, and the rest is stopped all the same."""
+        parts = self._parts
+        parts.registrar.draining()
+        worker = parts.worker
+        if worker is not None:
+            self._step("worker drained", worker.drain)
+        self._step("lock released", lambda: parts.election.close(STEP))
+        self._step("engine stopped", lambda: parts.engine.stop(STEP))
+        self._step("effects stopped", parts.effects.close)
+        if worker is not None:
+            self._step("worker closed", lambda: worker.close(STEP))
+        self._step("catalog follower stopped", lambda: parts.follower.stop(STEP))
+        self._step("registration withdrawn", lambda: parts.registrar.stop(STEP))
+        self._step("syncer stopped", lambda: parts.syncer.close(STEP))
+        self._step("api stopped", lambda: parts.api.stop(STEP))
+        self._step("session closed", lambda: parts.session.close(STEP))
+
+    @staticmethod
+    def _step(name: str, action: object) -> None:
+        try:
+            action()  # type: ignore[operator]  # a lambda or a method without arguments
+        except Exception:  # stopping goes on: one stuck part must not keep the lock of the others
+            _log.exception("shutdown_step_failed", step=name)
+        else:
+            _log.info("shutdown_step", step=name)

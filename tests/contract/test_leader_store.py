@@ -1,0 +1,259 @@
+"""One suite for every LeaderStore: the shipped fake, and the real adapter on a real ZooKeeper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from leader import FencingToken, ZooKeeperConfig, ZooKeeperSession
+from nimbus import records
+from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
+from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
+from nimbus.adapters.zookeeper.cluster import ZooKeeperCommandQueue, ZooKeeperRegistrations
+from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
+from nimbus.domain import writes as w
+from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.commands import CommandOutcome, QueuedCommand, StopRun
+from nimbus.domain.ids import (
+    AttemptId,
+    CommandId,
+    HostId,
+    PipelineName,
+    ReleaseDigest,
+    RunId,
+    TaskName,
+    WorkerId,
+)
+from nimbus.domain.lifecycle import open_attempt
+from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
+from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
+from nimbus.domain.slots import Claim, End
+from nimbus.domain.workers import Assignment, AssignmentKind, WorkerInfo
+from nimbus.ports import FencedOutError, LeaderStore, SlotTakenError, StaleStateError
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+ATTEMPT = AttemptId(RunId("r"), TaskName("t"), 1)
+WORKER = WorkerId("w1")
+SPEC = TaskSpec(name=TaskName("t"), kind=TaskKind.PYTHON, script="t.py")
+RUN = Run(
+    id=RunId("r"),
+    pipeline=PipelineName("p"),
+    release=ReleaseDigest("0" * 64),
+    parameters={"month": 1},
+    logical_date=NOW,
+    created_at=NOW,
+    cause=RunCause.MANUAL,
+    priority=Priority.LOW,
+    failure_strategy=FailureStrategy.CONTINUE,
+    tasks={SPEC.name: TaskRun(spec=SPEC)},
+)
+OPEN = open_attempt(RUN, SPEC.name, worker=WORKER, epoch=1, now=NOW)
+ORDER = Assignment(
+    attempt=str(ATTEMPT),
+    kind=AssignmentKind.RUN,
+    epoch=1,
+    pipeline=PipelineName("p"),
+    release=ReleaseDigest("0" * 64),
+    run=RunId("r"),
+    task=SPEC,
+    logical_date=NOW,
+)
+INFO = WorkerInfo(id=WORKER, host=HostId("h"), hostname="h", pid=1, slots=1, version="1", started_at=NOW)
+RECORD = PipelineRecord(
+    name=PipelineName("p"),
+    state=PipelineState.INACTIVE,
+    published=ReleaseDigest("0" * 64),
+    published_spec=PipelineSpec(name=PipelineName("p"), tasks=(SPEC,)),
+    updated_at=NOW,
+)
+
+
+@dataclass
+class Bench:
+    """A store with what a test needs to play everybody else."""
+
+    store: LeaderStore
+    depose: Callable[[], None]
+    submit: Callable[[StopRun], CommandId]
+    register: Callable[[WorkerInfo], None]
+    claim: Callable[[Claim], Claim]
+    end: Callable[[End], End]
+
+
+def memory_bench() -> Bench:
+    cluster = MemoryCluster()
+
+    def submit(command: StopRun) -> CommandId:
+        key = CommandId(f"cmd-{len(cluster.world.commands):010d}")
+        queued = QueuedCommand(id=key, command=command, submitted_at=NOW)
+        cluster.change(commands={**cluster.world.commands, key: queued})
+        return key
+
+    def fill(**slot: Any) -> Any:
+        ((name, value),) = slot.items()
+        standing = cluster.world.slots[ATTEMPT]
+        if getattr(standing, name) is None:
+            cluster.set_slots(ATTEMPT, replace(standing, **slot))
+        return getattr(cluster.world.slots[ATTEMPT], name)
+
+    return Bench(
+        store=MemoryLeaderStore(cluster, epoch=1),
+        depose=lambda: cluster.change(epoch=2),
+        submit=submit,
+        register=lambda info: cluster.change(workers={**cluster.world.workers, info.id: info}),
+        claim=lambda claim: fill(claim=claim),
+        end=lambda end: fill(end=end),
+    )
+
+
+@pytest.fixture(params=["memory", "zookeeper"])
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    if request.param == "memory":
+        yield memory_bench()
+        return
+    root: str = request.getfixturevalue("zk_root")
+    session = ZooKeeperSession(ZooKeeperConfig(hosts=request.getfixturevalue("zookeeper").hosts))
+    session.start(timedelta(seconds=15))
+    try:
+        session.call(session.client.create_async, f"{root}/epoch", b"1", makepath=True)
+        token = FencingToken(path=f"{root}/epoch", version=0, epoch=1)
+        queue = ZooKeeperCommandQueue(session, root)
+        board = ZooKeeperAttemptBoard(session, root)
+        yield Bench(
+            store=ZooKeeperLeaderStore(session, root, token),
+            depose=lambda: session.call(session.client.set_async, f"{root}/epoch", b"2"),
+            submit=lambda command: queue.submit(command, submitted_by="test"),
+            register=ZooKeeperRegistrations(session, root).publish_worker,
+            claim=board.claim,
+            end=board.end,
+        )
+    finally:
+        session.close(timedelta(seconds=10))
+
+
+def with_open_attempt(bench: Bench) -> None:
+    bench.register(INFO)
+    bench.store.load()
+    bench.store.commit([w.CreateRun(RUN)])
+    bench.store.commit([w.PutRun(OPEN), w.CreateAttempt(ATTEMPT), w.Assign(WORKER, ORDER)])
+
+
+def test_what_was_written_is_loaded_unchanged(bench: Bench) -> None:
+    with_open_attempt(bench)
+    bench.store.commit([w.CreatePipeline(RECORD)])
+
+    snapshot = bench.store.load()
+
+    assert snapshot.runs == {RUN.id: OPEN}
+    assert snapshot.pipelines == {RECORD.name: RECORD}
+    assert snapshot.workers == (INFO,)
+    assert set(snapshot.slots) == {ATTEMPT}
+    assert snapshot.slots[ATTEMPT].claim is None
+
+
+def test_a_deposed_leader_writes_nothing(bench: Bench) -> None:
+    bench.store.load()
+    bench.depose()
+
+    with pytest.raises(FencedOutError):
+        bench.store.commit([w.CreateRun(RUN)])
+
+    assert bench.store.load().runs == {}
+
+
+def test_a_refused_write_takes_the_whole_transaction_with_it(bench: Bench) -> None:
+    bench.store.load()
+
+    with pytest.raises(StaleStateError):
+        bench.store.commit([w.CreateRun(RUN), w.PutPipeline(RECORD)])
+
+    assert bench.store.load().runs == {}
+
+
+def test_a_run_cannot_be_created_twice(bench: Bench) -> None:
+    bench.store.load()
+    bench.store.commit([w.CreateRun(RUN)])
+
+    with pytest.raises(SlotTakenError):
+        bench.store.commit([w.CreateRun(replace(RUN, state=RunState.FAILED))])
+
+    assert bench.store.load().runs[RUN.id] == RUN
+
+
+def test_a_command_is_consumed_once(bench: Bench) -> None:
+    bench.store.load()
+    command = StopRun(run_id=RUN.id, reason="test")
+    first, second = bench.submit(command), bench.submit(command)
+    assert [queued.id for queued in bench.store.read_commands()] == [first, second]
+    outcome = CommandOutcome(command=first, accepted=True, code="ok", message="done", decided_at=NOW, epoch=1)
+
+    bench.store.commit([w.ConsumeCommand(outcome)])
+
+    assert [queued.id for queued in bench.store.read_commands()] == [second]
+    with pytest.raises(StaleStateError):
+        bench.store.commit([w.ConsumeCommand(outcome)])
+
+
+def test_the_first_to_fill_a_slot_wins_leader_or_driver(bench: Bench) -> None:
+    with_open_attempt(bench)
+    driver = Claim(attempt=str(ATTEMPT), worker=WORKER, host=HostId("h"), pid=7, claimed_at=NOW)
+    fence = replace(driver, fenced_by_epoch=1, worker=None, host=None, pid=None)
+
+    assert bench.claim(driver) == driver
+    with pytest.raises(SlotTakenError):
+        bench.store.commit([w.WriteClaim(ATTEMPT, fence)])
+
+    lost = End(attempt=str(ATTEMPT), outcome=Outcome.LOST, written_by="leader", ended_at=NOW)
+    bench.store.commit([w.WriteEnd(ATTEMPT, lost)])
+    late = replace(lost, outcome=Outcome.SUCCEEDED, written_by="runner")
+    assert bench.end(late) == lost
+    assert bench.store.read_slots(ATTEMPT).end == lost
+
+
+def test_news_is_told_after_a_change_of_what_was_read(bench: Bench) -> None:
+    told: set[str] = set()
+    bench.store.subscribe(
+        commands=lambda: told.add("commands"),
+        workers=lambda: told.add("workers"),
+        attempt=lambda attempt: told.add(str(attempt)),
+    )
+    with_open_attempt(bench)
+    bench.store.load()
+    told.clear()
+
+    bench.submit(StopRun(run_id=RUN.id, reason="test"))
+    bench.register(replace(INFO, id=WorkerId("w2")))
+    bench.claim(Claim(attempt=str(ATTEMPT), worker=WORKER, claimed_at=NOW))
+    eventually(lambda: told >= {"commands", "workers", str(ATTEMPT)})
+
+
+def test_a_run_leaves_with_all_its_attempts(bench: Bench) -> None:
+    with_open_attempt(bench)
+    bench.claim(Claim(attempt=str(ATTEMPT), worker=WORKER, claimed_at=NOW))
+
+    bench.store.commit([w.Unassign(WORKER, ATTEMPT), w.RequestStop(ATTEMPT, "test")])
+    bench.store.commit([w.RemoveAttempt(ATTEMPT), w.RemoveRun(RUN.id)])
+
+    assert bench.store.load().runs == {}
+    assert bench.store.read_slots(ATTEMPT).claim is None
+
+
+def test_records_of_a_newer_schema_are_refused_with_their_place() -> None:
+    data = records.RUN.encode(RUN).replace(b'"schema":1', b'"schema":2')
+
+    with pytest.raises(records.UnreadableRecordError, match="/runs/r.*schema 2.*upgrade"):
+        records.RUN.decode(data, "/runs/r")
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    """Wait until something that must happen soon has happened."""
+    import time
+
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen within 10 s"
+        time.sleep(0.01)
