@@ -1,0 +1,191 @@
+"""An attempt's folder on its worker's disk: the only place that knows its layout.
+
+    <work_dir>/attempts/<attempt>/     mode 0700
+        order.json      the assignment; no secrets
+        lock            flock held by the runner as long as it lives; holds its pid and start ticks
+        claim.json      the CLAIM that this folder's runner won
+        exit.json       the exit record, first writer wins; what END is to say
+        delivered       END is in ZooKeeper and the log is stored (or nobody wants them any more)
+        log             standard output and error of the driver
+        log.stored      how many bytes of the log are stored
+        runner.log      what the runner itself has to say
+        driver.json, context.json, progress.json, done
+        spark-local/, tmp/     scratch, emptied by the runner at the end
+
+Several processes use a folder at once; every file is written whole. Any thread may call it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from nimbus.domain.ids import AttemptId
+from nimbus.domain.slots import Claim, End
+from nimbus.domain.workers import Assignment
+from nimbus.records import ASSIGNMENT, CLAIM, END
+from nimbus.worker.files import read_if_there, sync_folder, write_atomic, write_once
+from nimbus.worker.procfs import ProcessId
+
+_MODE = 0o700
+
+
+class AttemptFolder:
+    """One attempt's folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.attempt = AttemptId.parse(path.name)
+        self.order_file = path / "order.json"
+        self.lock_file = path / "lock"
+        self.claim_file = path / "claim.json"
+        self.exit_file = path / "exit.json"
+        self.delivered_file = path / "delivered"
+        self.log = path / "log"
+        self.log_stored_file = path / "log.stored"
+        self.runner_log = path / "runner.log"
+        self.driver_file = path / "driver.json"
+        self.context_file = path / "context.json"
+        self.progress_file = path / "progress.json"
+        self.done_file = path / "done"
+        self.spark_local = path / "spark-local"
+        self.scratch = path / "tmp"
+
+    @classmethod
+    def of(cls, work_dir: Path, attempt: AttemptId) -> AttemptFolder:
+        """The folder of an attempt, there or not."""
+        return cls(work_dir / "attempts" / str(attempt))
+
+    @classmethod
+    def all_in(cls, work_dir: Path) -> Iterator[AttemptFolder]:
+        """All folders below a worker's own, by name. What is no attempt's is passed over."""
+        root = work_dir / "attempts"
+        for path in sorted(root.iterdir()) if root.is_dir() else ():
+            if (path / "order.json").is_file():
+                yield cls(path)
+
+    def create(self, order: Assignment) -> None:
+        """Make the folder, with its order. Safe to repeat.
+
+        Raises:
+            OSError: the disk is full, or the place cannot be written.
+        """
+        for folder in (self.path, self.spark_local, self.scratch):
+            folder.mkdir(mode=_MODE, parents=True, exist_ok=True)
+        write_atomic(self.order_file, ASSIGNMENT.encode(order))
+
+    @property
+    def exists(self) -> bool:
+        """It was created: its order stands in it."""
+        return self.order_file.is_file()
+
+    def order(self) -> Assignment:
+        """The assignment that the attempt runs under."""
+        return ASSIGNMENT.decode(self.order_file.read_bytes(), str(self.order_file))
+
+    def try_lock(self, holder: ProcessId) -> int | None:
+        """Become the attempt's runner: take the lock for as long as the returned descriptor is open.
+
+        Returns:
+            None when a living runner holds it.
+        """
+        fd = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{holder.pid} {holder.start_ticks}\n".encode(), 0)
+        return fd
+
+    def is_locked(self) -> bool:
+        """A runner of the attempt is alive."""
+        try:
+            fd = os.open(self.lock_file, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+    def last_runner(self) -> ProcessId | None:
+        """Who took the lock last, dead or alive."""
+        words = (read_if_there(self.lock_file) or b"").split()
+        return ProcessId(int(words[0]), int(words[1])) if len(words) == 2 else None
+
+    def record_claim(self, claim: Claim) -> None:
+        """Note the CLAIM that we won."""
+        write_atomic(self.claim_file, CLAIM.encode(claim))
+
+    def claim(self) -> Claim | None:
+        """The CLAIM that this folder's runner won."""
+        data = read_if_there(self.claim_file)
+        return CLAIM.decode(data, str(self.claim_file)) if data is not None else None
+
+    def record_exit(self, end: End) -> End:
+        """Fill the exit record, once.
+
+        Returns:
+            What stands there: ours, or that of who was faster.
+        """
+        write_once(self.exit_file, END.encode(end))
+        return END.decode(self.exit_file.read_bytes(), str(self.exit_file))
+
+    def exit_record(self) -> End | None:
+        """How the attempt ended, if that is known."""
+        data = read_if_there(self.exit_file)
+        return END.decode(data, str(self.exit_file)) if data is not None else None
+
+    @property
+    def is_delivered(self) -> bool:
+        """Nothing is left to be done but to remove the folder one day."""
+        return self.delivered_file.exists()
+
+    def mark_delivered(self, why: str) -> None:
+        """Note that nobody needs to look at this attempt again."""
+        write_atomic(self.delivered_file, f"{why}\n".encode())
+
+    def delivered_age_s(self, now_s: float) -> float | None:
+        """Seconds since `mark_delivered`, by the wall clock; None before."""
+        try:
+            return now_s - self.delivered_file.stat().st_mtime
+        except FileNotFoundError:
+            return None
+
+    def log_size(self) -> int:
+        """Bytes of the driver's log."""
+        try:
+            return self.log.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def log_stored(self) -> int:
+        """How many bytes of the log are known to be stored."""
+        return int(read_if_there(self.log_stored_file) or b"0")
+
+    def note_log_stored(self, size_bytes: int) -> None:
+        """Remember how far the log is stored, for whoever goes on with it."""
+        write_atomic(self.log_stored_file, str(size_bytes).encode())
+
+    def empty_scratch(self) -> None:
+        """Remove Spark's local files and the temporary ones: they can be large and are nobody's result."""
+        for folder in (self.spark_local, self.scratch):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Remove all of it, the order last: half a removal is then finished later."""
+        for path in self.path.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path != self.order_file:
+                path.unlink(missing_ok=True)
+        shutil.rmtree(self.path, ignore_errors=True)
+        sync_folder(self.path.parent)

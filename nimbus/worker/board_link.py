@@ -1,0 +1,132 @@
+"""A runner's line to the board while its driver runs: beats, progress, and what the board says.
+
+A thread of its own, since ZooKeeper may be away for hours and the runner's loop must go on meanwhile. It only
+notes what it saw and rings; the runner's loop decides. Being unreachable is no reason for anything.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from nimbus.ports import AttemptBoard, AttemptWithdrawnError, Enqueue, StoreUnavailableError
+from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.files import read_if_there
+from nimbus.worker.retry import pauses
+
+_BEAT_EVERY_S = 2.0
+_LOOK_EVERY_S = 5.0
+"""Also without a signal: a watch that was lost costs seconds, not the attempt."""
+_TICK_S = 0.5
+
+_log = structlog.get_logger(__name__)
+
+
+class BoardLink:
+    """Thread `runner-board`."""
+
+    def __init__(self, folder: AttemptFolder, board: AttemptBoard, ring: Callable[[], None]) -> None:
+        self._folder, self._board, self._ring = folder, board, ring
+        self.stop_requested = False
+        self.outdated = False
+        """END is filled, or the attempt is gone for good."""
+        self._signal, self._leaving = threading.Event(), threading.Event()
+        self._driver_ended = False
+        self._last_beat = self._last_look = float("-inf")
+        self._sent: dict[str, Any] | None = None
+        self._gone_since: float | None = None
+        self._thread = threading.Thread(target=self._run, name="runner-board", daemon=True)
+
+    def start(self) -> None:
+        """Beat, and look."""
+        self._signal.set()
+        self._thread.start()
+
+    def close(self, deadline_s: float = 5.0) -> None:
+        """End the thread; a call that hangs in ZooKeeper is left to itself."""
+        self._leaving.set()
+        self._signal.set()
+        self._thread.join(deadline_s)
+
+    def driver_has_ended(self) -> None:
+        """Go on beating, so that nobody looks for us while END is being delivered; decide no more."""
+        self._driver_ended = True
+
+    def _run(self) -> None:
+        for pause in pauses():
+            try:
+                self._follow()
+            except Exception:  # noqa: BLE001 - top of the thread: a defect must not cost the attempt its runner
+                _log.exception("board_link_failed", attempt=str(self._folder.attempt))
+            if self._leaving.wait(pause):
+                return
+
+    def _follow(self) -> None:
+        waits = pauses()
+        while not self._leaving.is_set():
+            self._signal.wait(_TICK_S)
+            signalled = self._signal.is_set()
+            self._signal.clear()
+            try:
+                self._step(signalled)
+                waits = pauses()
+            except StoreUnavailableError as exc:
+                _log.warning("board_unreachable", attempt=str(self._folder.attempt), error=str(exc)[:300])
+                self._leaving.wait(next(waits))
+                self._signal.set()  # look as soon as it answers, and arm the watch
+            except AttemptWithdrawnError:
+                self._note_outdated("attempt_withdrawn")
+
+    def _step(self, signalled: bool) -> None:
+        now = time.monotonic()
+        if signalled:
+            self._look(now, self._signal.set)
+        elif now - self._last_look >= _LOOK_EVERY_S:
+            self._look(now, None)  # the watch is armed already; another each time would pile up
+        if now - self._last_beat >= _BEAT_EVERY_S:
+            progress = self._progress()
+            if progress != self._sent:
+                self._beat(progress, now)
+
+    def _look(self, now: float, changed: Enqueue | None) -> None:
+        slots = self._board.read(self._folder.attempt, changed)
+        if not slots.beating and not self._leaving.is_set():
+            self._beat(self._progress(), now)
+        if slots.stop_requested and not self.stop_requested:
+            self.stop_requested = True
+            self._ring()
+        if slots.end is not None:
+            self._note_outdated("end_is_filled")
+        elif slots.claim is None:
+            # Our claim stood there. A server that lags behind may not show it for a moment; two looks, some
+            # seconds apart, say that the attempt was archived while we were cut off.
+            if self._gone_since is None:
+                self._gone_since = now
+            elif now - self._gone_since >= _LOOK_EVERY_S:
+                self._note_outdated("attempt_gone")
+        else:
+            self._gone_since = None
+        self._last_look = now
+
+    def _beat(self, progress: dict[str, Any], now: float) -> None:
+        self._board.beat(self._folder.attempt, progress)
+        self._sent, self._last_beat = progress, now
+
+    def _progress(self) -> dict[str, Any]:
+        data = read_if_there(self._folder.progress_file)
+        try:
+            found = json.loads(data) if data else {}
+        except ValueError:  # user code may write there too
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _note_outdated(self, why: str) -> None:
+        if not (self.outdated or self._driver_ended):
+            _log.warning(why, attempt=str(self._folder.attempt))
+            self.outdated = True
+            self._ring()

@@ -1,0 +1,117 @@
+"""How a runner reaches ZooKeeper and the log store: as data that can be sent to it, and as open doors.
+
+The data holds secrets. It goes to a runner through a pipe and is not shown by `repr`.
+Third-party clients are imported only when they are asked for: a runner stays small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from nimbus.domain.errors import NimbusError
+from nimbus.ports import AttemptBoard, LogArchive, StoreUnavailableError
+
+MEMORY_FILE = "memory-file:"
+"""Prefix of a board or log store in a folder: for tests and for trying a worker alone."""
+_CONNECT_TIMEOUT = timedelta(seconds=10)
+_CLOSE_TIMEOUT = timedelta(seconds=3)
+
+
+class UnknownConnectionError(NimbusError):
+    """A runner was told to connect in a way that it does not know."""
+
+    code = "unknown_connection"
+
+    def __init__(self, what: str, given: str) -> None:
+        super().__init__(
+            f"{what} connection {given!r} is of no known kind; use the same version for worker and runner."
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connections:
+    """Where a runner reports to."""
+
+    board: Mapping[str, Any] | str = field(repr=False)
+    """`{"kind": "zookeeper", "root": ..., "hosts": ..., "session_timeout_s": ..., ...}`; what else is in it
+    goes to `leader.ZooKeeperConfig` as it is. Or `memory-file:<folder>`."""
+    logs: Mapping[str, Any] | str | None = field(default=None, repr=False)
+    """`{"kind": "s3", ...}` with the fields of `blobsync.S3Config`, or `memory-file:<folder>`, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBoard:
+    """An attempt board, and how to leave it."""
+
+    board: AttemptBoard
+    close: Callable[[], None]
+
+
+def open_board(connections: Connections) -> OpenBoard:
+    """Connect to where attempts are claimed and ended.
+
+    Raises:
+        StoreUnavailableError: it does not answer; try again.
+        UnknownConnectionError: of a kind that this version does not know.
+    """
+    where = connections.board
+    if isinstance(where, str):
+        if not where.startswith(MEMORY_FILE):
+            raise UnknownConnectionError("board", where)
+        from nimbus.worker.testing import FileBoard
+
+        fake = FileBoard(Path(where.removeprefix(MEMORY_FILE)))
+        return OpenBoard(fake, fake.close)
+    settings = dict(where)
+    kind = settings.pop("kind", None)
+    if kind != "zookeeper":
+        raise UnknownConnectionError("board", str(kind))
+    return _open_zookeeper(settings)
+
+
+def _open_zookeeper(settings: dict[str, Any]) -> OpenBoard:
+    import leader
+    from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
+
+    root = settings.pop("root")
+    if (timeout := settings.pop("session_timeout_s", None)) is not None:
+        settings["session_timeout"] = timedelta(seconds=timeout)
+    if (auth := settings.pop("auth", None)) is not None:
+        settings["auth"] = tuple(auth)  # JSON has lists only
+    session = leader.ZooKeeperSession(leader.ZooKeeperConfig(**settings))
+    try:
+        session.start(_CONNECT_TIMEOUT)
+    except leader.LeaderError as exc:
+        if not exc.retryable:
+            raise
+        raise StoreUnavailableError(f"connection for attempts: {exc}") from exc
+    return OpenBoard(ZooKeeperAttemptBoard(session, root), lambda: session.close(_CLOSE_TIMEOUT))
+
+
+def open_logs(connections: Connections) -> LogArchive | None:
+    """Connect to where logs are stored; None: they stay in the attempt's folder.
+
+    Raises:
+        UnknownConnectionError: of a kind that this version does not know.
+    """
+    where = connections.logs
+    if where is None:
+        return None
+    if isinstance(where, str):
+        if not where.startswith(MEMORY_FILE):
+            raise UnknownConnectionError("logs", where)
+        from nimbus.worker.testing import FileLogs
+
+        return FileLogs(Path(where.removeprefix(MEMORY_FILE)))
+    settings = dict(where)
+    kind = settings.pop("kind", None)
+    if kind != "s3":
+        raise UnknownConnectionError("logs", str(kind))
+    from blobsync import S3Config, S3ObjectStore
+    from nimbus.adapters.s3_logs import S3LogArchive
+
+    return S3LogArchive(S3ObjectStore(S3Config(**settings)))

@@ -1,0 +1,81 @@
+"""How far Spark has come, written to a file once a second: thread `driver-progress` of a driver.
+
+A poll of Spark's status tracker takes some milliseconds. Source: SPARK-FACTS 2f.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped, unused-ignore]
+from pyspark import SparkContext
+
+from nimbus.worker.files import write_atomic
+
+_EVERY_S = 1.0
+
+
+class StageBook:
+    """Adds up stages over the life of a Spark context, since the tracker forgets old ones."""
+
+    def __init__(self) -> None:
+        self._stages: dict[int, tuple[int, int, int, int]] = {}
+        self._active: set[int] = set()
+
+    def update(self, tracker: Any) -> dict[str, int]:
+        """Ask the tracker, and sum up."""
+        active = set(tracker.getActiveStageIds())
+        for stage in active | self._active:  # those that ended since: once more, for their last figures
+            info = tracker.getStageInfo(stage)
+            if info is not None:
+                done = info.numCompletedTasks
+                self._stages[stage] = (info.numTasks, done, info.numActiveTasks, info.numFailedTasks)
+        self._active = active
+        figures = list(self._stages.values()) or [(0, 0, 0, 0)]
+        total, done, running, failed = (sum(column) for column in zip(*figures, strict=True))
+        return {
+            "stages": len(self._stages),
+            "stages_active": len(active),
+            "tasks_total": total,
+            "tasks_done": done,
+            "tasks_active": running,
+            "tasks_failed": failed,
+        }
+
+
+class ProgressThread(threading.Thread):
+    """Writes `progress.json` while the task runs."""
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(name="driver-progress", daemon=True)
+        self._place = place
+        self._leaving = threading.Event()
+        self._book = StageBook()
+        self._written: dict[str, int] | None = None
+
+    def run(self) -> None:
+        """Once a second, ask and write. Trouble with the JVM is the task's own to report."""
+        while not self._leaving.wait(_EVERY_S):
+            try:
+                self._step()
+            except (Py4JError, OSError, ValueError):
+                continue
+
+    def _step(self) -> None:
+        context = SparkContext._active_spark_context
+        if context is None:
+            return
+        figures = self._book.update(context.statusTracker())
+        if figures != self._written:
+            document = {**figures, "at": datetime.now(UTC).isoformat(timespec="seconds")}
+            write_atomic(self._place, json.dumps(document).encode())
+            self._written = figures
+
+    def close(self) -> None:
+        """End the thread; a question that hangs in a dying JVM is left to itself."""
+        self._leaving.set()
+        self.join(2.0)

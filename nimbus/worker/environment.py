@@ -1,0 +1,82 @@
+"""What a driver gets to see of the worker's environment: an allow-list, so that no secret slips through.
+
+A scheduler's environment may hold S3 keys and ZooKeeper passwords; a task's code must not. Pure functions.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+STACK_VARIABLE = "NIMBUS_STACK"
+"""Set by the local stack on all it starts, so that it finds what is left of itself."""
+
+_ALLOWED = frozenset(
+    {"PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "JAVA_HOME", STACK_VARIABLE}
+)
+_ALLOWED_PREFIXES = ("LC_", "SPARK_")
+_SECRET_WORDS = ("SECRET", "TOKEN", "PASSWORD", "PASSWD", "CREDENTIAL")
+_APPENDED_CONF = "spark.driver.extraJavaOptions"
+
+
+def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
+    """Keep what a process below us may see."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if (name in _ALLOWED or name.startswith(_ALLOWED_PREFIXES))
+        and not any(word in name for word in _SECRET_WORDS)
+    }
+
+
+def driver_environment(
+    environment: Mapping[str, str], *, java_home: Path | None, extra: Mapping[str, str]
+) -> dict[str, str]:
+    """Build the environment of all drivers of a worker; what belongs to one attempt comes later.
+
+    Args:
+        environment: The worker's own.
+        java_home: The Java runtime that Spark is to use; None: no Spark.
+        extra: `worker.env` of the configuration. Wins.
+    """
+    result = passed_on(environment)
+    if java_home is not None:
+        result["JAVA_HOME"] = str(java_home)
+    result["PYSPARK_PYTHON"] = result["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    return {**result, **extra}
+
+
+def spark_settings(
+    *,
+    application: str,
+    master: str,
+    worker_conf: Mapping[str, str],
+    task_conf: Mapping[str, str],
+    local_dir: Path,
+    temporary: Path,
+) -> dict[str, str]:
+    """Merge Spark's settings: defaults, then the worker's, then the task's, then what an attempt must have.
+
+    All that Spark leaves on disk stays inside the attempt's folder, where it is removed.
+    """
+    conf = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    if master.startswith("local"):
+        conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    conf |= {**worker_conf, **task_conf}
+    options = f"-Djava.io.tmpdir={temporary} {conf.get(_APPENDED_CONF, '')}".strip()
+    return conf | {
+        "spark.app.name": application,
+        "spark.local.dir": str(local_dir),
+        _APPENDED_CONF: options,
+    }
+
+
+def submit_arguments(master: str, conf: Mapping[str, str]) -> str:
+    """Spell PYSPARK_SUBMIT_ARGS: what `SparkSession.builder.getOrCreate()` starts Spark with."""
+    words = ["--master", conf.get("spark.master", master)]
+    for name in sorted(conf):
+        if name != "spark.master":
+            words += ["--conf", f"{name}={conf[name]}"]
+    return shlex.join([*words, "pyspark-shell"])

@@ -1,0 +1,78 @@
+"""Starts a runner so that it outlives whoever started it. Any thread may call it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Protocol
+
+from nimbus.domain.errors import NimbusError
+from nimbus.worker import detach
+from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.environment import passed_on
+from nimbus.worker.procfs import ProcessId, start_ticks
+from nimbus.worker.settings import RUNNER_VARIABLE, RunnerStartup
+
+_DETACH_DEADLINE_S = 30.0
+
+
+class LaunchFailedError(NimbusError):
+    """No runner could be started for an attempt."""
+
+    code = "launch_failed"
+
+    def __init__(self, folder: AttemptFolder, why: str) -> None:
+        super().__init__(f"attempt {folder.attempt} cannot be started: {why}. See {folder.runner_log}.")
+
+
+class Launcher(Protocol):
+    """Starts runners."""
+
+    def __call__(self, folder: AttemptFolder, startup: RunnerStartup) -> ProcessId | None:
+        """Start one; the answer is its process, or None if that has ended already.
+
+        Raises:
+            LaunchFailedError: it could not be started.
+        """
+        ...
+
+
+def launch(
+    folder: AttemptFolder, startup: RunnerStartup, *, environment: Mapping[str, str] | None = None
+) -> ProcessId | None:
+    """See `Launcher`. The runner is a grandchild in a session of its own: nobody's child, nobody's terminal.
+
+    Args:
+        folder: With its order in it.
+        startup: Goes through a file in memory: secrets touch neither disk nor argv nor environment.
+        environment: Of this process, unless a test says otherwise.
+    """
+    own = passed_on(os.environ if environment is None else environment)
+    # A pipe would block us when the runner is slow to read; a file in memory does not.
+    stdin = os.memfd_create("startup")
+    try:
+        with os.fdopen(os.dup(stdin), "wb") as file:
+            file.write(startup.encode())
+        os.lseek(stdin, 0, os.SEEK_SET)
+        done = subprocess.run(
+            [
+                sys.executable, "-I", "-S", detach.__file__, str(folder.runner_log),
+                sys.executable, "-I", "-m", "nimbus.worker.runner", str(folder.path),
+            ],
+            stdin=stdin,
+            capture_output=True,
+            env={**own, RUNNER_VARIABLE: str(folder.attempt)},
+            timeout=_DETACH_DEADLINE_S,
+            check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        raise LaunchFailedError(folder, str(exc)) from exc
+    finally:
+        os.close(stdin)
+    if done.returncode != 0:
+        raise LaunchFailedError(folder, done.stderr.decode(errors="replace").strip()[-300:])
+    pid = int(done.stdout)
+    ticks = start_ticks(pid)
+    return ProcessId(pid, ticks) if ticks is not None else None

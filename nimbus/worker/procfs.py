@@ -1,0 +1,163 @@
+"""What /proc says about processes, and how they are killed without hitting the wrong one.
+
+Process ids wrap within hours on a busy machine, so a pid alone is no identity: pid and start time together
+are. Linux only; any thread may call it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+_POLL_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """One process of this boot, never another one that got its pid later."""
+
+    pid: int
+    start_ticks: int
+    """Start time in clock ticks since boot: field 22 of /proc/<pid>/stat."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStat:
+    """The fields of /proc/<pid>/stat that matter here."""
+
+    id: ProcessId
+    state: str
+    parent: int
+    session: int
+
+    @property
+    def is_dead(self) -> bool:
+        """A zombie has ended; it only waits for its parent to notice."""
+        return self.state in "ZXx"
+
+
+def read_stat(pid: int) -> ProcessStat | None:
+    """Read a process's state; None when there is no such process."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The command's name stands in parentheses and may hold spaces and parentheses itself.
+    fields = text[text.rindex(b")") + 2 :].split()
+    return ProcessStat(
+        id=ProcessId(pid, int(fields[19])),
+        state=fields[0].decode(),
+        parent=int(fields[1]),
+        session=int(fields[3]),
+    )
+
+
+def start_ticks(pid: int) -> int | None:
+    """When a process started, in clock ticks since boot; None when there is no such process."""
+    found = read_stat(pid)
+    return found.id.start_ticks if found is not None else None
+
+
+def is_alive(pid: int, start_ticks: int) -> bool:
+    """Tell whether this very process still runs. A zombie does not."""
+    found = read_stat(pid)
+    return found is not None and found.id.start_ticks == start_ticks and not found.is_dead
+
+
+def environment_of(pid: int) -> bytes | None:
+    """The environment a process was started with, NUL-separated; None when it is not to be read."""
+    try:
+        return (_PROC / str(pid) / "environ").read_bytes()
+    except (OSError, ProcessLookupError):
+        return None
+
+
+def has_variable(pid: int, name: str, value: str) -> bool:
+    """Tell whether a process was started with `name=value` in its environment."""
+    environment = environment_of(pid)
+    return environment is not None and f"{name}={value}".encode() in environment.split(b"\0")
+
+
+def living() -> Iterator[ProcessStat]:
+    """All processes that have not ended."""
+    for entry in _PROC.iterdir():
+        if entry.name.isdecimal():
+            found = read_stat(int(entry.name))
+            if found is not None and not found.is_dead:
+                yield found
+
+
+def with_variable(name: str, value: str) -> list[ProcessId]:
+    """Living processes of this user that were started with `name=value`."""
+    return [found.id for found in living() if has_variable(found.id.pid, name, value)]
+
+
+def descendants(root: int) -> set[int]:
+    """Pids of all living processes below `root`."""
+    children: dict[int, list[int]] = {}
+    for found in living():
+        children.setdefault(found.parent, []).append(found.id.pid)
+    below: set[int] = set()
+    todo = [root]
+    while todo:
+        fresh = [pid for pid in children.get(todo.pop(), ()) if pid not in below]
+        below.update(fresh)
+        todo.extend(fresh)
+    return below
+
+
+def kill(victim: ProcessId) -> None:
+    """Send SIGKILL to this very process, if it is still there."""
+    try:
+        handle = os.pidfd_open(victim.pid)
+    except OSError:
+        return
+    try:
+        # Looked at again with the handle open: now the pid cannot be given to another process unseen.
+        if is_alive(victim.pid, victim.start_ticks):
+            with suppress(ProcessLookupError, PermissionError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+    finally:
+        os.close(handle)
+
+
+def kill_all(find: Callable[[], list[ProcessId]], *, deadline_s: float) -> bool:
+    """Kill what `find` finds, again and again, until it finds nothing: a process may fork while it is killed.
+
+    Returns:
+        False when something was still there at the deadline.
+    """
+    until = time.monotonic() + deadline_s
+    while victims := find():
+        for victim in victims:
+            kill(victim)
+        if time.monotonic() > until:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+def open_handle(process: ProcessId) -> int | None:
+    """A pidfd of a living process, readable once it has ended; None when it is gone. The caller closes it."""
+    try:
+        handle = os.pidfd_open(process.pid)
+    except OSError:
+        return None
+    if is_alive(process.pid, process.start_ticks):
+        return handle
+    os.close(handle)
+    return None
+
+
+def has_ended(handle: int) -> bool:
+    """Tell whether a pidfd's process has ended, without waiting."""
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    return bool(poll.poll(0))

@@ -1,0 +1,291 @@
+"""Runs one attempt, and outlives its worker: `python -I -m nimbus.worker.runner <attempt folder>`.
+
+What holds, whatever dies when:
+  * At most one runner lives in an attempt's folder (flock); at most one driver anywhere is let go (CLAIM).
+  * User code starts only after our CLAIM stands in ZooKeeper. A runner that dies before it says go takes its
+    driver along unstarted (PDEATHSIG, and EOF on the pipe).
+  * ZooKeeper or S3 being away changes nothing for a running driver.
+  * The exit record is on disk before it is delivered, and stays there until it is.
+
+Threads: main (the loop below), `runner-board`, `runner-log-uploader`, and those of the ZooKeeper client.
+Exit codes: 0 done, or left to be delivered by a worker, or another runner has the attempt; 75 the claim is
+not ours, user code did not run.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import structlog
+
+from nimbus.domain.run import Outcome
+from nimbus.domain.slots import Claim, End
+from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError
+from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.board_link import BoardLink
+from nimbus.worker.connections import OpenBoard, open_board, open_logs
+from nimbus.worker.driver import EXIT_NOT_STARTED
+from nimbus.worker.driver_process import DriverProcess, adopt_orphans
+from nimbus.worker.identity import own_process
+from nimbus.worker.log_upload import LogUploader
+from nimbus.worker.retry import pauses
+from nimbus.worker.settings import RunnerStartup
+from nimbus.worker.verdict import Ordered, judge
+from nimbus.worker.wake import Wake
+
+_LOCK_PATIENCE_S = 1.0
+"""A worker that looks whether we live holds the lock for microseconds: so one refusal says little."""
+_LOG_DEADLINE_S = 20.0
+_TICK_S = 2.0
+_TAIL_BYTES = 16 << 10
+
+_log = structlog.get_logger("nimbus.worker.runner")
+
+
+def boottime_s() -> float:
+    """Seconds since boot, suspend included: a timeout goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Runner:
+    """One attempt, from its driver's start to its delivery. Main thread."""
+
+    def __init__(self, folder: AttemptFolder, startup: RunnerStartup) -> None:
+        self._folder, self._plan, self._connections = folder, startup.plan, startup.connections
+        self._order = folder.order()
+        self._wake = Wake()
+        self._told_to_leave = False
+        self._attempt = str(folder.attempt)
+
+    def leave(self, *_signal: object) -> None:
+        """SIGTERM: a running driver goes on; whatever waits for ZooKeeper is left to a worker."""
+        self._told_to_leave = True
+        self._wake.ring()
+
+    def run(self) -> int:
+        """Run the attempt; the process's exit code."""
+        record = self._folder.exit_record()
+        # Before any thread exists: the driver is tied to this thread's life and started by fork.
+        driver = DriverProcess(self._folder, self._plan, self._order) if record is None else None
+        opened = self._connect()
+        if opened is None:
+            if driver is not None:
+                driver.end_all()
+            return 0
+        try:
+            if driver is not None:
+                return self._claim_and_run(opened.board, driver)
+            assert record is not None  # noqa: S101 - the one or the other, see above
+            return self._deliver(opened.board, record, self._uploader())
+        finally:
+            opened.close()
+
+    def _connect(self) -> OpenBoard | None:
+        """Connect, however long it takes; None: told to leave meanwhile."""
+        for pause in pauses():
+            try:
+                return open_board(self._connections)
+            except StoreUnavailableError as exc:
+                if self._wait_to_retry("connection", exc, pause):
+                    return None
+        raise AssertionError("pauses() is endless")
+
+    def _claim_and_run(self, board: AttemptBoard, driver: DriverProcess) -> int:
+        claim = Claim(
+            attempt=self._attempt,
+            worker=self._plan.worker,
+            host=self._plan.host,
+            pid=driver.id.pid,
+            start_ticks=driver.id.start_ticks,
+            claimed_at=datetime.now(UTC),
+        )
+        if not self._claim(board, claim):
+            driver.end_all()
+            return EXIT_NOT_STARTED
+        self._folder.record_claim(claim)
+        return self._run_claimed(board, driver)
+
+    def _claim(self, board: AttemptBoard, ours: Claim) -> bool:
+        for pause in pauses():
+            try:
+                standing = board.claim(ours)
+            except StoreUnavailableError as exc:
+                if self._wait_to_retry("claim", exc, pause):
+                    return False
+            except AttemptWithdrawnError as exc:
+                self._folder.mark_delivered(str(exc))
+                return False
+            else:
+                if _same_driver(standing, ours):
+                    return True
+                # Marked, so that no worker takes the silence of this runner for a loss.
+                self._folder.mark_delivered(f"not ours to run: the claim is {standing}")
+                _log.warning("claim_refused", attempt=self._attempt, standing=str(standing))
+                return False
+        raise AssertionError("pauses() is endless")
+
+    def _run_claimed(self, board: AttemptBoard, driver: DriverProcess) -> int:
+        output = self._plan.data_dir / self._order.output
+        try:
+            output.mkdir(parents=True, exist_ok=True)
+        except OSError as exc:
+            driver.end_all()
+            why = f"its output folder {output} cannot be made: {exc.strerror}. Check `worker.data_dir`."
+            return self._finish(board, self._end(Outcome.REFUSED, why, None, None), self._uploader())
+        link = BoardLink(self._folder, board, self._wake.ring)
+        uploader = self._uploader()
+        started_at, started_s = datetime.now(UTC), boottime_s()
+        driver.go()
+        link.start()
+        uploader.start()
+        _log.info("driver_started", attempt=self._attempt, pid=driver.id.pid)
+        ordered = self._watch(driver, link, started_s)
+        if not driver.end_all():
+            _log.error("driver_left_processes", attempt=self._attempt)
+        link.driver_has_ended()
+        verdict = judge(
+            driver.exit_status,
+            ordered=ordered,
+            came_to_its_end=self._folder.done_file.exists(),
+            timeout=self._order.timeout,
+            log_tail=self._log_tail(),
+        )
+        end = self._end(verdict.outcome, verdict.reason, verdict.exit_code, started_at)
+        try:
+            return self._finish(board, end, uploader)
+        finally:
+            link.close()
+
+    def _watch(self, driver: DriverProcess, link: BoardLink, started_s: float) -> Ordered:
+        """Wait for the driver's end; end it when its time is up, when asked to, or when it is of no use."""
+        ordered, kill_at = Ordered.NOT, float("inf")
+        timeout = self._order.timeout
+        deadline = started_s + timeout.total_seconds() if timeout is not None else float("inf")
+        poll = select.poll()
+        poll.register(driver.handle, select.POLLIN)
+        poll.register(self._wake, select.POLLIN)
+        while True:
+            driver.reap()
+            if driver.exit_status is not None:
+                return ordered
+            now = boottime_s()
+            if ordered is Ordered.NOT:
+                ordered = _order_to_end(link, overdue=now >= deadline)
+                if ordered is not Ordered.NOT:
+                    _log.warning("driver_asked_to_end", attempt=self._attempt, why=ordered.value)
+                    driver.ask_to_end()
+                    kill_at = now + self._plan.stop_grace_s
+            elif now >= kill_at:
+                driver.kill()
+                kill_at = float("inf")
+            next_s = min(_TICK_S, (deadline if ordered is Ordered.NOT else kill_at) - now)
+            poll.poll(max(1, int(next_s * 1000)))
+            self._wake.clear()
+
+    def _end(self, outcome: Outcome, reason: str, code: int | None, started_at: datetime | None) -> End:
+        return End(
+            attempt=self._attempt,
+            outcome=outcome,
+            written_by="runner",
+            ended_at=datetime.now(UTC),
+            started_at=started_at,
+            exit_code=code,
+            reason=reason,
+            output=self._order.output if outcome is Outcome.SUCCEEDED else None,
+        )
+
+    def _finish(self, board: AttemptBoard, end: End, uploader: LogUploader) -> int:
+        record = self._folder.record_exit(end)
+        self._folder.empty_scratch()
+        _log.info("driver_ended", attempt=self._attempt, outcome=record.outcome.value, reason=record.reason)
+        return self._deliver(board, record, uploader)
+
+    def _deliver(self, board: AttemptBoard, record: End, uploader: LogUploader) -> int:
+        for pause in pauses():
+            try:
+                standing = board.end(record)
+            except StoreUnavailableError as exc:
+                if self._wait_to_retry("end", exc, pause):
+                    return 0  # the record stays: a worker delivers it
+            except AttemptWithdrawnError:
+                why = "nobody waits for it any more"
+                break
+            else:
+                why = f"END says {standing.outcome} by {standing.written_by}"
+                break
+        uploader.start()
+        if uploader.finish(_LOG_DEADLINE_S):
+            self._folder.mark_delivered(why)
+        return 0
+
+    def _wait_to_retry(self, what: str, error: Exception, pause_s: float) -> bool:
+        """Wait for the next try; whether we were told to leave."""
+        _log.warning("board_unreachable", attempt=self._attempt, wanted=what, error=str(error)[:300])
+        if not self._told_to_leave:
+            self._wake.wait(pause_s)
+        return self._told_to_leave
+
+    def _uploader(self) -> LogUploader:
+        return LogUploader(self._folder, lambda: open_logs(self._connections))
+
+    def _log_tail(self) -> str:
+        with self._folder.log.open("rb") as log:
+            log.seek(max(0, self._folder.log_size() - _TAIL_BYTES))
+            return log.read().decode(errors="replace")
+
+
+def _order_to_end(link: BoardLink, *, overdue: bool) -> Ordered:
+    if link.stop_requested:
+        return Ordered.STOP
+    if link.outdated:
+        return Ordered.OUTDATED
+    return Ordered.TIMEOUT if overdue else Ordered.NOT
+
+
+def _same_driver(standing: Claim, ours: Claim) -> bool:
+    return (standing.host, standing.pid, standing.start_ticks) == (ours.host, ours.pid, ours.start_ticks)
+
+
+def _take_lock(folder: AttemptFolder) -> int | None:
+    until = time.monotonic() + _LOCK_PATIENCE_S
+    while (lock := folder.try_lock(own_process())) is None and time.monotonic() < until:
+        time.sleep(0.02)
+    return lock
+
+
+def main(arguments: list[str]) -> int:
+    """Start from the command line."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    folder = AttemptFolder(Path(arguments[0]))
+    startup = RunnerStartup.decode(sys.stdin.buffer.read())
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, 0)  # what was read holds secrets; nothing below us shall find it
+    os.close(nowhere)
+    if _take_lock(folder) is None:
+        _log.info("another_runner_has_it", attempt=str(folder.attempt))
+        return 0
+    if folder.is_delivered:
+        return 0
+    adopt_orphans()
+    runner = Runner(folder, startup)
+    signal.signal(signal.SIGTERM, runner.leave)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    return runner.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

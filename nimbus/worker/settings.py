@@ -1,0 +1,107 @@
+"""How one worker is set up, and what it tells a runner. Checked once, then trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from nimbus.domain.errors import NimbusError
+from nimbus.domain.ids import HostId, WorkerId
+from nimbus.worker.connections import Connections
+
+ATTEMPT_VARIABLE = "NIMBUS_ATTEMPT"
+"""In the environment of a driver and of all it starts: by this they are found."""
+RUNNER_VARIABLE = "NIMBUS_RUNNER_OF"
+"""In the environment of a runner."""
+
+
+class WorkerSettingsError(NimbusError):
+    """A worker cannot be set up like this."""
+
+    code = "worker_settings"
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """One worker."""
+
+    id: WorkerId
+    work_dir: Path
+    """This worker's own: attempt folders and unpacked wheels."""
+    data_dir: Path
+    """Shared by all workers: outputs of tasks."""
+    slots: int = 2
+    """Attempts at once."""
+    master: str = "local[2]"
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+    """For every task; a task's own wins."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Added to the environment of drivers. Not for secrets: the processes of a user can read it."""
+    java_home: Callable[[], Path] | None = None
+    """Asked before a Spark task is prepared; raises what is to be said when there is no Java."""
+    heartbeat: timedelta = timedelta(seconds=5)
+    stop_grace: timedelta = timedelta(seconds=10)
+    """From SIGTERM to SIGKILL."""
+    prepare_timeout: timedelta = timedelta(minutes=10)
+    keep_attempts: timedelta = timedelta(days=2)
+    """How long a delivered attempt's folder stays."""
+    version: str = ""
+    scheduler_id: str | None = None
+    """The scheduler that this worker is embedded in."""
+
+    def __post_init__(self) -> None:
+        if self.slots < 1:
+            raise WorkerSettingsError(f"worker.slots is {self.slots}; a worker needs at least 1")
+        for name in ("work_dir", "data_dir"):
+            if not getattr(self, name).is_absolute():
+                raise WorkerSettingsError(
+                    f"worker.{name} ({getattr(self, name)}) must be an absolute path: drivers run elsewhere"
+                )
+        for name in ("heartbeat", "prepare_timeout"):
+            if getattr(self, name) <= timedelta(0):
+                raise WorkerSettingsError(f"worker.{name} ({getattr(self, name)}) must be above 0")
+        for name in ("stop_grace", "keep_attempts"):
+            if getattr(self, name) < timedelta(0):
+                raise WorkerSettingsError(f"worker.{name} ({getattr(self, name)}) must not be negative")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerPlan:
+    """All that a runner must know beside the order: where things are and how to run them."""
+
+    worker: WorkerId
+    host: HostId
+    data_dir: Path
+    release_root: Path
+    wheels: tuple[Path, ...] = ()
+    """Unpacked wheels of the release."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """The driver's whole environment, but for what belongs to the attempt."""
+    master: str = "local[2]"
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+    stop_grace_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerStartup:
+    """What a runner reads from standard input. Holds secrets: never on disk, in argv or environment."""
+
+    plan: RunnerPlan
+    connections: Connections
+
+    def encode(self) -> bytes:
+        """JSON."""
+        return _STARTUP.dump_json(self)
+
+    @classmethod
+    def decode(cls, data: bytes) -> RunnerStartup:
+        """Read what `encode` wrote."""
+        return _STARTUP.validate_json(data)
+
+
+_STARTUP = TypeAdapter(RunnerStartup)

@@ -1,0 +1,98 @@
+"""Runs a task of kind `sql`: statements over the outputs of the tasks it needs; the last one is its result.
+
+Runs in the driver, after go. Each needed task's `data/` folder is a view named like the task, `-` as `_`; the
+result of the last statement is written as Parquet to `data/` in the task's own output.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import StrictUndefined, TemplateError
+from jinja2.sandbox import SandboxedEnvironment
+
+from nimbus.domain.errors import NimbusError
+from nimbus.task import TaskContext, context
+from nimbus.worker.sql_split import split_statements
+
+DATA_FOLDER = "data"
+
+
+class SqlTaskError(NimbusError):
+    """A SQL file cannot be run as a task."""
+
+    code = "sql_task"
+
+
+def render_sql(text: str, task: TaskContext, place: str) -> str:
+    """Fill in a SQL template.
+
+    It sees `params`, `run.id`, `run.logical_date`, `ds`, `ds_nodash`, `pipeline.name` and `task.name`.
+
+    Raises:
+        SqlTaskError: the template is broken or names something that is not there.
+    """
+    day = task.logical_date.strftime("%Y-%m-%d")
+    values: dict[str, Any] = {
+        "params": dict(task.parameters),
+        "run": {"id": task.run_id, "logical_date": task.logical_date},
+        "ds": day,
+        "ds_nodash": day.replace("-", ""),
+        "pipeline": {"name": task.pipeline},
+        "task": {"name": task.task},
+    }
+    # No HTML here; and the sandbox, because a parameter's text must not reach Python.
+    environment = SandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
+    try:
+        return environment.from_string(text).render(values)
+    except TemplateError as exc:
+        line = getattr(exc, "lineno", None)
+        where = f"{place}:{line}" if line else place
+        raise SqlTaskError(f"{where}: the template cannot be filled in: {exc.message}") from exc
+
+
+def views(inputs: Mapping[str, Path]) -> dict[str, Path]:
+    """Name the views: each needed task that left a `data/` folder, by a name that SQL can say.
+
+    Raises:
+        SqlTaskError: two tasks would get one name.
+    """
+    named: dict[str, Path] = {}
+    for task, output in sorted(inputs.items()):
+        name = task.replace("-", "_")
+        if name in named:
+            raise SqlTaskError(f"two needed tasks would both be the view {name!r}; rename one of them")
+        named[name] = output / DATA_FOLDER
+    return {name: folder for name, folder in named.items() if folder.is_dir()}
+
+
+def run_sql(script: Path, args: Sequence[str]) -> None:
+    """Run a SQL file as this process's task.
+
+    Raises:
+        SqlTaskError: the file cannot be used, or its last statement is no query.
+    """
+    from pyspark.sql import SparkSession
+
+    if args:
+        raise SqlTaskError(f"{script.name}: a SQL task takes no args (given: {list(args)}); use parameters")
+    task = context()
+    statements = split_statements(render_sql(script.read_text(encoding="utf-8"), task, script.name))
+    if not statements:
+        raise SqlTaskError(f"{script.name} holds no statement")
+    spark = SparkSession.builder.getOrCreate()
+    for name, folder in views(task.inputs).items():
+        spark.read.parquet(str(folder)).createOrReplaceTempView(name)
+        sys.stdout.write(f"view {name}: {folder}\n")
+    for statement in statements[:-1]:
+        spark.sql(statement)
+    result = spark.sql(statements[-1])
+    if not result.columns:
+        raise SqlTaskError(
+            f"{script.name}: its last statement is no query, so the task has no result; end it with a SELECT"
+        )
+    result.write.parquet(str(task.output / DATA_FOLDER))
+    sys.stdout.write(f"result: {task.output / DATA_FOLDER}\n")

@@ -1,0 +1,202 @@
+"""Fakes with real semantics, shipped: a board and a log store in a folder, shared by processes.
+
+For tests, and for trying a worker without ZooKeeper. Slots are filled by link(2), so create-once
+holds between processes as it does in ZooKeeper. `cut_off` makes the board unreachable for all who use it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from nimbus.domain.ids import AttemptId, WorkerId
+from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.workers import Assignment, WorkerInfo
+from nimbus.ports import AttemptWithdrawnError, Enqueue, StoreUnavailableError
+from nimbus.records import ASSIGNMENT, CLAIM, END
+from nimbus.worker.files import read_if_there, write_atomic, write_once
+from nimbus.worker.identity import own_process
+from nimbus.worker.procfs import is_alive
+
+_WATCH_EVERY_S = 0.02
+
+
+class FileBoard:
+    """See `nimbus.ports.AttemptBoard`. Watches are polled by a thread `file-board`."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._down = root / "down"
+        self._lock = threading.Lock()
+        self._watches: list[tuple[Path, object, Enqueue]] = []
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    # What a test does as leader.
+
+    def add_attempt(self, attempt: str) -> None:
+        """Make the place for an attempt's slots."""
+        self._place(attempt).mkdir(parents=True)
+
+    def remove_attempt(self, attempt: str) -> None:
+        """Archive an attempt: its slots are not known any more."""
+        place = self._place(attempt)
+        place.rename(place.with_name(f".{attempt}"))
+
+    def assign(self, worker: str, order: Assignment) -> None:
+        """Give an order."""
+        folder = self._root / "workers" / worker
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(folder / order.attempt, ASSIGNMENT.encode(order))
+
+    def unassign(self, worker: str, attempt: str) -> None:
+        """Take an order back."""
+        (self._root / "workers" / worker / attempt).unlink(missing_ok=True)
+
+    def request_stop(self, attempt: str) -> None:
+        """Ask for an attempt to be stopped."""
+        write_atomic(self._place(attempt) / "stop", b"")
+
+    def cut_off(self, *, down: bool) -> None:
+        """Make it unreachable, or reachable again."""
+        if down:
+            self._root.mkdir(parents=True, exist_ok=True)
+            self._down.touch()
+        else:
+            self._down.unlink(missing_ok=True)
+
+    # The port.
+
+    def claim(self, claim: Claim) -> Claim:
+        """See `nimbus.ports.AttemptBoard`."""
+        path = self._known(claim.attempt) / "claim"
+        write_once(path, CLAIM.encode(claim))
+        return CLAIM.decode(path.read_bytes(), str(path))
+
+    def end(self, end: End) -> End:
+        """See `nimbus.ports.AttemptBoard`."""
+        path = self._known(end.attempt) / "end"
+        write_once(path, END.encode(end))
+        return END.decode(path.read_bytes(), str(path))
+
+    def read(self, attempt: AttemptId, changed: Enqueue | None = None) -> Slots:
+        """See `nimbus.ports.AttemptBoard`."""
+        self._reach()
+        place = self._place(str(attempt))
+        if changed is not None:
+            self._watch(place, changed)
+        claim, end = read_if_there(place / "claim"), read_if_there(place / "end")
+        beat = read_if_there(place / "beat")
+        pid, ticks, progress = json.loads(beat) if beat else (0, 0, {})
+        return Slots(
+            claim=CLAIM.decode(claim, str(place)) if claim else None,
+            end=END.decode(end, str(place)) if end else None,
+            beating=beat is not None and is_alive(pid, ticks),
+            stop_requested=(place / "stop").exists(),
+            progress=progress,
+        )
+
+    def beat(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
+        """See `nimbus.ports.AttemptBoard`. A beat counts while the process that wrote it lives."""
+        own = own_process()
+        document = json.dumps([own.pid, own.start_ticks, dict(progress)]).encode()
+        write_atomic(self._known(str(attempt)) / "beat", document)
+
+    def assignments(self, worker: WorkerId, changed: Enqueue | None = None) -> tuple[Assignment, ...]:
+        """See `nimbus.ports.AttemptBoard`."""
+        self._reach()
+        folder = self._root / "workers" / worker
+        folder.mkdir(parents=True, exist_ok=True)
+        if changed is not None:
+            self._watch(folder, changed)
+        found = ((path, read_if_there(path)) for path in sorted(folder.iterdir()) if path.name[0] != ".")
+        return tuple(ASSIGNMENT.decode(data, str(path)) for path, data in found if data is not None)
+
+    def close(self) -> None:
+        """End the watching thread."""
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join(5.0)
+
+    def _place(self, attempt: str) -> Path:
+        return self._root / "attempts" / attempt
+
+    def _reach(self) -> None:
+        if self._down.exists():
+            raise StoreUnavailableError(f"the board is cut off; remove {self._down} to mend it")
+
+    def _known(self, attempt: str) -> Path:
+        self._reach()
+        place = self._place(attempt)
+        if not place.is_dir():
+            raise AttemptWithdrawnError(attempt)
+        return place
+
+    def _watch(self, folder: Path, changed: Enqueue) -> None:
+        with self._lock:
+            known = any(path == folder and found is changed for path, _seen, found in self._watches)
+            if not known:
+                self._watches.append((folder, _names(folder), changed))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._follow, name="file-board", daemon=True)
+                self._thread.start()
+
+    def _follow(self) -> None:
+        while not self._closing.wait(_WATCH_EVERY_S):
+            with self._lock:
+                fired = [watch for watch in self._watches if _names(watch[0]) != watch[1]]
+                self._watches = [watch for watch in self._watches if watch not in fired]
+            for _folder, _seen, changed in fired:
+                changed()
+
+
+def _names(folder: Path) -> object:
+    try:
+        return frozenset(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    except FileNotFoundError:
+        return None
+
+
+class FileLogs:
+    """See `nimbus.ports.LogArchive`: one file for each attempt."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def append(self, attempt: AttemptId, offset: int, data: bytes) -> None:
+        """See `nimbus.ports.LogArchive`."""
+        self._root.mkdir(parents=True, exist_ok=True)
+        fd = os.open(self._root / str(attempt), os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            os.pwrite(fd, data, offset)
+        finally:
+            os.close(fd)
+
+    def read(self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20) -> bytes:
+        """See `nimbus.ports.LogArchive`."""
+        return (read_if_there(self._root / str(attempt)) or b"")[offset : offset + limit]
+
+
+class RecordingRegistrations:
+    """See `nimbus.ports.Registrations`: remembers what was published."""
+
+    def __init__(self) -> None:
+        self.workers: list[WorkerInfo] = []
+        self.schedulers: list[SchedulerInfo] = []
+
+    def publish_scheduler(self, info: SchedulerInfo) -> None:
+        """See `nimbus.ports.Registrations`."""
+        self.schedulers.append(info)
+
+    def publish_worker(self, info: WorkerInfo) -> None:
+        """See `nimbus.ports.Registrations`."""
+        self.workers.append(info)
+
+    def withdraw(self) -> None:
+        """See `nimbus.ports.Registrations`."""
+        self.workers.clear()
+        self.schedulers.clear()

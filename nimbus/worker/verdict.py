@@ -1,0 +1,102 @@
+"""How an attempt ended, from what its runner saw. Pure functions; the text is made for people."""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+
+from nimbus.domain.run import Outcome
+
+REASON_LIMIT = 500
+_LINE_OF_ERROR = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning)\b.*")
+_SOME_LINES = 5
+
+
+class Ordered(Enum):
+    """Why the runner itself ended its driver, if it did."""
+
+    NOT = "not"
+    TIMEOUT = "timeout"
+    STOP = "stop"
+    OUTDATED = "outdated"
+    """END was filled by somebody else, or the attempt is gone: what the driver does is of no use any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Outcome, reason for people, exit code (128 + n for signal n, as shells have it)."""
+
+    outcome: Outcome
+    reason: str
+    exit_code: int | None
+
+
+def judge(
+    status: int | None, *, ordered: Ordered, came_to_its_end: bool, timeout: timedelta | None, log_tail: str
+) -> Verdict:
+    """Judge a driver.
+
+    Args:
+        status: As of `Popen.returncode`: negative for a signal; None: it could not be reaped.
+        ordered: Why the runner ended it, if it did.
+        came_to_its_end: The driver wrote its own mark after the task's code had returned.
+        timeout: Of the attempt.
+        log_tail: The end of its log.
+    """
+    code = 128 - status if status is not None and status < 0 else status
+    if status == 0 and came_to_its_end:
+        # Even if a stop or the timeout came at the same moment: the work is done.
+        return Verdict(Outcome.SUCCEEDED, "", 0)
+    match ordered:
+        case Ordered.TIMEOUT:
+            return Verdict(Outcome.TIMED_OUT, f"it did not end within {timeout}", code)
+        case Ordered.STOP:
+            return Verdict(Outcome.STOPPED, "stopped on request", code)
+        case Ordered.OUTDATED:
+            return Verdict(Outcome.STOPPED, "stopped, because the attempt was closed by somebody else", code)
+        case Ordered.NOT:
+            return Verdict(Outcome.FAILED, _failure(status, log_tail), code)
+
+
+def _failure(status: int | None, log_tail: str) -> str:
+    told = error_in(log_tail)
+    if status is None:
+        how = "its end could not be observed"
+    elif status == 0:
+        how = "its process ended with 0 in the middle of the task's code (os._exit?)"
+    elif status < 0:
+        how = f"its process was killed by {_signal(-status)}"
+        if -status == signal.SIGKILL:
+            how += " (out of memory, or by hand)"
+    else:
+        how = f"exit code {status}"
+    return (f"{told} [{how}]" if told else how)[:REASON_LIMIT]
+
+
+def _signal(number: int) -> str:
+    try:
+        return f"signal {number} ({signal.Signals(number).name})"
+    except ValueError:
+        return f"signal {number}"
+
+
+def error_in(log_tail: str) -> str:
+    """Find the lines that say what went wrong: those of the last exception, or else the last lines."""
+    lines = [line.rstrip() for line in log_tail.splitlines()]
+    for at in range(len(lines) - 1, -1, -1):
+        if _LINE_OF_ERROR.match(lines[at]):
+            told = [lines[at]]
+            for line in lines[at + 1 : at + _SOME_LINES]:
+                if not line or line.startswith(("\tat ", "    at ", "Traceback")):
+                    break
+                told.append(line)
+            return _shorten("\n".join(told))
+    return _shorten("\n".join([line for line in lines if line][-_SOME_LINES:]))
+
+
+def _shorten(text: str) -> str:
+    limit = REASON_LIMIT - 80  # room for how the process ended
+    return text if len(text) <= limit else text[: limit - 3] + "..."

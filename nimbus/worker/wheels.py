@@ -1,0 +1,143 @@
+"""Unpacks a release's wheels, so that a task imports them without installing anything. Any thread.
+
+Folders are named by the wheel's digest and shared by all attempts. A wheel is a zip file from outside: each
+member's name is checked before anything is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+import zipfile
+from pathlib import Path, PurePosixPath
+
+from nimbus.domain.errors import NimbusError
+from nimbus.worker.files import sync_folder
+from nimbus.worker.wheel_tags import why_not_here
+
+MAX_TOTAL_BYTES = 4 << 30
+MAX_MEMBERS = 200_000
+_CHUNK_BYTES = 1 << 20
+
+
+class BadWheelError(NimbusError):
+    """A wheel of a release cannot be used here."""
+
+    code = "bad_wheel"
+
+    def __init__(self, wheel: Path, why: str) -> None:
+        super().__init__(f"wheel {wheel.name} {why}. Publish a release without it or with a good one.")
+
+
+def find_wheels(release_root: Path) -> tuple[Path, ...]:
+    """The wheels that a release brings along, by path."""
+    return tuple(sorted(path for path in release_root.rglob("*.whl") if path.is_file()))
+
+
+def unpack_wheel(wheel: Path, root: Path, *, max_total_bytes: int = MAX_TOTAL_BYTES) -> Path:
+    """Unpack a wheel below `root`, unless it is there.
+
+    Args:
+        wheel: A `.whl` file with a valid name.
+        root: Where unpacked wheels are, one folder each, named by digest.
+        max_total_bytes: Of all its members, unpacked.
+
+    Returns:
+        The folder to import from.
+
+    Raises:
+        BadWheelError: it is no wheel, is for another platform, or holds a name or a size that is not allowed.
+        OSError: the disk is full or cannot be written.
+    """
+    if reason := why_not_here(wheel.name):
+        raise BadWheelError(wheel, reason)
+    with wheel.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    place = root / digest
+    if place.is_dir():
+        return place
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(dir=root, prefix=f".{digest[:12]}.", suffix=".part"))
+    try:
+        try:
+            with zipfile.ZipFile(wheel) as archive:
+                _unpack(wheel, archive, part, max_total_bytes)
+        except (FileExistsError, NotADirectoryError, IsADirectoryError) as exc:
+            raise BadWheelError(wheel, f"holds the name {exc.filename!r} twice") from exc
+        except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as exc:
+            raise BadWheelError(wheel, f"is damaged or of a kind that cannot be unpacked: {exc}") from exc
+        _install(part, place)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return place
+
+
+def _install(part: Path, place: Path) -> None:
+    try:
+        part.rename(place)
+    except OSError:
+        if not place.is_dir():
+            raise
+        return  # another attempt was faster; the digest says that it is the same
+    sync_folder(place.parent)
+
+
+def _unpack(wheel: Path, archive: zipfile.ZipFile, into: Path, max_total_bytes: int) -> None:
+    members = archive.infolist()
+    if len(members) > MAX_MEMBERS:
+        raise BadWheelError(wheel, f"holds {len(members)} files; at most {MAX_MEMBERS} are allowed")
+    if not any(_is_wheel_file(member.filename) for member in members):
+        raise BadWheelError(wheel, "is no wheel: it has no .dist-info/WHEEL")
+    left = max_total_bytes
+    for member in members:
+        relative = _importable(_checked_name(wheel, member))
+        target = into / relative
+        if member.is_dir():
+            target.mkdir(parents=True, exist_ok=True)
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        left -= _write(archive, member, target, left)
+        if left < 0:
+            raise BadWheelError(wheel, f"holds more than {max_total_bytes} bytes unpacked")
+
+
+def _is_wheel_file(name: str) -> bool:
+    parts = PurePosixPath(name).parts
+    return len(parts) == 2 and parts[0].endswith(".dist-info") and parts[1] == "WHEEL"
+
+
+def _checked_name(wheel: Path, member: zipfile.ZipInfo) -> PurePosixPath:
+    name = member.filename
+    path = PurePosixPath(name)
+    odd = "\\" in name or "\0" in member.orig_filename
+    if odd or not path.parts or path.is_absolute() or ".." in path.parts:
+        raise BadWheelError(wheel, f"holds the name {name!r}, which would leave its folder")
+    kind = stat.S_IFMT(member.external_attr >> 16)
+    if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+        raise BadWheelError(wheel, f"holds {name!r}, which is a link or a device and no file")
+    return path
+
+
+def _importable(path: PurePosixPath) -> PurePosixPath:
+    """Where a member belongs: `<name>.data/purelib/` and `platlib/` are spread over the root (PEP 427)."""
+    parts = path.parts
+    if len(parts) > 2 and parts[0].endswith(".data") and parts[1] in ("purelib", "platlib"):
+        return PurePosixPath(*parts[2:])
+    return path
+
+
+def _write(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, left: int) -> int:
+    """Write one member; how many bytes. Stops beyond `left`: the size that a zip file states may be a lie."""
+    written = 0
+    # O_EXCL: a name that comes twice must not replace what was checked before.
+    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(fd, "wb") as file, archive.open(member) as source:
+        while written <= left and (chunk := source.read(_CHUNK_BYTES)):
+            file.write(chunk)
+            written += len(chunk)
+    if (member.external_attr >> 16) & 0o100:
+        target.chmod(0o700)
+    return written
