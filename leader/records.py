@@ -140,6 +140,6 @@ def _decode(data: bytes, path: str) -> Mapping[str, Any]:
 
 def _field(fields: Mapping[str, Any], name: str, kind: type[_T], path: str) -> _T:
     value = fields.get(name)
-    if not isinstance(value, kind):
+    if type(value) is not kind:  # not isinstance: a bool is an int, and no epoch
         raise RecordError(f"{path}: field {name!r} is {value!r}, wanted {kind.__name__}; delete the node")
     return value

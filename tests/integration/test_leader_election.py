@@ -168,7 +168,12 @@ def test_who_the_guard_refuses_leaves_and_returns_with_a_new_latch_and_leads_whe
     member = members("a")
     member.verdict = Verdict(False, ("artifact 7 is missing",))
     latches: set[str] = set()
-    member.guard = lambda: (latches.add(member.queue.participants()[0].node), member.verdict)[1]
+
+    def note_latch() -> Verdict:
+        latches.add(member.queue.participants()[0].node)
+        return member.verdict
+
+    member.guard = note_latch
     member.queue.start()
 
     eventually(lambda: len(latches) >= 2, what="it came back with another latch")
@@ -180,7 +185,8 @@ def test_who_the_guard_refuses_leaves_and_returns_with_a_new_latch_and_leads_whe
     assert member.queue.leader() is None
 
     member.verdict = Verdict(True)
-    eventually(lambda: (member.queue.poke(), member.queue.is_leader())[1], what="it leads when ready")
+    member.queue.poke()
+    eventually(member.queue.is_leader, what="it leads when ready")
     assert [word for word, _ in member.told] == ["elected"]
 
 

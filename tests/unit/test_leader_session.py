@@ -1,0 +1,86 @@
+"""What a session tells its listeners, without a server."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from kazoo.protocol.states import KazooState
+
+from leader import SessionState, ZooKeeperConfig, ZooKeeperSession, ZooKeeperUnavailableError
+
+
+class Told(ZooKeeperSession):
+    """A session whose kazoo is played by the test."""
+
+    def __init__(self) -> None:
+        super().__init__(ZooKeeperConfig(hosts="127.0.0.1:1"))
+        self.heard: list[tuple[SessionState, int | None]] = []
+        self.add_listener(lambda state: self.heard.append((state, self.session_id)))
+
+    def kazoo_says(self, state: str, session_id: int | None = None) -> None:
+        if session_id is not None:
+            self.client._session_id = session_id
+            self.client._live.set()
+        self._on_state(state)
+
+
+def test_a_suspension_that_the_session_survives_is_no_loss() -> None:
+    session = Told()
+    session.kazoo_says(KazooState.CONNECTED, 7)
+    session.kazoo_says(KazooState.SUSPENDED)
+    session.kazoo_says(KazooState.CONNECTED, 7)
+
+    assert session.heard == [
+        (SessionState.CONNECTED, 7),
+        (SessionState.SUSPENDED, 7),
+        (SessionState.CONNECTED, 7),
+    ]
+    assert session.generation == 1
+
+
+def test_another_session_id_without_a_word_counts_as_a_loss() -> None:
+    session = Told()
+    session.kazoo_says(KazooState.CONNECTED, 7)
+    session.kazoo_says(KazooState.SUSPENDED)
+    session.kazoo_says(KazooState.CONNECTED, 8)
+
+    assert [state for state, _ in session.heard[2:]] == [SessionState.LOST, SessionState.CONNECTED]
+    assert session.session_id == 8
+
+
+def test_a_lost_session_has_no_id() -> None:
+    session = Told()
+    session.kazoo_says(KazooState.CONNECTED, 7)
+    session.kazoo_says(KazooState.LOST)
+
+    assert session.heard[-1] == (SessionState.LOST, None)
+    assert not session.is_connected
+
+
+def test_who_was_removed_hears_nothing() -> None:
+    session = Told()
+    heard: list[SessionState] = []
+    session.add_listener(heard.append)
+    session.remove_listener(heard.append)
+    session.kazoo_says(KazooState.CONNECTED, 7)
+
+    assert heard == []
+
+
+def test_a_call_on_a_session_that_never_started_fails_at_once_and_starts_nothing() -> None:
+    session = Told()
+
+    with pytest.raises(ZooKeeperUnavailableError, match=r"127\.0\.0\.1:1 gave no answer to exists"):
+        session.call(session.client.exists_async, "/", timeout=timedelta(seconds=5))
+
+    assert session.client._connection._connection_routine is None
+
+
+def test_a_call_on_a_closed_session_is_not_worth_repeating() -> None:
+    session = Told()
+    session.close(timedelta(seconds=5))
+
+    with pytest.raises(ZooKeeperUnavailableError, match="the session is closed") as refused:
+        session.call(session.client.exists_async, "/")
+    assert not refused.value.retryable
