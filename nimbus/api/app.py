@@ -6,6 +6,7 @@ from fastapi import FastAPI
 
 from nimbus.api import routes_cluster, routes_health, routes_pipelines, routes_runs
 from nimbus.api.middleware import BodyLimit, HttpMetrics, Measure
+from nimbus.api.models import ProblemModel
 from nimbus.api.problems import install
 from nimbus.api.services import ApiServices
 
@@ -26,11 +27,12 @@ def create_app(services: ApiServices) -> FastAPI:
         description=_DESCRIPTION,
         docs_url=None,  # the page loads its scripts from elsewhere; clusters are often offline
         redoc_url=None,
+        responses={"default": {"model": ProblemModel, "description": "A problem, with a stable `code`."}},
     )
     install(app)
     app.add_middleware(BodyLimit)
     app.add_middleware(Measure, metrics=HttpMetrics(services.metrics))
     for part in (routes_cluster, routes_pipelines, routes_runs):
-        app.include_router(part.router(services), prefix=PREFIX)
+        app.include_router(part.router(services, PREFIX))
     app.include_router(routes_health.router(services))
     return app

@@ -13,7 +13,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.pipeline import CatchUp, FailureStrategy, Priority, TaskKind
-from nimbus.domain.run import Outcome, RunCause, RunState, TaskState
 from nimbus.domain.schedulers import Role
 
 Seconds = Annotated[
@@ -24,11 +23,13 @@ PriorityName = Annotated[
 ]
 
 
-class _Model(BaseModel):
+class Model(BaseModel):
+    """Base of all answers: read from the domain's records by attribute."""
+
     model_config = ConfigDict(from_attributes=True, populate_by_name=True)
 
 
-class MissingFileModel(_Model):
+class MissingFileModel(Model):
     """A file that a scheduler lacks."""
 
     pipeline: str
@@ -38,7 +39,7 @@ class MissingFileModel(_Model):
     sha256: str
 
 
-class LeaderModel(_Model):
+class LeaderModel(Model):
     """The confirmed leader."""
 
     id: str
@@ -47,7 +48,7 @@ class LeaderModel(_Model):
     leader_since: datetime | None = None
 
 
-class ParticipantModel(_Model):
+class ParticipantModel(Model):
     """One scheduler: its registration and its place in the queue. Either may be missing for a moment."""
 
     id: str
@@ -77,20 +78,20 @@ class ParticipantModel(_Model):
     disk_free_bytes: int = 0
 
 
-class ParticipantsModel(_Model):
+class ParticipantsModel(Model):
     """Every scheduler, first in the queue first."""
 
     leader: LeaderModel | None
     participants: list[ParticipantModel]
 
 
-class LeaderAnswer(_Model):
+class LeaderAnswer(Model):
     """Who leads; null while nobody does."""
 
     leader: LeaderModel | None
 
 
-class StatusModel(_Model):
+class StatusModel(Model):
     """The cluster at a glance."""
 
     leader: LeaderModel | None
@@ -107,7 +108,7 @@ class StatusModel(_Model):
     quarantined: Mapping[str, str]
 
 
-class WorkerModel(_Model):
+class WorkerModel(Model):
     """A registered worker."""
 
     id: str
@@ -124,7 +125,7 @@ class WorkerModel(_Model):
     scheduler_id: str | None
 
 
-class ScheduleModel(_Model):
+class ScheduleModel(Model):
     """When runs start by themselves."""
 
     cron: str
@@ -132,7 +133,7 @@ class ScheduleModel(_Model):
     catchup: CatchUp
 
 
-class ParameterModel(_Model):
+class ParameterModel(Model):
     """One parameter of a pipeline."""
 
     type: str
@@ -144,7 +145,7 @@ class ParameterModel(_Model):
     description: str
 
 
-class RetryModel(_Model):
+class RetryModel(Model):
     """A task's retries."""
 
     limit: int
@@ -153,7 +154,7 @@ class RetryModel(_Model):
     max_delay_s: Seconds = Field(validation_alias="max_delay")
 
 
-class TaskSpecModel(_Model):
+class TaskSpecModel(Model):
     """One task of a pipeline."""
 
     name: str
@@ -167,7 +168,7 @@ class TaskSpecModel(_Model):
     spark_conf: dict[str, str]
 
 
-class PipelineSpecModel(_Model):
+class PipelineSpecModel(Model):
     """A pipeline as its release defines it."""
 
     description: str
@@ -179,7 +180,7 @@ class PipelineSpecModel(_Model):
     tasks: list[TaskSpecModel]
 
 
-class PipelineSummaryModel(_Model):
+class PipelineSummaryModel(Model):
     """One line of the catalog."""
 
     name: str
@@ -201,101 +202,13 @@ class PipelineModel(PipelineSummaryModel):
     spec: PipelineSpecModel
 
 
-class PipelinesModel(_Model):
+class PipelinesModel(Model):
     """The catalog, by name."""
 
     pipelines: list[PipelineSummaryModel]
 
 
-class AttemptModel(_Model):
-    """One try at a task. Open while `outcome` is null."""
-
-    number: int
-    worker: str
-    opened_at: datetime
-    opened_by_epoch: int
-    started_at: datetime | None
-    ended_at: datetime | None
-    outcome: Outcome | None
-    reason: str
-    exit_code: int | None
-    output: str | None
-    host: str | None = None
-    pid: int | None = None
-    progress: Mapping[str, Any] | None = None
-    """As the driver last told it, while the attempt is open."""
-
-
-class TaskModel(_Model):
-    """One task within a run."""
-
-    name: str
-    kind: TaskKind
-    state: TaskState
-    needs: list[str]
-    retry_at: datetime | None
-    why: str | None
-    """Why it is not computing; null when there is nothing to explain."""
-    attempts: list[AttemptModel]
-
-
-class RunSummaryModel(_Model):
-    """One line of the list of runs."""
-
-    id: str
-    pipeline: str
-    release: str
-    state: RunState
-    reason: str
-    cause: RunCause
-    priority: PriorityName
-    logical_date: datetime
-    created_at: datetime
-    finished_at: datetime | None
-    tasks_total: int
-    tasks_done: int
-    archived: bool = False
-    """It has moved to history."""
-
-
-class RunModel(RunSummaryModel):
-    """One run in full; tasks in the order of their needs."""
-
-    parameters: Mapping[str, Any]
-    verdict: RunState | None
-    deadline: datetime | None
-    failure_strategy: FailureStrategy
-    tasks: list[TaskModel]
-
-
-class RunsModel(_Model):
-    """Runs, newest first."""
-
-    runs: list[RunSummaryModel]
-    history_complete: bool = True
-    """False: history did not answer, and finished runs may be missing."""
-
-
-class TimelineEventModel(_Model):
-    """Something that happened in a run."""
-
-    at: datetime
-    kind: str
-    task: str | None = None
-    attempt: int | None = None
-    worker: str | None = None
-    epoch: int | None = None
-    detail: str = ""
-
-
-class TimelineModel(_Model):
-    """What happened in a run, oldest first."""
-
-    run_id: str
-    events: list[TimelineEventModel]
-
-
-class OutcomeModel(_Model):
+class OutcomeModel(Model):
     """The leader's answer to a command."""
 
     accepted: bool
@@ -305,7 +218,7 @@ class OutcomeModel(_Model):
     epoch: int
 
 
-class CommandModel(_Model):
+class CommandModel(Model):
     """A command: `pending` until a leader has answered it."""
 
     command_id: str
@@ -315,7 +228,7 @@ class CommandModel(_Model):
     outcome: OutcomeModel | None = None
 
 
-class CheckModel(_Model):
+class CheckModel(Model):
     """One thing that was looked at."""
 
     name: str
@@ -324,7 +237,7 @@ class CheckModel(_Model):
     detail: str
 
 
-class ReadinessModel(_Model):
+class ReadinessModel(Model):
     """Whether this scheduler can serve. A standby can."""
 
     ready: bool
@@ -332,7 +245,7 @@ class ReadinessModel(_Model):
     checks: list[CheckModel]
 
 
-class ProblemError(_Model):
+class ProblemError(Model):
     """One thing that is wrong with a request."""
 
     place: str
@@ -340,7 +253,7 @@ class ProblemError(_Model):
     message: str
 
 
-class ProblemModel(_Model):
+class ProblemModel(Model):
     """RFC 9457 problem details. `code` is stable; texts are for people."""
 
     type: str

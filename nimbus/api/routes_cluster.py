@@ -17,9 +17,9 @@ from nimbus.domain.commands import Abdicate
 from nimbus.domain.ids import CommandId
 
 
-def router(services: ApiServices) -> APIRouter:
-    """Build the routes over `services`."""
-    routes = APIRouter(tags=["cluster"])
+def router(services: ApiServices, prefix: str) -> APIRouter:
+    """Build the routes over `services`, below `prefix`."""
+    routes = APIRouter(tags=["cluster"], prefix=prefix)
 
     @routes.get("/participants")
     def participants() -> ParticipantsModel:

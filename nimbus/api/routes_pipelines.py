@@ -31,9 +31,9 @@ def known_pipeline(services: ApiServices, name: str) -> PipelineRecord:
     return record
 
 
-def router(services: ApiServices) -> APIRouter:
-    """Build the routes over `services`."""
-    routes = APIRouter(tags=["pipelines"], prefix="/pipelines")
+def router(services: ApiServices, prefix: str) -> APIRouter:
+    """Build the routes over `services`, below `prefix`."""
+    routes = APIRouter(tags=["pipelines"], prefix=f"{prefix}/pipelines")
 
     @routes.get("")
     def pipelines() -> PipelinesModel:

@@ -11,7 +11,8 @@ from fastapi import APIRouter, Query, Response
 from nimbus.api import views
 from nimbus.api.explain import Surroundings
 from nimbus.api.finding import MAX_RUNS, find_run, list_runs, surroundings
-from nimbus.api.models import CommandModel, RunModel, RunsModel, TimelineModel
+from nimbus.api.models import CommandModel
+from nimbus.api.models_runs import RunModel, RunsModel, TimelineModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import PipelineNameText, ReasonBody, RunIdText, StartRunBody
 from nimbus.api.routes_pipelines import known_pipeline
@@ -32,9 +33,9 @@ def make_run_id(pipeline: str, now: datetime) -> RunId:
     return RunId(f"{pipeline}-{now:%Y%m%dt%H%M%Sz}-{secrets.token_hex(3)}")
 
 
-def router(services: ApiServices) -> APIRouter:
-    """Build the routes over `services`."""
-    routes = APIRouter(tags=["runs"], prefix="/runs")
+def router(services: ApiServices, prefix: str) -> APIRouter:
+    """Build the routes over `services`, below `prefix`."""
+    routes = APIRouter(tags=["runs"], prefix=f"{prefix}/runs")
 
     @routes.get("")
     def runs(

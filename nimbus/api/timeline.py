@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nimbus.api.models import TimelineEventModel, TimelineModel
+from nimbus.api.models_runs import TimelineEventModel, TimelineModel
 from nimbus.domain.run import Attempt, Run, TaskRun
 
 _ORDER = ("run_created", "attempt_opened", "attempt_started", "attempt_ended", "retry_due", "run_finished")

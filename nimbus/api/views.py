@@ -8,20 +8,17 @@ from functools import cache
 
 from nimbus.api.explain import Surroundings, why
 from nimbus.api.models import (
-    AttemptModel,
     LeaderModel,
     ParticipantModel,
     ParticipantsModel,
     PipelineModel,
     PipelineSpecModel,
     PipelineSummaryModel,
-    RunModel,
-    RunSummaryModel,
     ScheduleModel,
     StatusModel,
-    TaskModel,
     WorkerModel,
 )
+from nimbus.api.models_runs import AttemptModel, RunModel, RunSummaryModel, TaskModel
 from nimbus.api.services import LeaderView, QueuePlace
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import QueuedCommand

@@ -1,0 +1,99 @@
+"""What the API answers about runs. See `nimbus.api.models` for the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from nimbus.api.models import Model, PriorityName
+from nimbus.domain.pipeline import FailureStrategy, TaskKind
+from nimbus.domain.run import Outcome, RunCause, RunState, TaskState
+
+
+class AttemptModel(Model):
+    """One try at a task. Open while `outcome` is null."""
+
+    number: int
+    worker: str
+    opened_at: datetime
+    opened_by_epoch: int
+    started_at: datetime | None
+    ended_at: datetime | None
+    outcome: Outcome | None
+    reason: str
+    exit_code: int | None
+    output: str | None
+    host: str | None = None
+    pid: int | None = None
+    progress: Mapping[str, Any] | None = None
+    """As the driver last told it, while the attempt is open."""
+
+
+class TaskModel(Model):
+    """One task within a run."""
+
+    name: str
+    kind: TaskKind
+    state: TaskState
+    needs: list[str]
+    retry_at: datetime | None
+    why: str | None
+    """Why it is not computing; null when there is nothing to explain."""
+    attempts: list[AttemptModel]
+
+
+class RunSummaryModel(Model):
+    """One line of the list of runs."""
+
+    id: str
+    pipeline: str
+    release: str
+    state: RunState
+    reason: str
+    cause: RunCause
+    priority: PriorityName
+    logical_date: datetime
+    created_at: datetime
+    finished_at: datetime | None
+    tasks_total: int
+    tasks_done: int
+    archived: bool = False
+    """It has moved to history."""
+
+
+class RunModel(RunSummaryModel):
+    """One run in full; tasks in the order of their needs."""
+
+    parameters: Mapping[str, Any]
+    verdict: RunState | None
+    deadline: datetime | None
+    failure_strategy: FailureStrategy
+    tasks: list[TaskModel]
+
+
+class RunsModel(Model):
+    """Runs, newest first."""
+
+    runs: list[RunSummaryModel]
+    history_complete: bool = True
+    """False: history did not answer, and finished runs may be missing."""
+
+
+class TimelineEventModel(Model):
+    """Something that happened in a run."""
+
+    at: datetime
+    kind: str
+    task: str | None = None
+    attempt: int | None = None
+    worker: str | None = None
+    epoch: int | None = None
+    detail: str = ""
+
+
+class TimelineModel(Model):
+    """What happened in a run, oldest first."""
+
+    run_id: str
+    events: list[TimelineEventModel]

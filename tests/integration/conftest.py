@@ -1,0 +1,242 @@
+"""A small cluster in memory behind a real HTTP server, for the tests of API and command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from nimbus.adapters.memory import MemoryCluster, MemoryHistory, MemoryLogs
+from nimbus.api.app import create_app
+from nimbus.api.server import ApiServer
+from nimbus.api.services import ApiServices, Check, LeaderView, QueuePlace
+from nimbus.domain import lifecycle
+from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.commands import CommandOutcome, QueuedCommand, StartRun
+from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, RetryPolicy, TaskKind, TaskSpec
+from nimbus.domain.run import Outcome, Run, RunCause, TaskRun
+from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
+from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.workers import WorkerInfo
+
+T0 = datetime(2026, 3, 1, 6, 0, tzinfo=UTC)
+DIGEST = ReleaseDigest("ab" * 32)
+
+
+@dataclass
+class HeldClock:
+    """A clock that stands."""
+
+    time: datetime = T0
+
+    def now(self) -> datetime:
+        return self.time
+
+    def elapsed_s(self) -> float:
+        return 0.0
+
+
+@dataclass
+class FakeHealth:
+    """A scheduler that says what a test wants."""
+
+    me: SchedulerInfo
+    queue: list[QueuePlace] = field(default_factory=list)
+    leading: LeaderView | None = None
+    checks: list[Check] = field(default_factory=list)
+
+    def readiness(self) -> Sequence[Check]:
+        return self.checks
+
+    def info(self) -> SchedulerInfo:
+        return self.me
+
+    def participants(self) -> Sequence[QueuePlace]:
+        return self.queue
+
+    def leader(self) -> LeaderView | None:
+        return self.leading
+
+
+def _scheduler(name: str, **changes: object) -> SchedulerInfo:
+    info = SchedulerInfo(
+        id=name,
+        boot_id=f"boot-{name}",
+        host=HostId("h1"),
+        hostname="one",
+        address=f"http://{name}:8700",
+        pid=11,
+        version="0.1.0",
+        started_at=T0,
+        reported_at=T0,
+        role=Role.QUEUED,
+        ready=True,
+    )
+    return replace(info, **changes)  # type: ignore[arg-type]
+
+
+class World:
+    """Pipeline `sums` (extract, then load), schedulers s1 (leads) and s2 (lacks a file), worker w1."""
+
+    def __init__(self) -> None:
+        self.refuse: tuple[str, str] | None = None
+        self.deciding = True
+        self.cluster = MemoryCluster(decide=self._decide)
+        self.history, self.logs, self.clock = MemoryHistory(), MemoryLogs(), HeldClock()
+        self.registry = CollectorRegistry()
+        lacks = MissingFile(pipeline="sums", path="a.py", role="code", size_bytes=9, sha256="cd" * 32)
+        one = _scheduler("s1", role=Role.LEADER, epoch=7, leader_since=T0, queue_position=0)
+        two = _scheduler("s2", ready=False, missing=(lacks,), missing_count=1, missing_bytes=9)
+        self.health = FakeHealth(
+            me=one,
+            queue=[
+                QueuePlace(id="s1", boot_id="boot-s1", position=0, is_leader=True),
+                QueuePlace(id="s2", boot_id="boot-s2", position=1, is_leader=False),
+            ],
+            leading=LeaderView(id="s1", address="http://s1:8700", epoch=7),
+            checks=[
+                Check(name="zookeeper", ok=True),
+                Check(name="artifacts", ok=False, detail="1 file missing", required=False),
+            ],
+        )
+        self.spec = PipelineSpec(
+            name=PipelineName("sums"),
+            description="Adds things up",
+            tasks=(
+                TaskSpec(
+                    name=TaskName("load"), kind=TaskKind.SQL, script="l.sql", needs=(TaskName("extract"),)
+                ),
+                TaskSpec(
+                    name=TaskName("extract"),
+                    kind=TaskKind.PYTHON,
+                    script="e.py",
+                    timeout=timedelta(minutes=5),
+                    retries=RetryPolicy(limit=1),
+                ),
+            ),
+        )
+        self.record = PipelineRecord(
+            name=self.spec.name,
+            state=PipelineState.ACTIVE,
+            published=DIGEST,
+            published_spec=self.spec,
+            release=DIGEST,
+            spec=self.spec,
+            updated_at=T0,
+        )
+        self.worker = WorkerInfo(
+            id=WorkerId("w1"),
+            host=HostId("h1"),
+            hostname="one",
+            pid=12,
+            slots=1,
+            version="0.1.0",
+            started_at=T0,
+        )
+        self.cluster.put(one, two, self.record, self.worker)
+
+    def services(self) -> ApiServices:
+        return ApiServices(
+            reader=self.cluster,
+            commands=self.cluster,
+            history=self.history,
+            logs=self.logs,
+            health=self.health,
+            metrics=self.registry,
+            clock=self.clock,
+        )
+
+    def _decide(self, queued: QueuedCommand) -> CommandOutcome | None:
+        if not self.deciding:
+            return None
+        code, message = self.refuse or ("ok", "done")
+        command = queued.command
+        if isinstance(command, StartRun) and code == "ok" and self.cluster.run(command.run_id) is None:
+            self.cluster.put(self.new_run(command.run_id, parameters=dict(command.parameters)))
+        return CommandOutcome(
+            command=queued.id, accepted=code == "ok", code=code, message=message, decided_at=T0, epoch=7
+        )
+
+    def new_run(self, run_id: str, **changes: object) -> Run:
+        """A run of `sums` of which nothing was started."""
+        run = Run(
+            id=RunId(run_id),
+            pipeline=self.spec.name,
+            release=DIGEST,
+            parameters={},
+            logical_date=T0,
+            created_at=T0,
+            cause=RunCause.MANUAL,
+            priority=Priority.MEDIUM,
+            failure_strategy=FailureStrategy.END,
+            tasks={task.name: TaskRun(spec=task) for task in self.spec.tasks},
+        )
+        return replace(run, **changes)  # type: ignore[arg-type]
+
+    def opened(self, run: Run, task: str, *, minutes: int = 1) -> Run:
+        """Open the next attempt of a task on w1, and let its driver claim it and report progress."""
+        at = T0 + timedelta(minutes=minutes)
+        name = TaskName(task)
+        run = lifecycle.open_attempt(run, name, worker=self.worker.id, epoch=7, now=at)
+        attempt = AttemptId(run.id, name, len(run.tasks[name].attempts))
+        claim = Claim(attempt=str(attempt), worker=self.worker.id, host=HostId("h1"), pid=99, claimed_at=at)
+        self.cluster.put_slots(attempt, Slots(claim=claim, beating=True, progress={"stages": "3/7"}))
+        self.cluster.put(run)
+        return run
+
+    def ended(self, run: Run, task: str, outcome: Outcome, *, minutes: int = 2, reason: str = "") -> Run:
+        """End the open attempt of a task."""
+        at = T0 + timedelta(minutes=minutes)
+        name = TaskName(task)
+        attempt = AttemptId(run.id, name, len(run.tasks[name].attempts))
+        end = End(
+            attempt=str(attempt),
+            outcome=outcome,
+            written_by="runner",
+            started_at=at - timedelta(seconds=30),
+            ended_at=at,
+            exit_code=0 if outcome is Outcome.SUCCEEDED else 1,
+            reason=reason,
+        )
+        run = lifecycle.close_attempt(run, attempt, end, max_mishaps=10, now=at)
+        self.cluster.put(run)
+        return run
+
+    def succeeded(self, run_id: str) -> Run:
+        """A run that has succeeded."""
+        run = self.ended(self.opened(self.new_run(run_id), "extract"), "extract", Outcome.SUCCEEDED)
+        return self.ended(self.opened(run, "load", minutes=3), "load", Outcome.SUCCEEDED, minutes=4)
+
+    def failed(self, run_id: str) -> Run:
+        """A run whose first task has failed twice."""
+        run = self.opened(self.new_run(run_id), "extract")
+        run = self.ended(run, "extract", Outcome.FAILED, reason="exit 1")
+        run = self.opened(run, "extract", minutes=4)
+        return self.ended(run, "extract", Outcome.FAILED, minutes=5, reason="exit 1")
+
+
+@pytest.fixture
+def world() -> World:
+    """The cluster; change it as the test needs."""
+    return World()
+
+
+@pytest.fixture
+def api_url(world: World) -> Iterator[str]:
+    """A real server over `world`, on a free port."""
+    server = ApiServer(create_app(world.services()))
+    server.start()
+    yield server.url
+    server.stop()
+
+
+@pytest.fixture
+def api(api_url: str) -> Iterator[httpx.Client]:
+    """A client of that server."""
+    with httpx.Client(base_url=f"{api_url}/api/v1", timeout=10) as client:
+        yield client

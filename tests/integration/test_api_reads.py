@@ -1,0 +1,213 @@
+"""Reads of the API, over real HTTP, on a cluster in memory."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from nimbus.api.services import Check
+from nimbus.domain.ids import AttemptId, RunId, TaskName
+from nimbus.domain.run import Outcome
+
+
+def test_participants_are_listed_in_queue_order_with_what_each_lacks(api: httpx.Client) -> None:
+    answer = api.get("/participants").json()
+
+    assert answer["leader"] == {
+        "id": "s1",
+        "address": "http://s1:8700",
+        "epoch": 7,
+        "leader_since": "2026-03-01T06:00:00Z",
+    }
+    first, second = answer["participants"]
+    assert (first["id"], first["queue_position"], first["is_leader"], first["role"]) == (
+        "s1",
+        0,
+        True,
+        "leader",
+    )
+    assert (second["id"], second["queue_position"], second["is_leader"]) == ("s2", 1, False)
+    assert (second["ready"], second["missing_bytes"], second["missing"][0]["path"]) == (False, 9, "a.py")
+
+
+def test_a_latch_without_registration_is_shown_all_the_same(world: Any, api: httpx.Client) -> None:
+    place = world.health.queue[1]
+    world.health.queue.append(type(place)(id="s3", boot_id="b3", position=2, is_leader=False))
+
+    last = api.get("/participants").json()["participants"][-1]
+
+    assert (last["id"], last["registered"], last["queue_position"], last["boot_id"]) == ("s3", False, 2, "b3")
+
+
+def test_leader_is_null_while_nobody_leads(world: Any, api: httpx.Client) -> None:
+    world.health.leading = None
+
+    assert api.get("/leader").json() == {"leader": None}
+
+
+def test_status_counts_what_there_is(world: Any, api: httpx.Client) -> None:
+    world.opened(world.new_run("r1"), "extract")
+    world.succeeded("r2")
+
+    answer = api.get("/status").json()
+
+    assert answer["runs"] == {"running": 1, "succeeded": 1}
+    assert (answer["slots"], answer["slots_busy"], answer["schedulers"]) == (1, 1, 2)
+    assert (answer["schedulers_ready"], answer["pipelines"]) == (1, {"active": 1})
+
+
+def test_workers_show_their_open_attempts(world: Any, api: httpx.Client) -> None:
+    world.opened(world.new_run("r1"), "extract")
+
+    (worker,) = api.get("/workers").json()["workers"]
+
+    assert (worker["id"], worker["slots"], worker["busy"]) == ("w1", 1, 1)
+
+
+def test_a_pipeline_is_shown_with_its_definition(api: httpx.Client) -> None:
+    (line,) = api.get("/pipelines").json()["pipelines"]
+    full = api.get("/pipelines/sums").json()
+
+    assert (line["name"], line["state"], line["tasks"]) == ("sums", "active", 2)
+    extract = next(task for task in full["spec"]["tasks"] if task["name"] == "extract")
+    assert (extract["timeout_s"], extract["priority"], extract["retries"]["limit"]) == (300.0, "medium", 1)
+
+
+def test_a_run_shows_progress_of_what_runs_and_why_the_rest_waits(world: Any, api: httpx.Client) -> None:
+    world.opened(world.new_run("r1"), "extract")
+
+    extract, load = api.get("/runs/r1").json()["tasks"]
+
+    assert (extract["state"], extract["why"]) == ("running", None)
+    assert extract["attempts"][0]["progress"] == {"stages": "3/7"}
+    assert extract["attempts"][0]["pid"] == 99
+    assert (load["state"], load["why"]) == ("waiting", "needs extract (running)")
+
+
+def test_a_run_that_moved_to_history_is_found_there(world: Any, api: httpx.Client) -> None:
+    world.history.store(world.succeeded("r1"))
+    world.cluster.drop_run(RunId("r1"))
+
+    answer = api.get("/runs/r1").json()
+
+    assert (answer["state"], answer["archived"], answer["tasks_done"]) == ("succeeded", True, 2)
+
+
+def test_runs_are_listed_newest_first_without_doubles_and_filtered(world: Any, api: httpx.Client) -> None:
+    world.history.store(world.succeeded("r1"))
+    world.cluster.put(world.new_run("r2", created_at=world.clock.time + timedelta(hours=1)))
+
+    def ids(**query: Any) -> list[str]:
+        return [run["id"] for run in api.get("/runs", params=query).json()["runs"]]
+
+    assert ids() == ["r2", "r1"]
+    assert ids(limit=1) == ["r2"]
+    assert ids(state="succeeded") == ["r1"]
+    assert ids(pipeline="other") == []
+
+
+def test_live_runs_are_listed_while_history_is_down(world: Any, api: httpx.Client) -> None:
+    world.cluster.put(world.new_run("r1"))
+    world.history.set_down(True)
+
+    answer = api.get("/runs").json()
+
+    assert [run["id"] for run in answer["runs"]] == ["r1"]
+    assert answer["history_complete"] is False
+
+
+def test_timeline_tells_a_run_in_order(world: Any, api: httpx.Client) -> None:
+    world.failed("r1")
+
+    events = api.get("/runs/r1/timeline").json()["events"]
+
+    assert [(e["kind"], e["attempt"]) for e in events] == [
+        ("run_created", None),
+        ("attempt_opened", 1),
+        ("attempt_started", 1),
+        ("attempt_ended", 1),
+        ("attempt_opened", 2),
+        ("attempt_started", 2),
+        ("attempt_ended", 2),
+        ("run_finished", None),
+    ]
+    assert events[3]["detail"] == "failed: exit 1"
+
+
+def test_a_log_can_be_followed_by_offset(world: Any, api: httpx.Client) -> None:
+    run = world.opened(world.new_run("r1"), "extract")
+    attempt = AttemptId(RunId("r1"), TaskName("extract"), 1)
+    world.logs.append(attempt, 0, b"one\n")
+
+    first = api.get("/runs/r1/tasks/extract/log")
+    assert (first.content, first.headers["X-Log-End"], first.headers["X-Attempt-State"]) == (
+        b"one\n",
+        "4",
+        "open",
+    )
+
+    world.logs.append(attempt, 4, "zw\xf6lf\n".encode())
+    world.ended(run, "extract", Outcome.SUCCEEDED)
+    second = api.get("/runs/r1/tasks/extract/log", params={"offset": 4, "attempt": 1})
+    assert second.content.decode() == "zw\xf6lf\n"
+    assert (second.headers["X-Log-Offset"], second.headers["X-Log-End"]) == ("4", "11")
+    assert second.headers["X-Attempt-State"] == "succeeded"
+    assert api.get("/runs/r1/tasks/extract/log", params={"offset": 11}).content == b""
+    assert api.get("/runs/r1/tasks/extract/log", params={"limit": 2}).content == b"on"
+
+
+def test_a_standby_is_ready_and_a_scheduler_without_zookeeper_is_not(world: Any, api_url: str) -> None:
+    standby = httpx.get(f"{api_url}/readyz")
+    world.health.checks.append(Check(name="zookeeper", ok=False, detail="no connection"))
+    cut_off = httpx.get(f"{api_url}/readyz")
+
+    assert (standby.status_code, standby.json()["ready"]) == (200, True)
+    assert (cut_off.status_code, cut_off.json()["checks"][-1]["detail"]) == (503, "no connection")
+    assert httpx.get(f"{api_url}/healthz").json()["status"] == "ok"
+
+
+def test_metrics_count_requests_by_route_and_never_by_run(
+    world: Any, api: httpx.Client, api_url: str
+) -> None:
+    world.succeeded("r1")
+    api.get("/runs/r1")
+    api.get("/runs/absent")
+
+    text = httpx.get(f"{api_url}/metrics").text
+
+    assert 'route="/api/v1/runs/{run_id}",status="200"' in text
+    assert 'route="/api/v1/runs/{run_id}",status="404"' in text
+    assert "r1" not in text
+
+
+def test_openapi_describes_every_route(api_url: str) -> None:
+    paths = httpx.get(f"{api_url}/openapi.json").json()["paths"]
+
+    assert {"/api/v1/participants", "/api/v1/runs/{run_id}/tasks/{task}/log", "/readyz"} <= paths.keys()
+    assert "delete" in paths["/api/v1/pipelines/{name}"]
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("/pipelines/absent", "unknown_pipeline"),
+        ("/runs/absent", "unknown_run"),
+        ("/runs/absent/timeline", "unknown_run"),
+        ("/runs/absent/tasks/x/log", "unknown_run"),
+        ("/runs/r1/tasks/absent/log", "unknown_task"),
+        ("/runs/r1/tasks/load/log", "no_attempt"),
+        ("/runs/r1/tasks/extract/log?attempt=2", "unknown_attempt"),
+        ("/commands/cmd-9", "unknown_command"),
+        ("/nowhere", "not_found"),
+    ],
+)
+def test_what_is_not_there_is_a_404_with_a_code(world: Any, api: httpx.Client, path: str, code: str) -> None:
+    world.opened(world.new_run("r1"), "extract")
+
+    answer = api.get(path)
+
+    assert (answer.status_code, answer.json()["code"]) == (404, code)
+    assert answer.headers["content-type"] == "application/problem+json"
