@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -11,7 +12,6 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from blobsync import (
-    BlobSyncError,
     LocalStore,
     Readiness,
     RetryPolicy,
@@ -45,12 +45,12 @@ from nimbus.api.server import ApiServer
 from nimbus.api.services import ApiServices
 from nimbus.config import Settings
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.ids import WorkerId
+from nimbus.domain.ids import PipelineName, WorkerId
 from nimbus.domain.supervision import Timings
 from nimbus.engine.effects import Effects
 from nimbus.engine.facts import Policy
-from nimbus.engine.loop import Engine
-from nimbus.engine.news import QuarantineChanged
+from nimbus.engine.loop import Engine, EngineStatus
+from nimbus.engine.news import News, QuarantineChanged
 from nimbus.engine.readiness import GatePolicy
 from nimbus.java import find_java
 from nimbus.scheduler.catalog_follower import CatalogFollower
@@ -76,3 +76,313 @@ class StorageRefusedError(NimbusError):
 
     code = "storage_refused"
     exit_code = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foundation:
+    """What every daemon needs: settings, clock, ZooKeeper, S3."""
+
+    settings: Settings
+    clock: SystemClock
+    session: ZooKeeperSession
+    store: S3ObjectStore
+    reader: ZooKeeperClusterReader
+
+
+def run_scheduler(settings: Settings) -> int:
+    """Run a scheduler until it is told to stop. Returns the exit code.
+
+    Raises:
+        NimbusError, LeaderError, BlobSyncError: it cannot start: the message says why and what to do.
+    """
+    configure(settings.log.level, settings.log.format)
+    if settings.worker.embedded:
+        find_java()  # said now, not by the first task
+    foundation = _foundation(settings)
+    scheduler = Scheduler(_parts(foundation))
+    return run_until_signal(scheduler.start, scheduler.stop, settings.scheduler.shutdown_timeout)
+
+
+def run_worker(settings: Settings) -> int:
+    """Run a worker of its own until it is told to stop; its runners go on. Returns the exit code."""
+    configure(settings.log.level, settings.log.format)
+    find_java()
+    foundation = _foundation(settings)
+    syncer = _syncer(foundation, lambda _readiness: None)
+    worker = _worker(foundation, syncer, scheduler_id=None)
+
+    def start() -> None:
+        syncer.start()
+        worker.start()
+
+    def stop() -> None:
+        worker.drain()
+        worker.close(timedelta(seconds=5))
+        syncer.close(timedelta(seconds=5))
+        foundation.session.close(timedelta(seconds=5))
+
+    return run_until_signal(start, stop, settings.scheduler.shutdown_timeout)
+
+
+def s3_config(settings: Settings) -> S3Config:
+    """How S3 is reached."""
+    storage = settings.storage
+    return S3Config(**_s3_fields(settings), prefix=storage.prefix)
+
+
+def _foundation(settings: Settings) -> Foundation:
+    store = S3ObjectStore(s3_config(settings))
+    try:
+        store.check()
+    except StoreUnavailableError as exc:
+        # A scheduler that has all it needs leads without S3, so this is no reason not to start.
+        _log.warning("storage_unreachable", error=str(exc))
+    except StoreAccessDeniedError as exc:
+        raise StorageRefusedError(str(exc)) from exc
+    session = ZooKeeperSession(ZooKeeperConfig(**_zookeeper_fields(settings)))
+    session.start(settings.zookeeper.connect_timeout)
+    return Foundation(
+        settings=settings,
+        clock=SystemClock(),
+        session=session,
+        store=store,
+        reader=ZooKeeperClusterReader(session, settings.cluster.root),
+    )
+
+
+def _parts(foundation: Foundation) -> Parts:
+    settings, session, root = foundation.settings, foundation.session, foundation.settings.cluster.root
+    registry = CollectorRegistry()
+    history = S3History(foundation.store)
+    identity = _identity(foundation)
+    late = _Switchboard()
+    syncer = _syncer(foundation, late.synced)
+    guard = ReadinessGuard(
+        me=identity.id,
+        reader=foundation.reader,
+        readiness=syncer.readiness,
+        policy=GatePolicy(settings.leadership.gate_policy),
+        forced_takeover_after=settings.leadership.forced_takeover_after,
+        clock=foundation.clock,
+        on_quarantine=late.quarantine,
+    )
+    effects = Effects(
+        history=history,
+        preparer=LocalReleases(syncer),
+        resign=late.resign,
+        tell=late.tell,
+    )
+
+    def store_for(leadership: Leadership) -> ZooKeeperLeaderStore:
+        return ZooKeeperLeaderStore(session, root, leadership.token)
+
+    late.engine = Engine(
+        store_for=store_for,
+        still_leads=late.leads,
+        start_effect=effects.start,
+        policy=_policy(settings),
+        clock=foundation.clock,
+        metrics=EngineMetrics(registry),
+        on_status=late.changed,
+    )
+    late.election = LeaderLockQueue(
+        session=session,
+        config=_election_config(settings),
+        participant=_participant(settings, identity),
+        guard=guard,
+        electable=late.engine,
+    )
+    follower = CatalogFollower(foundation.reader, syncer.want, late.changed)
+    report = SelfReport(
+        identity=identity,
+        election=late.election,
+        engine_status=late.engine_status,
+        required=lambda: follower.required,
+        readiness=syncer.readiness,
+        connected=lambda: session.is_connected,
+        storage_trouble=lambda: _storage_trouble(syncer.readiness()),
+        clock=foundation.clock,
+    )
+    late.registrar = Registrar(
+        registrations=ZooKeeperRegistrations(session, root),
+        info=report.info,
+        somebody_leads=lambda: report.leader() is not None,
+        leader_seen=guard.leader_seen,
+        poke=late.election.poke,
+        quarantine=late.quarantine,
+    )
+    api = create_app(
+        ApiServices(
+            reader=foundation.reader,
+            commands=ZooKeeperCommandQueue(session, root),
+            history=history,
+            logs=S3LogArchive(foundation.store),
+            health=report,
+            metrics=registry,
+            clock=foundation.clock,
+        )
+    )
+    embedded = settings.worker.embedded
+    return Parts(
+        session=session,
+        syncer=syncer,
+        follower=follower,
+        registrar=late.registrar,
+        engine=late.engine,
+        effects=effects,
+        election=late.election,
+        api=ApiServer(api, settings.scheduler.host, settings.scheduler.port),
+        worker=_worker(foundation, syncer, scheduler_id=identity.id) if embedded else None,
+    )
+
+
+class _Switchboard:
+    """Reaches parts that are built later: the wiring has circles, the imports do not."""
+
+    engine: Engine
+    election: LeaderLockQueue
+    registrar: Registrar
+
+    def tell(self, news: News) -> None:
+        """To the engine."""
+        self.engine.tell(news)
+
+    def quarantine(self, quarantined: Mapping[PipelineName, str]) -> None:
+        """To the engine."""
+        self.engine.tell(QuarantineChanged(quarantined))
+
+    def resign(self, reason: str) -> None:
+        """To the election."""
+        self.election.abdicate(reason)
+
+    def leads(self) -> bool:
+        """From the election, at the point of use."""
+        return self.election.is_leader()
+
+    def engine_status(self) -> EngineStatus:
+        """From the engine."""
+        return self.engine.status
+
+    def changed(self) -> None:
+        """To the registrar: something that is reported has changed."""
+        self.registrar.changed()
+
+    def synced(self, _readiness: Readiness) -> None:
+        """To the registrar: the local store has changed."""
+        self.registrar.changed()
+
+
+def _syncer(foundation: Foundation, changed: Callable[[Readiness], None]) -> Syncer:
+    settings = foundation.settings
+    return Syncer(
+        foundation.store,
+        LocalStore(settings.scheduler.state_dir / "blobs"),
+        retry=RetryPolicy(max_wait=settings.sync.retry_max),
+        on_change=changed,
+        scrub_interval=settings.sync.scrub_interval,
+    )
+
+
+def _worker(foundation: Foundation, syncer: Syncer, *, scheduler_id: str | None) -> Worker:
+    settings = foundation.settings
+    worker = settings.worker
+    board = ZooKeeperAttemptBoard(foundation.session, settings.cluster.root)
+    return Worker(
+        WorkerSettings(
+            id=WorkerId(worker.id),
+            work_dir=worker.work_dir,
+            data_dir=worker.data_dir,
+            slots=worker.slots,
+            master=worker.master,
+            spark_conf=worker.spark_conf,
+            env=worker.env,
+            java_home=lambda: find_java().java_home,
+            stop_grace=worker.stop_grace,
+            prepare_timeout=worker.prepare_timeout,
+            keep_attempts=worker.keep_attempts,
+            version=__version__,
+            scheduler_id=scheduler_id,
+        ),
+        board=board,
+        registrations=ZooKeeperRegistrations(foundation.session, settings.cluster.root),
+        releases=LocalReleases(syncer),
+        clock=foundation.clock,
+        launcher=launch,
+        connections=Connections(
+            board={"kind": "zookeeper", "root": settings.cluster.root, **_zookeeper_fields(settings)},
+            logs={"kind": "s3", **_s3_fields(settings), "prefix": settings.storage.prefix},
+        ),
+    )
+
+
+def _zookeeper_fields(settings: Settings) -> dict[str, Any]:
+    zookeeper = settings.zookeeper
+    return {
+        "hosts": zookeeper.hosts,
+        "session_timeout": zookeeper.session_timeout,
+        "call_timeout": zookeeper.call_timeout,
+    }
+
+
+def _s3_fields(settings: Settings) -> dict[str, Any]:
+    storage = settings.storage
+    return {
+        "endpoint_url": storage.endpoint_url,
+        "bucket": storage.bucket,
+        "region": storage.region,
+        "access_key_id": storage.access_key_id,
+        "secret_access_key": storage.secret_access_key,
+    }
+
+
+def _identity(foundation: Foundation) -> Identity:
+    settings = foundation.settings
+    settings.scheduler.state_dir.mkdir(parents=True, exist_ok=True)
+    return Identity(
+        id=settings.scheduler.id,
+        boot_id=secrets.token_hex(8),
+        host=host_id(),
+        hostname=hostname(),
+        address=settings.scheduler.advertise_url,
+        version=__version__,
+        started_at=foundation.clock.now(),
+        state_dir=settings.scheduler.state_dir,
+    )
+
+
+def _participant(settings: Settings, identity: Identity) -> Participant:
+    return Participant(
+        id=identity.id,
+        host=settings.scheduler.host,
+        port=settings.scheduler.port,
+        boot_id=identity.boot_id,
+    )
+
+
+def _election_config(settings: Settings) -> ElectionConfig:
+    leadership = settings.leadership
+    return ElectionConfig(
+        root=settings.cluster.root,
+        guard_timeout=leadership.guard_timeout,
+        requeue_backoff_min=leadership.requeue_min,
+        requeue_backoff_max=leadership.requeue_max,
+        step_down_margin=leadership.step_down_margin,
+    )
+
+
+def _policy(settings: Settings) -> Policy:
+    supervision = settings.supervision
+    return Policy(
+        timings=Timings(
+            claim_timeout=supervision.claim_timeout,
+            beat_grace=supervision.beat_grace,
+            host_lost_after=supervision.host_lost_after,
+        ),
+        max_mishaps=supervision.max_mishaps,
+        keep_finished=settings.runs.keep_finished,
+    )
+
+
+def _storage_trouble(readiness: Readiness) -> str:
+    """What the syncer last had to say against S3, if it waits for it."""
+    return next((found.reason for found in readiness.releases.values() if found.state == "unavailable"), "")

@@ -17,7 +17,14 @@ from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerI
 from nimbus.domain.run import Run
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import Assignment, WorkerInfo
-from nimbus.ports import Enqueue, FencedOutError, SlotTakenError, Snapshot, StaleStateError, StoreUnavailableError
+from nimbus.ports import (
+    Enqueue,
+    FencedOutError,
+    SlotTakenError,
+    Snapshot,
+    StaleStateError,
+    StoreUnavailableError,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

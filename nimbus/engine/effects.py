@@ -95,7 +95,7 @@ class Effects:
             attempts(self._history.store, run)
         except NimbusError as exc:  # only when stopping
             _log.info("run_archive_left", run=run.id, error=str(exc))
-        except Exception:  # the top of a pool's thread
+        except Exception:  # noqa: BLE001 - the top of a pool's thread
             _log.exception("run_archive_failed", run=run.id)
         else:
             self._tell(RunArchived(run.id))
@@ -105,7 +105,7 @@ class Effects:
             result: PipelineSpec | Refusal = self._preparer.prepare(release)
         except NimbusError as exc:
             result = Refusal(exc.code, str(exc))
-        except Exception as exc:  # the top of a pool's thread
+        except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
             _log.exception("release_preparation_failed", pipeline=release.pipeline, release=release.digest)
             result = Refusal("internal", f"release {release.digest[:12]} could not be prepared: {exc!r}")
         self._tell(ReleasePrepared(release, result))

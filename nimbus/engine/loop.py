@@ -118,7 +118,7 @@ class Engine:
             self._metrics.fenced_out()
             _log.warning("write_fenced", epoch=epoch, error=str(exc))
             self._start_effect(ResignLeadership("a write was refused: another scheduler leads"))
-        except Exception:  # the top of the thread: whatever it is, it ends this leadership, not the process
+        except Exception:  # noqa: BLE001 - the top of the thread: it ends this leadership, not the process
             _log.exception("reign_failed", epoch=epoch)
             self._start_effect(ResignLeadership("the engine failed; the log has the trace"))
         finally:

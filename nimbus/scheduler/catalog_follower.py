@@ -61,7 +61,7 @@ class CatalogFollower:
                 self._follow(self._catalog.read(self.look))
             except StoreUnavailableError as exc:
                 _log.warning("catalog_unavailable", error=str(exc))
-            except Exception:  # the top of the thread: the next look may be luckier
+            except Exception:  # noqa: BLE001 - the top of the thread: the next look may be luckier
                 _log.exception("catalog_follower_failed")
             try:
                 while self._inbox.get(timeout=LOOK_AGAIN_S) != _LOOK:

@@ -128,7 +128,9 @@ class SelfReport:
             Check(
                 name="artifacts",
                 ok=info.ready,
-                detail="" if info.ready else f"{info.missing_count} files missing, {info.missing_bytes} bytes",
+                detail=""
+                if info.ready
+                else f"{info.missing_count} files missing, {info.missing_bytes} bytes",
                 required=False,
             ),
         )

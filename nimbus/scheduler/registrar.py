@@ -72,7 +72,7 @@ class Registrar:
                 self._report()
             except StoreUnavailableError as exc:
                 _log.warning("registration_delayed", error=str(exc))
-            except Exception:  # the top of the thread: a scheduler that cannot report still schedules
+            except Exception:  # noqa: BLE001 - the top of the thread: scheduling goes on without reports
                 _log.exception("registrar_failed")
             if self._told_to_stop():
                 break

@@ -1,8 +1,8 @@
 """One scheduler: its parts, in the order in which they start and stop.
 
-Start: API port, sync, registration, engine, election, worker. Nothing leads before the disk has been looked at.
-Stop: worker (drained, its runners go on), election (the lock is released, so a successor leads at once), engine,
-registration, sync, API.
+Start: API port, sync, registration, engine, election, worker.
+Stop: worker (drained, its runners go on), election (the lock is released, so a successor leads at once),
+engine, registration, sync, API.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Scheduler:
     def _step(name: str, action: object) -> None:
         try:
             action()  # type: ignore[operator]  # a lambda or a method without arguments
-        except Exception:  # stopping goes on: one stuck part must not keep the lock of the others
+        except Exception:  # noqa: BLE001 - one part that cannot stop must not keep the others
             _log.exception("shutdown_step_failed", step=name)
         else:
             _log.info("shutdown_step", step=name)

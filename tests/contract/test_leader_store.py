@@ -94,7 +94,7 @@ def memory_bench() -> Bench:
         return key
 
     def fill(**slot: Any) -> Any:
-        ((name, value),) = slot.items()
+        (name,) = slot
         standing = cluster.world.slots[ATTEMPT]
         if getattr(standing, name) is None:
             cluster.set_slots(ATTEMPT, replace(standing, **slot))
@@ -245,7 +245,7 @@ def test_a_run_leaves_with_all_its_attempts(bench: Bench) -> None:
 def test_records_of_a_newer_schema_are_refused_with_their_place() -> None:
     data = records.RUN.encode(RUN).replace(b'"schema":1', b'"schema":2')
 
-    with pytest.raises(records.UnreadableRecordError, match="/runs/r.*schema 2.*upgrade"):
+    with pytest.raises(records.UnreadableRecordError, match=r"/runs/r.*schema 2.*upgrade"):
         records.RUN.decode(data, "/runs/r")
 
 

@@ -9,13 +9,13 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from leader import ZooKeeperSession
 from nimbus import records
-from nimbus.records import UnreadableRecordError
 from nimbus.adapters.zookeeper.calls import Calls
 from nimbus.adapters.zookeeper.paths import BEAT, CLAIM, END, STOP, Paths
 from nimbus.domain.ids import AttemptId, WorkerId
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.workers import Assignment
 from nimbus.ports import AttemptWithdrawnError, Enqueue
+from nimbus.records import UnreadableRecordError
 
 
 class ZooKeeperAttemptBoard:

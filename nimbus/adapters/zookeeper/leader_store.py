@@ -13,7 +13,6 @@ from kazoo.exceptions import NodeExistsError, NoNodeError, NotEmptyError
 from leader import FencedOutError as ElectionFencedOutError
 from leader import FencingToken, TransactionRefusedError, ZooKeeperSession, fenced_transaction
 from nimbus import records
-from nimbus.records import UnreadableRecordError
 from nimbus.adapters.zookeeper.board import read_slots
 from nimbus.adapters.zookeeper.calls import Calls, in_our_words
 from nimbus.adapters.zookeeper.paths import Paths
@@ -25,6 +24,7 @@ from nimbus.domain.run import Run
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import Enqueue, FencedOutError, SlotTakenError, Snapshot, StaleStateError
+from nimbus.records import UnreadableRecordError
 
 _log = structlog.get_logger(__name__)
 

@@ -1,7 +1,7 @@
 """The leader's rules: each looks at the facts and says the next decision, or None.
 
-`next_decision` asks them in a fixed order until one answers; the loop writes it and asks again, until nobody
-answers. So each decision is one transaction, and after a crash at any point the next leader goes on from there.
+`next_decision` asks them in a fixed order until one answers; the reign writes it and asks again, until none
+answers. Each decision is one transaction, so after a crash at any point the next leader goes on there.
 """
 
 from __future__ import annotations

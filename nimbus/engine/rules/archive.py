@@ -12,8 +12,8 @@ from nimbus.engine.decision import ArchiveRun, Decision
 from nimbus.engine.facts import Facts, without_run
 
 
-def archive_run(facts: Facts, now: datetime) -> Decision | None:
-    """Store a run in history as soon as it is final. A new leader stores it once more: it is the same bytes."""
+def archive_run(facts: Facts, _now: datetime) -> Decision | None:
+    """Store a run in history as soon as it is final. A new leader stores it again: the same bytes."""
     for run in facts.runs.values():
         if run.state.is_final and run.id not in facts.archived | facts.archiving:
             return Decision(

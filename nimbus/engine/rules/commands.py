@@ -125,7 +125,7 @@ def _known(facts: Facts, name: PipelineName) -> PipelineRecord:
 
 
 def _prepared(facts: Facts, release: ReleaseOf) -> PipelineSpec | Decision | None:
-    """The definition of a release on this leader's disk; a decision to fetch it; None while that is under way."""
+    """A release's definition on this disk; a decision to fetch it; None while that is under way."""
     if release in facts.preparing:
         return None
     found = facts.prepared.get(release)

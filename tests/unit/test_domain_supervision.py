@@ -1,0 +1,116 @@
+"""What is done about an open attempt, case by case."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from nimbus.domain.ids import HostId, WorkerId
+from nimbus.domain.run import Attempt, Outcome
+from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.supervision import (
+    Action,
+    Close,
+    FenceClaim,
+    FenceEnd,
+    Reap,
+    Timings,
+    Wait,
+    supervise,
+)
+from nimbus.domain.workers import WorkerInfo
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+TIMINGS = Timings(
+    claim_timeout=timedelta(minutes=2),
+    beat_grace=timedelta(seconds=3),
+    host_lost_after=timedelta(seconds=30),
+)
+ATTEMPT = Attempt(number=1, worker=WorkerId("w1"), opened_at=NOW, opened_by_epoch=1)
+CLAIM = Claim(attempt="r.t.1", worker=WorkerId("w1"), host=HostId("h1"), pid=7, start_ticks=9, claimed_at=NOW)
+END = End(attempt="r.t.1", outcome=Outcome.SUCCEEDED, written_by="runner", ended_at=NOW)
+
+
+def worker(name: str, host: str) -> WorkerInfo:
+    return WorkerInfo(
+        id=WorkerId(name),
+        host=HostId(host),
+        hostname=host,
+        pid=1,
+        slots=1,
+        version="1",
+        started_at=NOW,
+    )
+
+
+W1, NEIGHBOUR, STRANGER = worker("w1", "h1"), worker("w0", "h1"), worker("w2", "h2")
+
+
+def judge(
+    slots: Slots,
+    *workers: WorkerInfo,
+    silent_s: float | None = None,
+    after_s: float = 0,
+    attempt: Attempt = ATTEMPT,
+) -> Action:
+    now = NOW + timedelta(seconds=after_s)
+    silent_since = None if silent_s is None else now - timedelta(seconds=silent_s)
+    return supervise(attempt, slots, silent_since=silent_since, workers=workers, timings=TIMINGS, now=now)
+
+
+def test_an_end_is_believed_whatever_else_is_known() -> None:
+    assert judge(Slots(claim=CLAIM, end=END), silent_s=999) == Close(END)
+    assert judge(Slots(end=END), silent_s=999) == Close(END)
+
+
+def test_an_unclaimed_attempt_is_left_to_its_live_worker_for_the_claim_timeout() -> None:
+    assert judge(Slots(), W1, after_s=119) == Wait("worker w1 is preparing it", NOW + timedelta(minutes=2))
+    assert isinstance(judge(Slots(), W1, after_s=120), FenceClaim)
+
+
+def test_an_unclaimed_attempt_of_a_dead_worker_is_fenced_soon() -> None:
+    assert isinstance(judge(Slots(), STRANGER, silent_s=2), Wait)
+    assert isinstance(judge(Slots(), STRANGER, silent_s=3), FenceClaim)
+
+
+def test_a_beating_attempt_is_adopted_though_its_worker_is_dead() -> None:
+    assert judge(Slots(claim=CLAIM, beating=True), after_s=9999) == Wait("running")
+
+
+def test_a_silent_attempt_is_looked_for_by_a_worker_on_its_own_host() -> None:
+    silent = Slots(claim=CLAIM)
+
+    assert isinstance(judge(silent, W1, STRANGER, silent_s=1), Wait)
+    assert judge(silent, NEIGHBOUR, STRANGER, silent_s=3) == Reap(WorkerId("w0"), CLAIM)
+
+
+def test_its_own_worker_is_asked_before_a_neighbour() -> None:
+    assert judge(Slots(claim=CLAIM), NEIGHBOUR, W1, silent_s=3) == Reap(WorkerId("w1"), CLAIM)
+
+
+def test_a_worker_that_was_asked_is_given_time_while_it_lives() -> None:
+    asked = replace(ATTEMPT, reaper=WorkerId("w0"))
+
+    assert isinstance(judge(Slots(claim=CLAIM), NEIGHBOUR, silent_s=999, attempt=asked), Wait)
+    assert judge(Slots(claim=CLAIM), W1, silent_s=999, attempt=asked) == Reap(WorkerId("w1"), CLAIM)
+
+
+def test_a_lost_host_is_told_from_a_lost_process_and_waits_longer() -> None:
+    silent = Slots(claim=CLAIM)
+
+    assert isinstance(judge(silent, STRANGER, silent_s=29), Wait)
+    lost = judge(silent, STRANGER, silent_s=30)
+    assert isinstance(lost, FenceEnd)
+    assert "host h1 is lost" in lost.reason
+
+
+def test_a_worker_on_another_boot_of_the_host_cannot_speak_for_it() -> None:
+    rebooted = replace(W1, host=HostId("h1-second-boot"))
+
+    assert isinstance(judge(Slots(claim=CLAIM), rebooted, silent_s=30), FenceEnd)
+
+
+def test_a_fence_that_was_left_half_done_is_finished() -> None:
+    fenced = Slots(claim=Claim(attempt="r.t.1", fenced_by_epoch=3, claimed_at=NOW))
+
+    assert isinstance(judge(fenced, W1), FenceEnd)
