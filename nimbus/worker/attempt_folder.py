@@ -23,11 +23,12 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from nimbus.domain.ids import AttemptId
+from nimbus.domain.ids import AttemptId, InvalidNameError
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.workers import Assignment
 from nimbus.records import ASSIGNMENT, CLAIM, END
 from nimbus.worker.files import read_if_there, sync_folder, write_atomic, write_once
+from nimbus.worker.identity import host_id
 from nimbus.worker.procfs import ProcessId
 
 _MODE = 0o700
@@ -64,8 +65,12 @@ class AttemptFolder:
         """All folders below a worker's own, by name. What is no attempt's is passed over."""
         root = work_dir / "attempts"
         for path in sorted(root.iterdir()) if root.is_dir() else ():
-            if (path / "order.json").is_file():
+            if not (path / "order.json").is_file():
+                continue
+            try:
                 yield cls(path)
+            except InvalidNameError:  # somebody else's folder: leave it alone
+                continue
 
     def create(self, order: Assignment) -> None:
         """Make the folder, with its order. Safe to repeat.
@@ -99,7 +104,7 @@ class AttemptFolder:
             os.close(fd)
             return None
         os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{holder.pid} {holder.start_ticks}\n".encode(), 0)
+        os.pwrite(fd, f"{holder.pid} {holder.start_ticks} {host_id()}\n".encode(), 0)
         return fd
 
     def is_locked(self) -> bool:
@@ -117,9 +122,11 @@ class AttemptFolder:
         return False
 
     def last_runner(self) -> ProcessId | None:
-        """Who took the lock last, dead or alive."""
+        """Who took the lock last in this boot, dead or alive."""
         words = (read_if_there(self.lock_file) or b"").split()
-        return ProcessId(int(words[0]), int(words[1])) if len(words) == 2 else None
+        if len(words) != 3 or words[2].decode() != host_id():
+            return None  # being written; or of an earlier boot, whose pids mean nothing any more
+        return ProcessId(int(words[0]), int(words[1]))
 
     def record_claim(self, claim: Claim) -> None:
         """Note the CLAIM that we won."""
@@ -153,12 +160,10 @@ class AttemptFolder:
         """Note that nobody needs to look at this attempt again."""
         write_atomic(self.delivered_file, f"{why}\n".encode())
 
-    def delivered_age_s(self, now_s: float) -> float | None:
-        """Seconds since `mark_delivered`, by the wall clock; None before."""
-        try:
-            return now_s - self.delivered_file.stat().st_mtime
-        except FileNotFoundError:
-            return None
+    def age_s(self, now_s: float) -> float:
+        """Seconds since `mark_delivered`, or, before that, since the order was written; by the wall clock."""
+        file = self.delivered_file if self.is_delivered else self.order_file
+        return now_s - file.stat().st_mtime
 
     def log_size(self) -> int:
         """Bytes of the driver's log."""

@@ -1,0 +1,89 @@
+"""One thread that waits for everything at once: messages, timers, and the end of processes.
+
+Whoever is on another thread (a watch, a pool) may only `post`; all else happens on the loop's own thread.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from nimbus.worker.wake import Wake
+
+Action = Callable[[], None]
+_LONGEST_WAIT_S = 60.0
+
+
+class Loop:
+    """Runs actions one after the other, on the thread that calls `run`."""
+
+    def __init__(self) -> None:
+        self._inbox: deque[Action] = deque()
+        self._wake = Wake()
+        self._timers: list[tuple[float, int, Action]] = []
+        self._order = itertools.count()
+        self._handles: dict[int, Action] = {}
+        self._poll = select.poll()
+        self._poll.register(self._wake, select.POLLIN)
+        self._stopping = threading.Event()
+
+    def post(self, action: Action) -> None:
+        """Have an action run soon. Any thread; never blocks."""
+        self._inbox.append(action)
+        self._wake.ring()
+
+    def after(self, delay_s: float, action: Action) -> None:
+        """Have an action run later. Loop thread."""
+        heapq.heappush(self._timers, (time.monotonic() + delay_s, next(self._order), action))
+
+    def when_ended(self, handle: int, action: Action) -> None:
+        """Have an action run at the end of a process, given by its pidfd; closes that. Loop thread."""
+        self._handles[handle] = action
+        self._poll.register(handle, select.POLLIN)
+
+    def stop(self) -> None:
+        """Let `run` return. Any thread."""
+        self._stopping.set()
+        self._wake.ring()
+
+    def run(self) -> None:
+        """Run actions until `stop`; what waits then is dropped."""
+        try:
+            while not self._stopping.is_set():
+                for fd, _event in self._poll.poll(self._wait_ms()):
+                    self._heard(fd)
+                self._run_due()
+        finally:
+            for handle in self._handles:
+                os.close(handle)
+            self._wake.close()
+
+    def _heard(self, fd: int) -> None:
+        if fd == self._wake.fileno():
+            self._wake.clear()  # before the inbox is read: a message that comes now rings again
+            return
+        self._poll.unregister(fd)
+        action = self._handles.pop(fd)
+        os.close(fd)
+        self._inbox.append(action)
+
+    def _run_due(self) -> None:
+        for _ in range(len(self._inbox)):
+            if not self._stopping.is_set():
+                self._inbox.popleft()()
+        while self._timers and self._timers[0][0] <= time.monotonic() and not self._stopping.is_set():
+            heapq.heappop(self._timers)[2]()
+
+    def _wait_ms(self) -> int:
+        if self._inbox:
+            return 0
+        if not self._timers:
+            return int(_LONGEST_WAIT_S * 1000)
+        due_s = self._timers[0][0] - time.monotonic()
+        return max(0, min(int(due_s * 1000) + 1, int(_LONGEST_WAIT_S * 1000)))

@@ -1,0 +1,113 @@
+"""Everything that must be there before a runner is launched. Threads `worker-prepare-*` of a worker."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path, PurePosixPath
+from typing import Protocol
+
+from nimbus.domain.errors import NimbusError
+from nimbus.domain.ids import PipelineName, ReleaseDigest
+from nimbus.domain.pipeline import TaskKind
+from nimbus.domain.workers import Assignment
+from nimbus.worker.environment import driver_environment
+from nimbus.worker.identity import host_id
+from nimbus.worker.settings import RunnerPlan, WorkerSettings
+from nimbus.worker.wheels import find_wheels, unpack_wheel
+
+MIN_FREE_BYTES = 64 << 20
+
+
+class ReleaseProvider(Protocol):
+    """Gets releases onto this machine's disk."""
+
+    def ensure(self, pipeline: PipelineName, digest: ReleaseDigest, timeout: timedelta) -> Path:
+        """Make a release's files be here, verified; the folder they are in.
+
+        Raises:
+            Exception: `retryable` is true when it may heal (S3 away), false when not (no such release).
+        """
+        ...
+
+
+class CannotRunHereError(NimbusError):
+    """An attempt cannot be started on this worker, and trying again would not help."""
+
+    code = "cannot_run_here"
+
+
+def may_heal(error: BaseException) -> bool:
+    """Tell whether to try again: errors of all our packages say so themselves."""
+    return bool(getattr(error, "retryable", False))
+
+
+def prepare(
+    order: Assignment,
+    settings: WorkerSettings,
+    releases: ReleaseProvider,
+    environment: Mapping[str, str] | None = None,
+) -> RunnerPlan:
+    """Bring together what a runner needs.
+
+    Args:
+        order: To run an attempt.
+        settings: Of this worker.
+        releases: Where release folders come from.
+        environment: Of this process, unless a test says otherwise.
+
+    Raises:
+        CannotRunHereError: the release lacks the task's file, or the disk is full.
+        BadWheelError: a wheel of the release cannot be used.
+        Exception: what `releases` and `settings.java_home` raise; see `may_heal`.
+    """
+    settings.work_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_space(settings.work_dir)
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    java_home = None
+    if order.task.kind is not TaskKind.PYTHON and settings.java_home is not None:
+        java_home = settings.java_home()
+    root = releases.ensure(order.pipeline, order.release, settings.prepare_timeout)
+    _check_script(root, order)
+    wheels = tuple(unpack_wheel(wheel, settings.work_dir / "wheels") for wheel in find_wheels(root))
+    return RunnerPlan(
+        worker=settings.id,
+        host=host_id(),
+        data_dir=settings.data_dir,
+        release_root=root,
+        wheels=wheels,
+        environment=driver_environment(
+            os.environ if environment is None else environment, java_home=java_home, extra=settings.env
+        ),
+        master=settings.master,
+        spark_conf=settings.spark_conf,
+        stop_grace_s=settings.stop_grace.total_seconds(),
+    )
+
+
+def _check_space(folder: Path) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < MIN_FREE_BYTES:
+        raise CannotRunHereError(
+            f"the disk of {folder} is full: {free >> 20} MiB are free and {MIN_FREE_BYTES >> 20} MiB needed. "
+            "Make room, or lower `worker.keep_attempts`."
+        )
+
+
+def _check_script(root: Path, order: Assignment) -> None:
+    script = PurePosixPath(order.task.script)
+    if script.is_absolute() or ".." in script.parts:
+        raise CannotRunHereError(f"task {order.task.name}: script {script} lies outside of the release")
+    for place in (order.output, *order.inputs.values()):
+        path = PurePosixPath(place)
+        if not path.parts or path.is_absolute() or ".." in path.parts:
+            raise CannotRunHereError(
+                f"task {order.task.name}: folder {place!r} lies outside of the data folder"
+            )
+    if not (root / script).is_file():
+        raise CannotRunHereError(
+            f"release {order.release[:12]} of {order.pipeline} has no file {script}, which task "
+            f"{order.task.name} runs. Publish it with that file."
+        )

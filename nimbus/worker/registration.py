@@ -1,0 +1,59 @@
+"""How a worker says that it is alive, and how its machine is doing. Worker thread."""
+
+from __future__ import annotations
+
+import os
+
+import psutil
+
+from nimbus.domain.workers import WorkerInfo
+from nimbus.ports import Clock, Registrations, WorkerIdInUseError
+from nimbus.worker.identity import host_id, hostname
+from nimbus.worker.settings import WorkerSettings
+
+
+class Registration:
+    """One worker's registration."""
+
+    def __init__(self, settings: WorkerSettings, registrations: Registrations, clock: Clock) -> None:
+        self._settings, self._registrations, self._clock = settings, registrations, clock
+        self._started_at = clock.now()
+        self.draining = False
+        self.stands = False
+        """It was written in this session, as far as we know; false while another worker has our id."""
+
+    def publish(self) -> None:
+        """Write it.
+
+        Raises:
+            WorkerIdInUseError: a live worker elsewhere has this id.
+            StoreUnavailableError: no answer.
+        """
+        try:
+            self._registrations.publish_worker(self._info())
+        except WorkerIdInUseError:
+            self.stands = False
+            raise
+        self.stands = True
+
+    def publish_unless_taken(self) -> None:
+        """Write it; when another worker has our id, leave that to the next heartbeat to report."""
+        try:
+            self.publish()
+        except WorkerIdInUseError:
+            return
+
+    def _info(self) -> WorkerInfo:
+        return WorkerInfo(
+            id=self._settings.id,
+            host=host_id(),
+            hostname=hostname(),
+            pid=os.getpid(),
+            slots=self._settings.slots,
+            version=self._settings.version,
+            started_at=self._started_at,
+            draining=self.draining,
+            load_average=round(os.getloadavg()[0], 2),
+            memory_available_bytes=psutil.virtual_memory().available,
+            scheduler_id=self._settings.scheduler_id,
+        )

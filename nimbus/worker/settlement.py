@@ -1,0 +1,145 @@
+"""What is to be said about attempts whose runner is gone: from the folder, the slots, and /proc.
+
+The rule: a record that stands is believed; without one, whatever is left of the attempt is killed first, and
+only then is it called lost. If nobody had claimed it, filling CLAIM ourselves makes sure that nobody will.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from nimbus.domain.ids import HostId, WorkerId
+from nimbus.domain.run import Outcome
+from nimbus.domain.slots import Claim, End
+from nimbus.domain.workers import Assignment
+from nimbus.ports import AttemptBoard, AttemptWithdrawnError
+from nimbus.worker import procfs
+from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.files import read_if_there
+from nimbus.worker.identity import host_id
+from nimbus.worker.procfs import ProcessId
+from nimbus.worker.settings import ATTEMPT_VARIABLE, RUNNER_VARIABLE
+
+_KILL_DEADLINE_S = 10.0
+
+
+def ending_of_the_dead(
+    folder: AttemptFolder, board: AttemptBoard, worker: WorkerId, now: datetime
+) -> End | None:
+    """Find out and record how an attempt ended whose runner is dead and left no record.
+
+    Args:
+        folder: Of the attempt; its lock is free.
+        board: Where CLAIM is.
+        worker: Who we are.
+        now: The time, for the record.
+
+    Returns:
+        What stands in the exit record now; None when the attempt is not ours to end.
+
+    Raises:
+        StoreUnavailableError: try again; nothing was recorded.
+    """
+    attempt = str(folder.attempt)
+    kill_remains(attempt, folder.last_runner())
+    won = fence(board, attempt, worker, now)
+    if won is None:
+        return None
+    if won.is_fenced:
+        why = f"its runner ended before it could claim the attempt: {_last_words(folder)}"
+        return folder.record_exit(_end(attempt, Outcome.REFUSED, why, now))
+    if won.worker != worker:
+        return None
+    return folder.record_exit(_end(attempt, Outcome.LOST, "its runner died without a word", now))
+
+
+def fence(board: AttemptBoard, attempt: str, worker: WorkerId, now: datetime) -> Claim | None:
+    """Fill CLAIM so that no driver can start the attempt, unless one has claimed it.
+
+    Returns:
+        Our fence, or a driver's claim; None when a leader closed the attempt or it is not known any more.
+    """
+    ours = Claim(attempt=attempt, fenced_by_epoch=0, worker=worker, host=host_id(), claimed_at=now)
+    try:
+        standing = board.claim(ours)
+    except AttemptWithdrawnError:
+        return None
+    if standing.is_fenced and (standing.fenced_by_epoch, standing.worker) != (0, worker):
+        return None
+    return standing
+
+
+def refuse(board: AttemptBoard, order: Assignment, worker: WorkerId, reason: str, now: datetime) -> None:
+    """Say that an attempt cannot be started here: fence it, and end it as refused. Safe to repeat."""
+    standing = fence(board, order.attempt, worker, now)
+    if standing is not None and standing.is_fenced:
+        put_end(board, _end(order.attempt, Outcome.REFUSED, reason, now))
+
+
+def put_end(board: AttemptBoard, end: End) -> str:
+    """Fill END; what became of that, for the folder."""
+    try:
+        standing = board.end(end)
+    except AttemptWithdrawnError:
+        return "nobody waits for it any more"
+    return f"END says {standing.outcome} by {standing.written_by}"
+
+
+def is_supervised(attempt: str, claim: Claim | None) -> bool:
+    """Tell whether a runner of the attempt lives on this host, in whosever folder.
+
+    A driver that another user runs cannot be told from a supervised one; it counts as one.
+    """
+    if procfs.with_variable(RUNNER_VARIABLE, attempt):
+        return True
+    if claim is None or claim.pid is None or claim.start_ticks is None:
+        return False
+    return procfs.is_alive(claim.pid, claim.start_ticks) and procfs.environment_of(claim.pid) is None
+
+
+def reap(board: AttemptBoard, order: Assignment, now: datetime) -> bool:
+    """Do a REAP order for an attempt whose folder is not ours.
+
+    Returns:
+        False while its runner lives: it will report itself as soon as it reaches ZooKeeper. Look again later.
+    """
+    claim: Claim | None = order.claim
+    here: HostId = host_id()
+    if claim is not None and claim.host != here:
+        return True  # nothing can be seen of it from here; the leader learns that when the host is lost
+    if is_supervised(order.attempt, claim):
+        return False
+    kill_remains(order.attempt, None)
+    put_end(board, _end(order.attempt, Outcome.LOST, "its runner is gone from its host", now))
+    return True
+
+
+def kill_remains(attempt: str, runner: ProcessId | None) -> bool:
+    """Kill what is left of an attempt: by its tag, and by its runner's session."""
+
+    def find() -> list[ProcessId]:
+        tagged = procfs.with_variable(ATTEMPT_VARIABLE, attempt)
+        return tagged if runner is None else tagged + _of_session(runner)
+
+    return procfs.kill_all(find, deadline_s=_KILL_DEADLINE_S)
+
+
+def _of_session(leader: ProcessId) -> list[ProcessId]:
+    """Processes of a dead runner's session; none when its pid, and so the session's, was given away."""
+    now = procfs.read_stat(leader.pid)
+    if now is not None and now.id != leader:
+        return []
+    return [
+        found.id
+        for found in procfs.living()
+        if found.session == leader.pid and found.id.start_ticks >= leader.start_ticks and found.id != leader
+    ]
+
+
+def _last_words(folder: AttemptFolder) -> str:
+    lines = (read_if_there(folder.runner_log) or b"").decode(errors="replace").strip().splitlines()
+    return lines[-1][:300] if lines else "it said nothing"
+
+
+def _end(attempt: str, outcome: Outcome, reason: str, now: datetime) -> End:
+    return End(attempt=attempt, outcome=outcome, written_by="worker", ended_at=now, reason=reason[:500])

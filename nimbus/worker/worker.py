@@ -1,0 +1,247 @@
+"""Takes orders from the leader, launches a runner for each attempt, and reports what a runner cannot.
+
+What holds:
+  * Stopping, killing or restarting a worker ends no runner and no driver. What they did meanwhile is found in
+    their folders.
+  * A runner that dies is noticed at once, by its pidfd; its remains are killed before it is called lost.
+  * Nothing is launched twice: the folder's lock and the CLAIM slot decide, not this worker's memory.
+
+Threads: `nimbus-worker` (all decisions), `worker-prepare-*` (releases), `worker-logs` (leftover logs).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
+from functools import partial
+
+import structlog
+
+from nimbus.domain.workers import Assignment, AssignmentKind
+from nimbus.ports import (
+    AttemptBoard,
+    Clock,
+    LogArchive,
+    Registrations,
+    StoreUnavailableError,
+    WorkerIdInUseError,
+)
+from nimbus.records import UnreadableRecordError
+from nimbus.worker import settlement
+from nimbus.worker.connections import Connections
+from nimbus.worker.keeper import Keeper, Phase
+from nimbus.worker.launcher import Launcher, LaunchFailedError, launch
+from nimbus.worker.loop import Action, Loop
+from nimbus.worker.preparation import ReleaseProvider, may_heal, prepare
+from nimbus.worker.registration import Registration
+from nimbus.worker.retry import pauses
+from nimbus.worker.settings import RunnerPlan, RunnerStartup, WorkerSettings
+from nimbus.worker.work_dir import take_work_dir
+
+_PREPARING_AT_ONCE = 2
+_LOOK_AGAIN_S = 1.0
+_CLEAN_EVERY_S = 60.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Worker:
+    """One worker. `start`, `drain`, `close`, `session_renewed`, `failure` may be used from any thread."""
+
+    def __init__(
+        self,
+        *,
+        settings: WorkerSettings,
+        board: AttemptBoard,
+        registrations: Registrations,
+        releases: ReleaseProvider,
+        connections: Connections,
+        clock: Clock,
+        logs: LogArchive | None = None,
+        launcher: Launcher = launch,
+        on_failure: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        self._settings, self._board, self._releases = settings, board, releases
+        self._connections, self._clock, self._launcher = connections, clock, launcher
+        self._on_failure = on_failure
+        self.failure: BaseException | None = None
+        """What ended the worker's thread, if something did."""
+        self._loop = Loop()
+        self._registration = Registration(settings, registrations, clock)
+        self._orders: dict[str, Assignment] = {}
+        self._keeper = Keeper(
+            settings=settings, board=board, logs=logs, clock=clock, loop=self._loop, do=self._do
+        )
+        self._reaping: set[str] = set()
+        self._lock_fd = -1
+        self._prepare_pool = ThreadPoolExecutor(_PREPARING_AT_ONCE, thread_name_prefix="worker-prepare")
+        self._thread = threading.Thread(target=self._run, name="nimbus-worker", daemon=True)
+
+    # From any thread.
+
+    def start(self) -> None:
+        """Look after what an earlier worker left, register, and take orders.
+
+        Raises:
+            WorkDirInUseError: a live worker has the folder.
+        """
+        self._lock_fd = take_work_dir(self._settings.work_dir)
+        self._thread.start()
+
+    def drain(self) -> None:
+        """Ask for no more work; what is there goes on."""
+        self._loop.post(partial(self._do, self._drain))
+
+    def session_renewed(self) -> None:
+        """Register and read orders anew, on a new ZooKeeper session. Only enqueues: kazoo may call it."""
+        self._loop.post(self._renew)
+
+    def close(self, timeout: timedelta) -> None:
+        """Stop taking orders. Runners and drivers go on; registrations are the caller's to withdraw."""
+        self._loop.stop()
+        if self._thread.ident is not None:
+            self._thread.join(timeout.total_seconds())
+        self._prepare_pool.shutdown(wait=False, cancel_futures=True)
+        self._keeper.close()
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    # The worker's thread, from here on.
+
+    def _run(self) -> None:
+        try:
+            self._keeper.sweep()
+            self._beat()
+            self._loop.after(_CLEAN_EVERY_S, self._clean)
+            self._loop.run()
+        except Exception as exc:  # noqa: BLE001 - top of the thread
+            _log.exception("worker_failed", worker=self._settings.id)
+            self.failure = exc
+            if self._on_failure is not None:
+                self._on_failure(exc)
+
+    def _do(self, action: Action, waits: Iterator[float] | None = None) -> None:
+        """Do it, now or as soon as ZooKeeper, the disk or a record allow."""
+        waits = waits or pauses(0.2, 2.0)
+        try:
+            action()
+        except (StoreUnavailableError, OSError, UnreadableRecordError) as exc:
+            _log.warning("worker_must_wait", worker=self._settings.id, error=str(exc)[:300])
+            self._loop.after(next(waits), partial(self._do, action, waits))
+
+    def _beat(self) -> None:
+        was_registered = self._registration.stands
+        try:
+            self._registration.publish()
+        except StoreUnavailableError as exc:
+            _log.warning("worker_not_registered", worker=self._settings.id, error=str(exc)[:300])
+        except WorkerIdInUseError as exc:
+            # The other one may be our own predecessor, whose session has not run out yet: ask again.
+            _log.error("worker_id_in_use", worker=self._settings.id, error=str(exc))
+        else:
+            self._do(partial(self._look, not was_registered))
+        self._loop.after(self._settings.heartbeat.total_seconds(), self._beat)
+
+    def _renew(self) -> None:
+        self._registration.stands = False
+        self._do(self._renew_now)
+
+    def _renew_now(self) -> None:
+        if not self._registration.stands:
+            self._registration.publish_unless_taken()
+        self._look(arm=True)
+
+    def _drain(self) -> None:
+        self._registration.draining = True
+        self._registration.publish_unless_taken()
+
+    def _orders_changed(self) -> None:
+        """A watch: on kazoo's thread, so it only enqueues."""
+        self._loop.post(partial(self._do, partial(self._look, True)))
+
+    def _look(self, arm: bool) -> None:
+        if not self._registration.stands:  # another worker has our id: the orders are not for us
+            return
+        orders = self._board.assignments(self._settings.id, self._orders_changed if arm else None)
+        self._orders = {order.attempt: order for order in orders}
+        for attempt, phase in list(self._keeper.phases.items()):
+            if phase is Phase.DONE and attempt not in self._orders:
+                del self._keeper.phases[attempt]
+        self._reaping &= self._orders.keys()
+        for order in orders:
+            if order.kind is AssignmentKind.RUN and order.attempt not in self._keeper.phases:
+                self._keeper.phases[order.attempt] = Phase.PREPARING
+                self._do(partial(self._take, order))
+            elif order.kind is AssignmentKind.REAP and order.attempt not in self._reaping:
+                self._reaping.add(order.attempt)
+                self._do(partial(self._reap, order))
+
+    # An order to run.
+
+    def _take(self, order: Assignment) -> None:
+        folder = self._keeper.folder(order.attempt)
+        if folder.exists and not self._keeper.is_unstarted(folder):
+            self._keeper.settle(folder)
+        else:
+            self._prepare(order, pauses(1.0, 10.0))
+
+    def _prepare(self, order: Assignment, waits: Iterator[float]) -> None:
+        if order.attempt not in self._orders:
+            self._keeper.phases.pop(order.attempt, None)
+            return
+        future = self._prepare_pool.submit(prepare, order, self._settings, self._releases)
+        future.add_done_callback(lambda done: self._loop.post(partial(self._prepared, order, done, waits)))
+
+    def _prepared(self, order: Assignment, done: Future[RunnerPlan], waits: Iterator[float]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if done.cancelled() or order.attempt not in self._orders:  # withdrawn before it was launched
+            self._keeper.phases.pop(order.attempt, None)
+        elif error is None:
+            self._launch(order, done.result())
+        elif may_heal(error):
+            _log.warning("preparation_must_wait", attempt=order.attempt, error=str(error)[:300])
+            self._loop.after(next(waits), partial(self._prepare, order, waits))
+        else:
+            self._refuse(order, error)
+
+    def _launch(self, order: Assignment, plan: RunnerPlan) -> None:
+        folder = self._keeper.folder(order.attempt)
+        try:
+            folder.create(order)
+            runner = self._launcher(folder, RunnerStartup(plan=plan, connections=self._connections))
+        except (LaunchFailedError, OSError) as exc:
+            self._refuse(order, exc)
+            return
+        _log.info("attempt_launched", attempt=order.attempt, runner=runner.pid if runner else None)
+        self._keeper.watch(folder, runner)
+
+    def _refuse(self, order: Assignment, error: BaseException) -> None:
+        _log.warning("attempt_refused", attempt=order.attempt, error=str(error)[:300])
+        self._keeper.phases[order.attempt] = Phase.DONE
+        reason = str(error) or type(error).__name__
+        now = self._clock.now()
+        self._do(partial(settlement.refuse, self._board, order, self._settings.id, reason, now))
+
+    # An order to reap.
+
+    def _reap(self, order: Assignment) -> None:
+        attempt = order.attempt
+        standing = self._orders.get(attempt)
+        if standing is None or standing.kind is not AssignmentKind.REAP:
+            self._reaping.discard(attempt)
+            return
+        folder = self._keeper.folder(attempt)
+        if folder.exists and not folder.is_delivered:
+            if self._keeper.phases.get(attempt) in (None, Phase.DONE):
+                self._keeper.settle(folder)
+        elif settlement.reap(self._board, order, self._clock.now()):
+            return
+        self._loop.after(_LOOK_AGAIN_S, partial(self._do, partial(self._reap, order)))
+
+    def _clean(self) -> None:
+        self._do(partial(self._keeper.clean, self._orders))
+        self._loop.after(_CLEAN_EVERY_S, self._clean)
