@@ -14,7 +14,8 @@ from nimbus.task import TaskContext, context
 
 def rows(output: Path) -> list[dict[str, Any]]:
     """All rows of the table that a task left in its output folder."""
-    return pq.read_table(output / "data").to_pylist()
+    found: list[dict[str, Any]] = pq.read_table(output / "data").to_pylist()
+    return found
 
 
 def heading(ctx: TaskContext) -> str:

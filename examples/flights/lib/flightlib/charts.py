@@ -33,30 +33,29 @@ def _set_style() -> None:
 
 def hours_chart(hours: Sequence[Row]) -> leather.Chart:
     """Two lines: mean delay at departure and arrival, by hour of the day."""
-    chart = leather.Chart("Delays grow through the day")
+    chart = leather.Chart("Delay by hour of the day")
     for name, column, color in (
         ("Departure", "mean_dep_delay", BLUE),
         ("Arrival", "mean_arr_delay", ORANGE),
     ):
         points = [(row["hour"], row[column]) for row in hours if row[column] is not None]
         chart.add_line(points, name=name, stroke_color=color, width=3)
-    chart.add_x_scale(4, 24)
-    chart.add_x_axis(ticks=list(range(4, 25, 2)), name="Scheduled hour of departure, New York time")
+    chart.add_x_axis(ticks=list(range(6, 25, 2)), name="Scheduled hour of departure, New York time")
     chart.add_y_axis(name="Mean delay (minutes)")
     return chart
 
 
-def carriers_chart(carriers: Sequence[Row]) -> leather.Chart:
-    """A bar for each carrier, the latest on top."""
+def carriers_chart(carriers: Sequence[Row], mean: float) -> leather.Chart:
+    """A bar for each carrier, the latest on top; those above the mean of all stand out."""
     flown = sorted(
         (row for row in carriers if row["departed"] >= FEW),
         key=lambda row: row["mean_dep_delay"],
         reverse=True,
     )
-    chart = leather.Chart("Who leaves late")
+    chart = leather.Chart("Delay by carrier (orange: above the mean of all)")
     chart.add_bars(
         [(row["mean_dep_delay"], plain_name(row["name"])) for row in flown],
-        fill_color=lambda bar: ORANGE if bar.x >= 15 else BLUE,
+        fill_color=lambda bar: ORANGE if bar.x > mean else BLUE,
     )
     chart.add_x_axis(name="Mean departure delay (minutes)")
     return chart
@@ -64,7 +63,7 @@ def carriers_chart(carriers: Sequence[Row]) -> leather.Chart:
 
 def distribution_chart(shares: Mapping[str, float]) -> leather.Chart:
     """A column for each range of delay."""
-    chart = leather.Chart("Most flights leave on time, a few very late")
+    chart = leather.Chart("How late flights leave")
     chart.add_columns([(label, 100 * share) for label, share in shares.items()], fill_color=TEAL)
     chart.add_x_axis(name="Departure delay (minutes)")
     chart.add_y_axis(name="Share of flights that left (%)")
@@ -83,7 +82,7 @@ def weather_chart(by_weather: Sequence[Row]) -> leather.Chart:
                 label = FACTOR_LABELS[factor].format(bucket)
                 bars.append((delay, label))
                 colors[label] = FACTOR_COLORS[factor]
-    chart = leather.Chart("Bad weather at departure")
+    chart = leather.Chart("Delay by weather at departure")
     chart.add_bars(bars, fill_color=lambda bar: colors[bar.y])
     chart.add_x_axis(name="Mean departure delay (minutes)")
     return chart
@@ -91,7 +90,7 @@ def weather_chart(by_weather: Sequence[Row]) -> leather.Chart:
 
 def plain_name(carrier: str) -> str:
     """A carrier's name without its legal form, so that it fits beside a bar."""
-    for ending in (" Inc.", " Co.", " Corporation", " Airways", " Airlines", " Air Lines"):
+    for ending in (" Inc.", " Co.", " Corporation", " Airlines", " Air Lines"):
         carrier = carrier.removesuffix(ending)
     return carrier
 
@@ -140,7 +139,7 @@ def draw(
         subheading,
         [
             hours_chart(tables["delays_by_hour"]),
-            carriers_chart(tables["delays_by_carrier"]),
+            carriers_chart(tables["delays_by_carrier"], mean),
             distribution_chart(shares),
             weather_chart(tables["delays_by_weather"]),
         ],

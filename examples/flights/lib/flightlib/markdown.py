@@ -41,7 +41,7 @@ def weather_section(by_weather: Sequence[Row]) -> str:
     """All factors in one table, each from bad to good or good to bad, as its scale runs."""
     found = {(row["factor"], row["bucket"]): row for row in by_weather}
     chosen = [
-        (f"{kind.title} {bucket} {kind.unit}", found[factor, bucket])
+        (f"{kind.title} ({kind.unit}): {bucket}", found[factor, bucket])
         for factor, kind in WEATHER.items()
         for bucket in kind.labels
         if (factor, bucket) in found
