@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -42,6 +43,16 @@ for task, folder in ctx.inputs.items():
 for statement in sys.argv[1].split(";"):
     result = spark.sql(statement)
 result.write.parquet(str(ctx.output / "data"))
+"""
+
+BROKEN_TABLE = """
+from pyspark.sql import SparkSession
+from flightlib.expectations import verify
+
+spark = SparkSession.builder.getOrCreate()
+table = spark.sql("SELECT * FROM VALUES (1, 5), (1, -5), (2, NULL) AS t(id, size)")
+always = {"a size is positive": "size > 0", "all is well": "id > 0"}
+verify("sizes", table, rows=4, unique=("id",), always=always)
 """
 
 
@@ -88,7 +99,7 @@ class Run:
         (place / "context.json").write_text(json.dumps(document), encoding="utf-8")
         done = subprocess.run(
             self._command(spec),
-            env=self._environment(place / "context.json"),
+            env=self.environment(place / "context.json"),
             cwd=place,
             text=True,
             capture_output=True,
@@ -121,10 +132,10 @@ class Run:
             return [sys.executable, "-c", SQL_DRIVER, self._render(script.read_text(encoding="utf-8"))]
         return [sys.executable, str(script), *(self._render(arg) for arg in spec.get("args", ()))]
 
-    def _environment(self, document: Path) -> dict[str, str]:
-        conf = " ".join(
-            f"--conf {key}={value}" for key, value in DEFINITION["defaults"]["spark"]["conf"].items()
-        )
+    def environment(self, document: Path) -> dict[str, str]:
+        """What a driver is told by its environment."""
+        conf = DEFINITION["defaults"]["spark"]["conf"].items()
+        submit = ["--master", "local[2]", *(f"--conf={key}={value}" for key, value in conf), "pyspark-shell"]
         path = [*(str(ROOT / folder) for folder in DEFINITION["python_path"]), str(self.wheel_path)]
         return {
             **os.environ,
@@ -132,7 +143,7 @@ class Run:
             "PYTHONPATH": os.pathsep.join(path),
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_SUBMIT_ARGS": f"--master local[2] {conf} pyspark-shell",
+            "PYSPARK_SUBMIT_ARGS": shlex.join(submit),
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
 
@@ -276,6 +287,25 @@ def test_weather_fails_once_and_then_goes_through_when_asked_to_be_flaky(
     assert first.returncode != 0
     assert "FlakyWeatherError" in first.stderr
     assert second.returncode == 0
+
+
+@pytest.mark.spark
+def test_table_that_breaks_expectations_fails_with_all_of_them(tmp_path: Path, wheel_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BROKEN_TABLE],
+        env=Run(tmp_path, wheel_path, DEFAULTS).environment(tmp_path / "unused.json"),
+        cwd=tmp_path,
+        text=True,
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert done.returncode != 0
+    assert (
+        "table sizes: 3 rows where 4 were expected; 1 rows share or lack a key (id); "
+        "not true that a size is positive: 2 rows\n"
+    ) in done.stderr
 
 
 def test_flights_refuse_months_that_are_no_range_before_spark_starts(
