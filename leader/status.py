@@ -30,7 +30,8 @@ class ElectionStatus:
 
     Args:
         epoch: Of the term we are in or take; None if there is none.
-        position: Place in the queue, 0 being the oldest; None if not known or not queued.
+        position: Place in the queue when it was last read, 0 being the oldest; None if not queued. Each
+            watches only the one before it, so it may be too high for a while; `participants` reads anew.
         last_abdication: Why we last left the queue or lost leadership.
         last_verdict: The guard's last answer.
         back_off_remaining: How long we stay out of the queue, if nobody pokes.
