@@ -114,6 +114,7 @@ def run_worker(settings: Settings) -> int:
     def start() -> None:
         syncer.start()
         worker.start()
+        _log.info("worker_started", worker=settings.worker.id)
 
     def stop() -> None:
         worker.drain()

@@ -27,7 +27,7 @@ class StackTuning:
     """Knobs of a local stack that a user or a test may want to turn."""
 
     slots: int = 1
-    """Attempts that one scheduler's embedded worker runs at a time."""
+    """Attempts that one worker runs at a time."""
     session_timeout: timedelta = timedelta(seconds=4)
     """How long a silent scheduler keeps its place in ZooKeeper."""
     attempt_patience: timedelta = timedelta(seconds=5)
@@ -42,8 +42,9 @@ def scheduler_settings(
     zookeeper: ZooKeeperServer,
     s3: S3Server,
     tuning: StackTuning,
+    embedded_worker: bool = True,
 ) -> dict[str, Any]:
-    """The configuration document of one scheduler. Shape: that of `configs/nimbus.example.yaml`."""
+    """The configuration document of one daemon. Shape: that of `configs/nimbus.example.yaml`."""
     return {
         "cluster": {"root": ROOT},
         "zookeeper": {
@@ -62,13 +63,18 @@ def scheduler_settings(
             "port": port,
             "state_dir": str(folder / scheduler_id),
         },
-        "worker": {"embedded": True, "slots": tuning.slots, "data_dir": str(folder / "data")},
+        "worker": {"embedded": embedded_worker, "slots": tuning.slots, "data_dir": str(folder / "data")},
     }
 
 
 def scheduler_command(config: Path) -> list[str]:
     """The command line of a scheduler."""
     return [sys.executable, "-m", "nimbus.cli.main", "scheduler", "--config", str(config)]
+
+
+def worker_command(config: Path) -> list[str]:
+    """The command line of a worker that is a process of its own."""
+    return [sys.executable, "-m", "nimbus.cli.main", "worker", "--config", str(config)]
 
 
 def write_settings(file: Path, settings: Mapping[str, Any]) -> None:

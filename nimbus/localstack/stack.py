@@ -28,8 +28,10 @@ from nimbus.localstack.settings import (
     kept_secret,
     scheduler_command,
     scheduler_settings,
+    worker_command,
     write_settings,
 )
+from nimbus.localstack.worker import WorkerProcess
 from nimbus.localstack.zookeeper import ZooKeeperServer
 
 Part = TypeVar("Part")
@@ -58,6 +60,7 @@ class LocalStack:
     Args:
         folder: Everything lies below it: `zookeeper/`, `s3/`, `data/`, `scheduler-<n>/` and its `.yaml`.
         schedulers: How many, at least 1.
+        workers: How many workers of their own; 0: each scheduler has one embedded.
         tuning: Slots and timeouts.
         report: Told what happens, a line at a time, for a person.
         command: Makes a scheduler's command line from its configuration file.
@@ -68,6 +71,7 @@ class LocalStack:
         folder: Path,
         schedulers: int = 3,
         *,
+        workers: int = 0,
         tuning: StackTuning | None = None,
         report: Report = silent,
         command: Callable[[Path], Sequence[str]] = scheduler_command,
@@ -75,13 +79,14 @@ class LocalStack:
         if schedulers < 1:
             raise LocalStackError(f"a stack needs at least 1 scheduler, not {schedulers}")
         self.folder = folder.absolute()
-        self._count = schedulers
+        self._count, self._worker_count = schedulers, workers
         self._tuning = tuning or StackTuning()
         self._report, self._command = report, command
         self._lock = FolderLock(self.folder)
         self._zookeeper: ZooKeeperServer | None = None
         self._s3: S3Server | None = None
         self.schedulers: list[SchedulerProcess] = []
+        self.workers: list[WorkerProcess] = []
 
     @property
     def zookeeper(self) -> ZooKeeperServer:
@@ -136,16 +141,7 @@ class LocalStack:
         )
         for number in range(1, self._count + 1):
             name, config = f"scheduler-{number}", self.config_file(number)
-            port = ports.take(name)
-            settings = scheduler_settings(
-                scheduler_id=name,
-                port=port,
-                folder=self.folder,
-                zookeeper=self._zookeeper,
-                s3=self._s3,
-                tuning=self._tuning,
-            )
-            write_settings(config, settings)
+            port = self._configure(name, config, ports)
             self.schedulers.append(
                 SchedulerProcess(
                     name=name,
@@ -155,9 +151,32 @@ class LocalStack:
                     environment=tag,
                 )
             )
+        for number in range(1, self._worker_count + 1):
+            name = f"worker-{number}"
+            config = self.folder / f"{name}.yaml"
+            self._configure(name, config, ports)
+            log = self.folder / name / "worker.log"
+            self.workers.append(
+                WorkerProcess(name=name, command=worker_command(config), log=log, environment=tag)
+            )
         self._timed(self._zookeeper, self._zookeeper.hosts)
         self._s3.create_bucket(BUCKET)
         self._timed(self._s3, self._s3.endpoint_url)
+
+    def _configure(self, name: str, config: Path, ports: PortBook) -> int:
+        """Write a daemon's configuration file; the answer is its port."""
+        port = ports.take(name)
+        settings = scheduler_settings(
+            scheduler_id=name,
+            port=port,
+            folder=self.folder,
+            zookeeper=self.zookeeper,
+            s3=self.s3,
+            tuning=self._tuning,
+            embedded_worker=self._worker_count == 0,
+        )
+        write_settings(config, settings)
+        return port
 
     def _timed(self, server: ManagedProcess, address: str) -> None:
         began = time.monotonic()
@@ -165,8 +184,8 @@ class LocalStack:
         self._report(f"{server.name}: answers on {address} after {time.monotonic() - began:.1f} s")
 
     def _start_schedulers(self) -> None:
-        for scheduler in self.schedulers:
-            scheduler.spawn()
+        for daemon in (*self.schedulers, *self.workers):
+            daemon.spawn()
 
     def wait_ready(self, deadline: timedelta = timedelta(seconds=60)) -> None:
         """Wait until every scheduler that was not killed or stopped from here answers `/readyz` with 200.
@@ -181,6 +200,9 @@ class LocalStack:
             left = timedelta(seconds=max(0.0, until - time.monotonic()))
             scheduler.wait_ready(left, self._report)
             self._report(f"{scheduler.name}: ready on {scheduler.url}")
+        for worker in self.workers:
+            if worker.wanted:
+                worker.wait_ready(timedelta(seconds=max(0.0, until - time.monotonic())), self._report)
 
     def scheduler(self, number: int) -> SchedulerProcess:
         """Scheduler `number`, counted from 1 as in its id."""
@@ -218,15 +240,16 @@ class LocalStack:
                     last_first.callback(server.stop)
             last_first.callback(self._end_attempts)
             last_first.callback(self._stop_schedulers)
-        self.schedulers = []
+        self.schedulers, self.workers = [], []
         self._zookeeper = self._s3 = None
 
     def _stop_schedulers(self) -> None:
         until = time.monotonic() + _SCHEDULER_STOP.total_seconds()
-        for scheduler in self.schedulers:  # all at once: each may drain for a while
-            scheduler.terminate()
-        for scheduler in self.schedulers:
-            scheduler.stop(timedelta(seconds=until - time.monotonic()))
+        daemons: list[ManagedProcess] = [*self.schedulers, *self.workers]
+        for daemon in daemons:  # all at once: each may drain for a while
+            daemon.terminate()
+        for daemon in daemons:
+            daemon.stop(timedelta(seconds=until - time.monotonic()))
 
     def _end_attempts(self) -> None:
         # Only the holder of the lock may: another stack's attempts in this folder would carry the same tag.
@@ -234,7 +257,7 @@ class LocalStack:
             tagged.end(self.folder, but=self._pids(), patience=self._tuning.attempt_patience)
 
     def _pids(self) -> set[int]:
-        parts: list[ManagedProcess | None] = [self._zookeeper, self._s3, *self.schedulers]
+        parts: list[ManagedProcess | None] = [self._zookeeper, self._s3, *self.schedulers, *self.workers]
         return {part.pid for part in parts if part is not None and part.running}
 
     def _started(self, part: Part | None) -> Part:
