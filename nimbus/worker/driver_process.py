@@ -146,7 +146,9 @@ class DriverProcess:
                 self.exit_status = self._process.returncode = os.waitstatus_to_exitcode(status)
 
     def end_all(self) -> bool:
-        """Kill the driver and everything it left: by tag, by session, by descent.
+        """Kill the driver and everything it left: all of it is below us, since we adopt orphans.
+
+        Never by the attempt's tag: a runner whose claim was refused would kill the winner's driver.
 
         Returns:
             False when something could not be killed within ten seconds (a process in uninterruptible sleep).
@@ -162,10 +164,5 @@ class DriverProcess:
         return [
             found.id
             for found in procfs.living()
-            if found.id.pid != own
-            and (
-                found.id.pid in below
-                or found.session == own
-                or procfs.has_variable(found.id.pid, ATTEMPT_VARIABLE, str(self._folder.attempt))
-            )
+            if found.id.pid != own and (found.id.pid in below or found.session == own)
         ]

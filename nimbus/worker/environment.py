@@ -12,9 +12,11 @@ from pathlib import Path
 
 STACK_VARIABLE = "NIMBUS_STACK"
 """Set by the local stack on all it starts, so that it finds what is left of itself."""
+_TEST_VARIABLE = "NIMBUS_TEST"
+"""Set by each test, likewise."""
 
 _ALLOWED = frozenset(
-    {"PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "JAVA_HOME", STACK_VARIABLE}
+    {"PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "JAVA_HOME", STACK_VARIABLE, _TEST_VARIABLE}
 )
 _ALLOWED_PREFIXES = ("LC_", "SPARK_")
 _SECRET_WORDS = ("SECRET", "TOKEN", "PASSWORD", "PASSWD", "CREDENTIAL")

@@ -115,11 +115,16 @@ def reap(board: AttemptBoard, order: Assignment, now: datetime) -> bool:
 
 
 def kill_remains(attempt: str, runner: ProcessId | None) -> bool:
-    """Kill what is left of an attempt: by its tag, and by its runner's session."""
+    """Kill what is left of an attempt: by its dead runner's session, and by its tag.
+
+    Not by the tag while any runner of the attempt lives, in whosever folder: the tag is on its driver too.
+    """
 
     def find() -> list[ProcessId]:
-        tagged = procfs.with_variable(ATTEMPT_VARIABLE, attempt)
-        return tagged if runner is None else tagged + _of_session(runner)
+        left = _of_session(runner) if runner is not None else []
+        if not procfs.with_variable(RUNNER_VARIABLE, attempt):
+            left += procfs.with_variable(ATTEMPT_VARIABLE, attempt)
+        return left
 
     return procfs.kill_all(find, deadline_s=_KILL_DEADLINE_S)
 

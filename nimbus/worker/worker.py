@@ -99,6 +99,14 @@ class Worker:
         """Register and read orders anew, on a new ZooKeeper session. Only enqueues: kazoo may call it."""
         self._loop.post(self._renew)
 
+    def attempts(self) -> frozenset[str]:
+        """Attempts that this worker has to do with at the moment, of any phase."""
+        return frozenset(self._keeper.phases.copy())
+
+    def reaping(self) -> frozenset[str]:
+        """Attempts that it was asked to look for."""
+        return frozenset(self._reaping.copy())
+
     def close(self, timeout: timedelta) -> None:
         """Stop taking orders. Runners and drivers go on; registrations are the caller's to withdraw."""
         self._loop.stop()
@@ -116,7 +124,7 @@ class Worker:
         try:
             self._keeper.sweep()
             self._beat()
-            self._loop.after(_CLEAN_EVERY_S, self._clean)
+            self._clean()
             self._loop.run()
         except Exception as exc:  # noqa: BLE001 - top of the thread
             _log.exception("worker_failed", worker=self._settings.id)

@@ -1,0 +1,180 @@
+"""A bench for trying runners and workers without ZooKeeper and S3: folders, orders, and a way to wait.
+
+For tests. Everything lies below one folder; the board and the logs are the fakes of `testing`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from nimbus.adapters.clock import SystemClock
+from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.pipeline import TaskKind, TaskSpec
+from nimbus.domain.slots import End, Slots
+from nimbus.domain.workers import Assignment, AssignmentKind
+from nimbus.worker import procfs
+from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.connections import MEMORY_FILE, Connections
+from nimbus.worker.environment import driver_environment
+from nimbus.worker.identity import host_id
+from nimbus.worker.settings import (
+    ATTEMPT_VARIABLE,
+    RUNNER_VARIABLE,
+    RunnerPlan,
+    RunnerStartup,
+    WorkerSettings,
+)
+from nimbus.worker.testing import FileBoard, FileLogs, RecordingRegistrations
+from nimbus.worker.worker import Worker
+
+T = TypeVar("T")
+
+RELEASE = ReleaseDigest("0" * 64)
+
+
+def eventually(question: Callable[[], T], what: str, deadline_s: float = 30.0) -> T:
+    """Ask until the answer is true, and return it.
+
+    Raises:
+        TimeoutError: it was not true before the deadline.
+    """
+    until = time.monotonic() + deadline_s
+    while not (answer := question()):
+        if time.monotonic() > until:
+            raise TimeoutError(f"{what}: not within {deadline_s:.0f} s")
+        time.sleep(0.02)
+    return answer
+
+
+class Bench:
+    """One machine with a release folder, a data folder, a board, and as many workers as are asked for."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.release = root / "release"
+        self.data = root / "data"
+        self.board = FileBoard(root / "board")
+        self.logs = FileLogs(root / "logs")
+        self.attempts: list[str] = []
+        self.trouble: Exception | None = None
+        self.asked = 0
+        self.release.mkdir(parents=True)
+        self.connections = Connections(
+            board=f"{MEMORY_FILE}{root / 'board'}", logs=f"{MEMORY_FILE}{root / 'logs'}"
+        )
+
+    def ensure(self, pipeline: PipelineName, digest: ReleaseDigest, timeout: timedelta) -> Path:
+        """See `nimbus.worker.preparation.ReleaseProvider`: the release is here, or `trouble` is raised."""
+        del pipeline, digest, timeout
+        self.asked += 1
+        if self.trouble is not None:
+            raise self.trouble
+        return self.release
+
+    def script(self, name: str, text: str) -> str:
+        """Put a file into the release."""
+        path = self.release / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return name
+
+    def order(
+        self, script: str, *, attempt: str = "run1.task.1", known: bool = True, **more: Any
+    ) -> Assignment:
+        """Write an order for an attempt, and make its place on the board unless `known` is false."""
+        parsed = AttemptId.parse(attempt)
+        task = {name: more.pop(name) for name in ("args", "spark_conf") if name in more}
+        self.attempts.append(attempt)
+        if known:
+            self.board.add_attempt(attempt)
+        fields: dict[str, Any] = {
+            "attempt": attempt,
+            "kind": AssignmentKind.RUN,
+            "epoch": 1,
+            "pipeline": PipelineName("bench"),
+            "release": RELEASE,
+            "run": RunId(parsed.run),
+            "task": TaskSpec(
+                name=TaskName(parsed.task), kind=more.pop("task_kind", TaskKind.PYTHON), script=script, **task
+            ),
+            "logical_date": datetime(2013, 1, 31, tzinfo=UTC),
+            "output": f"bench/{parsed.run}/{parsed.task}/{parsed.number}",
+        }
+        return Assignment(**(fields | more))
+
+    def startup(self, *, worker: str = "w1", stop_grace_s: float = 10.0, **plan: Any) -> RunnerStartup:
+        """What a worker would tell a runner."""
+        environment: Mapping[str, str] = driver_environment(
+            os.environ, java_home=_java_home(), extra=plan.pop("extra", {})
+        )
+        return RunnerStartup(
+            plan=RunnerPlan(
+                worker=WorkerId(worker),
+                host=host_id(),
+                data_dir=self.data,
+                release_root=self.release,
+                environment=environment,
+                stop_grace_s=stop_grace_s,
+                **plan,
+            ),
+            connections=self.connections,
+        )
+
+    def folder(self, attempt: str = "run1.task.1", worker: str = "w1") -> AttemptFolder:
+        """An attempt's folder at a worker."""
+        return AttemptFolder.of(self.root / worker, AttemptId.parse(attempt))
+
+    def worker(self, name: str = "w1", **more: Any) -> Worker:
+        """A worker, not started."""
+        settings = WorkerSettings(
+            id=WorkerId(name),
+            work_dir=self.root / name,
+            data_dir=self.data,
+            **{"heartbeat": timedelta(seconds=0.5), **more.pop("settings", {})},
+        )
+        parts: dict[str, Any] = {
+            "board": self.board,
+            "registrations": RecordingRegistrations(),
+            "releases": self,
+            "connections": self.connections,
+            "clock": SystemClock(),
+            "logs": self.logs,
+        }
+        return Worker(settings=settings, **(parts | more))
+
+    def slots(self, attempt: str = "run1.task.1") -> Slots:
+        """What the board says."""
+        return self.board.read(AttemptId.parse(attempt))
+
+    def await_end(self, attempt: str = "run1.task.1", deadline_s: float = 60.0) -> End:
+        """Wait until END is filled."""
+        end = eventually(lambda: self.slots(attempt).end, f"END of {attempt}", deadline_s)
+        assert end is not None  # noqa: S101 - what eventually() returns is true
+        return end
+
+    def processes(self, attempt: str = "run1.task.1") -> list[procfs.ProcessId]:
+        """Living processes of an attempt, its runner among them."""
+        return procfs.with_variable(ATTEMPT_VARIABLE, attempt) + procfs.with_variable(
+            RUNNER_VARIABLE, attempt
+        )
+
+    def runner(self, attempt: str = "run1.task.1") -> procfs.ProcessId | None:
+        """The living runner of an attempt."""
+        found = procfs.with_variable(RUNNER_VARIABLE, attempt)
+        return found[0] if found else None
+
+    def close(self) -> None:
+        """End everything, and the board's thread."""
+        for attempt in self.attempts:
+            procfs.kill_all(lambda attempt=attempt: self.processes(attempt), deadline_s=10.0)  # type: ignore[misc]
+        self.board.close()
+
+
+def _java_home() -> Path | None:
+    place = os.environ.get("JAVA_HOME")
+    return Path(place) if place else None

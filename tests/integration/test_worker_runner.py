@@ -1,0 +1,478 @@
+"""Runners as real processes: what they promise, with whatever dies when."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nimbus.domain.ids import HostId
+from nimbus.domain.run import Outcome
+from nimbus.domain.slots import Claim, End
+from nimbus.worker import procfs
+from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.files import write_once
+from nimbus.worker.launcher import launch
+from nimbus.worker.testing_bench import Bench, eventually
+
+ATTEMPT = "run1.task.1"
+COUNTS = """
+import os, sys, time
+from pathlib import Path
+with open(sys.argv[1], "a") as file:
+    file.write("ran\\n")
+"""
+WAITS_FOR_FILE = (
+    COUNTS
+    + """
+while not Path(sys.argv[2]).exists():
+    time.sleep(0.02)
+"""
+)
+HANGS = (
+    COUNTS
+    + """
+import signal, subprocess
+if len(sys.argv) > 2 and sys.argv[2] == "stubborn":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+subprocess.Popen(["sleep", "600"], start_new_session=True)
+with open(sys.argv[1], "a") as file:
+    file.write("sleeps\\n")
+time.sleep(600)
+"""
+)
+
+LAUNCHES = """
+import sys, time
+from pathlib import Path
+from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.launcher import launch
+from nimbus.worker.settings import RunnerStartup
+launch(AttemptFolder(Path(sys.argv[1])), RunnerStartup.decode(Path(sys.argv[2]).read_bytes()))
+time.sleep(600)
+"""
+IMPORTS = """
+import shared, packed, subprocess, sys
+print(shared.WORD, packed.WORD)
+subprocess.run([sys.executable, '-c', 'import shared, packed'], check=True)
+"""
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.close()
+
+
+def _lines(place: Path) -> list[str]:
+    return place.read_text().splitlines() if place.exists() else []
+
+
+def _start(bench: Bench, text: str, *args: str, known: bool = True, **order: Any) -> AttemptFolder:
+    folder = bench.folder()
+    made = bench.order(bench.script("task.py", text), known=known, args=args, **order)
+    folder.create(made)
+    launch(folder, bench.startup(stop_grace_s=0.5))
+    return folder
+
+
+def _await_delivered(folder: AttemptFolder) -> End:
+    eventually(lambda: folder.is_delivered, f"delivery of {folder.attempt}: {folder.runner_log}")
+    record = folder.exit_record()
+    assert record is not None
+    return record
+
+
+def test_runner_claims_runs_ends_and_stores_the_log_of_a_task(bench: Bench) -> None:
+    folder = _start(
+        bench,
+        "import sys\nfrom nimbus.task import context\n"
+        "print('hello', sys.argv[1:])\n(context().output / 'part').write_text(context().run_id)\n",
+        "a",
+        "b c",
+    )
+
+    record = _await_delivered(folder)
+
+    slots = bench.slots()
+    assert record.outcome is Outcome.SUCCEEDED, record.reason
+    assert (record.exit_code, record.output, record.written_by) == (0, "bench/run1/task/1", "runner")
+    assert slots.end == record
+    assert slots.claim == folder.claim()
+    assert (bench.data / "bench/run1/task/1/part").read_text() == "run1"
+    assert bench.logs.read(folder.attempt) == b"hello ['a', 'b c']\n" == folder.log.read_bytes()
+    assert folder.path.stat().st_mode & 0o777 == 0o700
+    assert not folder.scratch.exists()
+
+
+def test_runner_goes_on_when_the_process_that_launched_it_is_killed(bench: Bench, tmp_path: Path) -> None:
+    ran, gate = tmp_path / "ran", tmp_path / "gate"
+    folder = bench.folder()
+    folder.create(bench.order(bench.script("task.py", WAITS_FOR_FILE), args=(str(ran), str(gate))))
+    (tmp_path / "startup").write_bytes(bench.startup().encode())
+    launcher = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            LAUNCHES,
+            str(folder.path),
+            str(tmp_path / "startup"),
+        ],
+        start_new_session=True,
+    )
+    eventually(lambda: _lines(ran) == ["ran"], "the task runs")
+
+    os.killpg(launcher.pid, signal.SIGKILL)
+    launcher.wait()
+    assert bench.slots().end is None
+    gate.touch()
+
+    assert _await_delivered(folder).outcome is Outcome.SUCCEEDED
+
+
+def test_failed_task_says_its_last_exception(bench: Bench) -> None:
+    folder = _start(bench, "print('x')\nraise ValueError('no flights in month 13')\n")
+
+    record = _await_delivered(folder)
+
+    assert (record.outcome, record.exit_code, record.output) == (Outcome.FAILED, 1, None)
+    assert "ValueError: no flights in month 13" in record.reason
+
+
+def test_exit_code_of_a_task_is_reported_and_zero_is_a_success(bench: Bench) -> None:
+    folder = _start(bench, "import sys\nsys.exit(3)\n")
+    assert (_await_delivered(folder).exit_code, bench.slots().end is not None) == (3, True)
+
+    bench.script("zero.py", "import sys\nsys.exit(0)\n")
+    other = bench.folder("run1.zero.1")
+    other.create(bench.order("zero.py", attempt="run1.zero.1"))
+    launch(other, bench.startup())
+    assert _await_delivered(other).outcome is Outcome.SUCCEEDED
+
+
+def test_process_that_ends_with_zero_inside_the_code_is_no_success(bench: Bench) -> None:
+    folder = _start(bench, "import os\nos._exit(0)\n")
+
+    record = _await_delivered(folder)
+
+    assert record.outcome is Outcome.FAILED
+    assert "os._exit" in record.reason
+
+
+def test_killed_driver_is_a_failure_that_names_the_signal(bench: Bench, tmp_path: Path) -> None:
+    folder = _start(bench, HANGS, str(tmp_path / "ran"))
+    eventually(lambda: len(_lines(tmp_path / "ran")) == 2, "the task runs")
+    claim = bench.slots().claim
+    assert claim is not None
+    assert claim.pid is not None
+
+    os.kill(claim.pid, signal.SIGKILL)
+
+    record = _await_delivered(folder)
+    assert (record.outcome, record.exit_code) == (Outcome.FAILED, 137)
+    assert "SIGKILL" in record.reason
+    assert procfs.with_variable("NIMBUS_ATTEMPT", ATTEMPT) == []
+
+
+def test_second_launch_of_an_attempt_runs_nothing_while_the_first_lives(bench: Bench, tmp_path: Path) -> None:
+    ran, gate = tmp_path / "ran", tmp_path / "gate"
+    folder = _start(bench, WAITS_FOR_FILE, str(ran), str(gate))
+    eventually(lambda: _lines(ran) == ["ran"], "the task runs")
+    first = folder.last_runner()
+
+    second = launch(folder, bench.startup())
+
+    assert second is not None
+    eventually(lambda: not procfs.is_alive(second.pid, second.start_ticks), "the second runner's end")
+    assert folder.last_runner() == first
+    gate.touch()
+    assert _await_delivered(folder).outcome is Outcome.SUCCEEDED
+    assert _lines(ran) == ["ran"]
+
+
+def test_launches_in_two_folders_at_once_run_the_code_once(bench: Bench, tmp_path: Path) -> None:
+    order = bench.order(bench.script("task.py", COUNTS), args=(str(tmp_path / "ran"),))
+    folders = [bench.folder(worker=f"w{n}") for n in range(4)]
+    for n, folder in enumerate(folders):
+        folder.create(order)
+        launch(folder, bench.startup(worker=f"w{n}"))
+
+    for folder in folders:
+        eventually(lambda folder=folder: folder.is_delivered, "delivery")  # type: ignore[misc]
+
+    assert _lines(tmp_path / "ran") == ["ran"]
+    assert [folder.exit_record() is not None for folder in folders].count(True) == 1
+
+
+def test_runner_whose_claim_is_fenced_ends_with_75_without_user_code(bench: Bench, tmp_path: Path) -> None:
+    folder = bench.folder()
+    folder.create(bench.order(bench.script("task.py", COUNTS), args=(str(tmp_path / "ran"),)))
+    bench.board.claim(Claim(attempt=ATTEMPT, fenced_by_epoch=4, claimed_at=datetime.now(UTC)))
+
+    done = subprocess.run(
+        [sys.executable, "-I", "-m", "nimbus.worker.runner", str(folder.path)],
+        input=bench.startup().encode(),
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 75
+    assert _lines(tmp_path / "ran") == []
+    assert folder.exit_record() is None
+    assert folder.is_delivered
+
+
+def test_runner_of_a_withdrawn_attempt_ends_with_75_without_user_code(bench: Bench, tmp_path: Path) -> None:
+    folder = bench.folder()
+    folder.create(bench.order(bench.script("task.py", COUNTS), args=(str(tmp_path / "ran"),), known=False))
+
+    done = subprocess.run(
+        [sys.executable, "-I", "-m", "nimbus.worker.runner", str(folder.path)],
+        input=bench.startup().encode(),
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 75
+    assert _lines(tmp_path / "ran") == []
+
+
+def test_runner_killed_between_claim_and_go_leaves_no_user_code_behind(bench: Bench, tmp_path: Path) -> None:
+    # The board answers no claim, so the driver is there and waits; then the claim is made in its name.
+    bench.board.cut_off(down=True)
+    folder = _start(bench, COUNTS, str(tmp_path / "ran"))
+    driver = eventually(lambda: procfs.with_variable("NIMBUS_ATTEMPT", ATTEMPT), "the driver waits")[0]
+    runner = bench.runner()
+    assert runner is not None
+
+    os.kill(runner.pid, signal.SIGKILL)
+
+    eventually(lambda: not procfs.is_alive(driver.pid, driver.start_ticks), "the driver's end")
+    assert _lines(tmp_path / "ran") == []
+    assert not folder.is_locked()
+
+
+def test_driver_is_not_let_go_while_the_board_is_away_and_runs_when_it_is_back(
+    bench: Bench, tmp_path: Path
+) -> None:
+    bench.board.cut_off(down=True)
+    folder = _start(bench, COUNTS, str(tmp_path / "ran"))
+    eventually(lambda: "board_unreachable" in folder.runner_log.read_text(), "the runner says why it waits")
+    assert _lines(tmp_path / "ran") == []
+
+    bench.board.cut_off(down=False)
+
+    assert _await_delivered(folder).outcome is Outcome.SUCCEEDED
+
+
+@pytest.mark.parametrize("manner", ["", "stubborn"])
+def test_task_beyond_its_timeout_is_ended_with_all_it_started(
+    bench: Bench, tmp_path: Path, manner: str
+) -> None:
+    folder = _start(bench, HANGS, str(tmp_path / "ran"), manner, timeout=timedelta(seconds=1))
+
+    record = _await_delivered(folder)
+
+    assert (record.outcome, record.exit_code) == (Outcome.TIMED_OUT, 137 if manner else 143)
+    assert _lines(tmp_path / "ran") == ["ran", "sleeps"]
+    assert procfs.with_variable("NIMBUS_ATTEMPT", ATTEMPT) == []
+
+
+def test_task_is_stopped_on_request(bench: Bench, tmp_path: Path) -> None:
+    folder = _start(bench, HANGS, str(tmp_path / "ran"))
+    eventually(lambda: len(_lines(tmp_path / "ran")) == 2, "the task runs")
+
+    bench.board.request_stop(ATTEMPT)
+
+    record = _await_delivered(folder)
+    assert record.outcome is Outcome.STOPPED
+    assert bench.slots().end == record
+
+
+def test_driver_of_an_attempt_that_a_leader_has_closed_is_ended(bench: Bench, tmp_path: Path) -> None:
+    folder = _start(bench, HANGS, str(tmp_path / "ran"))
+    eventually(lambda: len(_lines(tmp_path / "ran")) == 2, "the task runs")
+    fenced = End(attempt=ATTEMPT, outcome=Outcome.LOST, written_by="leader", ended_at=datetime.now(UTC))
+
+    bench.board.end(fenced)
+
+    assert _await_delivered(folder).outcome is Outcome.STOPPED
+    assert bench.slots().end == fenced
+    assert procfs.with_variable("NIMBUS_ATTEMPT", ATTEMPT) == []
+
+
+def test_running_task_survives_a_board_that_is_away_and_its_end_arrives_later(
+    bench: Bench, tmp_path: Path
+) -> None:
+    ran, gate = tmp_path / "ran", tmp_path / "gate"
+    folder = _start(bench, WAITS_FOR_FILE, str(ran), str(gate))
+    eventually(lambda: bench.slots().beating and _lines(ran), "the task runs and beats")
+    bench.board.cut_off(down=True)
+    gate.touch()
+    eventually(lambda: folder.exit_record() is not None, "the record is on disk")
+    assert not folder.is_delivered
+
+    bench.board.cut_off(down=False)
+
+    assert _await_delivered(folder).outcome is Outcome.SUCCEEDED
+    end = bench.slots().end
+    assert end is not None
+    assert end.outcome is Outcome.SUCCEEDED
+    assert _lines(ran) == ["ran"]
+
+
+def test_progress_of_a_task_reaches_the_board(bench: Bench, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    folder = _start(bench, WAITS_FOR_FILE, str(tmp_path / "ran"), str(gate))
+    eventually(lambda: bench.slots().beating, "the first beat")
+
+    folder.progress_file.write_text('{"tasks_done": 7, "tasks_total": 9}')
+
+    eventually(lambda: bench.slots().progress == {"tasks_done": 7, "tasks_total": 9}, "progress")
+    gate.touch()
+    _await_delivered(folder)
+
+
+def test_log_is_stored_while_the_task_runs(bench: Bench, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    folder = _start(bench, "print('early')\n" + WAITS_FOR_FILE, str(tmp_path / "ran"), str(gate))
+
+    eventually(lambda: bench.logs.read(folder.attempt) == b"early\n", "the first line is stored")
+
+    assert bench.slots().end is None
+    gate.touch()
+    _await_delivered(folder)
+
+
+def test_secrets_reach_neither_the_drivers_environment_nor_the_disk(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush-hush-1")
+    monkeypatch.setenv("NIMBUS_ZOOKEEPER_PASSWORD", "hush-hush-2")
+    monkeypatch.setenv("SPARK_AUTH_SECRET", "hush-hush-3")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    text = "import os\nprint(sorted(os.environ.items()))\n" + WAITS_FOR_FILE
+    order = bench.order(bench.script("task.py", text), args=(str(tmp_path / "ran"), str(tmp_path / "gate")))
+    folder = bench.folder()
+    folder.create(order)
+    startup = bench.startup(extra={"OF_CONFIGURATION": "yes"})
+    secret = {"kind": "nowhere", "secret": "hush-hush-4"}
+    launch(folder, replace(startup, connections=replace(startup.connections, logs=secret)))
+    eventually(lambda: _lines(tmp_path / "ran"), "the task runs")
+    runner = bench.runner()
+    assert runner is not None
+
+    said = folder.log.read_text()
+    arguments = Path(f"/proc/{runner.pid}/cmdline").read_bytes()
+    environment = procfs.environment_of(runner.pid)
+    assert environment is not None
+    on_disk = b"".join(path.read_bytes() for path in folder.path.rglob("*") if path.is_file())
+    assert "'OF_CONFIGURATION', 'yes'" in said
+    assert "'LC_ALL', 'C.UTF-8'" in said
+    assert ("hush-hush" in said, b"hush-hush" in arguments + environment, b"hush-hush" in on_disk) == (
+        False, False, False,
+    )  # fmt: skip
+    (tmp_path / "gate").touch()
+    bench.await_end()
+
+
+def test_release_cannot_run_code_before_go_by_naming_a_module_like_one_of_pythons(
+    bench: Bench, tmp_path: Path
+) -> None:
+    trap = f"open({str(tmp_path / 'trap')!r}, 'a').write('sprung')\n"
+    for name in ("sitecustomize.py", "usercustomize.py", "lib/json.py", "lib/runpy.py"):
+        bench.script(name, trap)
+    bench.board.cut_off(down=True)
+    folder = _start(bench, COUNTS, str(tmp_path / "ran"), python_path=("lib", ""))
+    eventually(lambda: "board_unreachable" in folder.runner_log.read_text(), "the driver waits")
+    runner = bench.runner()
+    assert runner is not None
+
+    os.kill(runner.pid, signal.SIGKILL)
+    eventually(lambda: not bench.processes(), "nothing is left")
+
+    assert not (tmp_path / "trap").exists()
+
+
+def test_task_imports_from_python_path_and_wheels_of_its_release(bench: Bench, tmp_path: Path) -> None:
+    bench.script("lib/shared.py", "WORD = 'shared'\n")
+    wheel = tmp_path / "wheel"
+    wheel.mkdir()
+    (wheel / "packed.py").write_text("WORD = 'packed'\n")
+    folder = bench.folder()
+    folder.create(bench.order(bench.script("jobs/task.py", IMPORTS), python_path=("lib",)))
+    launch(folder, bench.startup(wheels=(wheel,)))
+
+    assert _await_delivered(folder).reason == ""
+    assert folder.log.read_text() == "shared packed\n"
+
+
+def test_output_folder_that_cannot_be_made_refuses_the_attempt_before_user_code(
+    bench: Bench, tmp_path: Path
+) -> None:
+    bench.data.write_text("a file where the folder should be")
+    folder = _start(bench, COUNTS, str(tmp_path / "ran"))
+
+    record = _await_delivered(folder)
+
+    assert record.outcome is Outcome.REFUSED
+    assert "worker.data_dir" in record.reason
+    assert _lines(tmp_path / "ran") == []
+
+
+def _race(writer: int, slot: Path, start: threading.Barrier, won: list[int]) -> None:
+    start.wait()
+    if write_once(slot, f"record of {writer}".encode()):
+        won.append(writer)
+
+
+def test_of_three_writers_of_a_slot_exactly_one_wins_in_200_races(tmp_path: Path) -> None:
+    for n in range(200):
+        slot = tmp_path / f"slot-{n}"
+        start = threading.Barrier(3)
+        won: list[int] = []
+
+        writers = [threading.Thread(target=_race, args=(n, slot, start, won)) for n in range(3)]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        assert len(won) == 1
+        assert slot.read_text() == f"record of {won[0]}"
+    assert len(list(tmp_path.iterdir())) == 200  # no half-written part is left
+
+
+def test_record_of_another_writer_stays_when_the_runner_comes_later(bench: Bench, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    folder = _start(bench, WAITS_FOR_FILE, str(tmp_path / "ran"), str(gate))
+    eventually(lambda: _lines(tmp_path / "ran"), "the task runs")
+    theirs = End(attempt=ATTEMPT, outcome=Outcome.LOST, written_by="worker", ended_at=datetime.now(UTC))
+    folder.record_exit(theirs)
+    gate.touch()
+
+    _await_delivered(folder)
+
+    assert bench.slots().end == theirs
+
+
+def test_claim_of_another_boot_of_the_same_pid_is_not_ours(bench: Bench, tmp_path: Path) -> None:
+    folder = bench.folder()
+    folder.create(bench.order(bench.script("task.py", COUNTS), args=(str(tmp_path / "ran"),)))
+    foreign = Claim(attempt=ATTEMPT, host=HostId("other"), pid=1, start_ticks=1, claimed_at=datetime.now(UTC))
+    bench.board.claim(foreign)
+    launch(folder, bench.startup())
+
+    eventually(lambda: folder.is_delivered, "the runner gives up")
+
+    assert _lines(tmp_path / "ran") == []
+    assert bench.slots().claim == foreign
