@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped, unused-ignore]
 from pyspark import SparkContext
 
 from nimbus.worker.files import write_atomic
@@ -58,11 +57,13 @@ class ProgressThread(threading.Thread):
         self._written: dict[str, int] | None = None
 
     def run(self) -> None:
-        """Once a second, ask and write. Trouble with the JVM is the task's own to report."""
+        """Once a second, ask and write."""
         while not self._leaving.wait(_EVERY_S):
             try:
                 self._step()
-            except (Py4JError, OSError, ValueError):
+            except Exception:  # noqa: BLE001, S112 - top of the thread
+                # A context that is just being made lacks half of its attributes, one that is being stopped
+                # answers with errors of all kinds; what they mean is the task's own to report.
                 continue
 
     def _step(self) -> None:

@@ -1,0 +1,105 @@
+"""Real Spark below a real runner."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nimbus.domain.pipeline import TaskKind
+from nimbus.domain.run import Outcome
+from nimbus.worker import procfs
+from nimbus.worker.launcher import launch
+from nimbus.worker.testing_bench import Bench, eventually
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("java_home")]
+
+WRITES = """
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
+from nimbus.task import context
+from shared import double
+
+spark = SparkSession.builder.getOrCreate()
+conf = spark.sparkContext.getConf()
+assert conf.get("spark.app.name") == "run1.make-numbers.1", conf.get("spark.app.name")
+assert conf.get("spark.sql.shuffle.partitions") == "3"
+assert conf.get("spark.local.dir").endswith("/run1.make-numbers.1/spark-local")
+frame = spark.range(100).withColumn("twice", udf(double, "long")("id"))
+frame.write.parquet(str(context().output / "data"))
+"""
+SUMS = """
+-- the semicolon; in this comment ends nothing
+CREATE TEMPORARY VIEW some AS SELECT * FROM make_numbers WHERE id < {{ params.below }};
+SELECT count(*) AS n, sum(twice) AS total, '{{ ds }}; {{ run.id }}' AS told FROM some;
+"""
+HANGS = """
+import time
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.getOrCreate()
+spark.sparkContext.parallelize(range(2), 2).map(lambda n: time.sleep(600)).collect()
+"""
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.close()
+
+
+def test_sql_task_reads_what_a_pyspark_task_wrote(bench: Bench) -> None:
+    pq: Any = pytest.importorskip("pyarrow.parquet")
+
+    bench.script("lib/shared.py", "def double(n):\n    return 2 * n\n")
+    made = bench.order(
+        bench.script("make.py", WRITES),
+        attempt="run1.make-numbers.1",
+        task_kind=TaskKind.PYSPARK,
+        python_path=("lib",),
+        spark_conf={"spark.sql.shuffle.partitions": "3"},
+    )
+    first = bench.folder("run1.make-numbers.1")
+    first.create(made)
+    launch(first, bench.startup(spark_conf={"spark.sql.shuffle.partitions": "5"}))
+    eventually(lambda: first.is_delivered, "the first task", 120)
+    end = bench.slots("run1.make-numbers.1").end
+    assert end is not None
+    assert end.outcome is Outcome.SUCCEEDED, first.log.read_text()
+
+    summed = bench.order(
+        bench.script("sum.sql", SUMS),
+        attempt="run1.sum.1",
+        task_kind=TaskKind.SQL,
+        inputs={"make-numbers": made.output},
+        parameters={"below": 10},
+    )
+    second = bench.folder("run1.sum.1")
+    second.create(summed)
+    launch(second, bench.startup())
+    eventually(lambda: second.is_delivered, "the second task", 120)
+
+    end = bench.slots("run1.sum.1").end
+    assert end is not None
+    assert end.outcome is Outcome.SUCCEEDED, second.log.read_text()
+    rows = pq.read_table(bench.data / summed.output / "data").to_pylist()
+    assert rows == [{"n": 10, "total": 90, "told": "2013-01-31; run1"}]
+
+
+def test_spark_reports_progress_and_dies_with_its_runner(bench: Bench) -> None:
+    folder = bench.folder()
+    folder.create(bench.order(bench.script("task.py", HANGS), task_kind=TaskKind.PYSPARK))
+    launch(folder, bench.startup())
+    eventually(lambda: bench.slots().progress.get("tasks_active") == 2, "progress", 120)
+    assert bench.slots().progress["tasks_total"] == 2
+    runner = bench.runner()
+    assert runner is not None
+
+    os.kill(runner.pid, signal.SIGKILL)
+
+    # Python goes by PDEATHSIG; its JVM and Spark's workers by themselves, before anybody kills them.
+    eventually(lambda: procfs.with_variable("NIMBUS_ATTEMPT", "run1.task.1") == [], "the tree is gone", 60)

@@ -1,0 +1,84 @@
+"""What a driver gets to see, and how Spark is set up."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from nimbus.worker.connections import Connections, UnknownConnectionError, open_board, open_logs
+from nimbus.worker.environment import driver_environment, passed_on, spark_settings, submit_arguments
+
+
+def test_only_what_is_on_the_list_is_passed_on() -> None:
+    given = {
+        "PATH": "/bin",
+        "LC_TIME": "C",
+        "SPARK_CONF_DIR": "/conf",
+        "SPARK_CONNECT_AUTHENTICATE_TOKEN": "x",
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "PYTHONPATH": "/evil",
+        "NIMBUS_STACK": "s1",
+        "NIMBUS_S3_KEY": "x",
+    }
+
+    assert set(passed_on(given)) == {"PATH", "LC_TIME", "SPARK_CONF_DIR", "NIMBUS_STACK"}
+
+
+def test_configuration_wins_over_the_workers_environment() -> None:
+    made = driver_environment(
+        {"TZ": "UTC", "JAVA_HOME": "/old"}, java_home=Path("/jre"), extra={"TZ": "Asia/Tokyo"}
+    )
+
+    assert (made["TZ"], made["JAVA_HOME"]) == ("Asia/Tokyo", "/jre")
+
+
+def _conf(master: str = "local[2]", **task: str) -> dict[str, str]:
+    return spark_settings(
+        application="r.t.1",
+        master=master,
+        worker_conf={"spark.a": "worker", "spark.b": "worker", "spark.ui.enabled": "true"},
+        task_conf={"spark.b": "task", **task},
+        local_dir=Path("/at/spark-local"),
+        temporary=Path("/at/tmp"),
+    )
+
+
+def test_task_conf_wins_over_worker_conf_and_that_over_the_defaults() -> None:
+    conf = _conf()
+
+    assert (conf["spark.a"], conf["spark.b"], conf["spark.ui.enabled"]) == ("worker", "task", "true")
+
+
+def test_task_cannot_move_sparks_files_out_of_its_folder_and_keeps_its_java_options() -> None:
+    conf = _conf(**{"spark.local.dir": "/elsewhere", "spark.driver.extraJavaOptions": "-Xss4m"})
+
+    assert conf["spark.local.dir"] == "/at/spark-local"
+    assert conf["spark.driver.extraJavaOptions"] == "-Djava.io.tmpdir=/at/tmp -Xss4m"
+    assert conf["spark.app.name"] == "r.t.1"
+
+
+def test_driver_binds_to_loopback_only_when_spark_is_local() -> None:
+    assert _conf("local[4]")["spark.driver.bindAddress"] == "127.0.0.1"
+    assert "spark.driver.bindAddress" not in _conf("spark://host:7077")
+
+
+def test_submit_arguments_survive_quoting_and_a_master_in_the_conf_wins() -> None:
+    words = shlex.split(submit_arguments("local[2]", {"spark.x": "a b 'c'", "spark.master": "local[1]"}))
+
+    assert words == ["--master", "local[1]", "--conf", "spark.x=a b 'c'", "pyspark-shell"]
+
+
+def test_connections_do_not_show_their_secrets() -> None:
+    made = Connections(board={"kind": "zookeeper", "auth": ["digest", "me:hush"]}, logs={"secret": "hush"})
+
+    assert "hush" not in repr(made)
+
+
+@pytest.mark.parametrize("where", ["ftp://x", {"kind": "etcd"}])
+def test_connection_of_an_unknown_kind_is_refused(where: str | dict[str, str]) -> None:
+    with pytest.raises(UnknownConnectionError):
+        open_board(Connections(board=where))
+    with pytest.raises(UnknownConnectionError):
+        open_logs(Connections(board="", logs=where))

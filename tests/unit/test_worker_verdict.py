@@ -1,0 +1,75 @@
+"""What is said of an attempt's end."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from nimbus.domain.run import Outcome
+from nimbus.worker.verdict import REASON_LIMIT, Ordered, error_in, judge
+
+TRACEBACK = """\
+starting
+Traceback (most recent call last):
+  File "x.py", line 1, in <module>
+    raise KeyError("carrier")
+KeyError: 'carrier'
+"""
+SPARK = """\
+py4j.protocol.Py4JJavaError: An error occurred while calling o5.parquet.
+: java.lang.IllegalStateException: no space
+\tat org.apache.spark.X
+\tat org.apache.spark.Y
+"""
+
+
+def _judge(
+    status: int | None, ordered: Ordered = Ordered.NOT, *, done: bool = False, log: str = ""
+) -> object:
+    verdict = judge(status, ordered=ordered, came_to_its_end=done, timeout=timedelta(minutes=1), log_tail=log)
+    return verdict.outcome, verdict.exit_code
+
+
+@pytest.mark.parametrize(
+    ("status", "ordered", "done", "expected"),
+    [
+        (0, Ordered.NOT, True, (Outcome.SUCCEEDED, 0)),
+        (0, Ordered.NOT, False, (Outcome.FAILED, 0)),
+        (1, Ordered.NOT, True, (Outcome.FAILED, 1)),
+        (-9, Ordered.NOT, True, (Outcome.FAILED, 137)),
+        (None, Ordered.NOT, True, (Outcome.FAILED, None)),
+        (-15, Ordered.TIMEOUT, False, (Outcome.TIMED_OUT, 143)),
+        (-9, Ordered.STOP, False, (Outcome.STOPPED, 137)),
+        (-9, Ordered.OUTDATED, False, (Outcome.STOPPED, 137)),
+        (0, Ordered.STOP, True, (Outcome.SUCCEEDED, 0)),
+        (0, Ordered.TIMEOUT, False, (Outcome.TIMED_OUT, 0)),
+    ],
+)
+def test_outcome_follows_from_the_exit_and_from_who_ordered_it(
+    status: int | None, ordered: Ordered, done: bool, expected: object
+) -> None:
+    assert _judge(status, ordered, done=done) == expected
+
+
+@pytest.mark.parametrize(
+    ("log", "told"),
+    [
+        (TRACEBACK, "KeyError: 'carrier'"),
+        (TRACEBACK + "Spark stopped\n\n", "KeyError: 'carrier'\nSpark stopped"),
+        (SPARK, SPARK.split("\n\tat", maxsplit=1)[0]),
+        ("a\nb\n\n", "a\nb"),
+        ("", ""),
+    ],
+)
+def test_error_is_found_in_the_end_of_the_log(log: str, told: str) -> None:
+    assert error_in(log) == told
+
+
+def test_reason_is_bounded_and_still_says_how_the_process_ended() -> None:
+    log = "ValueError: " + "x" * 5000
+    verdict = judge(-9, ordered=Ordered.NOT, came_to_its_end=False, timeout=None, log_tail=log)
+
+    assert len(verdict.reason) <= REASON_LIMIT
+    assert verdict.reason.startswith("ValueError: xxx")
+    assert "SIGKILL" in verdict.reason

@@ -1,0 +1,132 @@
+"""Wheels from outside: unpacked where they may be, refused where they may not."""
+
+from __future__ import annotations
+
+import stat
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from nimbus.worker.wheel_tags import why_not_here
+from nimbus.worker.wheels import BadWheelError, find_wheels, unpack_wheel
+
+GOOD = "lib-1.0-py3-none-any.whl"
+
+
+def _wheel(place: Path, members: dict[str, str], name: str = GOOD, *, mode: int = 0) -> Path:
+    place.mkdir(exist_ok=True)
+    wheel = place / name
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("lib-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\n")
+        for member, content in members.items():
+            info = zipfile.ZipInfo(member)
+            info.external_attr = mode << 16
+            archive.writestr(info, content, zipfile.ZIP_DEFLATED)
+    return wheel
+
+
+def test_wheel_is_unpacked_once_into_a_folder_named_by_its_digest(tmp_path: Path) -> None:
+    wheel = _wheel(tmp_path / "in", {"lib/__init__.py": "WORD = 1\n", "lib-1.0.data/purelib/other.py": ""})
+
+    first = unpack_wheel(wheel, tmp_path / "out")
+    (first / "lib" / "mark").touch()
+    second = unpack_wheel(wheel, tmp_path / "out")
+
+    assert first == second
+    assert (len(first.name), first.parent) == (64, tmp_path / "out")
+    assert (first / "lib" / "__init__.py").read_text() == "WORD = 1\n"
+    assert (first / "other.py").exists()
+    assert (first / "lib" / "mark").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["../out.py", "/etc/out.py", "lib/../../out.py", "..\\out.py", "lib/..", "..", "a\\..\\b.py"]
+)
+def test_member_that_would_leave_the_folder_is_refused_and_nothing_stays(tmp_path: Path, name: str) -> None:
+    wheel = _wheel(tmp_path / "in", {"lib/good.py": "", name: "x"})
+
+    with pytest.raises(BadWheelError, match="leave its folder"):
+        unpack_wheel(wheel, tmp_path / "out")
+
+    assert list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "out.py").exists()
+
+
+@pytest.mark.parametrize("mode", [stat.S_IFLNK | 0o777, stat.S_IFIFO | 0o600, stat.S_IFCHR | 0o600])
+def test_member_that_is_no_file_is_refused(tmp_path: Path, mode: int) -> None:
+    wheel = _wheel(tmp_path / "in", {"lib/link": "/etc/passwd"}, mode=mode)
+
+    with pytest.raises(BadWheelError, match="no file"):
+        unpack_wheel(wheel, tmp_path / "out")
+
+
+def test_wheel_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None:
+    wheel = _wheel(tmp_path / "in", {"lib/zeros.bin": "0" * 5_000_000})
+    assert wheel.stat().st_size < 50_000
+
+    with pytest.raises(BadWheelError, match="more than 1000000 bytes"):
+        unpack_wheel(wheel, tmp_path / "out", max_total_bytes=1_000_000)
+
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_name_that_comes_twice_is_refused(tmp_path: Path) -> None:
+    wheel = _wheel(tmp_path / "in", {"lib/one.py": "first"})
+    with zipfile.ZipFile(wheel, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
+        archive.writestr("lib/one.py", "second")
+
+    with pytest.raises(BadWheelError, match="twice"):
+        unpack_wheel(wheel, tmp_path / "out")
+
+
+def test_file_that_is_no_wheel_is_refused(tmp_path: Path) -> None:
+    broken = tmp_path / GOOD
+    broken.write_bytes(b"PK\x03\x04 and then nothing")
+    plain = tmp_path / "in"
+    plain.mkdir()
+    with zipfile.ZipFile(plain / GOOD, "w") as archive:
+        archive.writestr("lib.py", "")
+
+    with pytest.raises(BadWheelError, match="damaged"):
+        unpack_wheel(broken, tmp_path / "out")
+    with pytest.raises(BadWheelError, match="dist-info/WHEEL"):
+        unpack_wheel(plain / GOOD, tmp_path / "out")
+
+
+def test_wheel_of_another_platform_is_refused_with_both_platforms_named(tmp_path: Path) -> None:
+    wheel = _wheel(tmp_path / "in", {"lib.so": ""}, "lib-1.0-cp311-cp311-win_amd64.whl")
+
+    with pytest.raises(BadWheelError, match=r"win_amd64, and this is linux"):
+        unpack_wheel(wheel, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("name", "fits"),
+    [
+        ("a-1-py3-none-any.whl", True),
+        ("a-1-py2.py3-none-any.whl", True),
+        ("a-1-1b-py3-none-any.whl", True),
+        ("a-1-py2-none-any.whl", False),
+        ("a-1-py313-none-any.whl", False),
+        ("a-1-py38-none-any.whl", True),
+        ("a-1-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl", True),
+        ("a-1-cp310-cp310-manylinux_2_17_x86_64.whl", False),
+        ("a-1-cp38-abi3-manylinux_2_17_x86_64.whl", True),
+        ("a-1-cp311-cp311-manylinux_2_17_aarch64.whl", False),
+        ("a-1-cp311-cp311-macosx_11_0_x86_64.whl", False),
+        ("a-1-cp311-cp311-linux_x86_64.whl", True),
+        ("a.whl", False),
+        ("a-1-py3-none-any.zip", False),
+    ],
+)
+def test_wheel_name_tells_whether_it_can_be_imported_here(name: str, fits: bool) -> None:
+    assert (why_not_here(name, python=(3, 11), platform="linux-x86_64") is None) == fits
+
+
+def test_wheels_of_a_release_are_found_anywhere_in_it(tmp_path: Path) -> None:
+    for place in ("b", "a/deep"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / GOOD).touch()
+
+    assert find_wheels(tmp_path) == (tmp_path / "a/deep" / GOOD, tmp_path / "b" / GOOD)
