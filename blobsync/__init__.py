@@ -1,0 +1,114 @@
+"""Content-addressed releases in S3-compatible storage, and a verified local store of them.
+
+What is guaranteed: a file under its digest in a local store had these bytes when it was named; a release
+counts as ready only while each of its files is there and is the file that was verified. What is **not**:
+that nobody changes a file between two checks; the scrub finds that within its period. See
+`blobsync.local_store`.
+
+    store = S3ObjectStore(S3Config(endpoint_url="http://127.0.0.1:9000", bucket="releases", ...))
+    release = publish(store, name="flights", files=collect(Path("flights"), include=["**/*.py"]))
+    with LocalStore(Path("/var/lib/blobs")) as local:
+        syncer = Syncer(store, local, retry=RetryPolicy(), on_change=print)
+        syncer.start()
+        syncer.want({ReleaseRef("flights", release.digest)})
+        folder = syncer.ensure(ReleaseRef("flights", release.digest), timedelta(minutes=1))
+        syncer.close(timedelta(seconds=5))
+
+The S3 client is imported when `S3ObjectStore` is asked for, not before.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from blobsync.errors import (
+    BlobMissingError,
+    BlobNotFoundError,
+    BlobSyncConfigError,
+    BlobSyncError,
+    BucketMissingError,
+    CorruptBlobError,
+    GcRefusedError,
+    InvalidKeyError,
+    InvalidManifestError,
+    LocalStoreError,
+    ReleaseAbsentError,
+    ReleaseCorruptError,
+    SourceChangedError,
+    StoreAccessDeniedError,
+    StoreRefusedError,
+    StoreUnavailableError,
+    SyncerClosedError,
+    UnmatchedPatternError,
+    UnsafeSourceError,
+)
+from blobsync.local_gc import GcReport, gc
+from blobsync.local_store import LocalStore
+from blobsync.manifest import Artifact, Manifest, ReleaseRef, Role
+from blobsync.ports import ObjectInfo, ObjectStore
+from blobsync.publisher import PublishedRelease, PublishProgress, publish
+from blobsync.readiness import MissingArtifact, Readiness, ReleaseReadiness, ReleaseState
+from blobsync.releases import fetch_manifest, list_releases
+from blobsync.retry import RetryPolicy
+from blobsync.s3_config import S3Config
+from blobsync.secret import Secret
+from blobsync.sources import SourceFile, collect
+from blobsync.syncer import Syncer, SyncProgress
+
+if TYPE_CHECKING:
+    from blobsync.s3_adapter import S3ObjectStore
+
+__all__ = [
+    "Artifact",
+    "BlobMissingError",
+    "BlobNotFoundError",
+    "BlobSyncConfigError",
+    "BlobSyncError",
+    "BucketMissingError",
+    "CorruptBlobError",
+    "GcRefusedError",
+    "GcReport",
+    "InvalidKeyError",
+    "InvalidManifestError",
+    "LocalStore",
+    "LocalStoreError",
+    "Manifest",
+    "MissingArtifact",
+    "ObjectInfo",
+    "ObjectStore",
+    "PublishProgress",
+    "PublishedRelease",
+    "Readiness",
+    "ReleaseAbsentError",
+    "ReleaseCorruptError",
+    "ReleaseReadiness",
+    "ReleaseRef",
+    "ReleaseState",
+    "RetryPolicy",
+    "Role",
+    "S3Config",
+    "S3ObjectStore",
+    "Secret",
+    "SourceChangedError",
+    "SourceFile",
+    "StoreAccessDeniedError",
+    "StoreRefusedError",
+    "StoreUnavailableError",
+    "SyncProgress",
+    "Syncer",
+    "SyncerClosedError",
+    "UnmatchedPatternError",
+    "UnsafeSourceError",
+    "collect",
+    "fetch_manifest",
+    "gc",
+    "list_releases",
+    "publish",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the S3 adapter, and with it boto3, at first use."""
+    if name == "S3ObjectStore":
+        from blobsync.s3_adapter import S3ObjectStore
+
+        return S3ObjectStore
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

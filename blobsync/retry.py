@@ -1,0 +1,91 @@
+"""One bounded, jittered, interruptible way of trying again."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+import structlog
+import tenacity
+from tenacity.stop import stop_before_delay, stop_when_event_set
+from tenacity.wait import wait_random_exponential
+
+from blobsync.errors import BlobSyncConfigError, BlobSyncError
+
+_log = structlog.get_logger(__name__)
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How long to wait between tries of what may heal. Checked once, here, then trusted.
+
+    Args:
+        first_wait: Upper bound of the first random wait; it doubles with each failure in a row.
+        max_wait: Upper bound of all of them.
+        deadline: When one blocking call gives up. Background work does not give up: it goes on at
+            `max_wait`.
+    """
+
+    first_wait: timedelta = timedelta(seconds=0.5)
+    max_wait: timedelta = timedelta(seconds=30)
+    deadline: timedelta = timedelta(seconds=60)
+
+    def __post_init__(self) -> None:
+        if not timedelta(0) < self.first_wait <= self.max_wait:
+            raise BlobSyncConfigError(
+                f"first_wait ({self.first_wait}) must be above 0 and at most max_wait ({self.max_wait})"
+            )
+        if self.deadline <= timedelta(0):
+            raise BlobSyncConfigError(f"deadline ({self.deadline}) must be above 0")
+
+    def wait_s(self, failures: int, rng: Callable[[], float] = random.random) -> float:
+        """Seconds to wait after that many failures in a row: at least half of the bound, never above it.
+
+        Half, since these waits are of single artifacts on the background path: a draw near zero for each of
+        many would be a burst on a server that is just coming back.
+        """
+        bound: float = min(
+            self.first_wait.total_seconds() * 2 ** min(failures - 1, 32), self.max_wait.total_seconds()
+        )
+        return bound * (0.5 + rng() / 2)
+
+
+def call_retrying(
+    call: Callable[[], Result], policy: RetryPolicy, *, what: str, stopping: threading.Event | None = None
+) -> Result:
+    """Call until it succeeds, fails for good, or the policy's deadline would pass.
+
+    Args:
+        call: Safe to repeat.
+        policy: Waits and deadline.
+        what: For the log.
+        stopping: When set, the last error is raised at once.
+
+    Raises:
+        BlobSyncError: the last one; never an error of the retry library.
+    """
+    stop_event = stopping if stopping is not None else threading.Event()
+
+    def log(state: tenacity.RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        _log.log(
+            logging.WARNING, "store_call_retried", what=what, attempt=state.attempt_number, error=str(error)
+        )
+
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception(lambda exc: isinstance(exc, BlobSyncError) and exc.retryable),
+        wait=wait_random_exponential(
+            multiplier=policy.first_wait.total_seconds(), max=policy.max_wait.total_seconds()
+        ),
+        stop=stop_before_delay(policy.deadline.total_seconds()) | stop_when_event_set(stop_event),
+        sleep=tenacity.nap.sleep_using_event(stop_event),
+        before_sleep=log,
+        reraise=True,
+    )
+    return retrying(call)

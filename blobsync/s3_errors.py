@@ -1,0 +1,100 @@
+"""What goes wrong with S3, in our words."""
+
+from __future__ import annotations
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
+
+from blobsync.errors import (
+    BlobNotFoundError,
+    BlobSyncError,
+    BucketMissingError,
+    StoreAccessDeniedError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
+from blobsync.s3_config import S3Config
+
+_MISSING_KEY = {"NoSuchKey", "NotFound", "404"}
+_MISSING_BUCKET = {"NoSuchBucket"}
+_DENIED = {
+    "AccessDenied",
+    "AccountProblem",
+    "AllAccessDisabled",
+    "AuthorizationHeaderMalformed",
+    "ExpiredToken",
+    "Forbidden",
+    "InvalidAccessKeyId",
+    "InvalidSecurity",
+    "InvalidToken",
+    "RequestTimeTooSkewed",
+    "SignatureDoesNotMatch",
+    "401",
+    "403",
+}
+_MAY_HEAL = {
+    "BadDigest",  # damaged on the way
+    "IncompleteBody",
+    "InternalError",
+    "OperationAborted",
+    "RequestTimeout",
+    "ServiceUnavailable",
+    "SlowDown",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequests",
+}
+_NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
+_TOO_MANY_REQUESTS, _SERVER_FAULT = 429, 500
+
+
+def translated(exc: BotoCoreError | ClientError, config: S3Config, key: str | None) -> BlobSyncError:
+    """Turn an error of the S3 client into one of ours.
+
+    Args:
+        exc: As raised.
+        config: What was asked.
+        key: The whole key, prefix included; None: the bucket was asked for.
+    """
+    what = f"s3://{config.bucket}/{key or ''}"
+    if isinstance(exc, ClientError):
+        return _answered(exc, config, key, what)
+    if isinstance(exc, _NO_CREDENTIALS):
+        return _denied(config, what, f"no credentials: {exc}")
+    return StoreUnavailableError(
+        f"{what}: no answer from {config.endpoint_url or 'AWS'} ({type(exc).__name__}: {exc}); "
+        f"check that it runs and can be reached from here"
+    )
+
+
+def _answered(exc: ClientError, config: S3Config, key: str | None, what: str) -> BlobSyncError:
+    code = str(exc.response.get("Error", {}).get("Code", ""))
+    message = str(exc.response.get("Error", {}).get("Message", ""))
+    status = int(exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    if code in _MISSING_BUCKET or (key is None and code in _MISSING_KEY):
+        return BucketMissingError(
+            f"{config.where} does not exist; make it, or correct the bucket's name (this library makes it "
+            f"only when told to, with ensure_bucket)"
+        )
+    if code in _MISSING_KEY:
+        return BlobNotFoundError(what)
+    # Some servers answer 400 to an anonymous or expired request, so the code goes before the status.
+    if code in _DENIED or status in {401, 403}:
+        return _denied(config, what, f"{code}: {message}")
+    if code in _MAY_HEAL or status == _TOO_MANY_REQUESTS or status >= _SERVER_FAULT:
+        return StoreUnavailableError(f"{what}: {config.where} cannot serve now ({status} {code}: {message})")
+    return StoreRefusedError(f"{what}: {config.where} refused with {status} {code}: {message}")
+
+
+def _denied(config: S3Config, what: str, why: str) -> StoreAccessDeniedError:
+    return StoreAccessDeniedError(
+        f"{what}: {config.where} refused access key id {config.access_key_id or '(from the boto3 chain)'} "
+        f"({why}). Check the access key id, its secret, the region {config.region!r}, this machine's clock, "
+        f"and that the key may list, read and write the bucket (without the right to list, AWS says this of "
+        f"objects that do not exist)"
+    )

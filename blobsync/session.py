@@ -1,0 +1,114 @@
+"""What one user of a local store has to itself there: unfinished files, and a list of what it needs.
+
+A session is alive as long as its lock file is locked, which ends with its process, however that ends. What a
+dead session left is removed by the next that opens the store. Thread-safe.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import json
+import os
+import threading
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from blobsync.disk import fsync_folder, locked, make_folder, remove_tree
+
+
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """What must not be collected: releases by manifest digest, and blobs."""
+
+    releases: frozenset[str] = frozenset()
+    blobs: frozenset[str] = frozenset()
+
+    def __or__(self, other: Holds) -> Holds:
+        return Holds(self.releases | other.releases, self.blobs | other.blobs)
+
+
+class StoreSession:
+    """One opened local store.
+
+    Args:
+        folder: Where sessions are.
+        lock: The store's lock file.
+    """
+
+    def __init__(self, folder: Path, lock: Path) -> None:
+        self._store_lock = lock
+        self._folder = folder
+        self._own = folder / uuid.uuid4().hex
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        with locked(lock):  # so that nobody sees a session before it is locked
+            self._sweep()
+            make_folder(self._own)
+            self._fd: int | None = os.open(self._own / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+
+    def new_path(self) -> Path:
+        """A name for an unfinished file or folder, not taken by anybody."""
+        return self._own / f"part-{next(self._numbers)}"
+
+    def hold(self, holds: Holds) -> None:
+        """Replace what this session protects from collection. From its return on it is protected."""
+        part = self.new_path()
+        with locked(self._store_lock):
+            with part.open("w") as file:
+                json.dump({"releases": sorted(holds.releases), "blobs": sorted(holds.blobs)}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(self._own / "holds.json")
+
+    def all_holds(self) -> Holds | None:
+        """What live sessions protect, ours included; None: one of them cannot be read.
+
+        The caller has the store's lock.
+        """
+        total = Holds()
+        for path in self._folder.glob("*/holds.json"):
+            if path.parent != self._own and not _alive(path.parent):
+                continue
+            try:
+                document = json.loads(path.read_bytes())
+                total |= Holds(frozenset(document["releases"]), frozenset(document["blobs"]))
+            except (OSError, ValueError, KeyError, TypeError):
+                return None
+        return total
+
+    def close(self) -> None:
+        """End the session; its unfinished files go."""
+        with self._lock:
+            if self._fd is None:
+                return
+            remove_tree(self._own)
+            os.close(self._fd)
+            self._fd = None
+
+    def _sweep(self) -> None:
+        for path in self._dead():
+            remove_tree(path)
+        fsync_folder(self._folder)
+
+    def _dead(self) -> Iterator[Path]:
+        for path in self._folder.iterdir():
+            if not _alive(path):
+                yield path
+
+
+def _alive(session: Path) -> bool:
+    try:
+        fd = os.open(session / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False

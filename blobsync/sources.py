@@ -1,0 +1,172 @@
+"""Choosing the files of a release on the publisher's disk. Reads names and metadata, no content."""
+
+from __future__ import annotations
+
+import re
+import stat
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from blobsync.errors import LocalStoreError, UnmatchedPatternError, UnsafeSourceError
+from blobsync.manifest import Role
+from blobsync.names import collision, path_fault
+from blobsync.patterns import compiled, wants_hidden
+
+_EXCLUDED_NAMES = {"__pycache__", ".git"}
+_EXCLUDED_SUFFIXES = (".pyc",)
+_SECRET_NAMES = re.compile(
+    r"\.env(\..*)?|id_(rsa|dsa|ecdsa|ed25519)|\.netrc|\.pgpass|\.git-credentials|.*\.(pem|p12|pfx|jks|keystore|key)",
+    re.IGNORECASE,
+)
+_SECRET_FOLDERS = {".aws", ".ssh", ".gnupg"}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file to publish.
+
+    Attributes:
+        path: Its name in the release.
+        file: Where it is now.
+        role: What it is for.
+        executable: Whether its owner may execute it.
+    """
+
+    path: str
+    file: Path
+    role: Role
+    executable: bool
+
+
+def collect(
+    root: Path,
+    *,
+    include: Sequence[str],
+    dependencies: Sequence[str] = (),
+    configuration: Sequence[str] = (),
+    allow_secrets: Sequence[str] = (),
+) -> tuple[SourceFile, ...]:
+    """Find the files that patterns name.
+
+    `__pycache__`, `.git` and `*.pyc` are left out; so are hidden files and folders, unless a pattern names
+    them.
+
+    Args:
+        root: The folder of the release. Patterns, and the paths in the release, are relative to it.
+        include: Patterns of code; see `blobsync.patterns`.
+        dependencies: Patterns of wheels, jars, archives. Where several match, this role wins.
+        configuration: Patterns of configuration. This role wins over code.
+        allow_secrets: Patterns of files that are taken although they are named as secrets usually are.
+
+    Returns:
+        Sorted by path.
+
+    Raises:
+        UnmatchedPatternError: a pattern matches nothing.
+        UnsafeSourceError: a link out of the tree, a device, colliding names, or a file named like a secret.
+        BlobSyncConfigError: a pattern that cannot be.
+        LocalStoreError: the disk could not be read.
+    """
+    if not root.is_dir():
+        raise LocalStoreError(f"{root} is not a folder; there is nothing to publish from")
+    by_role = ((Role.CODE, include), (Role.CONFIGURATION, configuration), (Role.DEPENDENCY, dependencies))
+    hidden = any(wants_hidden(pattern) for _, patterns in by_role for pattern in patterns)
+    allowed = [compiled(pattern) for pattern in allow_secrets]
+    try:
+        candidates = _candidates(root, hidden)
+        roles: dict[str, Role] = {}
+        for role, patterns in by_role:
+            for pattern in patterns:
+                roles.update(dict.fromkeys(_matching(pattern, candidates, root), role))
+        real_root = root.resolve()
+        files = tuple(
+            _source(path, candidates[path], roles[path], real_root, allowed) for path in sorted(roles)
+        )
+    except OSError as exc:
+        raise LocalStoreError(f"the files below {root} cannot be read: {exc}") from exc
+    if (pair := collision(item.path for item in files)) is not None:
+        raise UnsafeSourceError(
+            f"{pair[0]!r} and {pair[1]!r} are one name on some file systems; rename or leave out one of them"
+        )
+    return files
+
+
+def _candidates(root: Path, hidden: bool) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for entry in _walk(root, hidden):
+        path = unicodedata.normalize("NFC", entry.relative_to(root).as_posix())
+        if path in found:
+            raise UnsafeSourceError(
+                f"{entry} and {found[path]} differ only in Unicode normalisation; rename one"
+            )
+        found[path] = entry
+    return found
+
+
+def _walk(root: Path, hidden: bool) -> Iterator[Path]:
+    """All that is not a folder. Links to folders are given, not followed."""
+    folders = [root]
+    while folders:
+        for entry in sorted(folders.pop().iterdir()):
+            name = entry.name
+            if name in _EXCLUDED_NAMES or name.endswith(_EXCLUDED_SUFFIXES):
+                continue
+            if name.startswith(".") and not hidden:
+                continue
+            if entry.is_dir() and not entry.is_symlink():
+                folders.append(entry)
+            else:
+                yield entry
+
+
+def _matching(pattern: str, candidates: dict[str, Path], root: Path) -> list[str]:
+    expression = compiled(pattern)
+    found = [path for path in candidates if expression.fullmatch(path)]
+    # A linked folder is not followed: what the pattern means below it would be left out without a word.
+    found += [
+        path
+        for path, file in candidates.items()
+        if path not in found and file.is_symlink() and file.is_dir() and expression.fullmatch(f"{path}/_")
+    ]
+    if not found:
+        is_folder = (root / pattern).is_dir()
+        raise UnmatchedPatternError(
+            pattern, root, f" (it is a folder: write {pattern}/**)" if is_folder else ""
+        )
+    return found
+
+
+def _source(
+    path: str, file: Path, role: Role, real_root: Path, allowed: Sequence[re.Pattern[str]]
+) -> SourceFile:
+    if (fault := path_fault(path)) is not None:
+        raise UnsafeSourceError(f"{path!r} {fault}, so it cannot be in a release; rename it or leave it out")
+    target = file.resolve()
+    if file.is_symlink() and not target.is_relative_to(real_root):
+        raise UnsafeSourceError(
+            f"{path} is a link to {target}, out of {real_root}; copy the file into the folder"
+        )
+    try:
+        mode = target.stat().st_mode
+    except FileNotFoundError as exc:
+        raise UnsafeSourceError(f"{path} is a link to nothing ({target}); remove it or leave it out") from exc
+    if stat.S_ISDIR(mode):
+        raise UnsafeSourceError(
+            f"{path} is a link to a folder, which is not followed; put the folder in its place"
+        )
+    if not stat.S_ISREG(mode):
+        raise UnsafeSourceError(f"{path} is no regular file (a device, pipe or socket); leave it out")
+    secret = _looks_secret(path) or _looks_secret(target.relative_to(real_root).as_posix())
+    if secret and not any(pattern.fullmatch(path) for pattern in allowed):
+        raise UnsafeSourceError(
+            f"{path} is named like a secret, and whoever reads the bucket could read it; leave it out, "
+            f"or name it in allow_secrets"
+        )
+    return SourceFile(path, file, role, bool(mode & stat.S_IXUSR))
+
+
+def _looks_secret(path: str) -> bool:
+    *folders, name = path.split("/")
+    return _SECRET_NAMES.fullmatch(name) is not None or not _SECRET_FOLDERS.isdisjoint(folders)
