@@ -37,10 +37,11 @@ class Connections:
     """Where a runner reports to."""
 
     board: Mapping[str, Any] | str = field(repr=False)
-    """`{"kind": "zookeeper", "root": ..., "hosts": ..., "session_timeout_s": ..., ...}`; what else is in it
-    goes to `leader.ZooKeeperConfig` as it is. Or `memory-file:<folder>`."""
+    """`{"kind": "zookeeper", "root": ...}` and the fields of `leader.ZooKeeperConfig`, timeouts in seconds
+    (`session_timeout_s`, ...); or `memory-file:<folder>`."""
     logs: Mapping[str, Any] | str | None = field(default=None, repr=False)
-    """`{"kind": "s3", ...}` with the fields of `blobsync.S3Config`, or `memory-file:<folder>`, or None."""
+    """`{"kind": "s3"}` and the fields of `blobsync.S3Config`, likewise, with its keys: a runner does not see
+    those in the worker's environment; or `memory-file:<folder>`; or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def open_board(connections: Connections) -> OpenBoard:
 
         fake = FileBoard(Path(where.removeprefix(MEMORY_FILE)))
         return OpenBoard(fake, fake.close)
-    settings = dict(where)
+    settings = _with_durations(where)
     kind = settings.pop("kind", None)
     if kind != "zookeeper":
         raise UnknownConnectionError("board", str(kind))
@@ -78,8 +79,6 @@ def _open_zookeeper(settings: dict[str, Any]) -> OpenBoard:
     from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 
     root = settings.pop("root")
-    if (timeout := settings.pop("session_timeout_s", None)) is not None:
-        settings["session_timeout"] = timedelta(seconds=timeout)
     if (auth := settings.pop("auth", None)) is not None:
         settings["auth"] = tuple(auth)  # JSON has lists only
     session = leader.ZooKeeperSession(leader.ZooKeeperConfig(**settings))
@@ -90,6 +89,17 @@ def _open_zookeeper(settings: dict[str, Any]) -> OpenBoard:
             raise
         raise StoreUnavailableError(f"connection for attempts: {exc}") from exc
     return OpenBoard(ZooKeeperAttemptBoard(session, root), lambda: session.close(_CLOSE_TIMEOUT))
+
+
+def _with_durations(where: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has no durations: `session_timeout_s: 10` stands for `session_timeout`."""
+    settings: dict[str, Any] = {}
+    for name, value in where.items():
+        if name.endswith("_timeout_s"):
+            settings[name.removesuffix("_s")] = timedelta(seconds=value)
+        else:
+            settings[name] = value
+    return settings
 
 
 def open_logs(connections: Connections) -> LogArchive | None:
@@ -107,7 +117,7 @@ def open_logs(connections: Connections) -> LogArchive | None:
         from nimbus.worker.testing import FileLogs
 
         return FileLogs(Path(where.removeprefix(MEMORY_FILE)))
-    settings = dict(where)
+    settings = _with_durations(where)
     kind = settings.pop("kind", None)
     if kind != "s3":
         raise UnknownConnectionError("logs", str(kind))
