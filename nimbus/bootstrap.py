@@ -17,6 +17,7 @@ from blobsync import (
     RetryPolicy,
     S3Config,
     S3ObjectStore,
+    Secret,
     StoreAccessDeniedError,
     StoreUnavailableError,
     Syncer,
@@ -26,6 +27,7 @@ from leader import (
     LeaderLockQueue,
     Leadership,
     Participant,
+    SessionState,
     ZooKeeperConfig,
     ZooKeeperSession,
 )
@@ -64,7 +66,6 @@ from nimbus.telemetry.engine import EngineMetrics
 from nimbus.telemetry.logging import configure
 from nimbus.worker.connections import Connections
 from nimbus.worker.identity import host_id, hostname
-from nimbus.worker.launcher import launch
 from nimbus.worker.settings import WorkerSettings
 from nimbus.worker.worker import Worker
 
@@ -109,7 +110,8 @@ def run_worker(settings: Settings) -> int:
     find_java()
     foundation = _foundation(settings)
     syncer = _syncer(foundation, lambda _readiness: None)
-    worker = _worker(foundation, syncer, scheduler_id=None)
+    registrations = ZooKeeperRegistrations(foundation.session, settings.cluster.root)
+    worker = _worker(foundation, syncer, registrations, scheduler_id=None)
 
     def start() -> None:
         syncer.start()
@@ -119,6 +121,7 @@ def run_worker(settings: Settings) -> int:
     def stop() -> None:
         worker.drain()
         worker.close(timedelta(seconds=5))
+        registrations.withdraw()
         syncer.close(timedelta(seconds=5))
         foundation.session.close(timedelta(seconds=5))
 
@@ -128,7 +131,17 @@ def run_worker(settings: Settings) -> int:
 def s3_config(settings: Settings) -> S3Config:
     """How S3 is reached."""
     storage = settings.storage
-    return S3Config(**_s3_fields(settings), prefix=storage.prefix)
+    secret = storage.secret_access_key
+    return S3Config(
+        endpoint_url=storage.endpoint_url,
+        bucket=storage.bucket,
+        prefix=storage.prefix,
+        region=storage.region,
+        access_key_id=storage.access_key_id,
+        secret_access_key=None if secret is None else Secret(secret.get_secret_value()),
+        connect_timeout=storage.connect_timeout,
+        read_timeout=storage.read_timeout,
+    )
 
 
 def _foundation(settings: Settings) -> Foundation:
@@ -140,7 +153,7 @@ def _foundation(settings: Settings) -> Foundation:
         _log.warning("storage_unreachable", error=str(exc))
     except StoreAccessDeniedError as exc:
         raise StorageRefusedError(str(exc)) from exc
-    session = ZooKeeperSession(ZooKeeperConfig(**_zookeeper_fields(settings)))
+    session = ZooKeeperSession(_zookeeper_config(settings))
     session.start(settings.zookeeper.connect_timeout)
     return Foundation(
         settings=settings,
@@ -204,8 +217,9 @@ def _parts(foundation: Foundation) -> Parts:
         storage_trouble=lambda: _storage_trouble(syncer.readiness()),
         clock=foundation.clock,
     )
+    registrations = ZooKeeperRegistrations(session, root)
     late.registrar = Registrar(
-        registrations=ZooKeeperRegistrations(session, root),
+        registrations=registrations,
         info=report.info,
         somebody_leads=lambda: report.leader() is not None,
         leader_seen=guard.leader_seen,
@@ -233,7 +247,7 @@ def _parts(foundation: Foundation) -> Parts:
         effects=effects,
         election=late.election,
         api=ApiServer(api, settings.scheduler.host, settings.scheduler.port),
-        worker=_worker(foundation, syncer, scheduler_id=identity.id) if embedded else None,
+        worker=_worker(foundation, syncer, registrations, scheduler_id=identity.id) if embedded else None,
     )
 
 
@@ -284,12 +298,13 @@ def _syncer(foundation: Foundation, changed: Callable[[Readiness], None]) -> Syn
     )
 
 
-def _worker(foundation: Foundation, syncer: Syncer, *, scheduler_id: str | None) -> Worker:
+def _worker(
+    foundation: Foundation, syncer: Syncer, registrations: ZooKeeperRegistrations, *, scheduler_id: str | None
+) -> Worker:
     settings = foundation.settings
     worker = settings.worker
-    board = ZooKeeperAttemptBoard(foundation.session, settings.cluster.root)
-    return Worker(
-        WorkerSettings(
+    built = Worker(
+        settings=WorkerSettings(
             id=WorkerId(worker.id),
             work_dir=worker.work_dir,
             data_dir=worker.data_dir,
@@ -304,35 +319,62 @@ def _worker(foundation: Foundation, syncer: Syncer, *, scheduler_id: str | None)
             version=__version__,
             scheduler_id=scheduler_id,
         ),
-        board=board,
-        registrations=ZooKeeperRegistrations(foundation.session, settings.cluster.root),
+        board=ZooKeeperAttemptBoard(foundation.session, settings.cluster.root),
+        registrations=registrations,
         releases=LocalReleases(syncer),
+        connections=Connections(board=_board_connection(settings), logs=_log_connection(settings)),
         clock=foundation.clock,
-        launcher=launch,
-        connections=Connections(
-            board={"kind": "zookeeper", "root": settings.cluster.root, **_zookeeper_fields(settings)},
-            logs={"kind": "s3", **_s3_fields(settings), "prefix": settings.storage.prefix},
-        ),
+        logs=S3LogArchive(foundation.store),
+    )
+
+    def on_session(state: SessionState) -> None:
+        if state is SessionState.CONNECTED:
+            built.session_renewed()  # only enqueues
+
+    foundation.session.add_listener(on_session)
+    return built
+
+
+def _zookeeper_config(settings: Settings) -> ZooKeeperConfig:
+    zookeeper = settings.zookeeper
+    return ZooKeeperConfig(
+        hosts=zookeeper.hosts,
+        session_timeout=zookeeper.session_timeout,
+        call_timeout=zookeeper.call_timeout,
+        auth=_zookeeper_auth(settings),
     )
 
 
-def _zookeeper_fields(settings: Settings) -> dict[str, Any]:
+def _zookeeper_auth(settings: Settings) -> tuple[str, str] | None:
     zookeeper = settings.zookeeper
+    if zookeeper.username is None or zookeeper.password is None:
+        return None
+    return ("digest", f"{zookeeper.username}:{zookeeper.password.get_secret_value()}")
+
+
+def _board_connection(settings: Settings) -> dict[str, Any]:
+    """As JSON: it goes to the runners."""
     return {
-        "hosts": zookeeper.hosts,
-        "session_timeout": zookeeper.session_timeout,
-        "call_timeout": zookeeper.call_timeout,
+        "kind": "zookeeper",
+        "root": settings.cluster.root,
+        "hosts": settings.zookeeper.hosts,
+        "session_timeout_s": settings.zookeeper.session_timeout.total_seconds(),
+        "auth": _zookeeper_auth(settings),
     }
 
 
-def _s3_fields(settings: Settings) -> dict[str, Any]:
+def _log_connection(settings: Settings) -> dict[str, Any]:
+    """As JSON: it goes to the runners."""
     storage = settings.storage
+    secret = storage.secret_access_key
     return {
+        "kind": "s3",
         "endpoint_url": storage.endpoint_url,
         "bucket": storage.bucket,
+        "prefix": storage.prefix,
         "region": storage.region,
         "access_key_id": storage.access_key_id,
-        "secret_access_key": storage.secret_access_key,
+        "secret_access_key": None if secret is None else secret.get_secret_value(),
     }
 
 

@@ -79,6 +79,18 @@ def lacking(required: Collection[ReleaseOf], readiness: Readiness) -> Mapping[Pi
     return {name: _reason(found) for name, found in _unready(required, readiness).items()}
 
 
+def hopeless(required: Collection[ReleaseOf], readiness: Readiness) -> Mapping[PipelineName, str]:
+    """Pipelines whose active release storage does not have, or has with wrong bytes: quarantined by a leader.
+
+    One that is merely not fetched yet is none of them: its tasks wait on the worker that fetches it.
+    """
+    return {
+        name: _reason(found)
+        for name, found in _unready(required, readiness).items()
+        if found is not None and found.state in (ReleaseState.ABSENT, ReleaseState.CORRUPT)
+    }
+
+
 def _unready(
     required: Collection[ReleaseOf], readiness: Readiness
 ) -> Mapping[PipelineName, ReleaseReadiness | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,10 +15,10 @@ from blobsync import Readiness, ReleaseRef
 from leader import LeaderError, LeaderLockQueue, Phase
 from nimbus.api.services import Check, LeaderView, QueuePlace
 from nimbus.domain.catalog import ReleaseOf
-from nimbus.domain.ids import HostId
+from nimbus.domain.ids import HostId, PipelineName
 from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
 from nimbus.engine.loop import EngineStatus
-from nimbus.engine.readiness import lacking
+from nimbus.engine.readiness import hopeless, lacking
 from nimbus.ports import Clock, StoreUnavailableError
 
 MISSING_SHOWN = 20
@@ -102,7 +102,7 @@ class SelfReport:
             missing_count=len(missing),
             missing_bytes=sum(file.size_bytes for file in missing),
             last_abdication=status.last_abdication or "",
-            quarantined={str(name): reason for name, reason in lacks.items()} if leads else {},
+            quarantined=_texts(hopeless(required or frozenset(), readiness)) if leads else {},
             load_average=os.getloadavg()[0],
             memory_available_bytes=psutil.virtual_memory().available,
             disk_free_bytes=shutil.disk_usage(self._identity.state_dir).free,
@@ -164,6 +164,10 @@ class SelfReport:
             address=f"http://{found.participant.host}:{found.participant.port}",
             epoch=found.epoch,
         )
+
+
+def _texts(reasons: Mapping[PipelineName, str]) -> dict[str, str]:
+    return {str(name): reason for name, reason in reasons.items()}
 
 
 def _missing(required: frozenset[ReleaseOf], readiness: Readiness) -> tuple[MissingFile, ...]:

@@ -20,18 +20,20 @@ FORCED = 70
 
 
 def run_until_signal(start: Callable[[], None], stop: Callable[[], None], limit: timedelta) -> int:
-    """Start, wait for SIGTERM or SIGINT, stop. A second signal, or the limit, ends the process at once.
+    """Start, wait for SIGTERM or SIGINT, stop. A second Ctrl-C, or the limit, ends the process at once.
 
     Main thread only. Returns the exit code: 0, also after a signal, since ending on request is no failure.
     """
     asked = threading.Event()
-    signals = 0
+    interrupts = 0
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
-        nonlocal signals
-        signals += 1
-        if signals > 1:
+        nonlocal interrupts
+        interrupts += number == signal.SIGINT
+        if interrupts > 1:  # a person who insists; supervisors repeat SIGTERM without meaning more by it
             os._exit(FORCED)
+        if asked.is_set():
+            return
         _log.info("shutdown_asked", signal=signal.Signals(number).name, limit_s=limit.total_seconds())
         asked.set()
 

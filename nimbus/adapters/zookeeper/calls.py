@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
@@ -27,9 +28,22 @@ def in_our_words(what: str) -> Iterator[None]:
         raise StoreUnavailableError(f"{what}: ZooKeeper answered {type(exc).__name__} {exc}") from exc
 
 
+@dataclass(frozen=True, slots=True)
+class _LookAgain:
+    """A watch that says "look again" whatever it saw; kazoo's own thread runs it, so it only enqueues.
+
+    Equal for equal functions: kazoo keeps a set of watches for each path, and a path that is read many times
+    before it changes must not gather as many.
+    """
+
+    changed: Enqueue
+
+    def __call__(self, _event: object) -> None:
+        self.changed()
+
+
 def _watch(changed: Enqueue | None) -> dict[str, Any]:
-    """A watch says "look again" whatever it saw; kazoo's own thread runs it, so it only enqueues."""
-    return {} if changed is None else {"watch": lambda _event: changed()}
+    return {} if changed is None else {"watch": _LookAgain(changed)}
 
 
 class Calls:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import assert_never
 
@@ -34,6 +34,17 @@ Operation = tuple[str, str, bytes]
 
 def _nobody() -> None:
     """Nobody to wake."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tell:
+    """Says that an attempt changed; equal for equal attempts, see `calls`."""
+
+    whom: Callable[[AttemptId], None]
+    attempt: AttemptId
+
+    def __call__(self) -> None:
+        self.whom(self.attempt)
 
 
 class ZooKeeperLeaderStore:
@@ -77,7 +88,7 @@ class ZooKeeperLeaderStore:
 
     def read_slots(self, attempt: AttemptId) -> Slots:
         """What there is of one attempt."""
-        return read_slots(self._calls, self._paths, attempt, functools.partial(self._on_attempt, attempt))
+        return read_slots(self._calls, self._paths, attempt, _Tell(self._on_attempt, attempt))
 
     def prune_outcomes(self, before: datetime) -> None:
         """Forget outcomes decided before `before`: nobody waits for them any more."""
