@@ -1,0 +1,148 @@
+"""Checks a document against a pydantic model, and says what is wrong in the user's words, not pydantic's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from nimbus.config.document import Document
+from nimbus.config.problems import KeyPath, Problem, SuggestingError, closest
+from nimbus.config.values import described, is_secret
+
+AnyModel = TypeVar("AnyModel", bound=BaseModel)
+
+
+class Strict(BaseModel):
+    """A part of a document: no unknown keys, no silent conversions, never changed after the check."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+_MUST_BE = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "int_parsing_size": "a smaller whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a mapping of keys to values",
+    "model_type": "a mapping of keys to values",
+    "model_attributes_type": "a mapping of keys to values",
+    "string_unicode": "text in Unicode",
+}
+_BOUNDS = {
+    "greater_than_equal": ("ge", "at least"),
+    "greater_than": ("gt", "above"),
+    "less_than_equal": ("le", "at most"),
+    "less_than": ("lt", "below"),
+}
+
+
+def check(model: type[AnyModel], document: Document) -> tuple[AnyModel | None, list[Problem]]:
+    """Make a model of a document's data: the model, or all that stands against it."""
+    try:
+        return model.model_validate(document.data), []
+    except ValidationError as error:
+        return None, [_problem(model, document, detail) for detail in error.errors(include_url=False)]
+
+
+def keys_at(model: type[BaseModel], path: KeyPath) -> tuple[str, ...]:
+    """The keys that a model allows at a place; empty where any key goes, or none."""
+    found: type[BaseModel] | None = model
+    depth = 0
+    while depth < len(path) and found is not None:
+        field = _field(found, path[depth])
+        if field is None:
+            return ()
+        found, names = _model_in(field.annotation)
+        depth += 1 + names
+    return tuple(field.alias or name for name, field in found.model_fields.items()) if found else ()
+
+
+def _model_in(annotation: Any) -> tuple[type[BaseModel] | None, int]:
+    """The model within an annotation, and how many path parts (names, positions) lead to it."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation, 0
+    container = getattr(annotation, "__origin__", None) in (dict, list)
+    for argument in get_args(annotation):
+        inner, names = _model_in(argument)
+        if inner is not None:
+            return inner, names + container
+    return None, 0
+
+
+def _problem(model: type[BaseModel], document: Document, detail: ErrorDetails) -> Problem:
+    path: KeyPath = tuple(part for part in detail["loc"] if part != "[key]")
+    kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
+    if kind == "extra_forbidden":
+        allowed = keys_at(model, path[:-1])
+        used = _keys_in(document.data, path[:-1])
+        suggestion = closest(str(path[-1]), [key for key in allowed if key not in used])
+        known = "" if suggestion else f"; known here: {', '.join(allowed)}"
+        return document.problem(path, f"unknown key{known}", suggestion)
+    if kind == "missing":
+        return document.problem(path, "is missing; it has no default")
+    if kind == "value_error":
+        error = context.get("error")
+        suggestion = error.suggestion if isinstance(error, SuggestingError) else None
+        return document.problem(path, str(error), suggestion)
+    if _is_secret(model, path):
+        return document.problem(path, "must be text; put it in quotes")  # a secret is never shown
+    if kind == "literal_error":
+        words: list[str] = re.findall(r"'([^']*)'", str(context.get("expected", "")))
+        return document.problem(
+            path, f"must be one of {', '.join(words)}, not {described(value)}", closest(str(value), words)
+        )
+    if kind in _MUST_BE:
+        return document.problem(path, _must_be(_MUST_BE[kind], value))
+    if kind in _BOUNDS:
+        name, words = _BOUNDS[kind]
+        return document.problem(path, f"must be {words} {context[name]}, not {described(value)}")
+    if kind == "too_short":
+        return document.problem(path, "must not be empty")
+    return document.problem(path, detail["msg"])
+
+
+def _is_secret(model: type[BaseModel], path: KeyPath) -> bool:
+    found: type[BaseModel] | None = model
+    for position, part in enumerate(path):
+        field = _field(found, part)
+        if field is None:
+            return False
+        if is_secret(field.annotation):
+            return position == len(path) - 1
+        found = _model_in(field.annotation)[0]
+    return False
+
+
+def _field(model: type[BaseModel] | None, key: str | int) -> FieldInfo | None:
+    fields = {} if model is None else model.model_fields
+    return next((field for name, field in fields.items() if (field.alias or name) == key), None)
+
+
+def _must_be(kind: str, value: object) -> str:
+    hint = ""
+    if kind == "text" and not isinstance(value, dict | list | None):
+        hint = "; put it in quotes" if not isinstance(value, bool) else '; put the word in quotes, as in "no"'
+    elif kind != "text" and isinstance(value, str):
+        hint = "; if it is in quotes, take them off" if value.strip() else ""
+    elif kind == "a list" and value is not None and not isinstance(value, dict):
+        hint = f"; write [{value}]"
+    return f"must be {kind}, not {described(value)}{hint}"
+
+
+def _keys_in(data: Mapping[str, Any], path: KeyPath) -> tuple[str, ...]:
+    found: Any = data
+    for part in path:
+        try:
+            found = found[part]
+        except (LookupError, TypeError):
+            return ()
+    return tuple(found) if isinstance(found, Mapping) else ()

@@ -1,0 +1,166 @@
+"""Settings from a file and the environment: the environment wins, and each value keeps its origin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel
+
+from nimbus.config.checking import check
+from nimbus.config.document import Document, read_document
+from nimbus.config.problems import InvalidConfigurationError, InvalidDocumentError, Problem, closest
+from nimbus.config.relations import relation_faults
+from nimbus.config.settings import DERIVED, Settings, with_derived
+from nimbus.config.values import is_secret
+
+PREFIX = "NIMBUS__"
+"""Variables that begin so are ours: `NIMBUS__SECTION__KEY`."""
+FILE_SUFFIX = "_FILE"
+"""`NIMBUS__STORAGE__SECRET_ACCESS_KEY_FILE` names a file that holds the secret."""
+ENVIRONMENT = "environment"
+
+
+def load_settings(path: Path, environ: Mapping[str, str]) -> Settings:
+    """Read a daemon's settings.
+
+    Args:
+        path: A YAML file, as `configs/nimbus.example.yaml` describes it.
+        environ: The process's environment; variables of the form `NIMBUS__SECTION__KEY` override the file.
+
+    Raises:
+        InvalidConfigurationError: with everything that is wrong, each with its place.
+    """
+    try:
+        document = read_document(path)
+    except InvalidDocumentError as exc:
+        raise InvalidConfigurationError(exc.problems) from exc
+    overrides = _Overrides(environ)
+    given = overrides.over(document.data)
+    merged = Document(document.name, with_derived(given), document.lines)
+    settings, problems = check(Settings, merged)
+    problems = _without_echoes(problems, given)
+    if settings is not None:
+        problems += [merged.problem(key, message) for key, message in relation_faults(settings)]
+    found = [*overrides.problems, *(overrides.placed(problem) for problem in problems)]
+    if settings is None or found:
+        raise InvalidConfigurationError(found)
+    return settings.with_origins(_origins(merged, given, overrides))
+
+
+def settings_keys() -> dict[tuple[str, str], Any]:
+    """Every key of the configuration, as section and name, with the type of its value."""
+    keys = {}
+    for section, field in Settings.model_fields.items():
+        model = field.annotation
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            for name, leaf in model.model_fields.items():
+                keys[section, leaf.alias or name] = leaf.annotation
+    return keys
+
+
+class _Overrides:
+    """What the environment says: values by key, and what is wrong with some."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.values: dict[tuple[str, str], Any] = {}
+        self.variables: dict[tuple[str, str], str] = {}
+        self.problems: list[Problem] = []
+        self._known = _variables()
+        for variable in sorted(environ):
+            if variable.startswith(PREFIX):
+                self._take(variable, environ[variable])
+
+    def over(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Data of the file with the environment's values put over it."""
+        merged = {name: dict(part) if isinstance(part, Mapping) else part for name, part in data.items()}
+        for (section, key), value in self.values.items():
+            part = merged.get(section)
+            if part is None:
+                part = merged[section] = {}
+            if isinstance(part, dict):
+                part[key] = value
+        return merged
+
+    def placed(self, problem: Problem) -> Problem:
+        """The problem, at the variable if that is where the value came from."""
+        for (section, key), variable in self.variables.items():
+            if problem.key == f"{section}.{key}" or problem.key.startswith(f"{section}.{key}."):
+                return replace(problem, file=ENVIRONMENT, line=None, key=variable)
+        return problem
+
+    def _take(self, variable: str, text: str) -> None:
+        if variable not in self._known:
+            suggestion = closest(variable, self._known)
+            self._refuse(variable, "no setting has this variable", suggestion)
+            return
+        place, annotation, is_file = self._known[variable]
+        if place in self.values:
+            self._refuse(variable, f"{self.variables[place]} is set as well; set one of them")
+            return
+        value = self._file_content(variable, text) if is_file else self._parsed(variable, text, annotation)
+        if value is not _BROKEN:
+            self.values[place], self.variables[place] = value, variable
+
+    def _parsed(self, variable: str, text: str, annotation: Any) -> Any:
+        if annotation in (int, bool) or getattr(annotation, "__origin__", None) is Mapping:
+            try:
+                return yaml.safe_load(text)
+            except (yaml.YAMLError, ValueError, RecursionError):
+                self._refuse(variable, f"cannot be read as YAML or JSON: {text[:60]!r}")
+                return _BROKEN
+        return None if text == "" and type(None) in get_args(annotation) else text
+
+    def _file_content(self, variable: str, name: str) -> Any:
+        try:
+            return Path(name).read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, ValueError) as exc:
+            reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else "it is not UTF-8 text"
+            self._refuse(variable, f"the file {name!r} cannot be read: {reason}")
+            return _BROKEN
+
+    def _refuse(self, variable: str, message: str, suggestion: str | None = None) -> None:
+        self.problems.append(Problem(file=ENVIRONMENT, key=variable, message=message, suggestion=suggestion))
+
+
+_BROKEN = object()
+"""Stands for a value that could not be read; the problem is noted."""
+
+
+def _variables() -> dict[str, tuple[tuple[str, str], Any, bool]]:
+    """Every variable: which key it sets, the type of its value, and whether it names a file."""
+    known = {}
+    for (section, key), annotation in settings_keys().items():
+        name = f"{PREFIX}{section}__{key}".upper()
+        known[name] = ((section, key), annotation, False)
+        if is_secret(annotation):
+            known[name + FILE_SUFFIX] = ((section, key), annotation, True)
+    return known
+
+
+def _without_echoes(problems: list[Problem], given: Mapping[str, Any]) -> list[Problem]:
+    """Drop complaints about derived values nobody gave: they repeat what is wrong where they derive from."""
+
+    def is_echo(problem: Problem) -> bool:
+        section, _, key = problem.key.partition(".")
+        part = given.get(section)
+        return problem.key in DERIVED and not (isinstance(part, Mapping) and part.get(key) is not None)
+
+    return [problem for problem in problems if not is_echo(problem)] or problems[:1]
+
+
+def _origins(document: Document, given: Mapping[str, Any], overrides: _Overrides) -> dict[str, str]:
+    origins = {}
+    for section, key in settings_keys():
+        part = given.get(section)
+        if (section, key) in overrides.variables:
+            origin = f"{ENVIRONMENT} {overrides.variables[section, key]}"
+        elif isinstance(part, Mapping) and key in part:
+            origin = f"{document.name}:{document.line_of((section, key))}"
+        else:
+            origin = "default"
+        origins[f"{section}.{key}"] = origin
+    return origins

@@ -1,0 +1,89 @@
+"""What is wrong with a document, and where: collected, so that one look shows all of it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from nimbus.domain.errors import NimbusError
+
+KeyPath = tuple[str | int, ...]
+"""Keys and list positions from the top of a document to a value."""
+
+MOST_SHOWN = 50
+"""Problems that a message lists; a file that is broken throughout should not flood a terminal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing that is wrong in a document."""
+
+    file: str
+    """Where the document came from, as the user knows it; `environment` for a variable."""
+    line: int | None = None
+    """Counted from 1."""
+    key: str = ""
+    """`tasks.greet.needs[0]`; empty: the document as a whole."""
+    message: str
+    suggestion: str | None = None
+    """What was probably meant."""
+
+    def __str__(self) -> str:
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        key = f" {self.key}:" if self.key else ""
+        hint = "" if self.suggestion is None else f' (did you mean "{self.suggestion}"?)'
+        return f"{place}:{key} {self.message}{hint}"
+
+
+class InvalidDocumentError(NimbusError):
+    """A document cannot be used as it is. `problems` has all that was found, in the order of the lines."""
+
+    code = "invalid_document"
+    exit_code = 2
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(sorted(problems, key=lambda problem: problem.line or 0))
+        lines = [str(problem) for problem in self.problems[:MOST_SHOWN]]
+        if len(self.problems) > MOST_SHOWN:
+            lines.append(f"... and {len(self.problems) - MOST_SHOWN} more problems")
+        super().__init__("\n".join(lines))
+
+
+class InvalidConfigurationError(InvalidDocumentError):
+    """A daemon's configuration, from its file and its environment, cannot be used."""
+
+    code = "invalid_configuration"
+
+
+class SuggestingError(ValueError):
+    """A value is wrong in a way that lets one guess what was meant."""
+
+    def __init__(self, message: str, suggestion: str | None = None) -> None:
+        super().__init__(message)
+        self.suggestion = suggestion
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that `word` was probably meant to be; None: none is near."""
+    candidates = list(known)
+    found = difflib.get_close_matches(word, candidates, n=1, cutoff=0.6)
+    if not found:  # NEW_YORK for new_york, maxDelay for max_delay
+        plain = {_plain(candidate): candidate for candidate in candidates}
+        found = [plain[match] for match in difflib.get_close_matches(_plain(word), plain, n=1, cutoff=0.6)]
+    return found[0] if found else None
+
+
+def spelled(path: KeyPath) -> str:
+    """A key path as people write it: `tasks.greet.needs[0]`."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += f".{part}" if text else part
+    return text
+
+
+def _plain(word: str) -> str:
+    return word.casefold().replace("_", "").replace("-", "")

@@ -1,0 +1,90 @@
+"""Values that are good alone and not together. Each fault names both, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from nimbus.config.problems import KeyPath
+from nimbus.config.sections import NO_DATA_DIR
+from nimbus.config.settings import Settings
+from nimbus.config.values import format_duration
+
+TCP_CONNECT = timedelta(seconds=2)
+"""Longest wait for one ZooKeeper server to accept a connection (`leader.ZooKeeperConfig`)."""
+
+
+class _NotBelow(NamedTuple):
+    """One duration must be at least another."""
+
+    key: str
+    least: str
+    why: str
+
+
+_NOT_BELOW = (
+    _NotBelow(
+        "leadership.requeue_max", "leadership.requeue_min", "the pauses grow from the one to the other"
+    ),
+    _NotBelow(
+        "leadership.forced_takeover_after",
+        "zookeeper.session_timeout",
+        "a dead leader's session may last that long while nothing is missing",
+    ),
+    _NotBelow(
+        "supervision.host_lost_after",
+        "zookeeper.session_timeout",
+        "a host that is only cut off may come back until then",
+    ),
+    _NotBelow(
+        "supervision.host_lost_after",
+        "supervision.beat_grace",
+        "a host is given up only after somebody has looked",
+    ),
+)
+_TOGETHER = (("zookeeper", "username", "password"), ("storage", "access_key_id", "secret_access_key"))
+"""Names and their secrets: both are given, or neither."""
+
+
+def relation_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
+    """The key to look at and what is wrong with it, for each fault."""
+    for rule in _NOT_BELOW:
+        value, least = _value(settings, rule.key), _value(settings, rule.least)
+        if value < least:
+            section, _, name = rule.key.partition(".")
+            message = (
+                f"{name} ({format_duration(value)}) must not be below {rule.least} "
+                f"({format_duration(least)}): {rule.why}; raise the one or lower the other"
+            )
+            yield (section, name), message
+    yield from _session_faults(settings)
+    if settings.worker.embedded and settings.worker.shared_dir is None:
+        yield ("worker", "data_dir"), NO_DATA_DIR
+    for section, name, secret in _TOGETHER:
+        has_name = _value(settings, f"{section}.{name}") is not None
+        has_secret = _value(settings, f"{section}.{secret}") is not None
+        if has_name != has_secret:
+            there, missing = (name, secret) if has_name else (secret, name)
+            yield (section, there), f"{there} is given and {missing} is not; give both, or neither"
+
+
+def _session_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
+    timeout, margin = settings.zookeeper.session_timeout, settings.leadership.step_down_margin
+    if margin >= timeout / 2:
+        message = (
+            f"step_down_margin ({format_duration(margin)}) must be below half of zookeeper.session_timeout "
+            f"({format_duration(timeout)}), or a leader has no time to lead; lower the one or raise the other"
+        )
+        yield ("leadership", "step_down_margin"), message
+    if timeout <= TCP_CONNECT:
+        message = (
+            f"session_timeout ({format_duration(timeout)}) must be above {format_duration(TCP_CONNECT)}, the "
+            f"wait for one server's connection: otherwise one dead server costs the session; raise it"
+        )
+        yield ("zookeeper", "session_timeout"), message
+
+
+def _value(settings: Settings, dotted: str) -> Any:
+    section, _, name = dotted.partition(".")
+    return getattr(getattr(settings, section), name)

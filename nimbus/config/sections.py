@@ -1,0 +1,141 @@
+"""The sections of a daemon's configuration: every key, its type, its default, and what it is for.
+
+The descriptions are for people: `configs/nimbus.example.yaml` is held to these keys and defaults by a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, SecretStr
+
+from nimbus.config import texts
+from nimbus.config.checking import Strict
+from nimbus.config.problems import InvalidConfigurationError, Problem
+from nimbus.config.values import AbsolutePath, Duration, PositiveDuration
+
+MemberId = Annotated[str, BeforeValidator(texts.member_id)]
+Url = Annotated[str, BeforeValidator(texts.url)]
+
+
+class Cluster(Strict):
+    """Which cluster this daemon belongs to."""
+
+    root: Annotated[str, BeforeValidator(texts.zookeeper_path)] = "/nimbus"
+    """Path in ZooKeeper below which everything lies. Two clusters on one ZooKeeper have two roots."""
+
+
+class ZooKeeper(Strict):
+    """How ZooKeeper is reached."""
+
+    hosts: Annotated[str, BeforeValidator(texts.zookeeper_hosts)]
+    session_timeout: PositiveDuration = timedelta(seconds=10)
+    call_timeout: PositiveDuration = timedelta(seconds=10)
+    connect_timeout: PositiveDuration = timedelta(seconds=15)
+    """How long start-up waits for a session."""
+    username: str | None = None
+    password: Annotated[SecretStr | None, Field(strict=False)] = None
+
+
+class Storage(Strict):
+    """How S3 is reached."""
+
+    endpoint_url: Url | None = None
+    bucket: Annotated[str, BeforeValidator(texts.bucket)]
+    prefix: Annotated[str, BeforeValidator(texts.key_prefix)] = ""
+    region: str = "us-east-1"
+    access_key_id: str | None = None
+    secret_access_key: Annotated[SecretStr | None, Field(strict=False)] = None
+    connect_timeout: PositiveDuration = timedelta(seconds=3)
+    read_timeout: PositiveDuration = timedelta(seconds=30)
+
+
+class Scheduler(Strict):
+    """This daemon's own place."""
+
+    id: MemberId
+    """Derived: this host's name."""
+    host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
+    port: Annotated[int, Field(ge=1, le=65535)] = 8470
+    advertise_url: Url
+    """Derived: http://host:port."""
+    state_dir: AbsolutePath
+    shutdown_timeout: PositiveDuration = timedelta(seconds=30)
+
+
+class Leadership(Strict):
+    """How this scheduler takes part in the election."""
+
+    guard_timeout: PositiveDuration = timedelta(seconds=10)
+    gate_policy: Literal["per_pipeline", "strict"] = "per_pipeline"
+    forced_takeover_after: PositiveDuration = timedelta(minutes=2)
+    requeue_min: PositiveDuration = timedelta(milliseconds=200)
+    requeue_max: PositiveDuration = timedelta(seconds=30)
+    step_down_margin: PositiveDuration = timedelta(seconds=1)
+
+
+class Worker(Strict):
+    """The worker of this host."""
+
+    embedded: bool = True
+    id: MemberId
+    """Derived: scheduler.id."""
+    slots: Annotated[int, Field(ge=1, le=1024)] = 2
+    work_dir: AbsolutePath
+    """Derived: the folder `worker` in scheduler.state_dir."""
+    shared_dir: Annotated[AbsolutePath | None, Field(alias="data_dir")] = None
+    """What the key `data_dir` says; `data_dir` is for those who need one."""
+    master: Annotated[str, BeforeValidator(texts.spark_master)] = "local[2]"
+    spark_conf: Annotated[Mapping[str, str], BeforeValidator(texts.spark_conf)] = Field(default_factory=dict)
+    env: Annotated[Mapping[str, str], BeforeValidator(texts.environment)] = Field(default_factory=dict)
+    prepare_timeout: PositiveDuration = timedelta(minutes=5)
+    stop_grace: Duration = timedelta(seconds=10)
+    keep_attempts: Duration = timedelta(hours=24)
+
+    @property
+    def data_dir(self) -> Path:
+        """The folder that all workers share.
+
+        Raises:
+            InvalidConfigurationError: it is not set. That is allowed only where no worker runs.
+        """
+        if self.shared_dir is None:
+            raise InvalidConfigurationError(
+                [Problem(file="configuration", key="worker.data_dir", message=NO_DATA_DIR)]
+            )
+        return self.shared_dir
+
+
+NO_DATA_DIR = "is missing; name the folder, shared by all workers, where tasks leave their outputs"
+
+
+class Supervision(Strict):
+    """How long silence is borne before something is done about it."""
+
+    claim_timeout: PositiveDuration = timedelta(minutes=2)
+    beat_grace: Duration = timedelta(seconds=3)
+    host_lost_after: PositiveDuration = timedelta(seconds=30)
+    max_mishaps: Annotated[int, Field(ge=1, le=1000)] = 10
+
+
+class Runs(Strict):
+    """What is kept of runs in ZooKeeper."""
+
+    keep_finished: Duration = timedelta(hours=1)
+
+
+class Sync(Strict):
+    """How releases come to this disk and stay good there."""
+
+    scrub_interval: PositiveDuration = timedelta(hours=1)
+    retry_max: PositiveDuration = timedelta(seconds=30)
+
+
+class Log(Strict):
+    """What this process says on standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["console", "json"] = "console"

@@ -1,0 +1,84 @@
+"""A daemon's settings: checked once, where they were read, then trusted."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import Field, PrivateAttr
+
+from nimbus.config import sections
+from nimbus.config.checking import Strict
+
+ANY_ADDRESS = frozenset({"0.0.0.0", "::", "[::]"})  # noqa: S104 - recognised, not listened on
+DERIVED = ("scheduler.id", "scheduler.advertise_url", "worker.id", "worker.work_dir")
+"""Keys whose default is made of other keys or of the host."""
+
+
+class Settings(Strict):
+    """All settings of one daemon. Keys and defaults: `nimbus.config.sections`."""
+
+    cluster: sections.Cluster = Field(default_factory=sections.Cluster)
+    zookeeper: sections.ZooKeeper
+    storage: sections.Storage
+    scheduler: sections.Scheduler
+    leadership: sections.Leadership = Field(default_factory=sections.Leadership)
+    worker: sections.Worker
+    supervision: sections.Supervision = Field(default_factory=sections.Supervision)
+    runs: sections.Runs = Field(default_factory=sections.Runs)
+    sync: sections.Sync = Field(default_factory=sections.Sync)
+    log: sections.Log = Field(default_factory=sections.Log)
+
+    _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        """Where each value came from, by dotted key: `default`, `file:line` or `environment NAME`."""
+        return MappingProxyType(dict(self._origins))
+
+    def with_origins(self, origins: Mapping[str, str]) -> Settings:
+        """The same settings, knowing where each came from."""
+        known = self.model_copy()
+        known._origins = dict(origins)
+        return known
+
+
+def with_derived(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Fill in the defaults that are made of other values. What those lack is left out, not guessed."""
+    filled: dict[str, Any] = {
+        name: {} if section is None and name in Settings.model_fields else section
+        for name, section in data.items()
+    }
+    for name in ("zookeeper", "storage", "scheduler", "worker"):
+        filled.setdefault(name, {})
+    for dotted in DERIVED:
+        section, _, key = dotted.partition(".")
+        part = filled[section]
+        if isinstance(part, Mapping) and part.get(key) is None:
+            value = _derived(dotted, filled)
+            filled[section] = {k: v for k, v in part.items() if k != key} | (
+                {} if value is None else {key: value}
+            )
+    return filled
+
+
+def _derived(dotted: str, data: Mapping[str, Any]) -> str | None:
+    scheduler = data["scheduler"]
+    if not isinstance(scheduler, Mapping):
+        return None
+    match dotted:
+        case "scheduler.id":
+            return socket.gethostname()
+        case "scheduler.advertise_url":
+            host, port = scheduler.get("host", "127.0.0.1"), scheduler.get("port", 8470)
+            if not isinstance(host, str) or not isinstance(port, int) or isinstance(port, bool):
+                return None
+            reachable = socket.gethostname() if host in ANY_ADDRESS else host
+            return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+        case "worker.id":
+            return scheduler.get("id")
+        case _:
+            state_dir = scheduler.get("state_dir")
+            return f"{state_dir.rstrip('/')}/worker" if isinstance(state_dir, str) else None

@@ -1,0 +1,138 @@
+"""Checks of single texts in a configuration: hosts, addresses, paths in ZooKeeper, ids, keys of Spark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from nimbus.config.problems import SuggestingError
+from nimbus.config.values import described
+
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)(:(?P<port>\d{1,5}))?")
+_PLACE = re.compile(r"(/[A-Za-z0-9._-]+)+")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,126}")
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def zookeeper_hosts(value: object) -> str:
+    """`host:port,host:port/chroot`, or a list of hosts."""
+    text = ",".join(map(str, value)) if isinstance(value, list | tuple) else value
+    if not isinstance(text, str) or not text.strip():
+        raise SuggestingError(
+            f"must be ZooKeeper's hosts, for example zk1.example.com:2181, not {described(value)}"
+        )
+    servers, slash, chroot = text.replace(" ", "").partition("/")
+    for server in servers.split(","):
+        match = _HOST.fullmatch(server)
+        if match is None or not 0 < int(match["port"] or 2181) <= 65535:
+            raise SuggestingError(f"{server!r} is not host:port; separate hosts with commas")
+    if slash and not _PLACE.fullmatch(f"/{chroot}"):
+        raise SuggestingError(f"{'/' + chroot!r} is no path in ZooKeeper; write it once, after all hosts")
+    return servers + slash + chroot
+
+
+def zookeeper_path(value: object) -> str:
+    """An absolute path in ZooKeeper, not its root."""
+    if not isinstance(value, str) or not _PLACE.fullmatch(value) or {".", ".."} & set(value.split("/")):
+        raise SuggestingError(
+            f"must be an absolute path without a slash at its end, such as /nimbus, not {described(value)}"
+        )
+    if value.split("/")[1] == "zookeeper":
+        raise SuggestingError(f"{value!r} is ZooKeeper's own; take another name")
+    return value
+
+
+def url(value: object) -> str:
+    """`http(s)://host[:port]`, without credentials, path or query."""
+    if not isinstance(value, str):
+        raise SuggestingError(f"must be http(s)://host[:port], not {described(value)}")
+    try:
+        parts = urlsplit(value)
+        fits = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is no number, a bracket that is not closed
+        fits = False
+    if not fits:
+        guess = f"http://{value}" if "://" not in value and _HOST.fullmatch(value) else None
+        shown = "it" if "@" in value else repr(value)  # what stands before an @ may be a password
+        raise SuggestingError(f"{shown} is not http(s)://host[:port]", guess)
+    if parts.username is not None or parts.password is not None:
+        raise SuggestingError("must not hold credentials; they have keys of their own")
+    if parts.path.strip("/") or parts.query or parts.fragment:
+        raise SuggestingError(f"{value!r} must end after the host and port")
+    return value.rstrip("/")
+
+
+def member_id(value: object) -> str:
+    """A scheduler's or worker's id: a part of paths."""
+    if not isinstance(value, str) or not _ID.fullmatch(value):
+        raise SuggestingError(
+            f"must be 1 to 127 of letters, digits, '.', '_' and '-', as it is part of paths; not {described(value)}"
+        )
+    return value
+
+
+def bucket(value: object) -> str:
+    """A bucket's name."""
+    if not isinstance(value, str) or not _BUCKET.fullmatch(value):
+        hint = "; folders belong into storage.prefix" if isinstance(value, str) and "/" in value else ""
+        raise SuggestingError(f"must be a bucket's name, 3 to 63 characters, not {described(value)}{hint}")
+    return value
+
+
+def key_prefix(value: object) -> str:
+    """What all keys in a bucket begin with."""
+    if not isinstance(value, str) or any(part in {".", ".."} for part in value.split("/")) or "//" in value:
+        raise SuggestingError(f"must be a prefix of keys such as nimbus/prod, not {described(value)}")
+    return value.strip("/")
+
+
+def spark_master(value: object) -> str:
+    """A Spark master that a driver in client mode can use."""
+    known = ("local", "spark://", "yarn", "k8s://")
+    if not isinstance(value, str) or not value.startswith(known):
+        raise SuggestingError(
+            f"must be a Spark master such as local[2], spark://host:7077 or yarn, not {described(value)}"
+        )
+    return value
+
+
+def spark_conf(value: object) -> dict[str, str]:
+    """Spark properties. Numbers, true and false become the texts that Spark expects."""
+    if not isinstance(value, Mapping):
+        raise SuggestingError(f"must be a mapping of Spark properties to values, not {described(value)}")
+    conf: dict[str, str] = {}
+    for name, setting in value.items():
+        if not isinstance(name, str) or not name.startswith("spark.") or any(c.isspace() for c in name):
+            guess = f"spark.{name}" if isinstance(name, str) and not name.startswith("spark") else None
+            raise SuggestingError(f"{name!r} is no Spark property: they begin with spark.", guess)
+        conf[name] = scalar_text(name, setting)
+    return conf
+
+
+def environment(value: object) -> dict[str, str]:
+    """Environment variables. Numbers, true and false become texts."""
+    if not isinstance(value, Mapping):
+        raise SuggestingError(f"must be a mapping of variables to values, not {described(value)}")
+    variables: dict[str, str] = {}
+    for name, setting in value.items():
+        if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
+            raise SuggestingError(f"{name!r} is not a name of an environment variable")
+        variables[name] = scalar_text(name, setting)
+    return variables
+
+
+def scalar_text(name: str, value: object) -> str:
+    """A scalar as text.
+
+    Raises:
+        SuggestingError: a list, a mapping, nothing, or text that no process can be given.
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, str) and "\0" not in value:
+        return value
+    raise SuggestingError(f"{name} must be text, a number, true or false, not {described(value)}")

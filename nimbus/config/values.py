@@ -1,0 +1,144 @@
+"""Values as people write them (`10s`, `1.5m`) and the types of models that take them."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_args
+
+from pydantic import BeforeValidator, SecretStr
+
+from nimbus.config.problems import SuggestingError, closest
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*([a-zA-Z]+)")
+_BARE = re.compile(r"[+-]?[\d.]+")
+LONGEST = timedelta(days=3650)
+
+AnyEnum = TypeVar("AnyEnum", bound=Enum)
+
+
+def parse_duration(value: object) -> timedelta:
+    """Read a duration such as `500ms`, `10s`, `1.5m`, `2h` or `1d`.
+
+    Raises:
+        SuggestingError: it has no unit, an unknown one, is negative, or longer than ten years.
+    """
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise SuggestingError(f"{value} has no unit; say the unit, for example 10s", f"{value}s")
+    if not isinstance(value, str):
+        raise SuggestingError(f"must be a duration such as 10s or 5m, not {described(value)}")
+    text = value.strip()
+    if text.startswith("-"):
+        raise SuggestingError(f"{text!r} is negative; a duration begins at 0s")
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        if _BARE.fullmatch(text):
+            raise SuggestingError(f"{text!r} has no unit; say the unit, for example 10s", f"{text}s")
+        raise SuggestingError(f"{text!r} is not a duration; write for example 500ms, 10s, 5m, 2h or 1d")
+    number, unit = match.groups()
+    if unit not in _UNITS:
+        raise SuggestingError(
+            f"{unit!r} is not a unit of time; use ms, s, m, h or d", _likely_unit(number, unit)
+        )
+    seconds = float(number) * _UNITS[unit]
+    if seconds > LONGEST.total_seconds():
+        raise SuggestingError(f"{text!r} is longer than ten years")
+    return timedelta(seconds=seconds)
+
+
+def format_duration(value: timedelta) -> str:
+    """Write a duration so that `parse_duration` reads it: the largest unit that leaves a whole number."""
+    for unit, size_s in reversed(_UNITS.items()):
+        count = value / timedelta(seconds=size_s)
+        if value and count == int(count):
+            return f"{int(count)}{unit}"
+    return f"{value.total_seconds():g}s"
+
+
+def described(value: object) -> str:
+    """A value in a message: what it is, and the value itself where that is short."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "true" if value else "false"
+        case dict():
+            return "a mapping"
+        case list() | tuple():
+            return "a list"
+        case str():
+            return repr(value) if len(value) <= 60 else repr(value[:57] + "...")
+        case _:
+            text = str(value)
+            return text if len(text) <= 60 else f"a {type(value).__name__}"
+
+
+def is_secret(annotation: Any) -> bool:
+    """Whether values of this type are not to be shown."""
+    return annotation is SecretStr or SecretStr in get_args(annotation)
+
+
+def _likely_unit(number: str, unit: str) -> str | None:
+    lower = unit.lower()
+    likely = lower if lower in _UNITS else lower[0]
+    if lower.startswith(("ms", "mil")):
+        likely = "ms"
+    return f"{number}{likely}" if likely in _UNITS else None
+
+
+def _positive(value: object) -> timedelta:
+    duration = parse_duration(value)
+    if duration <= timedelta(0):
+        raise SuggestingError("must be longer than 0s")
+    return duration
+
+
+def _text_path(value: object) -> Path:
+    if isinstance(value, Path):
+        return value
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise SuggestingError(f"must be the path of a folder, not {described(value)}")
+    path = Path(value)
+    if not path.is_absolute():
+        raise SuggestingError(
+            f"{value!r} must be an absolute path: daemons and drivers start in different folders"
+        )
+    return path
+
+
+def one_of(kind: type[AnyEnum]) -> BeforeValidator:
+    """Take a member by its value."""
+    by_value = {str(member.value): member for member in kind}
+    return _choice(by_value)
+
+
+def named(kind: type[AnyEnum]) -> BeforeValidator:
+    """Take a member by its name in lower case."""
+    by_name = {member.name.lower(): member for member in kind}
+    return _choice(by_name)
+
+
+def _choice(known: dict[str, AnyEnum]) -> BeforeValidator:
+    members = tuple(known.values())
+
+    def choose(value: Any) -> AnyEnum:
+        if any(value is member for member in members):
+            return value  # type: ignore[no-any-return]  # a member, as just checked
+        if isinstance(value, str) and value in known:
+            return known[value]
+        raise SuggestingError(
+            f"must be one of {', '.join(known)}, not {described(value)}", closest(str(value), known)
+        )
+
+    return BeforeValidator(choose)
+
+
+Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
+"""0s or longer."""
+PositiveDuration = Annotated[timedelta, BeforeValidator(_positive)]
+AbsolutePath = Annotated[Path, BeforeValidator(_text_path)]
