@@ -1,0 +1,189 @@
+"""What the doctor looks at. Each check says how it is, and what to do if it is not well. None raises."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nimbus.cli.words import size
+
+if TYPE_CHECKING:
+    from nimbus.config import Settings
+
+_DEADLINE_S = 3.0
+_DISK_LOW, _DISK_TOO_LOW = 5 << 30, 1 << 30
+_SKEW_WARN_S, _SKEW_FAIL_S = 5.0, 300.0
+"""S3 refuses signatures that are more than 15 minutes off; schedules are wrong long before that."""
+
+
+class Verdict(StrEnum):
+    """How a thing is."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found."""
+
+    check: str
+    verdict: Verdict
+    detail: str
+    advice: str = ""
+
+
+def machine() -> Iterator[Finding]:
+    """Look at this machine, whatever the cluster."""
+    yield _python()
+    yield java()
+
+
+def cluster(settings: Settings) -> Iterator[Finding]:
+    """Look at what a configuration names."""
+    yield disk(settings.scheduler.state_dir)
+    yield from zookeeper(settings.zookeeper.hosts)
+    yield s3(settings)
+    if settings.storage.endpoint_url is not None:
+        yield clock(settings.storage.endpoint_url)
+    yield port(settings.scheduler.host, settings.scheduler.port)
+
+
+def _python() -> Finding:
+    # The installation refuses older versions, so this is to be read, not judged.
+    return Finding("python", Verdict.OK, f"{'.'.join(map(str, sys.version_info[:3]))}, {sys.executable}")
+
+
+def java() -> Finding:
+    """Is there a Java that Spark can use?"""
+    from nimbus.java import JavaMissingError, find_java
+
+    try:
+        found = find_java()
+    except JavaMissingError as exc:
+        first, _, rest = str(exc).partition("\n")
+        return Finding("java", Verdict.FAIL, first, rest.strip())
+    detail = f"{found.version} from {found.origin}, {found.java_home}"
+    if found.warnings:
+        return Finding("java", Verdict.WARN, detail, "passed over: " + "; ".join(found.warnings))
+    return Finding("java", Verdict.OK, detail)
+
+
+def disk(folder: Path) -> Finding:
+    """Is there room, and may we write?"""
+    name = f"disk {folder}"
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not os.access(there, os.W_OK):
+        return Finding(name, Verdict.FAIL, f"{there} cannot be written", "let this user write there")
+    free = shutil.disk_usage(there).free
+    detail = f"{size(free)} free"
+    if free < _DISK_TOO_LOW:
+        return Finding(name, Verdict.FAIL, detail, "free some: releases and task outputs need room")
+    if free < _DISK_LOW:
+        return Finding(name, Verdict.WARN, detail, "releases and task outputs may need more")
+    return Finding(name, Verdict.OK, detail)
+
+
+def zookeeper(hosts: str) -> Iterator[Finding]:
+    """Does each server answer? One of several that is down is a warning."""
+    servers = [part.strip() for part in hosts.split("/", 1)[0].split(",") if part.strip()]
+    findings = [_zookeeper_server(server) for server in servers]
+    alive = sum(finding.verdict is Verdict.OK for finding in findings)
+    for finding in findings:
+        if finding.verdict is Verdict.FAIL and alive > len(servers) // 2:
+            yield Finding(finding.check, Verdict.WARN, finding.detail, finding.advice)
+        else:
+            yield finding
+
+
+def _zookeeper_server(server: str) -> Finding:
+    name = f"zookeeper {server}"
+    host, _, number = server.rpartition(":")
+    try:
+        with socket.create_connection((host or server, int(number or 2181)), _DEADLINE_S) as connection:
+            connection.settimeout(_DEADLINE_S)
+            connection.sendall(b"srvr")
+            said = connection.recv(4096).decode(errors="replace")
+    except (OSError, ValueError) as exc:
+        why = getattr(exc, "strerror", None) or str(exc)
+        return Finding(name, Verdict.FAIL, why, "start ZooKeeper, or correct zookeeper.hosts")
+    # A server may be told not to answer this question; then it says so, which is an answer, too.
+    if "Mode:" in said or "not in the whitelist" in said:
+        mode = said.partition("Mode: ")[2].partition("\n")[0]
+        return Finding(name, Verdict.OK, f"answers{f', {mode}' if mode else ''}")
+    if "not currently serving" in said:
+        return Finding(name, Verdict.FAIL, "has no quorum", "start the other ZooKeeper servers")
+    return Finding(name, Verdict.FAIL, "does not answer as ZooKeeper does", "correct zookeeper.hosts")
+
+
+def s3(settings: Settings) -> Finding:
+    """Is the bucket there, and are the credentials right?"""
+    from blobsync import BlobSyncError, BucketMissingError, StoreAccessDeniedError
+    from nimbus.cli.storage import object_store
+
+    where = f"s3 {settings.storage.bucket} at {settings.storage.endpoint_url or 'AWS'}"
+    try:
+        object_store(settings).check()
+    except StoreAccessDeniedError as exc:
+        return Finding(where, Verdict.FAIL, str(exc), "correct storage.access_key_id and secret_access_key")
+    except BucketMissingError as exc:
+        return Finding(where, Verdict.FAIL, str(exc), "create the bucket, or correct storage.bucket")
+    except BlobSyncError as exc:
+        return Finding(where, Verdict.FAIL, str(exc), "start the S3 server, or correct storage.endpoint_url")
+    return Finding(where, Verdict.OK, "answers; credentials are right")
+
+
+def clock(url: str) -> Finding:
+    """Does this machine's clock agree with that of the S3 server?"""
+    import httpx
+
+    try:
+        said = httpx.get(url, timeout=_DEADLINE_S).headers.get("date")
+        theirs = parsedate_to_datetime(said) if said else None
+    except (httpx.HTTPError, ValueError) as exc:
+        return Finding("clock", Verdict.WARN, f"nothing to compare with ({exc})", "see the s3 check")
+    if theirs is None:
+        return Finding("clock", Verdict.WARN, f"{url} does not say its time", "look whether NTP runs here")
+    skew = (datetime.now(UTC) - theirs).total_seconds()
+    return judge_skew(skew)
+
+
+def judge_skew(skew_s: float) -> Finding:
+    """Judge how far our clock is ahead of another (negative: behind). A `Date` header has whole seconds."""
+    detail = f"{abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} the S3 server"
+    if abs(skew_s) >= _SKEW_FAIL_S:
+        return Finding("clock", Verdict.FAIL, detail, "let NTP set both clocks: S3 will refuse signatures")
+    if abs(skew_s) >= _SKEW_WARN_S:
+        return Finding("clock", Verdict.WARN, detail, "let NTP set both clocks: schedules would be off")
+    return Finding("clock", Verdict.OK, detail)
+
+
+def port(host: str, number: int) -> Finding:
+    """Is the API's port free, or held by a scheduler?"""
+    import httpx
+
+    name = f"port {number}"
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, number))
+        except OSError as exc:
+            why = exc.strerror or str(exc)
+        else:
+            return Finding(name, Verdict.OK, "free")
+    try:
+        answer = httpx.get(f"http://{host}:{number}/healthz", timeout=_DEADLINE_S).json()
+        return Finding(name, Verdict.OK, f"scheduler {answer['id']} serves there")
+    except (httpx.HTTPError, ValueError, KeyError, TypeError):
+        advice = "stop what listens there, or set scheduler.port to another one"
+        return Finding(name, Verdict.FAIL, f"{host}:{number}: {why}", advice)

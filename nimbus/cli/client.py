@@ -1,0 +1,165 @@
+"""Speaks to the schedulers' API: any of them will do, so each is tried, again and again for a while."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from nimbus.cli.exits import CliError, Exit, of_status
+
+PREFIX = "/api/v1"
+PATIENCE_S = 15.0
+"""How long a command goes on trying when nobody answers: longer than a takeover takes."""
+DECISION_PATIENCE_S = 60.0
+"""How long a command waits for the leader's decision: a release may have to be fetched first."""
+_WAIT_S = 10
+"""Of one request that waits for a decision."""
+
+
+class UnreachableError(CliError):
+    """No scheduler gave a usable answer."""
+
+    def __init__(self, tried: Mapping[str, str]) -> None:
+        lines = "".join(f"\n  {server}: {why}" for server, why in tried.items())
+        super().__init__(
+            f"no scheduler answered:{lines}\nIs the cluster up, and is --server (or NIMBUS_SERVER) right?",
+            code="unreachable",
+            exit_code=Exit.UNREACHABLE,
+        )
+
+
+class ProblemError(CliError):
+    """A scheduler refused, and said why."""
+
+    def __init__(self, status: int, code: str, detail: str) -> None:
+        super().__init__(detail, code=code, exit_code=of_status(status))
+        self.status = status
+
+
+class DoubtfulError(CliError):
+    """A request may or may not have been done, and doing it twice would not be the same as once."""
+
+    def __init__(self, server: str, why: str) -> None:
+        super().__init__(
+            f"{server} may or may not have taken the command ({why}). Look before asking again.",
+            code="in_doubt",
+            exit_code=Exit.UNREACHABLE,
+        )
+
+
+class Api:
+    """A client of all schedulers.
+
+    Args:
+        servers: Base URLs; the one that answered last is asked first.
+        patience_s: How long to go on when none answers.
+    """
+
+    def __init__(self, servers: Sequence[str], *, patience_s: float = PATIENCE_S) -> None:
+        self._servers = list(servers)
+        self.patience_s = patience_s
+        self._http = httpx.Client(timeout=httpx.Timeout(10.0, connect=2.0, read=_WAIT_S + 10.0))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._http.close()
+
+    def get(self, path: str, **query: Any) -> Any:
+        """Read a JSON document. ProblemError, UnreachableError."""
+        return self.fetch(path, **query).json()
+
+    def fetch(self, path: str, **query: Any) -> httpx.Response:
+        """Read anything; the response's headers count, too. ProblemError, UnreachableError."""
+        wanted = {key: value for key, value in query.items() if value is not None}
+        return self._ask("GET", path, repeatable=True, params=wanted)
+
+    def command(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, repeatable: bool = True
+    ) -> dict[str, Any]:
+        """Submit a command and wait for the leader's decision.
+
+        Args:
+            method: `POST` or `DELETE`.
+            path: Below `/api/v1`.
+            body: JSON.
+            repeatable: Doing it twice is the same as once, so it is sent again when in doubt.
+
+        Returns:
+            The API's `CommandModel`; its `status` is `pending` when nobody has decided in time.
+
+        Raises:
+            ProblemError: refused.
+            UnreachableError: nobody took it.
+            DoubtfulError: not repeatable, and the connection broke after it was sent.
+        """
+        until = time.monotonic() + DECISION_PATIENCE_S
+        json = None if body is None else dict(body)
+        answer: dict[str, Any] = self._ask(
+            method, path, repeatable=repeatable, params={"wait": _WAIT_S}, json=json
+        ).json()
+        while answer["status"] == "pending" and time.monotonic() < until and self.leader() is not None:
+            run_id = answer.get("run_id")
+            answer = self.get(f"/commands/{answer['command_id']}", wait=_WAIT_S) | {"run_id": run_id}
+        if answer["status"] == "refused":
+            raise ProblemError(409, answer["outcome"]["code"], answer["outcome"]["message"])
+        return answer
+
+    def leader(self) -> dict[str, Any] | None:
+        """The confirmed leader; None while nobody leads."""
+        found: dict[str, Any] | None = self.get("/leader")["leader"]
+        return found
+
+    def _ask(self, method: str, path: str, *, repeatable: bool, **request: Any) -> httpx.Response:
+        retrying = Retrying(
+            retry=retry_if_exception_type(UnreachableError),
+            wait=wait_random_exponential(multiplier=0.2, max=2.0),
+            stop=stop_after_delay(self.patience_s),
+            reraise=True,
+        )
+        answer: httpx.Response = retrying(self._round, method, path, repeatable, request)
+        return answer
+
+    def _round(self, method: str, path: str, repeatable: bool, request: Mapping[str, Any]) -> httpx.Response:
+        """Ask each scheduler once, until one answers."""
+        tried: dict[str, str] = {}
+        for server in tuple(self._servers):
+            try:
+                response = self._http.request(method, f"{server}{PREFIX}{path}", **request)
+            except (httpx.ConnectError, httpx.ConnectTimeout) as exc:
+                tried[server] = str(exc) or type(exc).__name__
+                continue
+            except httpx.TransportError as exc:
+                tried[server] = str(exc) or type(exc).__name__
+                if not repeatable:
+                    raise DoubtfulError(server, tried[server]) from exc
+                continue
+            if response.status_code in (502, 503, 504):
+                tried[server] = _detail(response)[1]
+                if not repeatable:
+                    raise DoubtfulError(server, tried[server])
+                continue
+            self._servers.remove(server)
+            self._servers.insert(0, server)
+            if response.is_success:
+                return response
+            raise ProblemError(response.status_code, *_detail(response))
+        raise UnreachableError(tried)
+
+
+def _detail(response: httpx.Response) -> tuple[str, str]:
+    """Code and text of a refusal, also of one that is not ours (a proxy's)."""
+    try:
+        problem = response.json()
+        return str(problem["code"]), str(problem["detail"])
+    except (ValueError, KeyError, TypeError):
+        where = f"{response.request.method} {response.request.url}"
+        return "http", f"{where} was answered with status {response.status_code}, and no reason"

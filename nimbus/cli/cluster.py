@@ -1,0 +1,126 @@
+"""`nimbus cluster`: schedulers, workers, leadership."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nimbus.cli.exits import Exit
+from nimbus.cli.lazy import LazyGroup
+from nimbus.cli.options import examples, remote, report_command
+from nimbus.cli.output import Output
+from nimbus.cli.words import between, size
+
+if TYPE_CHECKING:
+    from nimbus.cli.client import Api
+
+
+@click.group(cls=LazyGroup)
+def cluster() -> None:
+    """See schedulers and workers; hand leadership over."""
+
+
+@cluster.command(
+    epilog=examples("nimbus cluster participants -o json | jq '.participants[] | select(.ready | not)'")
+)
+@remote
+def participants(api: Api, out: Output) -> None:
+    """List every scheduler: who leads, who is next, who is ready, and what the others lack."""
+    answer = api.get("/participants")
+    if out.as_json:
+        out.data(answer)
+        return
+    now = datetime.now(UTC)
+    rows = [
+        (
+            "" if row["queue_position"] is None else row["queue_position"],
+            row["id"],
+            row["role"] or "unregistered",
+            row["epoch"],
+            "ready" if row["ready"] else f"lacks {row['missing_count']} files, {size(row['missing_bytes'])}",
+            row["address"],
+            between(row["started_at"], None, now),
+            row["last_abdication"],
+        )
+        for row in answer["participants"]
+    ]
+    columns = ("queue", "scheduler", "role", "epoch", "artifacts", "address", "up for", "last abdication")
+    out.table(columns, rows, empty="no scheduler is registered")
+
+
+@cluster.command()
+@remote
+def leader(api: Api, out: Output) -> int:
+    """Say who leads. Exit code 6 while nobody does."""
+    found = api.leader()
+    if out.as_json:
+        out.data({"leader": found})
+    elif found is not None:
+        since = between(found["leader_since"], None, datetime.now(UTC))
+        out.line(f"{found['id']} leads epoch {found['epoch']}" + (f" for {since}" if since else ""))
+        out.note(found["address"])
+    if found is None:
+        out.note("nobody leads at the moment: `nimbus cluster participants` says what each lacks.")
+        return Exit.UNREACHABLE
+    return Exit.OK
+
+
+@cluster.command()
+@remote
+def status(api: Api, out: Output) -> None:
+    """Show the cluster at a glance."""
+    answer = api.get("/status")
+    if out.as_json:
+        out.data(answer)
+        return
+    leads = answer["leader"]
+    rows = [
+        ("leader", f"{leads['id']} (epoch {leads['epoch']})" if leads else "nobody"),
+        ("schedulers", f"{answer['schedulers']}, {answer['schedulers_ready']} ready"),
+        ("workers", f"{answer['workers']}, {answer['slots_busy']} of {answer['slots']} slots busy"),
+        ("pipelines", _counts(answer["pipelines"])),
+        ("runs", _counts(answer["runs"])),
+        ("commands waiting", answer["commands_waiting"]),
+        *((f"quarantined: {name}", reason) for name, reason in answer["quarantined"].items()),
+        ("answered by", f"{answer['answered_by']}, version {answer['version']}"),
+    ]
+    out.table(("what", "is"), rows)
+
+
+@cluster.command()
+@remote
+def workers(api: Api, out: Output) -> None:
+    """List workers and how busy they are."""
+    answer = api.get("/workers")
+    if out.as_json:
+        out.data(answer)
+        return
+    rows = [
+        (
+            row["id"],
+            row["hostname"],
+            f"{row['busy']}/{row['slots']}",
+            "draining" if row["draining"] else "",
+            f"{row['load_average']:.1f}",
+            size(row["memory_available_bytes"]),
+            row["version"],
+        )
+        for row in answer["workers"]
+    ]
+    columns = ("worker", "host", "slots", "", "load", "memory free", "version")
+    out.table(columns, rows, empty="no worker is registered: start one with `nimbus worker --config FILE`")
+
+
+@cluster.command(epilog=examples('nimbus cluster abdicate --reason "update of this machine"'))
+@click.option("--reason", required=True, help="Kept in the log and in the leader's registration.")
+@remote
+def abdicate(api: Api, out: Output, reason: str) -> int:
+    """Ask the leader to hand over; the next ready scheduler takes office."""
+    # Asked twice, the successor would be sent away as well.
+    return report_command(out, api.command("POST", "/cluster/abdicate", {"reason": reason}, repeatable=False))
+
+
+def _counts(counts: dict[str, Any]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "none"

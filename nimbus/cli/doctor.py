@@ -1,0 +1,45 @@
+"""`nimbus doctor`: looks for what would keep Nimbus from working here, and says what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import click
+
+from nimbus.cli.exits import Exit
+from nimbus.cli.options import config_option, examples
+from nimbus.cli.output import Output, output_option
+
+
+@click.command(epilog=examples("nimbus doctor", "nimbus doctor --config configs/ha.yaml -o json"))
+@config_option
+@output_option
+def doctor(config: Path | None, output: str) -> int:
+    """Look at Java, Python and disk; with a configuration also at ZooKeeper, S3, clock and port.
+
+    Exit code 1 if anything fails.
+    """
+    from nimbus.cli import checks
+    from nimbus.cli.storage import find_config, settings_of
+    from nimbus.config import InvalidConfigurationError
+
+    out = Output(output)
+    found = list(checks.machine())
+    place = find_config(config)
+    if place is None:
+        found.append(checks.disk(Path.cwd()))
+        out.note("no configuration: ZooKeeper, S3, clock and port are not looked at. Give --config FILE.")
+    else:
+        try:
+            found += checks.cluster(settings_of(place))
+        except InvalidConfigurationError as exc:
+            advice = "correct it; configs/nimbus.example.yaml has every key"
+            found.append(checks.Finding("configuration", checks.Verdict.FAIL, str(exc), advice))
+    bad = any(finding.verdict is checks.Verdict.FAIL for finding in found)
+    if out.as_json:
+        out.data({"ok": not bad, "checks": [dataclasses.asdict(finding) for finding in found]})
+    else:
+        rows = [(f.check, f.verdict.value, f.detail, f.advice) for f in found]
+        out.table(("check", "", "found", "advice"), rows)
+    return Exit.RUN_FAILED if bad else Exit.OK

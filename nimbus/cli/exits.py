@@ -1,0 +1,75 @@
+"""Exit codes, and which error means which. The table for people is in docs/cli.md."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from nimbus.domain.errors import NimbusError
+
+
+class Exit(IntEnum):
+    """What the command line exits with."""
+
+    OK = 0
+    RUN_FAILED = 1
+    USAGE = 2
+    """Also: a definition, configuration or environment that cannot work."""
+    NOT_FOUND = 3
+    REFUSED = 4
+    WATCH_TIMEOUT = 5
+    UNREACHABLE = 6
+    """Also: nobody leads."""
+    DENIED = 7
+    INTERNAL = 70
+    INTERRUPTED = 130
+
+
+# Errors of the packages below, which know nothing of exit codes; by their stable codes.
+_BY_CODE = {
+    "java_missing": Exit.USAGE,
+    "blobsync_config": Exit.USAGE,
+    "bucket_missing": Exit.USAGE,
+    "invalid_key": Exit.USAGE,
+    "invalid_name": Exit.USAGE,
+    "source_changed": Exit.REFUSED,
+    "store_access_denied": Exit.DENIED,
+    "store_unavailable": Exit.UNREACHABLE,
+    "unmatched_pattern": Exit.USAGE,
+    "unsafe_source": Exit.USAGE,
+    "election_config": Exit.USAGE,
+    "zookeeper_auth": Exit.DENIED,
+    "zookeeper_unavailable": Exit.UNREACHABLE,
+    "zookeeper_unreachable": Exit.UNREACHABLE,
+}
+
+_BY_STATUS = {
+    401: Exit.DENIED,
+    403: Exit.DENIED,
+    404: Exit.NOT_FOUND,
+    409: Exit.REFUSED,
+    503: Exit.UNREACHABLE,
+}
+
+
+class CliError(NimbusError):
+    """A command cannot be done. The message is all that is shown."""
+
+    def __init__(self, message: str, *, code: str, exit_code: Exit) -> None:
+        super().__init__(message)
+        self.code, self.exit_code = code, int(exit_code)
+
+
+def of_error(exc: BaseException) -> Exit | None:
+    """The exit code of an error of this house; None for one that is a defect."""
+    code = getattr(exc, "code", None)
+    if not isinstance(code, str):
+        return None
+    said = getattr(exc, "exit_code", None)
+    return Exit(said) if said in set(Exit) else _BY_CODE.get(code, Exit.INTERNAL)
+
+
+def of_status(status: int) -> Exit:
+    """The exit code of an HTTP refusal."""
+    if status in _BY_STATUS:
+        return _BY_STATUS[status]
+    return Exit.USAGE if 400 <= status < 500 else Exit.INTERNAL

@@ -1,0 +1,97 @@
+"""`nimbus run logs`: the log of a task, from any scheduler, while it grows and afterwards."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import click
+
+from nimbus.cli.exits import Exit
+from nimbus.cli.options import examples, remote
+from nimbus.cli.output import Output
+
+if TYPE_CHECKING:
+    import httpx
+
+    from nimbus.cli.client import Api
+
+_POLL_S = 0.5
+_LATE_S = 2.0
+"""The last bytes of a log may reach storage a moment after the attempt's END."""
+
+
+@click.command(epilog=examples("nimbus run logs flights-20260301t060000z-1a2b3c ingest_flights -f"))
+@click.argument("run_id")
+@click.argument("task")
+@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Instead of the last one.")
+@click.option(
+    "-f", "--follow", is_flag=True, help="Go on while it grows, through retries, to the task's end."
+)
+@remote
+def logs(api: Api, out: Output, run_id: str, task: str, attempt: int | None, follow: bool) -> int:
+    """Print the log of a task as it was written."""
+    path = f"/runs/{quote(run_id, safe='')}/tasks/{quote(task, safe='')}/log"
+    if not follow:
+        _print_to_end(api, path, attempt, 0)
+        return Exit.OK
+    number = attempt
+    while True:
+        first = _wait_for_attempt(api, path, run_id, task, number)
+        if first is None:
+            return Exit.OK
+        number = int(first.headers["X-Attempt"])
+        out.note(f"--- {task}, attempt {number}")
+        state = _follow_attempt(api, path, number)
+        out.note(f"--- {task}, attempt {number}: {state}")
+        if attempt is not None:
+            return Exit.OK
+        number += 1
+
+
+def _print_to_end(api: Api, path: str, attempt: int | None, offset: int) -> tuple[int, str]:
+    """Print what there is from `offset` on; returns the new offset, and the state of the attempt."""
+    while True:
+        answer = api.fetch(path, attempt=attempt, offset=offset)
+        if not answer.content:
+            return offset, answer.headers["X-Attempt-State"]
+        sys.stdout.buffer.write(answer.content)
+        sys.stdout.buffer.flush()
+        offset = int(answer.headers["X-Log-End"])
+        attempt = int(answer.headers["X-Attempt"])  # a retry between two pieces must not mix two logs
+
+
+def _follow_attempt(api: Api, path: str, number: int) -> str:
+    offset, late_since = 0, None
+    while True:
+        before = offset
+        offset, state = _print_to_end(api, path, number, offset)
+        if state != "open":
+            now = time.monotonic()
+            late_since = now if late_since is None or offset != before else late_since
+            if now - late_since >= _LATE_S:
+                return state
+        time.sleep(_POLL_S)
+
+
+def _wait_for_attempt(
+    api: Api, path: str, run_id: str, task: str, number: int | None
+) -> httpx.Response | None:
+    """Wait until the attempt is there; None when there will be none, since the task is final."""
+    from nimbus.cli.client import ProblemError
+
+    while True:
+        try:
+            return api.fetch(path, attempt=number, limit=1)
+        except ProblemError as exc:
+            if exc.code not in ("no_attempt", "unknown_attempt"):
+                raise
+            found = api.get(f"/runs/{quote(run_id, safe='')}")
+            states = {row["name"]: row["state"] for row in found["tasks"]}
+            if states[task] not in ("waiting", "running"):
+                if number is None or number == 1:
+                    raise
+                return None
+        time.sleep(_POLL_S)

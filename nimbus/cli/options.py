@@ -1,0 +1,113 @@
+"""Options that many commands share, and what they become."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from nimbus.cli.exits import CliError, Exit
+from nimbus.cli.output import Output, output_option
+
+if TYPE_CHECKING:
+    from nimbus.cli.client import Api
+
+server_option: Callable[..., Any] = click.option(
+    "--server",
+    "server_urls",
+    multiple=True,
+    metavar="URL",
+    help="A scheduler, any one. Repeat for more. [env: NIMBUS_SERVER, comma-separated]",
+)
+
+config_option: Callable[..., Any] = click.option(
+    "--config",
+    "config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Configuration file, such as configs/local.yaml.",
+)
+
+
+def examples(*lines: str) -> str:
+    """Examples under a command's help, kept as they are written."""
+    return "\b\n" + "\n".join(
+        ["Examples:" if len(lines) > 1 else "Example:", *(f"  {line}" for line in lines)]
+    )
+
+
+def remote(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--server` and `--output`, and call it as `function(api, out, ...)`."""
+
+    @server_option
+    @output_option
+    @functools.wraps(function)
+    def command(*args: Any, server_urls: tuple[str, ...], output: str, **named: Any) -> Any:
+        with connect(server_urls) as api:
+            return function(api, Output(output), *args, **named)
+
+    return cast("Callable[..., Any]", command)
+
+
+def connect(server_urls: tuple[str, ...]) -> Api:
+    """Make the client. Asks nobody yet."""
+    from nimbus.cli.client import Api
+    from nimbus.cli.servers import servers
+
+    return Api(servers(server_urls))
+
+
+def report_command(out: Output, answer: dict[str, Any], *, quiet: bool = False) -> Exit:
+    """Say what became of a command.
+
+    Returns:
+        OK; UNREACHABLE while nobody has decided.
+    """
+    if out.as_json and not quiet:
+        out.data(answer)
+    if answer["status"] == "pending":
+        out.note(
+            f"queued as {answer['command_id']}, and not decided yet: nobody leads, or the leader is busy. "
+            "It is kept and will be done; `nimbus cluster leader` says whether somebody leads."
+        )
+        return Exit.UNREACHABLE
+    if not out.as_json and not quiet:
+        out.line(answer["outcome"]["message"])
+    return Exit.OK
+
+
+def parameters(pairs: tuple[str, ...], document: str | None) -> dict[str, Any]:
+    """Parameters of a run: a JSON object (`-`: from standard input), then `k=v` over it.
+
+    A value of `k=v` that reads as JSON is that (`3`, `true`, `[1, 2]`); any other is text.
+    """
+    import json
+
+    found: Any = {}
+    if document is not None:
+        text = sys.stdin.read() if document == "-" else document
+        try:
+            found = json.loads(text)
+        except ValueError as exc:
+            raise CliError(f"--params is no JSON: {exc}.", code="bad_params", exit_code=Exit.USAGE) from exc
+        if not isinstance(found, dict):
+            raise CliError(
+                "--params must be a JSON object, such as '{\"months\": 3}'.",
+                code="bad_params",
+                exit_code=Exit.USAGE,
+            )
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise CliError(
+                f"--param {pair!r} is not of the form key=value.", code="bad_params", exit_code=Exit.USAGE
+            )
+        try:
+            found[key] = json.loads(value)
+        except ValueError:
+            found[key] = value
+    return dict(found)

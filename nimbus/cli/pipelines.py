@@ -1,0 +1,153 @@
+"""`nimbus pipeline`: the catalog, and how releases get into it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import click
+
+from nimbus.cli.lazy import Lazy, LazyGroup
+from nimbus.cli.options import remote, report_command
+from nimbus.cli.output import Output, output_option
+from nimbus.cli.words import clock, short, size
+
+if TYPE_CHECKING:
+    from nimbus.cli.client import Api
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy={
+        "validate": Lazy("nimbus.cli.pipelines:validate", "Check a pipeline's folder, offline."),
+        "publish": Lazy("nimbus.cli.publish:publish", "Upload a folder as a release, and make it known."),
+        "activate": Lazy(
+            "nimbus.cli.pipelines:activate", "Choose the release that runs; let the schedule fire."
+        ),
+        "pause": Lazy("nimbus.cli.pipelines:pause", "Stop the schedule; runs under way go on."),
+        "list": Lazy("nimbus.cli.pipelines:list_", "List pipelines."),
+        "show": Lazy("nimbus.cli.pipelines:show", "Show one pipeline: state, releases, tasks, parameters."),
+        "remove": Lazy("nimbus.cli.pipelines:remove", "Take a pipeline out of the catalog."),
+    },
+)
+def pipeline() -> None:
+    """Validate, publish and steer pipelines."""
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@output_option
+def validate(folder: Path, output: str) -> None:
+    """Check the definition in FOLDER, and that every file it names is there. Asks no server."""
+    from nimbus.cli.sources import read_sources
+
+    spec, files = read_sources(folder)
+    out = Output(output)
+    total = sum(item.file.stat().st_size for item in files)
+    if out.as_json:
+        names = [item.path for item in files]
+        tasks = [task.name for task in spec.tasks]
+        out.data({"valid": True, "name": spec.name, "tasks": tasks, "files": names, "size_bytes": total})
+        return
+    out.line(f"{spec.name}: valid, {len(spec.tasks)} tasks, {len(files)} files, {size(total)}")
+
+
+@click.command()
+@click.argument("name")
+@click.option("--digest", metavar="SHA256", help="Which release. Without it: the newest published.")
+@remote
+def activate(api: Api, out: Output, name: str, digest: str | None) -> int:
+    """Choose the release that runs, and let the schedule fire. Also resumes a paused pipeline."""
+    body = {"digest": digest} if digest else {}
+    return report_command(out, api.command("POST", f"{_path(name)}/activate", body))
+
+
+@click.command()
+@click.argument("name")
+@remote
+def pause(api: Api, out: Output, name: str) -> int:
+    """Stop the schedule. Runs under way go on, and runs can be started by hand."""
+    return report_command(out, api.command("POST", f"{_path(name)}/pause"))
+
+
+@click.command()
+@click.argument("name")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@remote
+def remove(api: Api, out: Output, name: str, yes: bool) -> int:
+    """Take a pipeline out of the catalog. Its releases and its history stay in storage."""
+    if not yes:
+        click.confirm(f"Remove pipeline {name} from the catalog?", abort=True, err=True)
+    # Asked again after it was done, it would answer "unknown": so it is not sent twice.
+    return report_command(out, api.command("DELETE", _path(name), repeatable=False))
+
+
+@click.command(name="list")
+@remote
+def list_(api: Api, out: Output) -> None:
+    """List pipelines."""
+    answer = api.get("/pipelines")
+    if out.as_json:
+        out.data(answer)
+        return
+    rows = [
+        (
+            row["name"],
+            "quarantined" if row["quarantined"] else row["state"],
+            short(row["release"]),
+            "" if row["published"] == row["release"] else short(row["published"]),
+            row["tasks"],
+            _schedule(row["schedule"]),
+            row["quarantined"] or row["description"],
+        )
+        for row in answer["pipelines"]
+    ]
+    columns = ("pipeline", "state", "release", "published since", "tasks", "schedule", "")
+    out.table(columns, rows, empty="no pipelines: publish one with `nimbus pipeline publish DIR --activate`")
+
+
+@click.command()
+@click.argument("name")
+@remote
+def show(api: Api, out: Output, name: str) -> None:
+    """Show one pipeline: state, releases, tasks, parameters."""
+    answer = api.get(_path(name))
+    if out.as_json:
+        out.data(answer)
+        return
+    spec = answer["spec"]
+    rows = [
+        ("state", answer["state"]),
+        ("quarantined", answer["quarantined"]),
+        ("description", answer["description"]),
+        ("active release", answer["release"] or "none"),
+        ("newest release", answer["published"]),
+        ("schedule", _schedule(answer["schedule"]) or "none"),
+        ("failure strategy", spec["failure_strategy"]),
+        ("changed", clock(answer["updated_at"])),
+    ]
+    out.table((name, ""), [row for row in rows if row[1]])
+    if spec["parameters"]:
+        out.line("")
+        columns = ("parameter", "type", "default", "description")
+        parameters = spec["parameters"].items()
+        out.table(columns, [(key, p["type"], _default(p), p["description"]) for key, p in parameters])
+    out.line("")
+    tasks = [
+        (t["name"], t["kind"], t["script"], ", ".join(t["needs"]), t["retries"]["limit"])
+        for t in spec["tasks"]
+    ]
+    out.table(("task", "kind", "script", "needs", "retries"), tasks)
+
+
+def _path(name: str) -> str:
+    return f"/pipelines/{quote(name, safe='')}"
+
+
+def _schedule(schedule: dict[str, Any] | None) -> str:
+    return f"{schedule['cron']} ({schedule['timezone']})" if schedule else ""
+
+
+def _default(parameter: dict[str, Any]) -> Any:
+    return "required" if parameter["required"] else parameter["default"]

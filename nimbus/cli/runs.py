@@ -1,0 +1,181 @@
+"""`nimbus run`: start, list, show, stop. Watching and logs have modules of their own."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import click
+
+from nimbus.cli.exits import Exit
+from nimbus.cli.lazy import Lazy, LazyGroup
+from nimbus.cli.options import examples, parameters, remote, report_command
+from nimbus.cli.output import Output
+from nimbus.cli.words import between, clock, short
+
+if TYPE_CHECKING:
+    from nimbus.cli.client import Api
+
+_STATES = ["running", "stopping", "succeeded", "failed", "stopped"]
+_PRIORITIES = ["highest", "high", "medium", "low", "lowest"]
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy={
+        "start": Lazy("nimbus.cli.runs:start", "Start a run of a pipeline."),
+        "list": Lazy("nimbus.cli.runs:list_", "List runs, newest first."),
+        "show": Lazy(
+            "nimbus.cli.runs:show", "Show one run: tasks, attempts, times, and why something waits."
+        ),
+        "watch": Lazy("nimbus.cli.watch:watch", "Follow a run to its end; the exit code is its result."),
+        "logs": Lazy("nimbus.cli.logs:logs", "Print the log of a task, also while it grows."),
+        "stop": Lazy("nimbus.cli.runs:stop", "End a run."),
+    },
+)
+def run() -> None:
+    """Start, watch and stop runs; read their logs."""
+
+
+@click.command(
+    epilog=examples(
+        "nimbus run start flights --param first_month=1 --param last_month=3 --watch",
+        "echo '{\"first_month\": 6}' | nimbus run start flights --params -",
+        "nimbus run start flights --run-id flights-backfill-01     # safe to repeat",
+    )
+)
+@click.argument("pipeline")
+@click.option("--param", "pairs", multiple=True, metavar="KEY=VALUE", help="A parameter. Repeat for more.")
+@click.option(
+    "--params", "document", metavar="JSON", help="All parameters as a JSON object; - reads it from stdin."
+)
+@click.option("--run-id", metavar="ID", help="Your own id: starting twice with it starts one run.")
+@click.option(
+    "--logical-date", metavar="TIME", help="The time the run stands for, such as 2026-01-31T06:00:00Z."
+)
+@click.option("--priority", type=click.Choice(_PRIORITIES), help="Instead of the pipeline's.")
+@click.option("--watch", "watching", is_flag=True, help="Follow it; the exit code is the run's result.")
+@click.option(
+    "--watch-timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop following: exit code 5."
+)
+@remote
+def start(
+    api: Api,
+    out: Output,
+    pipeline: str,
+    pairs: tuple[str, ...],
+    document: str | None,
+    run_id: str | None,
+    logical_date: str | None,
+    priority: str | None,
+    watching: bool,
+    watch_timeout: float | None,
+) -> int:
+    """Start a run of a pipeline's active release."""
+    now = datetime.now(UTC)
+    body: dict[str, Any] = {
+        "pipeline": pipeline,
+        # Made here, so that a request that is sent again starts no second run.
+        "run_id": run_id or f"{pipeline}-{now:%Y%m%dt%H%M%Sz}-{secrets.token_hex(3)}",
+        "parameters": parameters(pairs, document),
+        "logical_date": logical_date,
+        "priority": priority,
+    }
+    answer = api.command("POST", "/runs", {key: value for key, value in body.items() if value is not None})
+    if not watching:
+        if not out.as_json:
+            out.line(body["run_id"])
+        code = report_command(out, answer, quiet=not out.as_json)
+        if code is Exit.OK:
+            out.note(f"{answer['outcome']['message']}; follow it with `nimbus run watch {body['run_id']}`")
+        return code
+    from nimbus.cli.watch import follow
+
+    if answer["status"] == "pending":
+        out.note(f"run {body['run_id']} is queued; it starts when somebody leads")
+    return follow(
+        api, out, body["run_id"], timeout_s=watch_timeout, may_be_absent=answer["status"] == "pending"
+    )
+
+
+@click.command(name="list")
+@click.option("--pipeline", metavar="NAME", help="Only of this pipeline.")
+@click.option("--state", type=click.Choice(_STATES), help="Only in this state.")
+@click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True)
+@remote
+def list_(api: Api, out: Output, pipeline: str | None, state: str | None, limit: int) -> None:
+    """List runs, newest first: live ones and those in history."""
+    answer = api.get("/runs", pipeline=pipeline, state=state, limit=limit)
+    if out.as_json:
+        out.data(answer)
+        return
+    now = datetime.now(UTC)
+    rows = [
+        (
+            row["id"],
+            row["pipeline"],
+            row["state"],
+            f"{row['tasks_done']}/{row['tasks_total']}",
+            clock(row["created_at"]),
+            between(row["created_at"], row["finished_at"], now),
+            row["reason"],
+        )
+        for row in answer["runs"]
+    ]
+    out.table(("run", "pipeline", "state", "tasks", "created", "took", "reason"), rows, empty="no runs")
+    if not answer["history_complete"]:
+        out.note("history did not answer: finished runs may be missing from this list.")
+
+
+@click.command()
+@click.argument("run_id")
+@remote
+def show(api: Api, out: Output, run_id: str) -> None:
+    """Show one run: tasks, attempts, a small Gantt chart, and why something waits."""
+    answer = api.get(f"/runs/{quote(run_id, safe='')}")
+    if out.as_json:
+        out.data(answer)
+        return
+    from nimbus.cli.gantt import gantt
+
+    now = datetime.now(UTC)
+    out.line(f"run       {answer['id']}")
+    out.line(f"state     {answer['state']}" + (f" ({answer['reason']})" if answer["reason"] else ""))
+    out.line(f"pipeline  {answer['pipeline']}, release {short(answer['release'])}")
+    when = f"{clock(answer['created_at'])} ({answer['cause']}), for {clock(answer['logical_date'])}"
+    out.line(f"created   {when}")
+    if answer["parameters"]:
+        out.line("with      " + ", ".join(f"{key}={value}" for key, value in answer["parameters"].items()))
+    out.line("")
+    out.table(("task", "state", "attempts", "why"), task_rows(answer))
+    if any(task["attempts"] for task in answer["tasks"]):
+        out.line("")
+        for line in gantt(answer, now):
+            out.line(line)
+
+
+def task_rows(run: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """One row for each task: name, state, attempts, and why or how far."""
+    return [
+        (task["name"], task["state"], len(task["attempts"]) or "", task["why"] or progress(task))
+        for task in run["tasks"]
+    ]
+
+
+def progress(task: dict[str, Any]) -> str:
+    """How far a running task is, as its driver says."""
+    told = task["attempts"][-1]["progress"] if task["attempts"] else None
+    return ", ".join(f"{key} {value}" for key, value in told.items()) if told else ""
+
+
+@click.command()
+@click.argument("run_id")
+@click.option("--reason", required=True, help="Kept in the run's history.")
+@remote
+def stop(api: Api, out: Output, run_id: str, reason: str) -> int:
+    """End a run: nothing new starts, what runs is stopped. Safe to repeat."""
+    return report_command(
+        out, api.command("POST", f"/runs/{quote(run_id, safe='')}/stop", {"reason": reason})
+    )

@@ -1,0 +1,45 @@
+"""A pipeline's folder on the publisher's disk: its definition, and the files that make up a release."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nimbus.cli.exits import CliError, Exit
+from nimbus.domain.pipeline import DEFINITION_FILE
+
+if TYPE_CHECKING:
+    from blobsync import SourceFile
+    from nimbus.domain.pipeline import PipelineSpec
+
+
+def read_sources(folder: Path) -> tuple[PipelineSpec, tuple[SourceFile, ...]]:
+    """Read the definition, and find the files it names.
+
+    Raises:
+        NimbusError: the definition is not valid; with file, line and key.
+        BlobSyncError: a pattern matches nothing, or a file may not be published.
+        CliError: there is no definition, or a task's script is not among the files.
+    """
+    from blobsync import collect
+    from nimbus.definition import read_definition
+
+    place = folder / DEFINITION_FILE
+    if not place.is_file():
+        raise CliError(
+            f"{folder} has no {DEFINITION_FILE}: name the folder of a pipeline, such as examples/hello.",
+            code="no_definition",
+            exit_code=Exit.USAGE,
+        )
+    spec = read_definition(place)
+    files = collect(folder, include=(*spec.files, DEFINITION_FILE), dependencies=spec.dependencies)
+    known = {item.path for item in files}
+    absent = [f"task {task.name}: {task.script}" for task in spec.tasks if task.script not in known]
+    if absent:
+        raise CliError(
+            f"{place}: scripts are not among the release's files ({'; '.join(absent)}). Correct `script`, or "
+            "add them to `files`.",
+            code="script_missing",
+            exit_code=Exit.USAGE,
+        )
+    return spec, files

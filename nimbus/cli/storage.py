@@ -1,0 +1,63 @@
+"""The S3 settings that publishing and the doctor need, from a configuration file or from the local stack."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nimbus.cli.exits import CliError, Exit
+from nimbus.cli.servers import CLIENT_FILE, STACK_FOLDER, read_client_file
+
+if TYPE_CHECKING:
+    from blobsync.s3_adapter import S3ObjectStore
+    from nimbus.config import Settings
+
+
+def find_config(told: Path | None) -> Path | None:
+    """The configuration file: the one told, else that of the local stack in this folder."""
+    if told is not None:
+        return told
+    file = read_client_file()
+    return file.config if file is not None else None
+
+
+def settings_of(told: Path | None) -> Settings:
+    """Read the configuration.
+
+    Raises:
+        CliError: there is none.
+        InvalidConfigurationError: it is not valid.
+    """
+    from nimbus.config import load_settings
+
+    found = find_config(told)
+    if found is None:
+        raise CliError(
+            f"storage is not known: give --config FILE (its section `storage` counts), or start a "
+            f"cluster in this folder with `nimbus up`, which leaves {STACK_FOLDER / CLIENT_FILE}.",
+            code="no_config",
+            exit_code=Exit.USAGE,
+        )
+    return load_settings(found, os.environ)
+
+
+def object_store(settings: Settings) -> S3ObjectStore:
+    """The store that the configuration names. Nothing is asked of it yet."""
+    from blobsync import S3Config, Secret
+    from blobsync.s3_adapter import S3ObjectStore
+
+    storage = settings.storage
+    secret = storage.secret_access_key
+    return S3ObjectStore(
+        S3Config(
+            endpoint_url=storage.endpoint_url,
+            bucket=storage.bucket,
+            prefix=storage.prefix,
+            region=storage.region,
+            access_key_id=storage.access_key_id,
+            secret_access_key=Secret(secret.get_secret_value()) if secret is not None else None,
+            connect_timeout=storage.connect_timeout,
+            read_timeout=storage.read_timeout,
+        )
+    )

@@ -1,0 +1,118 @@
+"""`nimbus up`: a whole cluster on this machine, in the foreground."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from nimbus.cli.exits import Exit
+from nimbus.cli.options import examples
+from nimbus.cli.output import Output
+from nimbus.cli.servers import CLIENT_FILE, STACK_FOLDER, VARIABLE, write_client_file
+
+if TYPE_CHECKING:
+    from nimbus.localstack.stack import LocalStack
+
+_LOOK_S = 1.0
+
+
+@click.command(epilog=examples("nimbus up", "nimbus up --schedulers 5 --dir /tmp/cluster"))
+@click.option("--schedulers", type=click.IntRange(1, 9), default=3, show_default=True, help="How many.")
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=STACK_FOLDER,
+    show_default=True,
+    help="Where everything is kept, also between starts.",
+)
+def up(schedulers: int, folder: Path) -> int:
+    """Start ZooKeeper, an S3 server and schedulers with workers on this machine, to try Nimbus out.
+
+    Runs until Ctrl-C; data stay. Needs Java 17 or newer (`nimbus doctor` says whether it is there).
+    Everything listens on loopback only.
+    """
+    from nimbus.localstack.stack import LocalStack
+
+    out = Output()
+    folder.mkdir(parents=True, exist_ok=True)
+    with _terminated_like_interrupted():
+        stack = LocalStack(folder, schedulers, report=out.note)
+        try:
+            stack.start()
+            stack.wait_ready()
+            addresses = stack.addresses
+            write_client_file(folder, servers=addresses.schedulers, config=stack.config_file(1))
+            _welcome(out, folder, stack)
+            _watch_over(out, stack)
+        finally:
+            _stop(out, folder, stack)
+    return Exit.OK
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """Let SIGTERM unwind as Ctrl-C does, so that there is one way down."""
+
+    def unwind(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, unwind)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _welcome(out: Output, folder: Path, stack: LocalStack) -> None:
+    addresses = stack.addresses
+    rows = [(f"scheduler-{number}", url) for number, url in enumerate(addresses.schedulers, start=1)]
+    rows += [
+        ("ZooKeeper", addresses.zookeeper),
+        ("S3", addresses.s3),
+        ("data and logs", str(folder.absolute())),
+    ]
+    out.line("")
+    out.table(("part", "where"), rows)
+    out.line("\nTry, in another terminal" + (" and this folder:" if folder == STACK_FOLDER else ":"))
+    if folder != STACK_FOLDER:
+        out.line(f"  export {VARIABLE}={','.join(addresses.schedulers)}")
+    config = "" if folder == STACK_FOLDER else f" --config {stack.config_file(1)}"
+    out.line("  nimbus cluster participants")
+    out.line(f"  nimbus pipeline publish examples/hello --activate{config}")
+    out.line("  nimbus run start hello --watch")
+    out.line("\nCtrl-C stops everything; data are kept.")
+
+
+def _watch_over(out: Output, stack: LocalStack) -> None:
+    """Stay until interrupted; say once when a scheduler has ended."""
+    ended: set[str] = set()
+    pause = threading.Event()
+    try:
+        while True:
+            for scheduler in stack.schedulers:
+                if not scheduler.running and scheduler.name not in ended:
+                    ended.add(scheduler.name)
+                    out.note(f"{scheduler.name} has ended; its log is {scheduler.log}. The others go on.")
+            pause.wait(_LOOK_S)
+    except KeyboardInterrupt:  # what this command waits for, so no failure
+        out.note("stopping")
+
+
+def _stop(out: Output, folder: Path, stack: LocalStack) -> None:
+    # A second Ctrl-C would leave the attempts of tasks behind; stopping is bounded, so it may be ignored.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN), signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        (folder / CLIENT_FILE).unlink(missing_ok=True)
+        stack.stop()
+        out.note("stopped")
+    finally:
+        signal.signal(signal.SIGINT, before[0])
+        signal.signal(signal.SIGTERM, before[1])

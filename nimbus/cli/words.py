@@ -1,0 +1,55 @@
+"""Times, spans and sizes, as people read them. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def moment(text: str | None) -> datetime | None:
+    """A time of the API."""
+    return datetime.fromisoformat(text) if text else None
+
+
+def clock(text: str | None) -> str:
+    """`2026-03-01 06:00:00Z`, or nothing."""
+    at = moment(text)
+    return f"{at:%Y-%m-%d %H:%M:%SZ}" if at else ""
+
+
+def span(seconds: float | None) -> str:
+    """`0.4s`, `12s`, `3m05s`, `2h10m`, `4d02h`; nothing for None."""
+    if seconds is None:
+        return ""
+    if seconds < 10:
+        return f"{max(seconds, 0):.1f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes == 0:
+        return f"{rest}s"
+    hours, minutes = divmod(minutes, 60)
+    if hours == 0:
+        return f"{minutes}m{rest:02d}s"
+    days, hours = divmod(hours, 24)
+    return f"{hours}h{minutes:02d}m" if days == 0 else f"{days}d{hours:02d}h"
+
+
+def between(start: str | None, end: str | None, now: datetime) -> str:
+    """How long something took, or has taken until now."""
+    began, ended = moment(start), moment(end) or now
+    return span((ended - began).total_seconds()) if began else ""
+
+
+def size(count: int) -> str:
+    """`9 B`, `1.5 MiB`."""
+    value = float(count)
+    for unit in _UNITS:
+        if value < 1024 or unit == _UNITS[-1]:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    raise AssertionError(count)
+
+
+def short(digest: str | None) -> str:
+    """A digest, short enough to read and long enough to be one's own."""
+    return digest[:12] if digest else ""
