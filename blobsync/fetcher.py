@@ -17,7 +17,6 @@ from blobsync.local_store import LocalStore
 from blobsync.manifest import Manifest, ReleaseRef
 from blobsync.ports import ObjectStore
 from blobsync.releases import fetch_manifest
-from blobsync.session import Holds
 
 TRANSFER_GRACE_S = 60.0
 SLOWEST_BYTES_PER_S = 64 << 10
@@ -53,7 +52,6 @@ class Fetcher:
         self._under_way: dict[str, threading.Lock] = {}
         self._partial: dict[str, int] = {}
         self._wanted: frozenset[str] = frozenset()
-        self._held: dict[ReleaseRef, Manifest] = {}
         self._pinned: set[ReleaseRef] = set()
 
     @property
@@ -72,6 +70,8 @@ class Fetcher:
     def look(self, ref: ReleaseRef, known: Manifest | None) -> Looked:
         """Find out what a release lacks here. When nothing, its manifest is kept, and it is complete.
 
+        It was protected from collection before, by `keep_only` or `pin`, so what is found stays.
+
         Raises:
             BlobSyncError: as of `fetch_manifest` and `LocalStore`.
         """
@@ -79,7 +79,6 @@ class Fetcher:
         asked = manifest is None
         if manifest is None:
             manifest = fetch_manifest(self._store, ref.name, ref.digest)
-        self._hold(manifest)  # first: from now on no collection takes away what we find
         missing = frozenset(item.sha256 for item in self._local.missing(manifest))
         if not missing:
             self._local.install_manifest(manifest)
@@ -120,33 +119,25 @@ class Fetcher:
         """Protect these releases from collection, and those pinned; no others."""
         with self._lock:
             self._wanted = frozenset(ref.digest for ref in refs)
-            self._held = {ref: held for ref, held in self._held.items() if ref in refs or ref in self._pinned}
             self._write_holds()
 
-    def pin(self, ref: ReleaseRef) -> None:
-        """Protect a release from collection until `unpin`, wanted or not."""
+    def pin(self, ref: ReleaseRef) -> bool:
+        """Protect a release from collection until `unpin`, wanted or not. False: it was already."""
         with self._lock:
+            if ref in self._pinned:
+                return False
             self._pinned.add(ref)
             self._write_holds()
+            return True
 
     def unpin(self, ref: ReleaseRef) -> None:
         """Take back `pin`."""
         with self._lock:
             self._pinned.discard(ref)
-            if ref.digest not in self._wanted:
-                self._held.pop(ref, None)
             self._write_holds()
 
-    def _hold(self, manifest: Manifest) -> None:
-        with self._lock:
-            if manifest.ref not in self._held:
-                self._held[manifest.ref] = manifest
-                self._write_holds()
-
     def _write_holds(self) -> None:
-        releases = self._wanted | {ref.digest for ref in (*self._pinned, *self._held)}
-        blobs = frozenset(sha256 for manifest in self._held.values() for sha256 in manifest.blobs)
-        self._local.hold(Holds(releases, blobs))
+        self._local.hold(self._wanted | {ref.digest for ref in self._pinned})
 
     def _chunks(self, sha256: str, size_bytes: int) -> Iterator[bytes]:
         until = self._clock() + TRANSFER_GRACE_S + size_bytes / SLOWEST_BYTES_PER_S

@@ -80,7 +80,7 @@ def _unreachable(store: LocalStore, keep: Set[str]) -> tuple[list[str], str]:
     holds = store.session.all_holds()
     if holds is None:
         raise GcRefusedError(f"what another user of {store.root} needs cannot be read; nothing was removed")
-    wanted = frozenset(keep) | holds.releases
+    wanted = frozenset(keep) | holds
     here = store.manifests()
     manifests = {ref.digest: store.manifest(ref) for ref in here if ref.digest in wanted}
     places = [f"trees/{path.name}" for path in (store.root / "trees").iterdir() if path.name not in wanted]
@@ -88,9 +88,7 @@ def _unreachable(store: LocalStore, keep: Set[str]) -> tuple[list[str], str]:
     unknown = sorted(digest for digest in wanted if manifests.get(digest) is None)
     if unknown:
         return places, f"what wanted release {unknown[0]} consists of is not known here yet"
-    reachable = {
-        blob for found in manifests.values() if found is not None for blob in found.blobs
-    } | holds.blobs
+    reachable = {blob for found in manifests.values() if found is not None for blob in found.blobs}
     places += [f"blobs/{name[:2]}/{name}" for name in _blobs(store.root) if name not in reachable]
     return places, ""
 

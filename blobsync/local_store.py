@@ -18,10 +18,11 @@ whose size, time or inode is not that of the one we verified is hashed again bef
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from pathlib import Path
 
 import structlog
@@ -40,12 +41,15 @@ from blobsync.disk import (
 from blobsync.errors import BlobMissingError, CorruptBlobError, InvalidManifestError
 from blobsync.manifest import Artifact, Manifest, ReleaseRef
 from blobsync.releases import verified_manifest
-from blobsync.session import Holds, StoreSession
+from blobsync.session import StoreSession
 from blobsync.verified_index import VerifiedIndex
 
 _log = structlog.get_logger(__name__)
 
 Step = Callable[[str], None]
+
+_UNREADABLE = {errno.EACCES, errno.EIO, errno.EPERM}
+"""A file that cannot be read is as lost as one with other bytes: a bad sector, a permission taken away."""
 
 
 class LocalStore:
@@ -89,10 +93,10 @@ class LocalStore:
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
-    def hold(self, holds: Holds) -> None:
-        """Protect releases and blobs from collection by any process, in place of what we held before."""
+    def hold(self, releases: Set[str]) -> None:
+        """Protect releases, by digest, from collection by any process; in place of what we held before."""
         with disk_errors("noting what is needed"):
-            self._session.hold(holds)
+            self._session.hold(releases)
 
     def blob_path(self, sha256: str) -> Path:
         """Where a blob is, or would be."""
@@ -130,6 +134,10 @@ class LocalStore:
             digest, hashed = hash_file(path, going_on)
         except FileNotFoundError:  # collected or quarantined by another process just now
             return False
+        except OSError as exc:
+            if exc.errno not in _UNREADABLE:
+                raise
+            digest, hashed = f"unreadable ({exc.strerror})", identity(found)
         if digest == sha256:
             self._index.verified(place, hashed, sha256)
             return True

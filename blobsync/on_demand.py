@@ -66,11 +66,12 @@ def ensure(
             raise ReleaseCorruptError(f"{ref} is damaged in the object store: {exc}") from exc
 
     policy = replace(retry, deadline=max(timeout, timedelta(milliseconds=1)))
-    fetcher.pin(ref)
+    newly_pinned = fetcher.pin(ref)
     try:
         return call_retrying(attempt, policy, what=f"ensure {ref}", stopping=fetcher.stopping)
     except BaseException:
-        fetcher.unpin(ref)
+        if newly_pinned:  # else somebody uses what an earlier call gave
+            fetcher.unpin(ref)
         raise
 
 

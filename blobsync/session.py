@@ -12,22 +12,10 @@ import json
 import os
 import threading
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 from blobsync.disk import fsync_folder, locked, make_folder, remove_tree
-
-
-@dataclass(frozen=True, slots=True)
-class Holds:
-    """What must not be collected: releases by manifest digest, and blobs."""
-
-    releases: frozenset[str] = frozenset()
-    blobs: frozenset[str] = frozenset()
-
-    def __or__(self, other: Holds) -> Holds:
-        return Holds(self.releases | other.releases, self.blobs | other.blobs)
 
 
 class StoreSession:
@@ -54,29 +42,31 @@ class StoreSession:
         """A name for an unfinished file or folder, not taken by anybody."""
         return self._own / f"part-{next(self._numbers)}"
 
-    def hold(self, holds: Holds) -> None:
-        """Replace what this session protects from collection. From its return on it is protected."""
+    def hold(self, releases: Set[str]) -> None:
+        """Protect releases, by manifest digest, in place of what was held before; from the return on.
+
+        While one of them is not known here, no blob is collected: any might be of it.
+        """
         part = self.new_path()
         with locked(self._store_lock):
             with part.open("w") as file:
-                json.dump({"releases": sorted(holds.releases), "blobs": sorted(holds.blobs)}, file)
+                json.dump(sorted(releases), file)
                 file.flush()
                 os.fsync(file.fileno())
             part.replace(self._own / "holds.json")
 
-    def all_holds(self) -> Holds | None:
-        """What live sessions protect, ours included; None: one of them cannot be read.
+    def all_holds(self) -> frozenset[str] | None:
+        """Releases that live sessions protect, ours included; None: one of them cannot be read.
 
         The caller has the store's lock.
         """
-        total = Holds()
+        total: frozenset[str] = frozenset()
         for path in self._folder.glob("*/holds.json"):
             if path.parent != self._own and not _alive(path.parent):
                 continue
             try:
-                document = json.loads(path.read_bytes())
-                total |= Holds(frozenset(document["releases"]), frozenset(document["blobs"]))
-            except (OSError, ValueError, KeyError, TypeError):
+                total |= frozenset(json.loads(path.read_bytes()))
+            except (OSError, ValueError, TypeError):
                 return None
         return total
 

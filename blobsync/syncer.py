@@ -184,8 +184,7 @@ class Syncer:
         except Exception:  # noqa: BLE001 - the top of the thread; only a defect of ours comes here
             # Nobody may believe in a readiness that is not kept up: from now on nothing is ready.
             _log.exception("syncer_failed")
-            self._readiness = Readiness()
-            self._on_change(self._readiness)
+            self._tell(Readiness())
 
     def _turn(self) -> bool:
         """Take what has come, start what is due, tell what has changed. False: told to stop."""
@@ -323,8 +322,14 @@ class Syncer:
         self._dirty, self._published_s = False, now
         fresh = self._table.readiness()
         if fresh != self._readiness:
-            self._readiness = fresh
-            self._on_change(fresh)
+            self._tell(fresh)
+
+    def _tell(self, readiness: Readiness) -> None:
+        self._readiness = readiness
+        try:
+            self._on_change(readiness)
+        except Exception:  # noqa: BLE001 - a listener's defect must not stop the sync
+            _log.exception("readiness_listener_failed")
 
 
 def _outcome(future: Future[Result]) -> Result | Failure:

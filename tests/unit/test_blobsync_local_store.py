@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -23,8 +24,8 @@ from blobsync import (
     Manifest,
     Role,
     gc,
+    local_store,
 )
-from blobsync.session import Holds
 
 STEPS = ["create", "write", "fsync", "rename", "fsync-folder", "index"]
 
@@ -246,6 +247,21 @@ def test_verify_finds_a_byte_that_flipped_unseen_and_a_new_copy_heals_blob_and_t
     assert (tree / "a").read_bytes() == b"some data"
 
 
+def test_blob_on_a_bad_sector_goes_to_quarantine(local: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = release({"a": b"data"})
+    fill(local, {"a": b"data"})
+
+    def unreadable(path: Path, going_on: object) -> tuple[str, object]:
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(local_store, "hash_file", unreadable)
+        assert [item.path for item in local.verify(manifest)] == ["a"]
+
+    assert not local.has_blob(sha(b"data"))
+    assert len(list((local.root / "quarantine").iterdir())) == 1
+
+
 @pytest.mark.parametrize("damage", [b"", b"garbage", "cut", "delete", "lie"])
 def test_store_without_its_index_verifies_again(tmp_path: Path, damage: bytes | str) -> None:
     files = {"a": b"good", "b": b"also good"}
@@ -448,9 +464,10 @@ def test_collection_touches_no_blob_while_a_wanted_release_is_unknown_here(local
 
 def test_collection_leaves_what_another_user_of_the_store_holds(local: LocalStore) -> None:
     mine, other = kept(local, "a"), kept(local, "b")
+    arriving = release({"c": b"arriving", "d": b"not yet here"})
     fill(local, {"c": b"arriving"})
     with LocalStore(local.root) as neighbour:
-        neighbour.hold(Holds(frozenset({other.digest}), frozenset({sha(b"arriving")})))
+        neighbour.hold({other.digest, arriving.digest})
         for _ in range(2):
             gc(local, {mine.digest}, grace=timedelta(0))
         assert local.missing(other) == ()

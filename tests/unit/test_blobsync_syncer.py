@@ -315,6 +315,20 @@ def test_ensured_release_is_not_collected_until_let_go(rig: Rig) -> None:
         assert not tree.exists()
 
 
+def test_wanted_release_is_not_collected_by_another_user_of_the_store(
+    rig: Rig, eventually: Eventually
+) -> None:
+    p, q = rig.publish("p", a="1"), rig.publish("q", b="2")
+    syncer = rig.syncer(p, q)
+    eventually(lambda: syncer.readiness().is_ready(p) and syncer.readiness().is_ready(q))
+    with LocalStore(rig.folder / "local") as collector:
+        for _ in range(2):
+            gc(collector, {q.digest}, grace=timedelta(0))
+
+        assert rig.local_blob(rig.key(p, "a")).exists()
+        assert collector.manifest(p) is not None
+
+
 def test_close_interrupts_a_transfer_under_way_and_ends_every_thread(
     rig: Rig, eventually: Eventually
 ) -> None:
@@ -340,6 +354,19 @@ def test_close_interrupts_a_transfer_under_way_and_ends_every_thread(
     assert list((rig.folder / "local").glob("sessions/*/part-*")) == []
     with pytest.raises(SyncerClosedError):
         syncer.ensure(p, SOON)
+
+
+def test_listener_that_fails_does_not_stop_the_sync(rig: Rig, eventually: Eventually) -> None:
+    p = rig.publish("p", a="1")
+
+    class Broken(list[Readiness]):
+        def append(self, _item: Readiness) -> None:
+            raise RuntimeError("a defect of whoever listens")
+
+    rig.seen = Broken()
+    syncer = rig.syncer(p)
+
+    eventually(lambda: syncer.readiness().is_ready(p))
 
 
 def test_unwanted_release_leaves_readiness(rig: Rig, eventually: Eventually) -> None:
