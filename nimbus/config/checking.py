@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
@@ -70,7 +70,7 @@ def _model_in(annotation: Any) -> tuple[type[BaseModel] | None, int]:
     """The model within an annotation, and how many path parts (names, positions) lead to it."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation, 0
-    container = getattr(annotation, "__origin__", None) in (dict, list)
+    container = get_origin(annotation) in (dict, list)
     for argument in get_args(annotation):
         inner, names = _model_in(argument)
         if inner is not None:
@@ -96,9 +96,9 @@ def _problem(model: type[BaseModel], document: Document, detail: ErrorDetails) -
     if _is_secret(model, path):
         return document.problem(path, "must be text; put it in quotes")  # a secret is never shown
     if kind == "literal_error":
-        words: list[str] = re.findall(r"'([^']*)'", str(context.get("expected", "")))
+        choices: list[str] = re.findall(r"'([^']*)'", str(context.get("expected", "")))
         return document.problem(
-            path, f"must be one of {', '.join(words)}, not {described(value)}", closest(str(value), words)
+            path, f"must be one of {', '.join(choices)}, not {described(value)}", closest(str(value), choices)
         )
     if kind in _MUST_BE:
         return document.problem(path, _must_be(_MUST_BE[kind], value))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel
@@ -106,7 +106,7 @@ class _Overrides:
             self.values[place], self.variables[place] = value, variable
 
     def _parsed(self, variable: str, text: str, annotation: Any) -> Any:
-        if annotation in (int, bool) or getattr(annotation, "__origin__", None) is Mapping:
+        if annotation in (int, bool) or get_origin(annotation) is dict:
             try:
                 return yaml.safe_load(text)
             except (yaml.YAMLError, ValueError, RecursionError):

@@ -5,7 +5,6 @@ The descriptions are for people: `configs/nimbus.example.yaml` is held to these 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
@@ -18,6 +17,7 @@ from nimbus.config.problems import InvalidConfigurationError, Problem
 from nimbus.config.values import AbsolutePath, Duration, PositiveDuration
 
 MemberId = Annotated[str, BeforeValidator(texts.member_id)]
+Text = Annotated[str, BeforeValidator(texts.scalar)]
 Url = Annotated[str, BeforeValidator(texts.url)]
 
 
@@ -89,8 +89,8 @@ class Worker(Strict):
     shared_dir: Annotated[AbsolutePath | None, Field(alias="data_dir")] = None
     """What the key `data_dir` says; `data_dir` is for those who need one."""
     master: Annotated[str, BeforeValidator(texts.spark_master)] = "local[2]"
-    spark_conf: Annotated[Mapping[str, str], BeforeValidator(texts.spark_conf)] = Field(default_factory=dict)
-    env: Annotated[Mapping[str, str], BeforeValidator(texts.environment)] = Field(default_factory=dict)
+    spark_conf: dict[Annotated[str, BeforeValidator(texts.spark_key)], Text] = Field(default_factory=dict)
+    env: dict[Annotated[str, BeforeValidator(texts.variable_name)], Text] = Field(default_factory=dict)
     prepare_timeout: PositiveDuration = timedelta(minutes=5)
     stop_grace: Duration = timedelta(seconds=10)
     keep_attempts: Duration = timedelta(hours=24)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from nimbus.config.problems import SuggestingError
@@ -68,7 +67,7 @@ def member_id(value: object) -> str:
     """A scheduler's or worker's id: a part of paths."""
     if not isinstance(value, str) or not _ID.fullmatch(value):
         raise SuggestingError(
-            f"must be 1 to 127 of letters, digits, '.', '_' and '-', as it is part of paths; not {described(value)}"
+            f"must be 1 to 127 letters, digits, '.', '_', '-' (it is part of paths), not {described(value)}"
         )
     return value
 
@@ -98,29 +97,24 @@ def spark_master(value: object) -> str:
     return value
 
 
-def spark_conf(value: object) -> dict[str, str]:
-    """Spark properties. Numbers, true and false become the texts that Spark expects."""
-    if not isinstance(value, Mapping):
-        raise SuggestingError(f"must be a mapping of Spark properties to values, not {described(value)}")
-    conf: dict[str, str] = {}
-    for name, setting in value.items():
-        if not isinstance(name, str) or not name.startswith("spark.") or any(c.isspace() for c in name):
-            guess = f"spark.{name}" if isinstance(name, str) and not name.startswith("spark") else None
-            raise SuggestingError(f"{name!r} is no Spark property: they begin with spark.", guess)
-        conf[name] = scalar_text(name, setting)
-    return conf
+def spark_key(name: object) -> str:
+    """A Spark property's name."""
+    if not isinstance(name, str) or not name.startswith("spark.") or any(c.isspace() for c in name):
+        guess = f"spark.{name}" if isinstance(name, str) and not name.startswith("spark") else None
+        raise SuggestingError(f"{described(name)} is no Spark property: they begin with spark.", guess)
+    return name
 
 
-def environment(value: object) -> dict[str, str]:
-    """Environment variables. Numbers, true and false become texts."""
-    if not isinstance(value, Mapping):
-        raise SuggestingError(f"must be a mapping of variables to values, not {described(value)}")
-    variables: dict[str, str] = {}
-    for name, setting in value.items():
-        if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
-            raise SuggestingError(f"{name!r} is not a name of an environment variable")
-        variables[name] = scalar_text(name, setting)
-    return variables
+def variable_name(name: object) -> str:
+    """An environment variable's name."""
+    if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
+        raise SuggestingError(f"{described(name)} is not a name of an environment variable")
+    return name
+
+
+def scalar(value: object) -> str:
+    """A Spark property's or a variable's value: numbers, true and false become the texts expected."""
+    return scalar_text("it", value)
 
 
 def scalar_text(name: str, value: object) -> str:

@@ -1,1 +1,9 @@
-"""Pipeline definitions: read, checked, rendered."""
+"""Pipeline definitions: read, checked as a whole, and their schedules and templates worked out.
+
+The same layer as `nimbus.config`, whose documents it uses.
+"""
+
+from nimbus.definition.errors import InvalidDefinitionError
+from nimbus.definition.reader import parse_definition, read_definition
+
+__all__ = ["InvalidDefinitionError", "parse_definition", "read_definition"]

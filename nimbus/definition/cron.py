@@ -1,18 +1,21 @@
 """Fire times of schedules: Debian's cron rules in a named time zone. Pure.
 
-When clocks go forward, a fire time within the missing hour happens right after it; when they go back, a fire
-time in the repeated hour happens once. Source: cronsim's tests against Debian cron.
+Where a schedule names its minutes and hours, no fire time is lost or doubled when clocks are changed: one within
+a missing hour happens right after it, one within a repeated hour the first time only. With `*` for minutes or
+hours, it follows the time that really passes. Source: Debian's cron(8), which cronsim follows.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import islice, takewhile
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from cronsim import CronSim, CronSimError
 
+from nimbus.config.problems import SuggestingError, closest
 from nimbus.domain.pipeline import Schedule
 
 ALIASES = {
@@ -24,6 +27,17 @@ ALIASES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
+_LONGEST = 200
+_FIELDS = ("minute", "hour", "day-of-month", "month", "day-of-week")
+_FORMS = {
+    "minute": "0 to 59",
+    "hour": "0 to 23",
+    "day-of-month": "1 to 31, or L for the last day",
+    "month": "1 to 12, or JAN to DEC",
+    "day-of-week": "0 to 7 (0 and 7 are Sunday), or SUN to SAT",
+}
+_PROBE = datetime(2024, 1, 1, tzinfo=UTC)
+_SLACK = timedelta(days=2)
 
 
 def expanded(cron: str) -> str:
@@ -31,18 +45,79 @@ def expanded(cron: str) -> str:
     return ALIASES.get(cron.strip().lower(), cron.strip())
 
 
+def check_cron(text: str) -> None:
+    """Refuse what is not a schedule.
+
+    Raises:
+        SuggestingError: says which field is wrong and what it may be; or that it would never fire.
+    """
+    if text.strip().startswith("@") and expanded(text) not in ALIASES.values():
+        raise SuggestingError(
+            f"{text!r} is not a known alias; known: {', '.join(ALIASES)}", closest(text, ALIASES)
+        )
+    fields = expanded(text).upper().split()
+    if len(fields) != len(_FIELDS) or len(text) > _LONGEST:
+        raise SuggestingError(
+            f"{text[:60]!r} has {len(fields)} fields; a schedule has five: "
+            f"minute, hour, day of month, month, day of week"
+        )
+    for position, name in enumerate(_FIELDS):
+        alone = ["*"] * len(_FIELDS)
+        alone[position] = fields[position]
+        try:
+            CronSim(" ".join(alone), _PROBE)
+        except (CronSimError, ValueError, AssertionError) as exc:
+            raise SuggestingError(
+                f"{fields[position]!r} is not a {name} field: {_FORMS[name]}, with * , - and /"
+            ) from exc
+    try:
+        next(CronSim(" ".join(fields), _PROBE))
+    except (CronSimError, StopIteration) as exc:
+        raise SuggestingError(f"{text!r} never fires: no month has such a day") from exc
+
+
+def check_timezone(name: str) -> None:
+    """Refuse what is not a time zone.
+
+    Raises:
+        SuggestingError: with the zone that was probably meant.
+    """
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as exc:
+        known = available_timezones()
+        by_city = {zone.rpartition("/")[2]: zone for zone in sorted(known) if "/" in zone}
+        city = closest(name.rpartition("/")[2], by_city)
+        near = closest(name, known) or (None if city is None else by_city[city])
+        raise SuggestingError(
+            f"{name!r} is not a time zone; use an IANA name such as Europe/Berlin or UTC", near
+        ) from exc
+
+
 @lru_cache(maxsize=4096)
 def next_fire(schedule: Schedule, after: datetime) -> datetime | None:
     """The first fire time later than `after` (aware), in UTC; None if there is none."""
-    found = fires_between(schedule, after, datetime.max.replace(tzinfo=UTC), 1)
-    return found[0] if found else None
+    return next(_fires(schedule, after), None)
 
 
 def fires_between(schedule: Schedule, after: datetime, until: datetime, limit: int) -> tuple[datetime, ...]:
-    """Fire times later than `after` and not later than `until`, in UTC, oldest first, at most `limit`."""
+    """Fire times after `after` and up to `until` (both aware), in UTC, oldest first, at most `limit`."""
+    return tuple(islice(takewhile(lambda fire: fire <= until, _fires(schedule, after)), limit))
+
+
+def _fires(schedule: Schedule, after: datetime) -> Iterator[datetime]:
+    """Each fire time once, in order.
+
+    cronsim works on local time: started inside a repeated hour it answers with the first of the two, which is
+    over; and two fire times within a missing hour both come out as its end. Both would be a second run.
+    """
+    last = after.astimezone(UTC)
     try:
-        fires = CronSim(expanded(schedule.cron), after.astimezone(ZoneInfo(schedule.timezone)))
-        utc = (fire.astimezone(UTC) for fire in fires)
-        return tuple(islice(takewhile(lambda fire: fire <= until, utc), limit))
-    except (CronSimError, StopIteration):  # an expression that never fires (again)
-        return ()
+        fires = CronSim(expanded(schedule.cron), last.astimezone(ZoneInfo(schedule.timezone)))
+        for fire in fires:
+            utc = fire.astimezone(UTC)
+            if utc > last:
+                last = utc
+                yield utc
+    except (CronSimError, OverflowError):  # an expression that never fires, or the end of all dates
+        return

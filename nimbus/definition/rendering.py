@@ -1,6 +1,6 @@
 """Templates in tasks' arguments and SQL, rendered once per run and then kept. Pure.
 
-Jinja2's sandbox with strict undefined: a name that is not there is an error, not an empty text.
+Strict: a name that is not there is an error, not an empty text. Bounded: see `nimbus.definition.sandbox`.
 """
 
 from __future__ import annotations
@@ -10,16 +10,31 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from jinja2 import StrictUndefined, TemplateError as JinjaError
-from jinja2.sandbox import SandboxedEnvironment
+from jinja2 import TemplateError as JinjaError
 
+from nimbus.definition.sandbox import LONGEST, Sandbox
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
 
-LONGEST = 1 << 20
-"""Characters that a rendered text may have."""
+LONGEST_ARGUMENT = 64 * 1024
+"""Characters of one rendered argument. Linux gives one argument 128 KiB."""
+LONGEST_ARGUMENTS = 256 * 1024
+"""Characters of all arguments of a run: they are part of its record, which must stay well below 1 MiB."""
 
-_environment = SandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True)
+BROKEN = (
+    JinjaError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,  # of Python's parser, which reports its own limit so
+    RecursionError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
+"""What a template can end in, all of it the fault of its text or its values."""
+
+_environment = Sandbox()
 
 
 class TemplateError(NimbusError):
@@ -43,19 +58,29 @@ def render_context(
     }
 
 
-def render_text(text: str, context: Mapping[str, Any]) -> str:
+def render_text(text: str, context: Mapping[str, Any], *, longest: int = LONGEST) -> str:
     """Render one text.
+
+    Args:
+        text: The template.
+        context: As `render_context` makes it.
+        longest: Characters that the result may have; what is longer is not even finished.
 
     Raises:
         TemplateError: bad syntax, an unknown name, something the sandbox forbids, or a result too long.
     """
+    parts: list[str] = []
+    size = 0
     try:
-        rendered = _environment.from_string(text).render(context)
-    except (JinjaError, TypeError, ValueError, ArithmeticError, OverflowError) as exc:
-        raise TemplateError(f"template {text[:80]!r} cannot be rendered: {exc}") from exc
-    if len(rendered) > LONGEST:
-        raise TemplateError(f"template {text[:80]!r} renders to {len(rendered)} characters; {LONGEST} is the limit")
-    return rendered
+        for part in _environment.from_string(text).generate(context):
+            size += len(part)
+            if size > longest:
+                raise TemplateError(f"template {_short(text)} renders to more than {longest} characters")
+            parts.append(part)
+    except BROKEN as exc:
+        reason = str(exc) or type(exc).__name__
+        raise TemplateError(f"template {_short(text)} cannot be rendered: {reason}") from exc
+    return "".join(parts)
 
 
 def render_tasks(
@@ -66,7 +91,14 @@ def render_tasks(
     Raises:
         TemplateError: names the task and the argument.
     """
-    return tuple(_rendered(spec, task, run_id, logical_date, parameters) for task in spec.tasks)
+    rendered = tuple(_rendered(spec, task, run_id, logical_date, parameters) for task in spec.tasks)
+    size = sum(len(argument) for task in rendered for argument in task.args)
+    if size > LONGEST_ARGUMENTS:
+        raise TemplateError(
+            f"the arguments of all tasks render to {size} characters, {LONGEST_ARGUMENTS} is the most; "
+            f"put what is long into a file"
+        )
+    return rendered
 
 
 def _rendered(
@@ -78,7 +110,11 @@ def _rendered(
     args = []
     for number, argument in enumerate(task.args, start=1):
         try:
-            args.append(render_text(argument, context))
+            args.append(render_text(argument, context, longest=LONGEST_ARGUMENT))
         except TemplateError as exc:
             raise TemplateError(f"task {task.name}, argument {number}: {exc}") from exc
     return replace(task, args=tuple(args))
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 80 else text[:77] + "...")

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import difflib
+import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.pipeline import ParameterSpec, PipelineSpec
+
+TYPES = ("string", "integer", "number", "boolean")
+LONGEST_TEXT = 16 * 1024
+"""Characters of a text: parameters are part of a run's record and of command lines."""
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,400}")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_LARGEST_INTEGER = 1 << 63
+"""What a program behind a command line can be expected to read."""
 
 
 class InvalidParametersError(NimbusError):
@@ -36,62 +47,83 @@ def resolve_parameters(
     """
     problems = []
     resolved: dict[str, Any] = {}
-    for name in sorted(given.keys() - spec.parameters.keys()):
-        close = difflib.get_close_matches(name, spec.parameters, 1)
-        hint = f": did you mean {close[0]!r}?" if close else ""
-        problems.append(f"unknown parameter {name!r}{hint}")
+    for name in sorted(given.keys() - spec.parameters.keys(), key=str):
+        close = difflib.get_close_matches(str(name), spec.parameters, 1)
+        known = f"it has {', '.join(spec.parameters)}" if spec.parameters else "it has none"
+        hint = f'did you mean "{close[0]}"?' if close else known
+        problems.append(f"pipeline {spec.name} has no parameter {_shown(name)} ({hint})")
     for name, parameter in spec.parameters.items():
         if name not in given:
             if parameter.required:
-                problems.append(f"parameter {name!r} is required")
+                problems.append(f"parameter {name!r} is required; give it a value of type {parameter.type}")
             resolved[name] = parameter.default
             continue
-        value, problem = _checked(name, parameter, given[name], strings)
+        value = given[name]
+        if strings and isinstance(value, str):
+            value = _parsed(parameter.type, value)
+        fault = value_fault(parameter, value)
+        if fault is not None:
+            problems.append(f"parameter {name!r} {fault}")
         resolved[name] = value
-        problems.extend([problem] if problem else [])
     if problems:
         raise InvalidParametersError(tuple(problems))
     return resolved
 
 
-def _checked(name: str, spec: ParameterSpec, value: Any, strings: bool) -> tuple[Any, str]:
-    if strings and isinstance(value, str):
-        try:
-            value = _parsed(spec.type, value)
-        except ValueError:
-            return value, f"parameter {name!r} must be of type {spec.type}, not {value!r}"
-    if not _fits(spec.type, value):
-        return value, f"parameter {name!r} must be of type {spec.type}, not {value!r}"
+def value_fault(spec: ParameterSpec, value: Any) -> str | None:
+    """Say why a value does not fit: "must be at least 1, not 0". None: it fits."""
+    if not has_type(spec.type, value):
+        return f"must be of type {spec.type}, not {_shown(value)}"
+    if isinstance(value, str) and (fault := _text_fault(value)) is not None:
+        return fault
     if spec.choices and value not in spec.choices:
-        return value, f"parameter {name!r} must be one of {', '.join(map(repr, spec.choices))}, not {value!r}"
+        return f"must be one of {', '.join(map(repr, spec.choices))}, not {_shown(value)}"
     if spec.minimum is not None and value < spec.minimum:
-        return value, f"parameter {name!r} must be at least {spec.minimum:g}, not {value!r}"
+        return f"must be at least {_plain(spec.minimum)}, not {_shown(value)}"
     if spec.maximum is not None and value > spec.maximum:
-        return value, f"parameter {name!r} must be at most {spec.maximum:g}, not {value!r}"
-    return value, ""
+        return f"must be at most {_plain(spec.maximum)}, not {_shown(value)}"
+    return None
 
 
-def _parsed(kind: str, text: str) -> Any:
+def has_type(kind: str, value: Any) -> bool:
+    """Whether a value is of a parameter's type. A boolean is no integer; a number is finite."""
     match kind:
         case "integer":
-            return int(text)
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            return whole and -_LARGEST_INTEGER <= value < _LARGEST_INTEGER
         case "number":
-            return float(text)
-        case "boolean" if text.lower() in ("true", "false"):
-            return text.lower() == "true"
-        case "boolean":
-            raise ValueError(text)
-        case _:
-            return text
-
-
-def _fits(kind: str, value: Any) -> bool:
-    match kind:
-        case "integer":
-            return isinstance(value, int) and not isinstance(value, bool)
-        case "number":
-            return isinstance(value, int | float) and not isinstance(value, bool)
+            return has_type("integer", value) or (isinstance(value, float) and math.isfinite(value))
         case "boolean":
             return isinstance(value, bool)
         case _:
             return isinstance(value, str)
+
+
+def _text_fault(text: str) -> str | None:
+    if len(text) > LONGEST_TEXT:
+        return f"must have at most {LONGEST_TEXT} characters, not {len(text)}; put what is long into a file"
+    if "\0" in text:
+        return "holds a null character, which no argument can"
+    if any("\ud800" <= char <= "\udfff" for char in text):
+        return "is not valid Unicode"
+    return None
+
+
+def _parsed(kind: str, text: str) -> Any:
+    """A command line's text as a value; the text itself where it does not have the form of its type."""
+    if kind == "integer" and _INTEGER.fullmatch(text):
+        return int(text)
+    if kind == "number" and _NUMBER.fullmatch(text):
+        return float(text)
+    if kind == "boolean" and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    return text
+
+
+def _shown(value: Any) -> str:
+    text = repr(value) if not isinstance(value, int) or abs(value) < _LARGEST_INTEGER else "so large a number"
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _plain(bound: float) -> str:
+    return str(int(bound)) if bound == int(bound) else str(bound)

@@ -1,0 +1,191 @@
+"""The form of `pipeline.yaml`: keys and types. What holds between them is in `nimbus.definition.rules`."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from nimbus.config.checking import Strict
+from nimbus.config.problems import SuggestingError
+from nimbus.config.texts import scalar_text, spark_key
+from nimbus.config.values import Duration, PositiveDuration, described, named, one_of
+from nimbus.definition.cron import check_cron, check_timezone
+from nimbus.domain.ids import NAME_PATTERN
+from nimbus.domain.pipeline import CatchUp, FailureStrategy, Priority, TaskKind
+
+SCHEMA = 1
+MOST_TASKS = 1000
+"""A run's record holds all of its tasks, and must stay below ZooKeeper's limit of 1 MiB."""
+
+_PARAMETER = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,62}")
+_TAKEN = frozenset(name for name in dir(dict) if not name.startswith("_"))
+"""In a template `params.items` is the method of the mapping, not a parameter."""
+
+
+def _schema(value: object) -> object:
+    if value != SCHEMA or isinstance(value, bool):
+        raise SuggestingError(
+            f"must be {SCHEMA}, the only form that this version reads, not {described(value)}"
+        )
+    return value
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str) or not NAME_PATTERN.fullmatch(value):
+        guess = re.sub(r"[^a-z0-9_-]+", "_", str(value).lower()).strip("_")
+        raise SuggestingError(
+            f"{described(value)} is not a name: 1 to 63 of a-z, 0-9, _ and -, starting with a letter",
+            guess if NAME_PATTERN.fullmatch(guess) else None,
+        )
+    return value
+
+
+def _parameter_name(value: object) -> str:
+    if not isinstance(value, str) or not _PARAMETER.fullmatch(value):
+        raise SuggestingError(
+            f"{described(value)} is not a parameter's name: letters, digits and _, starting with a letter"
+        )
+    if value in _TAKEN:
+        raise SuggestingError(f"{value!r} means something else in templates; take another name")
+    return value
+
+
+def _cron(value: object) -> object:
+    if isinstance(value, str):
+        check_cron(value)
+    return value
+
+
+def _timezone(value: object) -> object:
+    if isinstance(value, str):
+        check_timezone(value)
+    return value
+
+
+def _pattern(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise SuggestingError(f"must be a pattern of file names, not {described(value)}")
+    if value.startswith("/") or "\\" in value or {"", "..", "."} & set(value.split("/")):
+        raise SuggestingError(
+            f"{value!r} must be relative to the pipeline's folder, without empty parts, '.', '..' or backslashes"
+        )
+    return value
+
+
+def _wheels(value: object) -> str:
+    pattern = _pattern(value)
+    if not pattern.endswith(".whl"):
+        raise SuggestingError(f"{pattern!r} must name wheels: it must end with .whl")
+    return pattern
+
+
+def _folder(value: object) -> str:
+    if not isinstance(value, str) or not value.strip("/"):
+        raise SuggestingError(f"must be a folder of the pipeline, not {described(value)}")
+    return value if value == "." else _pattern(value[:-1] if value.endswith("/") else value)
+
+
+def _argument(value: object) -> str:
+    return scalar_text("an argument", value)
+
+
+def _spark_value(value: object) -> str:
+    return scalar_text("a Spark property", value)
+
+
+def _at_least_one(value: object) -> object:
+    if value is None or value == {}:
+        raise SuggestingError("a pipeline needs at least one task")
+    if isinstance(value, dict) and len(value) > MOST_TASKS:
+        raise SuggestingError(
+            f"{len(value)} tasks are too many; {MOST_TASKS} is the most: split the pipeline"
+        )
+    return value
+
+
+Name = Annotated[str, BeforeValidator(_name)]
+PriorityName = Annotated[Priority, named(Priority)]
+Description = Annotated[str, Field(max_length=4096)]
+
+
+class SparkModel(Strict):
+    """Of a task, or of all."""
+
+    conf: dict[Annotated[str, BeforeValidator(spark_key)], Annotated[str, BeforeValidator(_spark_value)]] = (
+        Field(default_factory=dict)
+    )
+
+
+class RetriesModel(Strict):
+    """How often a failed task is tried again."""
+
+    limit: Annotated[int, Field(ge=0, le=100)] = 0
+    delay: Duration | None = None
+    factor: Annotated[float, Field(ge=1, le=100)] | None = None
+    max_delay: PositiveDuration | None = None
+
+
+class ScheduleModel(Strict):
+    """When runs start by themselves."""
+
+    cron: Annotated[str, BeforeValidator(_cron)]
+    timezone: Annotated[str, BeforeValidator(_timezone)] = "UTC"
+    catchup: Annotated[CatchUp, one_of(CatchUp)] = CatchUp.LATEST
+
+
+class ParameterModel(Strict):
+    """One parameter of a run."""
+
+    type: Literal["string", "integer", "number", "boolean"]
+    default: Any = None
+    required: bool = False
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: Annotated[list[Any], Field(min_length=1)] | None = None
+    description: Description = ""
+
+
+class DefaultsModel(Strict):
+    """What tasks have that do not say otherwise."""
+
+    timeout: PositiveDuration | None = None
+    retries: RetriesModel = Field(default_factory=RetriesModel)
+    priority: PriorityName = Priority.MEDIUM
+    spark: SparkModel = Field(default_factory=SparkModel)
+
+
+class TaskModel(Strict):
+    """One task."""
+
+    type: Annotated[TaskKind, one_of(TaskKind)]
+    script: Annotated[str, BeforeValidator(_pattern)]
+    args: list[Annotated[str, BeforeValidator(_argument)]] = Field(default_factory=list)
+    needs: list[str] = Field(default_factory=list)
+    retries: RetriesModel = Field(default_factory=RetriesModel)
+    timeout: PositiveDuration | None = None
+    priority: PriorityName | None = None
+    spark: SparkModel = Field(default_factory=SparkModel)
+
+
+class DefinitionModel(Strict):
+    """A whole definition."""
+
+    form: Annotated[int, BeforeValidator(_schema), Field(alias="schema")]
+    name: Name
+    description: Description = ""
+    schedule: ScheduleModel | None = None
+    failure_strategy: Annotated[FailureStrategy, one_of(FailureStrategy)] = FailureStrategy.END
+    priority: PriorityName = Priority.MEDIUM
+    timeout: PositiveDuration | None = None
+    parameters: dict[Annotated[str, BeforeValidator(_parameter_name)], ParameterModel] = Field(
+        default_factory=dict
+    )
+    files: Annotated[list[Annotated[str, BeforeValidator(_pattern)]], Field(min_length=1)] = Field(
+        default_factory=lambda: ["**/*"]
+    )
+    dependencies: list[Annotated[str, BeforeValidator(_wheels)]] = Field(default_factory=list)
+    python_path: list[Annotated[str, BeforeValidator(_folder)]] = Field(default_factory=list)
+    defaults: DefaultsModel = Field(default_factory=DefaultsModel)
+    tasks: Annotated[dict[Name, TaskModel], BeforeValidator(_at_least_one)]

@@ -1,0 +1,99 @@
+"""Reads `pipeline.yaml`: from a folder, where scripts are looked for too, or as bytes out of a release."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from nimbus.config.checking import check
+from nimbus.config.document import Document, parse_document, read_document
+from nimbus.config.problems import InvalidDocumentError, Problem, closest
+from nimbus.definition.build import build_pipeline
+from nimbus.definition.errors import InvalidDefinitionError
+from nimbus.definition.models import DefinitionModel
+from nimbus.definition.rules import faults
+from nimbus.definition.templates import file_faults
+from nimbus.domain.pipeline import DEFINITION_FILE, PipelineSpec, TaskKind
+
+_LARGEST_SQL = 1 << 20
+
+
+def read_definition(path: Path) -> PipelineSpec:
+    """Read a definition and check it against the files beside it.
+
+    Args:
+        path: The file, or the folder that holds it as `pipeline.yaml`.
+
+    Raises:
+        InvalidDefinitionError: with everything that is wrong, each with its place.
+    """
+    file = path / DEFINITION_FILE if path.is_dir() else path
+    try:
+        document = read_document(file)
+    except InvalidDocumentError as exc:
+        raise InvalidDefinitionError(exc.problems) from exc
+    return _checked(document, file.parent)
+
+
+def parse_definition(text: bytes, name_for_errors: str) -> PipelineSpec:
+    """Read a definition that is not on its own disk any more, such as one of a verified release.
+
+    Raises:
+        InvalidDefinitionError: with everything that is wrong, each with its place.
+    """
+    try:
+        document = parse_document(text, name_for_errors)
+    except InvalidDocumentError as exc:
+        raise InvalidDefinitionError(exc.problems) from exc
+    return _checked(document, None)
+
+
+def _checked(document: Document, root: Path | None) -> PipelineSpec:
+    model, problems = check(DefinitionModel, document)
+    if model is not None:
+        problems = [document.problem(*fault) for fault in faults(model)]
+        if root is not None:
+            problems += _file_problems(document, model, root)
+    if model is None or problems:
+        raise InvalidDefinitionError(problems)
+    return build_pipeline(model)
+
+
+def _file_problems(document: Document, model: DefinitionModel, root: Path) -> Iterator[Problem]:
+    for name, task in model.tasks.items():
+        fault, suggestion = _script_fault(root, task.script)
+        if fault is not None:
+            yield document.problem(("tasks", name, "script"), fault, suggestion)
+        elif task.type is TaskKind.SQL:
+            yield from _sql_problems(root / task.script, model)
+    for number, folder in enumerate(model.python_path):
+        if not (root / folder).is_dir():
+            yield document.problem(
+                ("python_path", number), f"there is no folder {folder!r} beside {root.name}/"
+            )
+
+
+def _script_fault(root: Path, script: str) -> tuple[str | None, str | None]:
+    """What is wrong with a script on disk, and what was probably meant."""
+    file = root / script
+    if not file.is_file():
+        beside = file.parent.iterdir() if file.parent.is_dir() else ()
+        near = closest(file.name, sorted(other.name for other in beside if other.is_file()))
+        suggestion = None if near is None else "/".join([*script.split("/")[:-1], near])
+        return f"there is no file {script!r} in the pipeline's folder", suggestion
+    if not file.resolve().is_relative_to(root.resolve()):
+        return f"{script!r} is a link that leads out of the pipeline's folder", None
+    return None, None
+
+
+def _sql_problems(file: Path, model: DefinitionModel) -> Iterator[Problem]:
+    try:
+        if file.stat().st_size > _LARGEST_SQL:
+            yield Problem(file=str(file), message=f"the file is larger than {_LARGEST_SQL >> 20} MiB")
+            return
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        yield Problem(file=str(file), message=f"the file cannot be read as UTF-8 text: {exc}")
+        return
+    for message, suggestion, line in file_faults(text, model.parameters):
+        yield Problem(file=str(file), line=line, message=message, suggestion=suggestion)

@@ -1,0 +1,131 @@
+"""Jinja2, fenced in: what a template may call, and how much it may make. Pure.
+
+The leader renders arguments of pipelines that anybody may have published. Jinja's own sandbox keeps them from
+Python, not from costing the leader its memory or minutes (`'x' * 10**10`): so costly operators and filters are
+bounded here, and what nobody needs is not there at all.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from datetime import date
+from typing import Any
+
+from jinja2 import StrictUndefined
+from jinja2.exceptions import SecurityError
+from jinja2.filters import FILTERS
+from jinja2.runtime import Context
+from jinja2.sandbox import SandboxedEnvironment
+
+LONGEST = 1 << 20
+"""Characters of any text within a template, and of what SQL renders to."""
+_LARGEST_EXPONENT = 64
+_LARGEST_BASE = 10**9
+_LARGEST_PRECISION = 20
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_METHODS = {
+    str: _words(
+        """capitalize endswith isalnum isalpha isdigit islower isupper lower lstrip partition removeprefix
+        removesuffix rpartition rsplit rstrip split splitlines startswith strip title upper"""
+    ),
+    date: _words(  # datetime too
+        """date day hour isocalendar isoformat isoweekday minute month second strftime timestamp weekday year"""
+    ),
+    dict: _words("get items keys values"),
+}
+_WIDE = re.compile(r"%[^a-zA-Z%]*(?:\d{4}|\*)")
+_PLAIN_FILTERS = _words(
+    """abs capitalize count d default first float int last length list lower max min reverse sort string sum
+    title trim unique upper"""
+)
+
+
+class Sandbox(SandboxedEnvironment):
+    """A template environment in which no expression is costly."""
+
+    intercepted_binops = frozenset({"*", "**", "%"})
+
+    def __init__(self) -> None:
+        super().__init__(undefined=StrictUndefined, keep_trailing_newline=True)
+        ranges = self.globals["range"]
+        self.globals.clear()
+        self.globals["range"] = ranges
+        self.filters = {name: FILTERS[name] for name in _PLAIN_FILTERS} | _BOUNDED_FILTERS
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """Only what is known to be cheap; `strftime` and `split`, not `ljust` and `format`."""
+        allowed = any(isinstance(obj, kind) and attr in names for kind, names in _METHODS.items())
+        return allowed and super().is_safe_attribute(obj, attr, value)
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Refuse products, powers and formats that would be huge, before they are made."""
+        match operator:
+            case "**":
+                if abs(right) > _LARGEST_EXPONENT or abs(left) > _LARGEST_BASE:
+                    raise SecurityError(f"the power {left} ** {right} is too large")
+            case "*":
+                _check_product(left, right)
+                _check_product(right, left)
+            case _:
+                if isinstance(left, str):
+                    _check_format(left)
+        return super().call_binop(context, operator, left, right)
+
+
+def _check_product(sequence: Any, times: Any) -> None:
+    if (
+        isinstance(sequence, str | list | tuple)
+        and isinstance(times, int)
+        and len(sequence) * times > LONGEST
+    ):
+        raise SecurityError(f"a text or list repeated {times} times is too long")
+
+
+def _check_format(text: str) -> None:
+    if _WIDE.search(text):
+        raise SecurityError("a width in a format may have three digits at most")
+
+
+def _format(text: str, *values: Any, **names: Any) -> str:
+    _check_format(str(text))
+    return str(text) % (names or values)
+
+
+def _join(values: Iterable[Any], separator: str = "") -> str:
+    parts = [str(value) for value in values]
+    if sum(map(len, parts)) + len(separator) * len(parts) > LONGEST:
+        raise SecurityError("the joined text is too long")
+    return separator.join(parts)
+
+
+def _replace(text: str, old: str, new: str) -> str:
+    text, old, new = str(text), str(old), str(new)
+    if len(text) + text.count(old) * len(new) > LONGEST:
+        raise SecurityError("the text is too long after the replacement")
+    return text.replace(old, new)
+
+
+def _round(value: float, precision: int = 0) -> float:
+    if abs(precision) > _LARGEST_PRECISION:
+        raise SecurityError(f"a precision of {precision} digits is too large")
+    return round(value, precision)
+
+
+def _tojson(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+_BOUNDED_FILTERS: dict[str, Callable[..., Any]] = {
+    "format": _format,
+    "join": _join,
+    "replace": _replace,
+    "round": _round,
+    "tojson": _tojson,
+}

@@ -1,0 +1,106 @@
+"""Checks templates without rendering them, so that typing errors are found when a pipeline is written. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from jinja2 import TemplateSyntaxError, meta, nodes
+from jinja2.sandbox import SandboxedEnvironment
+
+from nimbus.config.problems import closest
+from nimbus.definition.rendering import BROKEN
+from nimbus.definition.sandbox import Sandbox
+
+LONGEST_TEMPLATE = 4096
+"""Characters of an argument as it is written."""
+_FIELDS: dict[str, tuple[str, ...]] = {
+    "run": ("id", "logical_date"),
+    "pipeline": ("name",),
+    "task": ("name",),
+}
+NAMES = ("params", *_FIELDS, "ds", "ds_nodash")
+"""What templates can use; `nimbus.definition.rendering.render_context` provides it."""
+
+_sandbox = Sandbox()
+_sql = SandboxedEnvironment()
+"""For files: refuses only what every Jinja does. They are rendered where they harm none but their own task."""
+
+
+class Fault(NamedTuple):
+    """Something in a template that cannot work."""
+
+    message: str
+    suggestion: str | None = None
+    line: int | None = None
+
+
+def argument_faults(text: str, parameters: Collection[str]) -> list[Fault]:
+    """What is wrong with a task's argument: syntax, unknown names, statements, unknown filters."""
+    if len(text) > LONGEST_TEMPLATE:
+        return [Fault(f"is longer than {LONGEST_TEMPLATE} characters; put it into a file")]
+    parsed = _parsed(_sandbox, text)
+    if isinstance(parsed, Fault):
+        return [parsed]
+    for statement in parsed.find_all(nodes.Stmt):
+        if not isinstance(statement, nodes.Output | nodes.If):
+            return [Fault("may use {{ ... }} and {% if %} only; compute anything else in the task")]
+    return list(_unknown_names(parsed, parameters))
+
+
+def file_faults(text: str, parameters: Collection[str]) -> list[Fault]:
+    """What is wrong with the template in a SQL file: syntax, unknown names; with lines."""
+    parsed = _parsed(_sql, text)
+    return [parsed] if isinstance(parsed, Fault) else list(_unknown_names(parsed, parameters))
+
+
+def _parsed(environment: SandboxedEnvironment, text: str) -> nodes.Template | Fault:
+    """Parse and compile: the second finds what the first lets pass, such as a filter that is not there."""
+    try:
+        tree = environment.parse(text)
+        for used in tree.find_all(nodes.Filter):
+            if used.name not in environment.filters:
+                near = closest(used.name, environment.filters)
+                return Fault(f"there is no filter {used.name!r}", near, used.lineno)
+        environment.compile(text)
+    except TemplateSyntaxError as exc:
+        return Fault(f"is not a template: {exc.message}", None, exc.lineno)
+    except BROKEN as exc:
+        return Fault(f"is not a template: {type(exc).__name__}; is it nested too deep?")
+    return tree
+
+
+def _unknown_names(tree: nodes.Template, parameters: Collection[str]) -> Iterator[Fault]:
+    fields = {**_FIELDS, "params": tuple(parameters)}
+    for name in sorted(meta.find_undeclared_variables(tree) - set(NAMES) - {"range"}):
+        if name in parameters:
+            yield Fault(
+                f"there is no {name!r}; parameters are in `params`", f"params.{name}", _line(tree, name)
+            )
+        else:
+            yield Fault(f"there is no {name!r}", closest(name, NAMES), _line(tree, name))
+    for owner, name, line in _lookups(tree):
+        if name not in fields.get(owner, (name,)):
+            near = closest(name, fields[owner])
+            kind = f"no parameter {name!r}" if owner == "params" else f"no {owner}.{name}"
+            yield Fault(f"there is {kind}", None if near is None else f"{owner}.{near}", line)
+
+
+def _lookups(tree: nodes.Template) -> Iterator[tuple[str, str, int]]:
+    """Each `params.x`, `params["x"]`, `run.x`, ...: the name before, the name after, and the line."""
+    for dotted in tree.find_all(nodes.Getattr):
+        if isinstance(dotted.node, nodes.Name) and not _asks_whether_defined(tree, dotted):
+            yield dotted.node.name, dotted.attr, dotted.lineno
+    for indexed in tree.find_all(nodes.Getitem):
+        if isinstance(indexed.node, nodes.Name) and isinstance(indexed.arg, nodes.Const):
+            yield indexed.node.name, str(indexed.arg.value), indexed.lineno
+
+
+def _asks_whether_defined(tree: nodes.Template, dotted: nodes.Getattr) -> bool:
+    """Whether the lookup is guarded, as in `params.x is defined`: then it may name what is not there."""
+    tests = (test for test in tree.find_all(nodes.Test) if test.name in {"defined", "undefined"})
+    return any(test.node is dotted for test in tests)
+
+
+def _line(tree: nodes.Template, name: str) -> int | None:
+    return next((found.lineno for found in tree.find_all(nodes.Name) if found.name == name), None)
