@@ -20,7 +20,7 @@ examples: setup ## Fetch the wheels that the example pipelines depend on
 	@scripts/examples
 
 demo: examples ## Start three schedulers, run a real pipeline, kill the leader, show that nothing is lost
-	@$(PY) -m nimbus.localstack.demo
+	@$(PY) -m nimbus.demo
 
 test: examples ## Run all tests
 	$(PYTEST)

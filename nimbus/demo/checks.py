@@ -33,7 +33,12 @@ class Claim:
 
 
 def check(
-    run: Mapping[str, Any], before: BeforeTheKill, *, new_leader: str, new_epoch: int, drivers: Collection[str]
+    run: Mapping[str, Any],
+    before: BeforeTheKill,
+    *,
+    new_leader: str,
+    new_epoch: int,
+    drivers: Collection[str],
 ) -> list[Claim]:
     """Hold a finished run against what was seen before the kill.
 

@@ -1,0 +1,122 @@
+"""`python -m nimbus.demo`: start a local stack, perform, stop everything, and say whether it was all true."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+from nimbus.cli.client import Api
+from nimbus.cli.exits import CliError, Exit
+from nimbus.demo.stage import DemoFailedError, Stage, chapter, say
+from nimbus.demo.story import perform
+from nimbus.domain.errors import NimbusError
+from nimbus.localstack import tagged
+from nimbus.localstack.lock import FolderLock
+from nimbus.localstack.settings import StackTuning
+from nimbus.localstack.stack import LocalStack
+
+
+@click.command()
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(".nimbus/demo"),
+    show_default=True,
+    help="Emptied at the start; the result stays there.",
+)
+@click.option(
+    "--pipeline",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    default=Path("examples/flights"),
+    show_default=True,
+    help="The folder of the pipeline to run.",
+)
+def demo(folder: Path, pipeline: Path) -> None:
+    """Three schedulers, a real pipeline, and a leader killed in the middle. Exit code 0: all was checked."""
+    began = time.monotonic()
+    try:
+        with _terminated_like_interrupted():
+            code = _demo(folder, pipeline)
+    except KeyboardInterrupt:
+        say("interrupted; everything was stopped")
+        code = Exit.INTERRUPTED
+    say(f"\n{'done' if code == Exit.OK else 'failed'} after {time.monotonic() - began:.0f} s")
+    sys.exit(code)
+
+
+def _demo(folder: Path, pipeline: Path) -> int:
+    try:
+        _empty(folder)
+        chapter("A local stack: a real ZooKeeper, a real S3 server, three schedulers with workers")
+        stack = LocalStack(
+            folder, 3, tuning=StackTuning(slots=1, session_timeout=timedelta(seconds=4)), report=say
+        )
+        try:
+            stack.start()
+            stack.wait_ready()
+            with Api(stack.addresses.schedulers) as api:
+                perform(Stage(stack, api), pipeline, pipeline.name)
+        finally:
+            _stop(stack)
+        _check_nothing_left(folder)
+    except (DemoFailedError, NimbusError, CliError) as exc:
+        click.echo(f"error: {exc}", err=True)
+        click.echo(f"logs are below {folder}", err=True)
+        return Exit.RUN_FAILED
+    return Exit.OK
+
+
+def _check_nothing_left(folder: Path) -> None:
+    left = tagged.find(folder)
+    if left:
+        raise DemoFailedError(f"processes were left behind: {', '.join(map(str, left))}")
+    say("stopped; no process was left behind")
+
+
+def _empty(folder: Path) -> None:
+    """Remove what an earlier demonstration left, unless one runs there now."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FolderLock(folder)
+    lock.acquire()
+    lock.release()
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
+def _stop(stack: LocalStack) -> None:
+    # A second Ctrl-C would leave processes behind; stopping is bounded, so it may be ignored.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN), signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        stack.stop()
+    finally:
+        signal.signal(signal.SIGINT, before[0])
+        signal.signal(signal.SIGTERM, before[1])
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """Let SIGTERM unwind as Ctrl-C does, so that there is one way down."""
+
+    def unwind(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, unwind)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+if __name__ == "__main__":
+    demo()

@@ -1,0 +1,116 @@
+"""The stage of the demonstration: a local stack, a client, and what is printed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nimbus.cli.client import Api
+from nimbus.cli.servers import VARIABLE
+from nimbus.localstack.stack import LocalStack
+
+
+class DemoFailedError(Exception):
+    """The demonstration did not show what it promises."""
+
+
+def say(text: str) -> None:
+    """A line for the person who watches."""
+    click.echo(text)
+
+
+def chapter(title: str) -> None:
+    """A heading."""
+    say("")
+    say(click.style(f"== {title}", bold=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A started stack and a client that asks any of its schedulers."""
+
+    stack: LocalStack
+    api: Api
+
+    def command(self, *words: str) -> None:
+        """Run a command as a user would, and show it.
+
+        Raises:
+            DemoFailedError: it failed.
+        """
+        say(click.style(f"$ nimbus {' '.join(words)}", dim=True))
+        servers = ",".join(self.stack.addresses.schedulers)
+        sys.stdout.flush()
+        done = subprocess.run(
+            [sys.executable, "-m", "nimbus.cli.main", *words],
+            env={**os.environ, VARIABLE: servers},
+            check=False,
+        )
+        if done.returncode != 0:
+            raise DemoFailedError(f"`nimbus {' '.join(words)}` ended with exit code {done.returncode}")
+
+    def participants(self) -> list[dict[str, Any]]:
+        """Every scheduler, as the API lists them."""
+        found: list[dict[str, Any]] = self.api.get("/participants")["participants"]
+        return found
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        """A run, as the API answers it."""
+        found: dict[str, Any] = self.api.get(f"/runs/{run_id}")
+        return found
+
+    def number_of(self, scheduler_id: str) -> int:
+        """The number of a scheduler, from its id `scheduler-<n>`."""
+        return int(scheduler_id.rpartition("-")[2])
+
+    def drivers(self, run_id: str) -> list[str]:
+        """Attempts of a run whose driver claimed them: their folders on the disk say so."""
+        claims = self.stack.folder.glob(f"scheduler-*/worker/attempts/{run_id}.*/claim.json")
+        return sorted(claim.parent.name for claim in claims)
+
+
+def wait_for(what: str, seconds: float, look: Any) -> Any:
+    """Ask again and again until the answer is true.
+
+    Raises:
+        DemoFailedError: it did not become true in time.
+    """
+    until = time.monotonic() + seconds
+    while True:
+        found = look()
+        if found:
+            return found
+        if time.monotonic() > until:
+            raise DemoFailedError(f"{what}: not within {seconds:.0f} s")
+        time.sleep(0.1)
+
+
+def attempts_on(run: Mapping[str, Any], worker: str) -> list[dict[str, Any]]:
+    """Tasks of a run whose open attempt computes on a worker, in Spark."""
+    return [
+        task
+        for task in run["tasks"]
+        if task["state"] == "running"
+        and task["kind"] != "python"
+        and task["attempts"][-1]["worker"] == worker
+        and task["attempts"][-1]["pid"] is not None
+    ]
+
+
+def now() -> datetime:
+    """The wall clock, which all processes of this machine share."""
+    return datetime.now(UTC)
+
+
+def data_folder(stack: LocalStack) -> Path:
+    """Where the workers of a local stack put outputs."""
+    return stack.folder / "data"

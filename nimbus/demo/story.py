@@ -1,0 +1,197 @@
+"""What the demonstration does, in order."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nimbus.cli.gantt import gantt
+from nimbus.cli.output import console, make_table
+from nimbus.demo.checks import BeforeTheKill, Claim, check
+from nimbus.demo.stage import (
+    DemoFailedError,
+    Stage,
+    attempts_on,
+    chapter,
+    data_folder,
+    now,
+    say,
+    wait_for,
+)
+
+TAKEOVER_PATIENCE_S = 30.0
+RUN_PATIENCE_S = 240.0
+
+
+def perform(stage: Stage, pipeline: Path, name: str) -> None:
+    """Publish, run, kill the leader in the middle, and hold the result against every promise.
+
+    Raises:
+        DemoFailedError: a promise was not kept; the message says which.
+    """
+    chapter("Three schedulers queue for one lock; the winner leads once its disk holds every artifact")
+    wait_for("a leader", TAKEOVER_PATIENCE_S, stage.api.leader)
+    config = str(stage.stack.config_file(1))
+    stage.command("pipeline", "publish", str(pipeline), "--activate", "--config", config)
+    wait_for("every scheduler to sync the release", 60, lambda: all(p["ready"] for p in stage.participants()))
+    stage.command("cluster", "participants")
+
+    chapter(f"A run of {name}: ten tasks, most of them Spark drivers of their own")
+    answer = stage.api.command("POST", "/runs", {"pipeline": name, "parameters": {}})
+    run_id = str(answer["run_id"])
+    say(f"run {run_id}")
+    watch = Watch(stage, run_id)
+    before, killed_at = kill_the_leader(stage, watch)
+
+    successor = take_over(stage, before, killed_at)
+    watch.until(
+        lambda run: run["state"] in ("succeeded", "failed", "stopped"), RUN_PATIENCE_S, "the run's end"
+    )
+    run = stage.run(run_id)
+
+    chapter("Everybody, as any scheduler answers it")
+    stage.command("cluster", "participants")
+    chapter("The run's timeline")
+    for line in gantt(run, now()):
+        say(line)
+    show_result(stage, run)
+    conclude(run, before, successor, stage.drivers(run_id))
+
+
+class Watch:
+    """Prints each change of a run."""
+
+    def __init__(self, stage: Stage, run_id: str) -> None:
+        self._stage, self._run_id = stage, run_id
+        self._seen: dict[str, str] = {}
+        self._began = time.monotonic()
+
+    def until(self, enough: Callable[[dict[str, Any]], Any], seconds: float, what: str) -> Any:
+        """Show the run until `enough` says so, and return what it said."""
+
+        def look() -> Any:
+            run = self._stage.run(self._run_id)
+            self._show(run)
+            return enough(run)
+
+        return wait_for(what, seconds, look)
+
+    def _show(self, run: Mapping[str, Any]) -> None:
+        for task in run["tasks"]:
+            last = task["attempts"][-1] if task["attempts"] else {}
+            words = task["state"]
+            if task["state"] == "running" and last["pid"] is None:
+                words = "starting"
+            if last and self._seen.get(task["name"]) != words:
+                self._seen[task["name"]] = words
+                passed = time.monotonic() - self._began
+                done = f"{run['tasks_done']}/{run['tasks_total']}"
+                words = click.style(words, fg="green" if words == "succeeded" else None)
+                say(f"{passed:6.1f} s  {done:>5}  {task['name']:<18} {words} on {last['worker']}")
+
+
+def kill_the_leader(stage: Stage, watch: Watch) -> tuple[BeforeTheKill, datetime]:
+    """SIGKILL the leader once a Spark task computes on its own worker and another one is done already."""
+    leader = stage.api.leader()
+    if leader is None:
+        raise DemoFailedError("nobody leads")
+
+    def in_the_middle(run: dict[str, Any]) -> dict[str, Any] | None:
+        done = any(task["state"] == "succeeded" for task in run["tasks"])
+        return run if done and attempts_on(run, leader["id"]) else None
+
+    run = watch.until(in_the_middle, RUN_PATIENCE_S, "a Spark task on the leader while another is done")
+    before = BeforeTheKill(
+        leader=leader["id"],
+        epoch=leader["epoch"],
+        finished={t["name"]: len(t["attempts"]) for t in run["tasks"] if t["state"] == "succeeded"},
+        computing={
+            t["name"]: (t["attempts"][-1]["number"], t["attempts"][-1]["pid"])
+            for t in run["tasks"]
+            if t["state"] == "running" and t["attempts"][-1]["pid"] is not None
+        },
+    )
+    chapter(f"kill -9 {before.leader}, which leads with epoch {before.epoch}")
+    own = ", ".join(task["name"] for task in attempts_on(run, before.leader))
+    say(f"computing at this moment: {', '.join(sorted(before.computing))}; on the leader's own worker: {own}")
+    killed_at = now()
+    stage.stack.kill_scheduler(stage.number_of(before.leader))
+    return before, killed_at
+
+
+def take_over(stage: Stage, before: BeforeTheKill, killed_at: datetime) -> Mapping[str, Any]:
+    """Wait for the successor and say how long it took."""
+
+    def successor() -> dict[str, Any] | None:
+        for participant in stage.participants():
+            if (
+                participant["is_leader"]
+                and participant["id"] != before.leader
+                and participant["recovered_at"]
+            ):
+                return participant
+        return None
+
+    found: dict[str, Any] = wait_for("a successor", TAKEOVER_PATIENCE_S, successor)
+    led = (datetime.fromisoformat(found["leader_since"]) - killed_at).total_seconds()
+    decided = (datetime.fromisoformat(found["recovered_at"]) - killed_at).total_seconds()
+    say(
+        f"{found['id']} leads with epoch {found['epoch']}: elected {led:.2f} s after the kill, "
+        f"first decisions done after {decided:.2f} s"
+    )
+    say(f"takeover_seconds={decided:.3f}")
+    return found
+
+
+def show_result(stage: Stage, run: Mapping[str, Any]) -> None:
+    """The figures as a table, and where the picture is."""
+    report = next(task for task in run["tasks"] if task["name"] == "report")
+    done = [attempt for attempt in report["attempts"] if attempt["outcome"] == "succeeded"]
+    if not done:
+        raise DemoFailedError(f"the report was not made: {report['why'] or report['state']}")
+    folder = data_folder(stage.stack) / done[0]["output"]
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    chapter("The result")
+    rows = [(key.replace("_", " "), _figure(value)) for key, value in summary.items() if _is_figure(value)]
+    console().print(make_table(("figure", "value"), rows))
+    picture = folder / "report.svg"
+    if not picture.is_file():
+        raise DemoFailedError(f"the picture {picture} is missing")
+    say(f"picture: {picture}")
+    say(f"report:  {folder / 'report.md'}")
+
+
+def _is_figure(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _figure(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
+
+
+def conclude(
+    run: Mapping[str, Any], before: BeforeTheKill, successor: Mapping[str, Any], drivers: list[str]
+) -> None:
+    """Print each claim with what was found.
+
+    Raises:
+        DemoFailedError: one does not hold.
+    """
+    chapter("Checked")
+    claims = check(run, before, new_leader=successor["id"], new_epoch=successor["epoch"], drivers=drivers)
+    for claim in claims:
+        _show_claim(claim)
+    broken = [claim.text for claim in claims if not claim.holds]
+    if broken:
+        raise DemoFailedError(f"not kept: {'; '.join(broken)}")
+
+
+def _show_claim(claim: Claim) -> None:
+    mark = click.style("yes", fg="green") if claim.holds else click.style("NO", fg="red", bold=True)
+    say(f"  {mark:<4} {claim.text}{f': {claim.evidence}' if claim.evidence else ''}")
