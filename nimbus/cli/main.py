@@ -56,12 +56,23 @@ class RootGroup(LazyGroup):
             exc.show()
             code = Exit.USAGE
         except BrokenPipeError:
-            # Whoever read our output (`| head`) has enough. Python must not fail on it again at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            code = Exit.OK
+            code = _reader_left()
         except Exception as exc:  # noqa: BLE001 - the top of the main thread: everything ends here, with a code
             code = _explain(exc, debug=debug)
         sys.exit(code if isinstance(code, int) else Exit.OK)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; Click itself would call a reader that left a failure."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            return _reader_left()
+
+
+def _reader_left() -> Exit:
+    """Whoever read our output (`| head`) has enough. Python must not fail on it again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return Exit.OK
 
 
 def _explain(exc: Exception, *, debug: bool) -> Exit:

@@ -1,0 +1,431 @@
+"""The command line against a real API server: what it prints, and what it exits with."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner, Result
+
+from nimbus.cli import client as client_module
+from nimbus.cli.client import Api, DoubtfulError, UnreachableError
+from nimbus.cli.main import cli
+from nimbus.domain.commands import Abdicate, StopRun
+from nimbus.domain.ids import AttemptId, RunId, TaskName
+from nimbus.domain.run import Outcome
+
+Invoke = Callable[..., Result]
+
+
+@pytest.fixture
+def nimbus(api_url: str, monkeypatch: pytest.MonkeyPatch) -> Invoke:
+    """Call a command in this process, on the server of the test."""
+    monkeypatch.setenv("NIMBUS_SERVER", api_url)
+
+    def invoke(*words: str, stdin: str | None = None) -> Result:
+        return CliRunner().invoke(cli, list(words), input=stdin)
+
+    return invoke
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _command(world: Any) -> Any:
+    (queued,) = world.cluster.commands()
+    return queued.command
+
+
+def test_participants_are_a_table_for_people_and_json_for_machines(nimbus: Invoke) -> None:
+    table, document = nimbus("cluster", "participants"), nimbus("cluster", "participants", "-o", "json")
+
+    assert table.exit_code == document.exit_code == 0
+    first, second = table.stdout.splitlines()[2:4]
+    assert re.search(r"^0 +s1 +leader +7 +ready", first)
+    assert re.search(r"^1 +s2 +queued +lacks 1 files, 9 B", second)
+    assert [row["id"] for row in json.loads(document.stdout)["participants"]] == ["s1", "s2"]
+
+
+def test_leader_exits_6_while_nobody_leads(world: Any, nimbus: Invoke) -> None:
+    led = nimbus("cluster", "leader")
+    world.health.leading = None
+    unled = nimbus("cluster", "leader", "-o", "json")
+
+    assert (led.exit_code, led.stdout.startswith("s1 leads epoch 7")) == (0, True)
+    assert (unled.exit_code, json.loads(unled.stdout)) == (6, {"leader": None})
+    assert "nobody leads" in unled.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("cluster", "status"),
+        ("cluster", "workers"),
+        ("pipeline", "list"),
+        ("pipelines", "ls"),
+        ("pipeline", "show", "sums"),
+        ("run", "list", "--state", "running"),
+        ("run", "show", "r1"),
+    ],
+)
+def test_each_read_prints_a_table_and_a_json_document(
+    world: Any, nimbus: Invoke, words: tuple[str, ...]
+) -> None:
+    world.opened(world.new_run("r1", parameters={"month": 3}), "extract")
+
+    table, document = nimbus(*words), nimbus(*words, "-o", "json")
+
+    assert (table.exit_code, document.exit_code, table.stderr) == (0, 0, "")
+    assert len(table.stdout.splitlines()) >= 3
+    assert "\x1b[" not in table.stdout  # no terminal, no colours
+    assert json.loads(document.stdout)
+
+
+def test_show_says_why_a_task_waits_and_draws_the_attempts(world: Any, nimbus: Invoke) -> None:
+    world.failed("r1")
+
+    shown = nimbus("run", "show", "r1").stdout
+
+    assert "failed after 2 attempts: failed: exit 1" in shown
+    assert "skipped: extract did not succeed" in shown
+    assert re.search(r"^extract #2 .*░.* failed on w1$", shown, re.MULTILINE)
+
+
+def test_start_prints_the_run_id_alone_on_stdout(world: Any, nimbus: Invoke) -> None:
+    started = nimbus("run", "start", "sums", "--param", "n=3", "--param", "name=x y")
+
+    assert started.exit_code == 0
+    run_id = started.stdout.strip()
+    assert re.fullmatch(r"sums-\d{8}t\d{6}z-[0-9a-f]{6}", run_id)
+    assert world.cluster.run(RunId(run_id)).parameters == {"n": 3, "name": "x y"}
+
+
+def test_start_takes_parameters_from_stdin_and_lets_single_ones_win(world: Any, nimbus: Invoke) -> None:
+    nimbus(
+        "run",
+        "start",
+        "sums",
+        "--run-id",
+        "mine",
+        "--params",
+        "-",
+        "--param",
+        "b=2",
+        stdin='{"a": 1, "b": 1}',
+    )
+
+    assert world.cluster.run(RunId("mine")).parameters == {"a": 1, "b": 2}
+
+
+def test_start_with_watch_exits_with_the_runs_result(world: Any, nimbus: Invoke) -> None:
+    world.succeeded("good")
+    world.failed("bad")
+
+    good = nimbus("run", "start", "sums", "--run-id", "good", "--watch")
+    bad = nimbus("run", "start", "sums", "--run-id", "bad", "--watch")
+
+    assert (good.exit_code, bad.exit_code) == (0, 1)
+    assert "run good succeeded" in good.stderr
+    assert "extract  failed, attempt 2 on w1" in bad.stdout
+
+
+def test_watch_prints_each_change_once_and_ends_with_the_run(
+    world: Any, nimbus: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.opened(world.new_run("r1"), "extract")
+    looks = iter([lambda: None, lambda: None, lambda: world.succeeded("r1")])
+    monkeypatch.setattr("nimbus.cli.watch.time.sleep", lambda _s: next(looks)())
+
+    watched = nimbus("run", "watch", "r1")
+
+    assert watched.exit_code == 0
+    lines = [line.partition("  ")[2] for line in watched.stdout.splitlines()]
+    assert lines.count("extract  running, attempt 1 on w1") == 1
+    assert lines[-1] == "run succeeded, 2/2 tasks"
+
+
+def test_watch_timeout_is_exit_5(world: Any, nimbus: Invoke) -> None:
+    world.opened(world.new_run("r1"), "extract")
+
+    watched = nimbus("run", "watch", "r1", "--watch-timeout", "0")
+
+    assert watched.exit_code == 5
+    assert "goes on without a watcher" in watched.stderr
+
+
+def test_logs_prints_the_bytes_of_the_last_attempt_or_the_one_asked_for(world: Any, nimbus: Invoke) -> None:
+    world.failed("r1")
+    for number, text in ((1, b"first\n"), (2, "zweit\xe4\n".encode())):
+        world.logs.append(AttemptId(RunId("r1"), TaskName("extract"), number), 0, text)
+
+    assert nimbus("run", "logs", "r1", "extract").stdout == "zweit\xe4\n"
+    assert nimbus("run", "logs", "r1", "extract", "--attempt", "1").stdout == "first\n"
+
+
+def test_following_a_log_goes_through_a_retry_to_the_end(
+    world: Any, nimbus: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = world.opened(world.new_run("r1"), "extract")
+    one, two = (AttemptId(RunId("r1"), TaskName("extract"), number) for number in (1, 2))
+    world.logs.append(one, 0, b"a")
+
+    def step() -> Any:
+        nonlocal run
+        world.logs.append(one, 1, b"b\n")
+        run = world.ended(run, "extract", Outcome.FAILED)
+        yield
+        run = world.opened(run, "extract", minutes=3)
+        world.logs.append(two, 0, b"c\n")
+        yield
+        run = world.ended(run, "extract", Outcome.SUCCEEDED, minutes=4)
+        yield
+
+    steps = step()
+    monkeypatch.setattr("nimbus.cli.logs.time.sleep", lambda _s: next(steps, None))
+    monkeypatch.setattr("nimbus.cli.logs._LATE_S", 0.0)
+
+    followed = nimbus("run", "logs", "r1", "extract", "-f")
+
+    assert followed.exit_code == 0
+    assert followed.stdout == "ab\nc\n"
+    assert "attempt 2: succeeded" in followed.stderr
+
+
+def test_stop_and_abdicate_hand_their_reason_on(world: Any, nimbus: Invoke) -> None:
+    world.deciding = False
+    world.health.leading = None  # so that nobody waits for a decision
+    world.cluster.put(world.new_run("r1"))
+    client_wait = client_module._WAIT_S
+    client_module._WAIT_S = 0
+    try:
+        stopped = nimbus("run", "stop", "r1", "--reason", "late")
+        assert _command(world) == StopRun(run_id=RunId("r1"), reason="late")
+        nimbus("cluster", "abdicate", "--reason", "update")
+    finally:
+        client_module._WAIT_S = client_wait
+
+    assert world.cluster.commands()[1].command == Abdicate(reason="update")
+    assert stopped.exit_code == 6
+    assert "queued as cmd-0000000000" in stopped.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("run", "show", "absent"), 3, "run absent is neither live nor in history"),
+        (("run", "watch", "absent"), 3, "run absent is neither live nor in history"),
+        (("run", "logs", "r1", "absent"), 3, "has no task absent"),
+        (("run", "logs", "r1", "load", "-f"), 3, "was not tried yet"),
+        (("run", "stop", "r1", "--reason", "x"), 4, "has succeeded already"),
+        (("run", "start", "absent"), 3, "not in the catalog"),
+        (("run", "start", "Bad Name"), 2, "body.pipeline"),
+        (("run", "start", "sums", "--run-id", "A/B"), 2, "body.run_id"),
+        (("run", "start", "sums", "--param", "novalue"), 2, "key=value"),
+        (("run", "start", "sums", "--params", "{"), 2, "no JSON"),
+        (("run", "start", "sums", "--params", "[1]"), 2, "JSON object"),
+        (("run", "start", "sums", "--logical-date", "yesterday"), 2, "body.logical_date"),
+        (("run", "start", "sums", "--priority", "urgent"), 2, "urgent"),
+        (("run", "list", "--limit", "0"), 2, "limit"),
+        (("run", "stop", "r1"), 2, "reason"),
+        (("pipeline", "show", "absent"), 3, "not in the catalog"),
+        (("pipeline", "pause", "absent"), 3, "not in the catalog"),
+        (("pipeline", "activate", "sums", "--digest", "12"), 2, "body.digest"),
+        (("cluster", "status", "--server", "nowhere"), 2, "is no URL"),
+        (("cluster", "participant"), 2, "Did you mean 'participants'"),
+        (("pipline", "list"), 2, "Did you mean 'pipeline'"),
+    ],
+)
+def test_each_failure_has_its_exit_code_and_says_what_is_wrong(
+    world: Any, nimbus: Invoke, words: Sequence[str], code: int, said: str
+) -> None:
+    run = world.succeeded("r1")
+    if "-f" in words:
+        world.cluster.put(world.failed("r1"))
+    assert run.id == "r1"
+
+    result = nimbus(*words)
+
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+    assert world.cluster.commands() == ()
+
+
+def test_a_refusal_of_the_leader_is_exit_4_with_its_reason(world: Any, nimbus: Invoke) -> None:
+    world.refuse = ("pipeline_in_use", "pipeline sums has live runs (r1): stop them or wait for them.")
+
+    removed = nimbus("pipeline", "remove", "sums", "--yes")
+
+    assert (removed.exit_code, removed.stderr) == (
+        4,
+        "error: pipeline sums has live runs (r1): stop them or wait for them.\n",
+    )
+
+
+def test_remove_asks_first_and_a_no_removes_nothing(world: Any, nimbus: Invoke) -> None:
+    world.deciding = False
+
+    answered_no = nimbus("pipeline", "remove", "sums", stdin="n\n")
+
+    assert answered_no.exit_code == 130
+    assert world.cluster.commands() == ()
+
+
+def test_a_server_that_denies_access_is_exit_7(nimbus: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(self: httpx.Client, method: str, url: str, **_named: Any) -> httpx.Response:
+        return httpx.Response(403, request=httpx.Request(method, url))
+
+    monkeypatch.setattr(httpx.Client, "request", denied)
+
+    assert nimbus("cluster", "status").exit_code == 7
+
+
+def test_a_defect_is_exit_70_and_shows_its_place_only_with_debug(
+    nimbus: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Api, path: str, **_query: Any) -> Any:
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr(Api, "get", broken)
+
+    short, long = nimbus("cluster", "status"), nimbus("--debug", "cluster", "status")
+
+    assert short.exit_code == long.exit_code == 70
+    assert "internal error: ZeroDivisionError: by zero" in short.stderr
+    assert "Traceback" not in short.stderr
+    assert "Traceback" in long.stderr
+
+
+def test_an_unreachable_cluster_is_exit_6_and_names_each_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(Api.__init__, "__kwdefaults__", {"patience_s": 0.0})
+    ports = [_free_port(), _free_port()]
+    words = [word for port in ports for word in ("--server", f"http://127.0.0.1:{port}")]
+
+    result = CliRunner().invoke(cli, ["cluster", "status", *words])
+
+    assert result.exit_code == 6
+    assert all(f"http://127.0.0.1:{port}: " in result.stderr for port in ports)
+
+
+def test_no_server_known_is_exit_2_and_says_the_three_ways(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("NIMBUS_SERVER", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    result = CliRunner().invoke(cli, ["cluster", "status"])
+
+    assert result.exit_code == 2
+    assert all(way in result.stderr for way in ("--server", "NIMBUS_SERVER", "nimbus up"))
+
+
+def test_the_local_stacks_file_tells_where_the_servers_are(
+    api_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("NIMBUS_SERVER", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".nimbus").mkdir()
+    (tmp_path / ".nimbus" / "client.json").write_text(json.dumps({"servers": [api_url], "config": None}))
+
+    assert CliRunner().invoke(cli, ["cluster", "leader"]).exit_code == 0
+
+
+def test_a_dead_seed_is_passed_over(api_url: str) -> None:
+    with Api([f"http://127.0.0.1:{_free_port()}", api_url]) as api:
+        assert api.leader() is not None
+
+
+def test_a_scheduler_without_zookeeper_is_passed_over_for_one_that_has_it(world: Any, api_url: str) -> None:
+    world.cluster.set_down(True)
+
+    with (
+        Api([api_url], patience_s=0.0) as api,
+        pytest.raises(UnreachableError, match="ZooKeeper does not answer"),
+    ):
+        api.get("/runs")
+
+
+def test_a_start_that_is_in_doubt_is_repeated_and_an_abdication_is_not(
+    api_url: str, world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = httpx.Client.request
+    broken = 0
+
+    def breaks_once(self: httpx.Client, method: str, url: str, **named: Any) -> httpx.Response:
+        nonlocal broken
+        answer = send(self, method, url, **named)
+        if method == "POST" and not broken:
+            broken += 1
+            raise httpx.ReadError("connection reset")  # done, and the answer lost
+        return answer
+
+    monkeypatch.setattr(httpx.Client, "request", breaks_once)
+    with Api([api_url]) as api:
+        answer = api.command("POST", "/runs", {"pipeline": "sums", "run_id": "once"})
+        assert (answer["status"], broken) == ("accepted", 1)
+        assert [run.id for run in world.cluster.runs()] == ["once"]
+
+        broken = 0
+        with pytest.raises(DoubtfulError, match="may or may not"):
+            api.command("POST", "/cluster/abdicate", {"reason": "x"}, repeatable=False)
+
+
+def _start(api_url: str, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "nimbus.cli.main", *words],
+        env={**os.environ, "NIMBUS_SERVER": api_url},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_as_a_process_it_exits_with_the_runs_result(world: Any, api_url: str) -> None:
+    world.failed("r1")
+
+    with _start(api_url, "run", "watch", "r1") as process:
+        out, err = process.communicate(timeout=60)
+
+    assert process.returncode == 1
+    assert "run r1 failed" in err
+    assert "run failed, 2/2 tasks" in out
+
+
+def test_ctrl_c_while_watching_is_exit_130_and_no_trace(world: Any, api_url: str) -> None:
+    world.opened(world.new_run("r1"), "extract")
+
+    with _start(api_url, "run", "watch", "r1") as process:
+        assert process.stdout is not None
+        assert "extract  running" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+
+    assert (process.returncode, err.strip()) == (130, "interrupted")
+
+
+def test_a_reader_that_leaves_early_is_no_error(world: Any, api_url: str) -> None:
+    attempt = AttemptId(RunId("r1"), TaskName("extract"), 1)
+    world.ended(world.opened(world.new_run("r1"), "extract"), "extract", Outcome.SUCCEEDED)
+    world.logs.append(attempt, 0, b"x" * 4_000_000)
+
+    with _start(api_url, "run", "logs", "r1", "extract") as process:
+        assert process.stdout is not None
+        process.stdout.read(1)
+        process.stdout.close()
+        assert process.wait(timeout=60) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""

@@ -1,0 +1,145 @@
+"""What the command line does without a server: starting fast, helping, validating, and its configuration."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from nimbus.cli.exits import CliError, Exit, of_error, of_status
+from nimbus.cli.main import cli
+from nimbus.domain.errors import NimbusError
+
+HEAVY = ("pydantic", "boto3", "kazoo", "fastapi", "pyspark", "httpx", "rich", "yaml", "tenacity", "uvicorn")
+
+
+@pytest.mark.parametrize(
+    "words", [["version"], ["--help"], ["run", "start", "--help"], ["scheduler", "--help"]]
+)
+def test_nothing_heavy_is_imported_for_version_and_help(words: list[str]) -> None:
+    script = (
+        "import sys\n"
+        "from nimbus.cli.main import cli\n"
+        "try:\n"
+        f"    cli.main({words!r}, prog_name='nimbus')\n"
+        "except SystemExit as end:\n"
+        f"    print([name for name in {HEAVY!r} if name in sys.modules], end.code, file=sys.stderr)\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+
+    assert done.stderr.strip() == "[] 0"
+    assert done.stdout
+
+
+def test_version_is_that_of_the_package() -> None:
+    from importlib.metadata import version
+
+    assert CliRunner().invoke(cli, ["version"]).stdout == f"nimbus {version('nimbus-scheduler')}\n"
+    assert json.loads(CliRunner().invoke(cli, ["version", "-o", "json"]).stdout)["version"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(
+            [name]
+            for name in ("up", "scheduler", "worker", "doctor", "version", "run", "pipeline", "cluster")
+        ),
+        *(["run", name] for name in ("start", "list", "show", "watch", "logs", "stop")),
+        *(["pipeline", n] for n in ("validate", "publish", "activate", "pause", "list", "show", "remove")),
+        *(["cluster", name] for name in ("participants", "leader", "status", "workers", "abdicate")),
+    ],
+)
+def test_every_command_helps(words: list[str]) -> None:
+    result = CliRunner().invoke(cli, [*words, "--help"])
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith("Usage: ")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (["verison"], "version"),
+        (["clutser", "status"], "cluster"),
+        (["run", "strat"], "start"),
+        (["run", "canel"], "stop"),
+        (["pipeline", "publsh"], "publish"),
+    ],
+)
+def test_a_mistyped_command_is_exit_2_and_says_what_was_meant(typed: list[str], meant: str) -> None:
+    result = CliRunner().invoke(cli, typed)
+
+    assert result.exit_code == 2
+    assert f"Did you mean '{meant}'?" in result.stderr
+
+
+def test_an_unknown_command_lists_those_there_are() -> None:
+    result = CliRunner().invoke(cli, ["run", "zzz"])
+
+    assert result.exit_code == 2
+    assert "There are: start, list, show, watch, logs, stop." in result.stderr
+
+
+@pytest.mark.parametrize("command", ["scheduler", "worker"])
+def test_a_daemon_refuses_a_bad_configuration_with_its_place(command: str, tmp_path: Path) -> None:
+    config = tmp_path / "bad.yaml"
+    config.write_text("zookeeper:\n  hots: x\n")
+
+    result = CliRunner().invoke(cli, [command, "--config", str(config)])
+
+    assert result.exit_code == 2
+    assert "bad.yaml:2" in result.stderr
+    assert 'did you mean "hosts"' in result.stderr
+
+
+def test_a_daemon_without_configuration_is_a_usage_error(tmp_path: Path) -> None:
+    missing = CliRunner().invoke(cli, ["scheduler"])
+    absent = CliRunner().invoke(cli, ["scheduler", "--config", str(tmp_path / "absent.yaml")])
+
+    assert (missing.exit_code, absent.exit_code) == (2, 2)
+    assert "absent.yaml" in absent.stderr
+
+
+def test_a_folder_without_definition_is_exit_2(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["pipeline", "validate", str(tmp_path)])
+
+    assert result.exit_code == 2
+    assert "has no pipeline.yaml" in result.stderr
+
+
+class _CodedError(Exception):
+    def __init__(self, code: str) -> None:
+        self.code = code
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (CliError("x", code="x", exit_code=Exit.NOT_FOUND), 3),
+        (NimbusError("x"), 70),
+        (_CodedError("zookeeper_unreachable"), 6),
+        (_CodedError("store_access_denied"), 7),
+        (_CodedError("unmatched_pattern"), 2),
+        (_CodedError("java_missing"), 2),
+        (_CodedError("something_new"), 70),
+        (ValueError("x"), None),
+    ],
+)
+def test_each_error_of_the_house_has_an_exit_code(error: Exception, code: int | None) -> None:
+    assert of_error(error) == code
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(400, 2), (401, 7), (403, 7), (404, 3), (409, 4), (413, 2), (422, 2), (500, 70), (503, 6)],
+)
+def test_each_http_refusal_has_an_exit_code(status: int, code: int) -> None:
+    assert of_status(status) == code
