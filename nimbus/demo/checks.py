@@ -55,7 +55,7 @@ def check(
         _claim("the run succeeded", [f"state is {run['state']}"] if run["state"] != "succeeded" else []),
         _claim(
             "another scheduler took over, with a higher epoch",
-            [] if new_leader != before.leader and new_epoch > before.epoch else [f"{new_leader}, {new_epoch}"],
+            [] if new_leader != before.leader and new_epoch > before.epoch else [f"{new_leader} {new_epoch}"],
         ),
         _claim("every task has exactly one successful attempt", _not_once(tasks)),
         _claim("no task's code ran twice", _ran_twice(tasks, drivers)),

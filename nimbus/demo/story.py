@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -158,8 +158,9 @@ def show_result(stage: Stage, run: Mapping[str, Any]) -> None:
     folder = data_folder(stage.stack) / done[0]["output"]
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     chapter("The result")
-    rows = [(key.replace("_", " "), _figure(value)) for key, value in summary.items() if _is_figure(value)]
-    console().print(make_table(("figure", "value"), rows))
+    summary.pop("schema")
+    summary.pop("parameters")
+    console().print(make_table(("figure", "value"), list(figures(summary))))
     picture = folder / "report.svg"
     if not picture.is_file():
         raise DemoFailedError(f"the picture {picture} is missing")
@@ -167,8 +168,14 @@ def show_result(stage: Stage, run: Mapping[str, Any]) -> None:
     say(f"report:  {folder / 'report.md'}")
 
 
-def _is_figure(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def figures(summary: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    """The numbers of a summary, with their names in words; tables in it are left to the report."""
+    for key, value in summary.items():
+        name = f"{above} {key}".replace("_", " ").strip()
+        if isinstance(value, Mapping):
+            yield from figures(value, name)
+        elif isinstance(value, int | float):
+            yield name, _figure(value)
 
 
 def _figure(value: float) -> str:
