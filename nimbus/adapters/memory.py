@@ -1,7 +1,4 @@
-"""Ports kept in memory: for unit tests and demos, without ZooKeeper or S3. Safe for many threads.
-
-Held to the same contracts as the real adapters (tests/contract).
-"""
+"""Ports kept in memory: for unit tests and demos, without ZooKeeper or S3. Safe for many threads."""
 
 from __future__ import annotations
 

@@ -1,0 +1,195 @@
+"""Publishing and the doctor, against a real S3 server and a real ZooKeeper."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from nimbus.cli.main import cli
+from nimbus.domain.commands import PublishRelease
+from nimbus.localstack.ports import free_port
+from nimbus.localstack.s3 import S3Server
+from nimbus.localstack.zookeeper import ZooKeeperServer
+
+HELLO = Path(__file__).parents[2] / "examples" / "hello"
+
+
+@pytest.fixture
+def config(tmp_path: Path, s3_server: S3Server, s3_bucket: str) -> dict[str, Any]:
+    """A configuration document; ZooKeeper is nowhere."""
+    return {
+        "zookeeper": {"hosts": f"127.0.0.1:{free_port()}"},
+        "storage": {
+            "endpoint_url": s3_server.endpoint_url,
+            "bucket": s3_bucket,
+            "access_key_id": s3_server.access_key,
+            "secret_access_key": s3_server.secret_key,
+        },
+        "scheduler": {"id": "s1", "port": free_port(), "state_dir": str(tmp_path / "state")},
+        "worker": {"data_dir": str(tmp_path / "data")},
+    }
+
+
+def _nimbus(config: dict[str, Any], tmp_path: Path, *words: str) -> Result:
+    file = tmp_path / "nimbus.yaml"
+    file.write_text(yaml.safe_dump(config))
+    return CliRunner().invoke(cli, [*words, "--config", str(file)])
+
+
+def test_publishing_uploads_once_and_tells_the_leader_the_digest(
+    world: Any, api_url: str, config: dict[str, Any], tmp_path: Path
+) -> None:
+    world.deciding = True
+    words = ("pipeline", "publish", str(HELLO), "--activate", "--server", api_url)
+
+    first = _nimbus(config, tmp_path, *words)
+    second = _nimbus(config, tmp_path, *words, "-o", "json")
+
+    assert (first.exit_code, second.exit_code) == (0, 0)
+    again = json.loads(second.stdout)
+    assert again["digest"] == first.stdout.strip()
+    assert (again["uploaded_count"], again["reused_count"]) == (0, 3)
+    assert "uploaded 3 files" in first.stderr
+
+
+def test_a_release_is_submitted_as_a_command(
+    world: Any, api_url: str, config: dict[str, Any], tmp_path: Path
+) -> None:
+    seen = []
+    decide = world.cluster._decide
+    world.cluster._decide = lambda queued: (seen.append(queued.command), decide(queued))[1]
+
+    published = _nimbus(config, tmp_path, "pipeline", "publish", str(HELLO), "--server", api_url)
+
+    assert seen == [PublishRelease(pipeline="hello", digest=published.stdout.strip(), activate=False)]  # type: ignore[arg-type]
+
+
+def test_publishing_without_configuration_is_exit_2(
+    api_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    result = CliRunner().invoke(cli, ["pipeline", "publish", str(HELLO), "--server", api_url])
+
+    assert result.exit_code == 2
+    assert "--config FILE" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("section", "value", "code", "said"),
+    [
+        ("secret_access_key", "wrong-secret", 7, "secret"),
+        ("bucket", "there-is-none", 2, "there-is-none"),
+    ],
+)
+def test_publishing_where_storage_refuses_has_its_exit_code(
+    world: Any,
+    api_url: str,
+    config: dict[str, Any],
+    tmp_path: Path,
+    section: str,
+    value: str,
+    code: int,
+    said: str,
+) -> None:
+    config["storage"][section] = value
+
+    result = _nimbus(config, tmp_path, "pipeline", "publish", str(HELLO), "--server", api_url)
+
+    assert result.exit_code == code
+    assert said in result.stderr
+    assert "wrong-secret" not in result.stderr
+    assert world.cluster.commands() == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("tasks:", "taks:", "tasks"),
+        ("script: tasks/", "script: nowhere/", "nowhere/"),
+        ("needs: [greet]", "needs: [gret]", "greet"),
+    ],
+)
+def test_a_definition_that_is_not_valid_is_exit_2_with_its_place(
+    tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    folder = tmp_path / "hello"
+    shutil.copytree(HELLO, folder)
+    definition = folder / "pipeline.yaml"
+    text = definition.read_text()
+    assert old in text
+    definition.write_text(text.replace(old, new, 1))
+
+    result = CliRunner().invoke(cli, ["pipeline", "validate", str(folder)])
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "pipeline.yaml" in result.stderr
+    assert said in result.stderr
+
+
+def test_validate_says_what_a_release_would_hold() -> None:
+    document = json.loads(CliRunner().invoke(cli, ["pipeline", "validate", str(HELLO), "-o", "json"]).stdout)
+
+    assert (document["valid"], document["name"]) == (True, "hello")
+    assert "pipeline.yaml" in document["files"]
+
+
+def _verdicts(result: Result) -> dict[str, str]:
+    document = json.loads(result.stdout)
+    return {finding["check"].split()[0]: finding["verdict"] for finding in document["checks"]}
+
+
+def test_the_doctor_finds_a_whole_cluster_well(
+    config: dict[str, Any], zookeeper: ZooKeeperServer, java_home: Path, tmp_path: Path
+) -> None:
+    config["zookeeper"]["hosts"] = zookeeper.hosts
+
+    found = _nimbus(config, tmp_path, "doctor", "-o", "json")
+
+    verdicts = _verdicts(found)
+    assert {verdicts[name] for name in ("python", "zookeeper", "s3", "clock", "port")} == {"ok"}
+    assert found.exit_code == 0
+
+
+def test_the_doctor_names_each_thing_that_fails_with_advice(config: dict[str, Any], tmp_path: Path) -> None:
+    config["storage"]["secret_access_key"] = "wrong-secret"
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        config["scheduler"]["port"] = other.getsockname()[1]
+
+        found = _nimbus(config, tmp_path, "doctor", "-o", "json")
+
+    document = json.loads(found.stdout)
+    failed = {f["check"].split()[0]: f["advice"] for f in document["checks"] if f["verdict"] == "fail"}
+    assert (found.exit_code, document["ok"]) == (1, False)
+    assert failed.keys() >= {"zookeeper", "s3", "port"}
+    assert "zookeeper.hosts" in failed["zookeeper"]
+    assert "storage.secret_access_key" in failed["s3"] or "secret_access_key" in failed["s3"]
+    assert "scheduler.port" in failed["port"]
+
+
+def test_the_doctor_knows_a_scheduler_on_its_port(
+    config: dict[str, Any], api_url: str, tmp_path: Path
+) -> None:
+    config["scheduler"]["port"] = int(api_url.rpartition(":")[2])
+
+    found = _nimbus(config, tmp_path, "doctor", "-o", "json")
+
+    assert _verdicts(found)["port"] == "ok"
+
+
+def test_the_doctor_says_that_a_configuration_is_not_valid(config: dict[str, Any], tmp_path: Path) -> None:
+    config["storage"]["buket"] = config["storage"].pop("bucket")
+
+    found = _nimbus(config, tmp_path, "doctor")
+
+    assert found.exit_code == 1
+    assert 'did you mean "bucket"' in found.stdout

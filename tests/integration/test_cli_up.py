@@ -1,0 +1,69 @@
+"""`nimbus up` as a real process: a cluster that answers, and that is gone after SIGTERM."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from nimbus.cli.main import cli
+
+
+def test_up_serves_until_sigterm_and_leaves_data_only(
+    tmp_path: Path, java_home: Path, eventually: Callable[..., None]
+) -> None:
+    client = tmp_path / ".nimbus" / "client.json"
+    with (tmp_path / "up.log").open("w+") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "nimbus.cli.main", "up", "--schedulers", "1"],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            eventually(
+                lambda: client.exists() or process.poll() is not None, within_s=90, what="the cluster is up"
+            )
+            log.seek(0)
+            assert client.exists(), log.read()
+            servers = json.loads(client.read_text())["servers"]
+            asked = [word for server in servers for word in ("--server", server)]
+
+            def leads() -> bool:
+                return CliRunner().invoke(cli, ["cluster", "leader", *asked]).exit_code == 0
+
+            eventually(leads, within_s=60, what="a scheduler leads")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=60) == 0
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        log.seek(0)
+        said = log.read()
+
+    assert "nimbus run start hello --watch" in said
+    assert said.rstrip().endswith("stopped")
+    assert not client.exists()
+    assert (tmp_path / ".nimbus" / "s3").is_dir()
+
+
+def test_a_second_stack_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    from nimbus.localstack.lock import FolderLock
+
+    lock = FolderLock((tmp_path / "stack").absolute())
+    lock.acquire()
+    try:
+        result = CliRunner().invoke(cli, ["up", "--dir", str(tmp_path / "stack")])
+    finally:
+        lock.release()
+
+    assert result.exit_code == 4
+    assert "already runs" in result.stderr

@@ -1,0 +1,151 @@
+"""Why a task waits: one row for each reason, as facts in and a sentence out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from nimbus.api.explain import Surroundings, busy_workers, why
+from nimbus.domain import lifecycle
+from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
+from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
+from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.workers import WorkerInfo
+
+NOW = datetime(2026, 3, 1, 6, 0, tzinfo=UTC)
+A, B, C = TaskName("a"), TaskName("b"), TaskName("c")
+W1 = WorkerId("w1")
+WORKER = WorkerInfo(
+    id=W1, host=HostId("h1"), hostname="one", pid=1, slots=2, version="0", started_at=NOW, draining=False
+)
+AROUND = Surroundings(now=NOW, leader="s1", workers=(WORKER,))
+CLAIM = Claim(attempt="r.a.1", worker=W1, host=HostId("h1"), pid=9, claimed_at=NOW)
+
+
+def _run(**changes: Any) -> Run:
+    """`a`, then `b`, then `c`."""
+    specs = [
+        TaskSpec(name=A, kind=TaskKind.PYTHON, script="a.py"),
+        TaskSpec(name=B, kind=TaskKind.PYTHON, script="b.py", needs=(A,)),
+        TaskSpec(name=C, kind=TaskKind.PYTHON, script="c.py", needs=(B,)),
+    ]
+    run = Run(
+        id=RunId("r"),
+        pipeline=PipelineName("p"),
+        release=ReleaseDigest("0" * 64),
+        parameters={},
+        logical_date=NOW,
+        created_at=NOW,
+        cause=RunCause.MANUAL,
+        priority=Priority.MEDIUM,
+        failure_strategy=FailureStrategy.CONTINUE,
+        tasks={spec.name: TaskRun(spec=spec) for spec in specs},
+    )
+    return replace(run, **changes)
+
+
+def _opened(run: Run) -> Run:
+    return lifecycle.open_attempt(run, A, worker=W1, epoch=1, now=NOW)
+
+
+def _ended(run: Run, outcome: Outcome) -> Run:
+    end = End(attempt="r.a.1", outcome=outcome, written_by="runner", ended_at=NOW, reason="exit 1")
+    return lifecycle.close_attempt(run, AttemptId(RunId("r"), A, 1), end, max_mishaps=10, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"leader": None}, "no scheduler leads"),
+        ({"workers": ()}, "no worker is registered"),
+        ({"workers": (replace(WORKER, draining=True),)}, "all 1 workers are draining"),
+        ({"busy": {W1: 2}}, "no free worker: all 2 slots are busy"),
+        ({"busy": {W1: 1}}, "ready: the leader gives it to a worker next"),
+    ],
+)
+def test_a_ready_task_waits_for_leader_or_worker(changes: dict[str, Any], sentence: str) -> None:
+    told = why(_run(), _run().tasks[A], None, replace(AROUND, **changes))
+
+    assert told is not None
+    assert sentence in told
+
+
+def test_a_task_waits_for_what_it_needs_and_says_how_that_stands() -> None:
+    run = _opened(_run())
+
+    assert why(run, run.tasks[B], None, AROUND) == "needs a (running)"
+    assert why(run, run.tasks[C], None, AROUND) == "needs b (waiting)"
+
+
+def test_a_lost_attempt_is_tried_again_at_a_time_that_is_told() -> None:
+    run = _ended(_opened(_run()), Outcome.LOST)
+
+    assert (
+        why(run, run.tasks[A], None, AROUND) == "tried again at 2026-03-01 06:00:01Z after attempt 1 (lost)"
+    )
+    later = replace(AROUND, now=NOW + timedelta(seconds=1))
+    assert why(run, run.tasks[A], None, later) == "ready: the leader gives it to a worker next"
+
+
+@pytest.mark.parametrize(
+    ("slots", "around", "sentence"),
+    [
+        (Slots(), AROUND, "worker w1 is preparing it"),
+        (Slots(), replace(AROUND, workers=()), "is not registered"),
+        (Slots(claim=CLAIM, beating=True), AROUND, None),
+        (Slots(claim=CLAIM, beating=False), AROUND, "its runner is silent"),
+        (Slots(claim=CLAIM, beating=True, stop_requested=True), AROUND, "asked to stop"),
+        (
+            Slots(
+                claim=CLAIM,
+                end=End(attempt="r.a.1", outcome=Outcome.SUCCEEDED, written_by="runner", ended_at=NOW),
+            ),
+            replace(AROUND, leader=None),
+            "the leader has yet to take that in, and none leads",
+        ),
+        (None, AROUND, None),
+    ],
+)
+def test_a_running_task_is_explained_until_its_driver_computes(
+    slots: Slots | None, around: Surroundings, sentence: str | None
+) -> None:
+    run = _opened(_run())
+
+    told = why(run, run.tasks[A], slots, around)
+
+    if sentence is None:
+        assert told is None
+    else:
+        assert told is not None
+        assert sentence in told
+
+
+def test_a_failed_task_says_how_and_those_after_it_say_what_failed() -> None:
+    run = _ended(_opened(_run()), Outcome.FAILED)
+
+    assert why(run, run.tasks[A], None, AROUND) == "failed after 1 attempt: failed: exit 1"
+    assert why(run, run.tasks[B], None, AROUND) == "skipped: a did not succeed"
+    assert why(run, run.tasks[C], None, AROUND) == "skipped: a, b did not succeed"
+
+
+def test_tasks_of_a_stopped_run_say_why_it_was_stopped() -> None:
+    run = lifecycle.stop(_run(), verdict=RunState.STOPPED, reason="stopped: late", now=NOW)
+
+    assert why(run, run.tasks[A], None, AROUND) == "skipped: stopped: late"
+
+
+def test_a_task_that_succeeded_needs_no_explanation() -> None:
+    run = _ended(_opened(_run()), Outcome.SUCCEEDED)
+
+    assert why(run, run.tasks[A], None, AROUND) is None
+
+
+def test_busy_counts_open_attempts_only() -> None:
+    opened = _opened(_run())
+
+    assert busy_workers([opened, opened]) == {W1: 2}
+    assert busy_workers([_ended(opened, Outcome.SUCCEEDED), _run()]) == {}

@@ -1,0 +1,99 @@
+"""The doctor's judgements, one row each."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from nimbus.cli import checks
+from nimbus.cli.checks import Verdict
+
+
+@pytest.mark.parametrize(
+    ("skew_s", "verdict"),
+    [
+        (0.0, Verdict.OK),
+        (-4.9, Verdict.OK),
+        (5.0, Verdict.WARN),
+        (-60.0, Verdict.WARN),
+        (300.0, Verdict.FAIL),
+    ],
+)
+def test_clock_skew(skew_s: float, verdict: Verdict) -> None:
+    assert checks.judge_skew(skew_s).verdict is verdict
+
+
+@pytest.mark.parametrize(("free", "verdict"), [(6, Verdict.OK), (4, Verdict.WARN), (0, Verdict.FAIL)])
+def test_disk(free: int, verdict: Verdict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = type("Usage", (), {"free": free << 30})
+    monkeypatch.setattr(checks.shutil, "disk_usage", lambda _place: usage)
+
+    assert checks.disk(tmp_path / "not" / "made" / "yet").verdict is verdict
+
+
+@contextmanager
+def _answering(text: bytes) -> Iterator[str]:
+    """A server that answers one connection with `text`."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(16)
+                connection.sendall(text)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        thread.join(10)
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict", "detail"),
+    [
+        (b"Zookeeper version: 3.9\nMode: leader\n", Verdict.OK, "answers, leader"),
+        (b"srvr is not executed because it is not in the whitelist.\n", Verdict.OK, "answers"),
+        (b"This ZooKeeper instance is not currently serving requests\n", Verdict.FAIL, "has no quorum"),
+        (b"HTTP/1.1 400 Bad Request\r\n", Verdict.FAIL, "does not answer as ZooKeeper does"),
+    ],
+)
+def test_a_zookeeper_server(text: bytes, verdict: Verdict, detail: str) -> None:
+    with _answering(text) as server:
+        (finding,) = checks.zookeeper(f"{server}/chroot")
+
+    assert (finding.verdict, finding.detail) == (verdict, detail)
+
+
+def test_one_zookeeper_server_of_three_that_is_down_is_a_warning() -> None:
+    with (
+        socket.socket() as closed,
+        _answering(b"Mode: leader\n") as one,
+        _answering(b"Mode: follower\n") as two,
+    ):
+        closed.bind(("127.0.0.1", 0))  # bound and not listening: refuses
+        down = f"127.0.0.1:{closed.getsockname()[1]}"
+
+        found = {f.check.split()[1]: f.verdict for f in checks.zookeeper(f"{one},{down},{two}")}
+
+    assert found == {one: Verdict.OK, down: Verdict.WARN, two: Verdict.OK}
+
+
+def test_java_that_is_missing_fails_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nimbus import java
+
+    def missing() -> None:
+        raise java.JavaMissingError(("PATH: has no executable `java`",))
+
+    monkeypatch.setattr(java, "find_java", missing)
+
+    finding = checks.java()
+
+    assert finding.verdict is Verdict.FAIL
+    assert "JAVA_HOME" in finding.advice
