@@ -23,6 +23,8 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
+_UNQUOTED = re.compile(r"true|false|[+-]?\d+(\.\d+)?")
+"""Texts that would be no texts without quotes."""
 _MUST_BE = {
     "string_type": "text",
     "int_type": "a whole number",
@@ -84,7 +86,8 @@ def _problem(model: type[BaseModel], document: Document, detail: ErrorDetails) -
     if kind == "extra_forbidden":
         allowed = keys_at(model, path[:-1])
         used = _keys_in(document.data, path[:-1])
-        suggestion = closest(str(path[-1]), [key for key in allowed if key not in used])
+        unused = [key for key in allowed if key not in used]
+        suggestion = closest(str(path[-1]), unused) or closest(str(path[-1]), allowed)
         known = "" if suggestion else f"; known here: {', '.join(allowed)}"
         return document.problem(path, f"unknown key{known}", suggestion)
     if kind == "missing":
@@ -132,7 +135,7 @@ def _must_be(kind: str, value: object) -> str:
     if kind == "text" and not isinstance(value, dict | list | None):
         hint = "; put it in quotes" if not isinstance(value, bool) else '; put the word in quotes, as in "no"'
     elif kind != "text" and isinstance(value, str):
-        hint = "; if it is in quotes, take them off" if value.strip() else ""
+        hint = "; take off its quotes" if _UNQUOTED.fullmatch(value) else ""
     elif kind == "a list" and value is not None and not isinstance(value, dict):
         hint = f"; write [{value}]"
     return f"must be {kind}, not {described(value)}{hint}"

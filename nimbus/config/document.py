@@ -157,9 +157,7 @@ class _Reader:
     def _value(self, node: yaml.Node, path: KeyPath) -> Any:
         self._values += 1
         if self._values > MOST_VALUES or len(path) > MOST_DEPTH:
-            message = (
-                f"aliases make the document deeper than {MOST_DEPTH} or larger than {MOST_VALUES} values"
-            )
+            message = f"with its aliases the document is too large: {MOST_VALUES} values, {MOST_DEPTH} levels"
             raise InvalidDocumentError([*self.problems, _at(self.name, node, path, message)])
         if isinstance(node, yaml.MappingNode):
             if node.tag != "tag:yaml.org,2002:map":

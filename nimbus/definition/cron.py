@@ -1,7 +1,7 @@
 """Fire times of schedules: Debian's cron rules in a named time zone. Pure.
 
-Where a schedule names its minutes and hours, no fire time is lost or doubled when clocks are changed: one within
-a missing hour happens right after it, one within a repeated hour the first time only. With `*` for minutes or
+Where a schedule names its minutes and hours, no fire time is lost or doubled when clocks change: one within a
+missing hour happens right after it, one within a repeated hour the first time only. With `*` for minutes or
 hours, it follows the time that really passes. Source: Debian's cron(8), which cronsim follows.
 """
 

@@ -1,8 +1,8 @@
 """Jinja2, fenced in: what a template may call, and how much it may make. Pure.
 
 The leader renders arguments of pipelines that anybody may have published. Jinja's own sandbox keeps them from
-Python, not from costing the leader its memory or minutes (`'x' * 10**10`): so costly operators and filters are
-bounded here, and what nobody needs is not there at all.
+Python, not from costing the leader its memory or minutes (`'x' * 10**10`): so costly operators and filters
+are bounded here, and what nobody needs is not there at all.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _METHODS = {
         removesuffix rpartition rsplit rstrip split splitlines startswith strip title upper"""
     ),
     date: _words(  # datetime too
-        """date day hour isocalendar isoformat isoweekday minute month second strftime timestamp weekday year"""
+        """date day hour isocalendar isoformat isoweekday minute month second strftime timestamp
+        weekday year"""
     ),
     dict: _words("get items keys values"),
 }

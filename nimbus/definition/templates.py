@@ -1,4 +1,4 @@
-"""Checks templates without rendering them, so that typing errors are found when a pipeline is written. Pure."""
+"""Checks templates without rendering them: typing errors are found when a pipeline is written. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMES = ("params", *_FIELDS, "ds", "ds_nodash")
 
 _sandbox = Sandbox()
 _sql = SandboxedEnvironment()
-"""For files: refuses only what every Jinja does. They are rendered where they harm none but their own task."""
+"""For files: refuses what every Jinja does. They are rendered where they harm only their own task."""
 
 
 class Fault(NamedTuple):

@@ -1,0 +1,345 @@
+"""A daemon's settings: what is refused and how, what the environment changes, what is never shown."""
+
+from __future__ import annotations
+
+import re
+import socket
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from nimbus.config import InvalidConfigurationError, Settings, load_settings
+
+GOOD: dict[str, Any] = {
+    "zookeeper": {"hosts": "zk1.example.com:2181"},
+    "storage": {"bucket": "nimbus"},
+    "scheduler": {"state_dir": "/var/lib/nimbus"},
+    "worker": {"data_dir": "/srv/data"},
+}
+
+
+def load(folder: Path, document: dict[str, Any] | str, environ: dict[str, str] | None = None) -> Settings:
+    file = folder / "nimbus.yaml"
+    file.write_text(document if isinstance(document, str) else yaml.safe_dump(document, sort_keys=False))
+    return load_settings(file, environ or {})
+
+
+def refusal(folder: Path, document: dict[str, Any] | str, environ: dict[str, str] | None = None) -> list[str]:
+    with pytest.raises(InvalidConfigurationError) as refused:
+        load(folder, document, environ)
+    assert refused.value.exit_code == 2
+    assert refused.value.code == "invalid_configuration"
+    return str(refused.value).replace(f"{folder}/", "").splitlines()
+
+
+BASE = """\
+zookeeper:
+  hosts: zk1.example.com:2181
+storage:
+  bucket: nimbus
+scheduler:
+  state_dir: /var/lib/nimbus
+worker:
+  data_dir: /srv/data
+"""
+
+BAD: list[tuple[str, str]] = [
+    ("worker2: {}", '9: worker2: unknown key (did you mean "worker"?)'),
+    ("log:\n  levle: info", '10: log.levle: unknown key (did you mean "level"?)'),
+    ("log:\n  zebra: info", "10: log.zebra: unknown key; known here: level, format"),
+    (
+        "log:\n  level: Info",
+        "must be one of debug, info, warning, error, not 'Info' (did you mean \"info\"?)",
+    ),
+    ("leadership:\n  gate_policy: lax", "10: leadership.gate_policy: must be one of per_pipeline, strict"),
+    ("leadership:\n  guard_timeout: 10", 'say the unit, for example 10s (did you mean "10s"?)'),
+    ("leadership:\n  guard_timeout: 0s", "10: leadership.guard_timeout: must be longer than 0s"),
+    (
+        "supervision:\n  max_mishaps: '3'",
+        "10: supervision.max_mishaps: must be a whole number, not '3'; take off its quotes",
+    ),
+    ("supervision:\n  max_mishaps: 0", "10: supervision.max_mishaps: must be at least 1, not 0"),
+    ("cluster:\n  root: nimbus", "10: cluster.root: must be an absolute path"),
+    ("cluster:\n  root: /nimbus/", "10: cluster.root: must be an absolute path"),
+    ("cluster:\n  root: /zookeeper/x", "10: cluster.root: '/zookeeper/x' is ZooKeeper's own"),
+    ("cluster: /nimbus", "9: cluster: must be a mapping of keys to values, not '/nimbus'"),
+    ("runs:\n  keep_finished: yes", "10: runs.keep_finished: must be a duration such as 10s or 5m, not true"),
+    (
+        "leadership:\n  requeue_min: 1m",
+        "requeue_max (30s) must not be below leadership.requeue_min (1m): the pauses grow",
+    ),
+    (
+        "leadership:\n  step_down_margin: 5s",
+        "10: leadership.step_down_margin: step_down_margin (5s) must be below half of zookeeper.session",
+    ),
+    (
+        "supervision:\n  host_lost_after: 9s",
+        "host_lost_after (9s) must not be below zookeeper.session_timeout (10s): a host that is only cut off",
+    ),
+    (
+        "supervision:\n  beat_grace: 40s",
+        "host_lost_after (30s) must not be below supervision.beat_grace (40s)",
+    ),
+    (
+        "leadership:\n  forced_takeover_after: 5s",
+        "forced_takeover_after (5s) must not be below zookeeper.session_timeout (10s)",
+    ),
+    ("log: [info]", "9: log: must be a mapping of keys to values, not a list"),
+    (
+        "log:\n  level: info\n  level: debug",
+        "11: log.level: this key is here twice (first on line 10); keep one",
+    ),
+    ("log:\n\tlevel: info", "10: a tab is used for indentation; use spaces"),
+]
+
+
+@pytest.mark.parametrize(("more", "words"), BAD, ids=[re.sub(r"\W+", "-", more) for more, _ in BAD])
+def test_configuration_is_refused_with_its_place_and_what_to_do(
+    tmp_path: Path, more: str, words: str
+) -> None:
+    (line,) = refusal(tmp_path, BASE + more + "\n")
+
+    assert line.startswith("nimbus.yaml")
+    assert words in line
+
+
+SECTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"zookeeper": {}}, "zookeeper.hosts: is missing"),
+    ({"zookeeper": {"hosts": "zk1:0"}}, "'zk1:0' is not host:port"),
+    ({"zookeeper": {"hosts": "zk1;zk2"}}, "'zk1;zk2' is not host:port; separate hosts with commas"),
+    ({"zookeeper": {"hosts": "zk1:2181/a,zk2:2181/a"}}, "write it once, after all hosts"),
+    ({"zookeeper": {"hosts": 5}}, "must be ZooKeeper's hosts"),
+    ({"zookeeper": {"hosts": "zk1", "session_timeout": "2s", "x": 1}}, "zookeeper.x: unknown key"),
+    ({"zookeeper": {"hosts": "zk1", "username": "u"}}, "username is given and password is not"),
+    ({"zookeeper": {"hosts": "zk1", "password": "p"}}, "password is given and username is not"),
+    ({"storage": {"bucket": "a/b"}}, "folders belong into storage.prefix"),
+    ({"storage": {"bucket": "nimbus", "endpoint_url": "minio:9000"}}, '(did you mean "http://minio:9000"?)'),
+    ({"storage": {"bucket": "nimbus", "endpoint_url": "http://x:99999"}}, "is not http(s)://host[:port]"),
+    ({"storage": {"bucket": "nimbus", "endpoint_url": "http://x/y"}}, "must end after the host and port"),
+    ({"storage": {"bucket": "nimbus", "prefix": "a/../b"}}, "must be a prefix of keys"),
+    (
+        {"storage": {"bucket": "nimbus", "access_key_id": "k"}},
+        "access_key_id is given and secret_access_key is",
+    ),
+    ({"scheduler": {}}, "scheduler.state_dir: is missing"),
+    ({"scheduler": {"state_dir": "data"}}, "'data' must be an absolute path"),
+    ({"scheduler": {"state_dir": "/x", "port": 70000}}, "scheduler.port: must be at most 65535, not 70000"),
+    ({"scheduler": {"state_dir": "/x", "port": 0}}, "scheduler.port: must be at least 1, not 0"),
+    ({"scheduler": {"state_dir": "/x", "id": "a/b"}}, "scheduler.id: must be 1 to 127 letters"),
+    ({"scheduler": {"state_dir": "/x", "id": 7}}, "scheduler.id: must be 1 to 127 letters"),
+    ({"worker": {}}, "worker.data_dir: is missing; name the folder, shared by all workers"),
+    ({"worker": {"data_dir": "/d", "slots": 0}}, "worker.slots: must be at least 1, not 0"),
+    ({"worker": {"data_dir": "/d", "slots": True}}, "worker.slots: must be a whole number, not true"),
+    ({"worker": {"data_dir": "/d", "embedded": "yes"}}, "worker.embedded: must be true or false, not 'yes'"),
+    ({"worker": {"data_dir": "/d", "master": "lokal"}}, "must be a Spark master such as local[2]"),
+    ({"worker": {"data_dir": "/d", "spark_conf": {"executor.x": 1}}}, '(did you mean "spark.executor.x"?)'),
+    (
+        {"worker": {"data_dir": "/d", "spark_conf": {"spark.x": [1]}}},
+        "worker.spark_conf.spark.x: it must be text",
+    ),
+    ({"worker": {"data_dir": "/d", "env": {"A-B": "1"}}}, "is not a name of an environment variable"),
+    ({"worker": {"data_dir": "/d", "env": "A=1"}}, "worker.env: must be a mapping of keys to values"),
+]
+
+
+@pytest.mark.parametrize(("sections", "words"), SECTIONS, ids=[words[:40] for _, words in SECTIONS])
+def test_section_is_refused_alone_without_echoes(
+    tmp_path: Path, sections: dict[str, Any], words: str
+) -> None:
+    (line,) = refusal(tmp_path, GOOD | sections)
+
+    assert words in line
+
+
+def test_session_timeout_that_one_dead_server_would_use_up_is_refused(tmp_path: Path) -> None:
+    zookeeper = {"hosts": "zk1", "session_timeout": "2s"}
+
+    (line,) = refusal(
+        tmp_path, GOOD | {"zookeeper": zookeeper} | {"leadership": {"step_down_margin": "500ms"}}
+    )
+
+    assert "session_timeout (2s) must be above 2s" in line
+
+
+def test_all_problems_of_file_and_environment_are_told_at_once(tmp_path: Path) -> None:
+    document = "zookeeper: {host: zk1}\nstorage: {bucket: nimbus}\nworker: {slots: many}\n"
+
+    lines = refusal(tmp_path, document, {"NIMBUS__SCHEDULER__PROT": "1", "NIMBUS__LOG__LEVEL": "loud"})
+
+    assert lines == [
+        "environment: NIMBUS__SCHEDULER__PROT: no setting has this variable "
+        '(did you mean "NIMBUS__SCHEDULER__PORT"?)',
+        "nimbus.yaml: scheduler.state_dir: is missing; it has no default",
+        "environment: NIMBUS__LOG__LEVEL: must be one of debug, info, warning, error, not 'loud'",
+        "nimbus.yaml:1: zookeeper.hosts: is missing; it has no default",
+        'nimbus.yaml:1: zookeeper.host: unknown key (did you mean "hosts"?)',
+        "nimbus.yaml:3: worker.slots: must be a whole number, not 'many'",
+    ]
+
+
+def test_what_is_not_given_has_its_default_or_is_derived(tmp_path: Path) -> None:
+    settings = load(tmp_path, GOOD | {"log": None, "cluster": {}})
+
+    host = socket.gethostname()
+    assert settings.scheduler.id == settings.worker.id == host
+    assert settings.scheduler.advertise_url == "http://127.0.0.1:8470"
+    assert settings.worker.work_dir == Path("/var/lib/nimbus/worker")
+    assert settings.zookeeper.session_timeout == timedelta(seconds=10)
+    assert settings.worker.data_dir == Path("/srv/data")
+    assert settings.log.level == "info"
+
+
+def test_derived_values_follow_what_they_derive_from_and_yield_to_what_is_given(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path, GOOD | {"scheduler": {"state_dir": "/x/", "id": "s1", "host": "::1", "port": 99}}
+    )
+    assert settings.worker.id == "s1"
+    assert settings.worker.work_dir == Path("/x/worker")
+    assert settings.scheduler.advertise_url == "http://[::1]:99"
+
+    everywhere = load(tmp_path, GOOD | {"scheduler": {"state_dir": "/x", "host": "0.0.0.0"}})
+    assert everywhere.scheduler.advertise_url == f"http://{socket.gethostname()}:8470"
+
+    given = load(tmp_path, GOOD | {"worker": {"id": "w9", "work_dir": "/w", "data_dir": "/d"}})
+    assert (given.worker.id, given.worker.work_dir) == ("w9", Path("/w"))
+
+
+def test_environment_wins_over_the_file_and_values_take_their_types(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        GOOD | {"scheduler": {"state_dir": "/x", "port": 1}},
+        {
+            "NIMBUS__SCHEDULER__PORT": "8471",
+            "NIMBUS__SCHEDULER__ID": "12",
+            "NIMBUS__WORKER__EMBEDDED": "false",
+            "NIMBUS__WORKER__SPARK_CONF": '{"spark.a": 1, "spark.b": true, "spark.c": "x"}',
+            "NIMBUS__ZOOKEEPER__SESSION_TIMEOUT": "12s",
+            "NIMBUS__STORAGE__ENDPOINT_URL": "",
+            "NIMBUS_OTHER": "not ours",
+        },
+    )
+
+    assert settings.scheduler.port == 8471
+    assert settings.scheduler.advertise_url == "http://127.0.0.1:8471"
+    assert settings.scheduler.id == "12"
+    assert settings.worker.embedded is False
+    assert settings.worker.spark_conf == {"spark.a": "1", "spark.b": "true", "spark.c": "x"}
+    assert settings.zookeeper.session_timeout == timedelta(seconds=12)
+    assert settings.storage.endpoint_url is None
+
+
+def test_environment_alone_can_give_what_is_required(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        {"log": {"level": "debug"}},
+        {
+            "NIMBUS__ZOOKEEPER__HOSTS": "zk1:2181",
+            "NIMBUS__STORAGE__BUCKET": "nimbus",
+            "NIMBUS__SCHEDULER__STATE_DIR": "/x",
+            "NIMBUS__WORKER__DATA_DIR": "/d",
+        },
+    )
+
+    assert settings.zookeeper.hosts == "zk1:2181"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("NIMBUS__WORKER__SLOT", "3", '(did you mean "NIMBUS__WORKER__SLOTS"?)'),
+        ("NIMBUS__ZEBRA", "3", "no setting has this variable"),
+        ("NIMBUS__WORKER__SLOTS", "three", "environment: NIMBUS__WORKER__SLOTS: must be a whole number"),
+        ("NIMBUS__WORKER__SPARK_CONF", "{", "cannot be read as YAML or JSON"),
+        (
+            "NIMBUS__WORKER__SPARK_CONF",
+            '{"x": 1}',
+            "environment: NIMBUS__WORKER__SPARK_CONF: 'x' is no Spark",
+        ),
+        (
+            "NIMBUS__LEADERSHIP__STEP_DOWN_MARGIN",
+            "1h",
+            "environment: NIMBUS__LEADERSHIP__STEP_DOWN_MARGIN: step",
+        ),
+        (
+            "NIMBUS__STORAGE__SECRET_ACCESS_KEY_FILE",
+            "/nowhere/x",
+            "the file '/nowhere/x' cannot be read: No such",
+        ),
+    ],
+)
+def test_bad_variable_is_refused_by_its_name(tmp_path: Path, variable: str, value: str, words: str) -> None:
+    (line,) = refusal(tmp_path, GOOD, {variable: value})
+
+    assert line.startswith("environment: ")
+    assert words in line
+
+
+def test_secret_comes_from_a_file_that_a_variable_names(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("hush-hush\n")
+    environ = {
+        "NIMBUS__STORAGE__ACCESS_KEY_ID": "key",
+        "NIMBUS__STORAGE__SECRET_ACCESS_KEY_FILE": str(secret),
+    }
+
+    settings = load(tmp_path, GOOD, environ)
+
+    assert settings.storage.secret_access_key is not None
+    assert settings.storage.secret_access_key.get_secret_value() == "hush-hush"
+    both = environ | {"NIMBUS__STORAGE__SECRET_ACCESS_KEY": "x"}
+    (line,) = refusal(tmp_path, GOOD, both)
+    assert "NIMBUS__STORAGE__SECRET_ACCESS_KEY is set as well; set one of them" in line
+
+
+def test_origin_of_every_value_is_known(tmp_path: Path) -> None:
+    settings = load(tmp_path, BASE, {"NIMBUS__LOG__LEVEL": "debug"})
+
+    assert settings.origins["storage.bucket"] == f"{tmp_path}/nimbus.yaml:4"
+    assert settings.origins["log.level"] == "environment NIMBUS__LOG__LEVEL"
+    assert settings.origins["zookeeper.session_timeout"] == "default"
+    assert settings.origins["worker.id"] == "default"
+    assert settings.origins["worker.data_dir"] == f"{tmp_path}/nimbus.yaml:8"
+    with pytest.raises(TypeError):
+        settings.origins["log.level"] = "x"  # type: ignore[index]
+
+
+def test_secrets_are_in_no_text_of_the_settings_and_in_no_refusal(tmp_path: Path) -> None:
+    storage = {"bucket": "nimbus", "access_key_id": "key", "secret_access_key": "hush-hush"}
+    zookeeper = {"hosts": "zk1", "username": "u", "password": "hush-hush"}
+    settings = load(tmp_path, GOOD | {"storage": storage, "zookeeper": zookeeper})
+    for text in (repr(settings), str(settings), settings.model_dump_json(), f"{settings.storage}"):
+        assert "hush" not in text
+
+    (line,) = refusal(tmp_path, GOOD | {"storage": storage | {"secret_access_key": 20131231}})
+    assert "storage.secret_access_key: must be text; put it in quotes" in line
+    assert "2013" not in line
+    (line,) = refusal(tmp_path, GOOD | {"storage": storage | {"endpoint_url": "ftp://me:hush-hush@x"}})
+    assert "hush" not in line
+
+
+def test_scheduler_without_a_worker_needs_no_data_dir_until_somebody_asks_for_it(tmp_path: Path) -> None:
+    settings = load(tmp_path, GOOD | {"worker": {"embedded": False}})
+
+    with pytest.raises(InvalidConfigurationError, match=r"worker\.data_dir: is missing"):
+        _ = settings.worker.data_dir
+
+
+def test_settings_cannot_be_changed(tmp_path: Path) -> None:
+    settings = load(tmp_path, GOOD)
+
+    with pytest.raises(ValueError, match="frozen"):
+        settings.log.level = "debug"  # type: ignore[misc]
+
+
+def test_hosts_may_be_a_list(tmp_path: Path) -> None:
+    settings = load(tmp_path, GOOD | {"zookeeper": {"hosts": ["zk1:2181", "zk2", "[::1]:2181"]}})
+
+    assert settings.zookeeper.hosts == "zk1:2181,zk2,[::1]:2181"
+
+
+def test_missing_file_is_refused_as_configuration(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfigurationError, match="there is no such file"):
+        load_settings(tmp_path / "none.yaml", {})
