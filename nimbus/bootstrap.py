@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -58,12 +60,13 @@ from nimbus.java import find_java
 from nimbus.scheduler.catalog_follower import CatalogFollower
 from nimbus.scheduler.guard import ReadinessGuard
 from nimbus.scheduler.health import Identity, SelfReport
-from nimbus.scheduler.process import run_until_signal
+from nimbus.scheduler.process import FORCED, run_until_signal
 from nimbus.scheduler.registrar import Registrar
 from nimbus.scheduler.releases import LocalReleases
 from nimbus.scheduler.scheduler import Parts, Scheduler
 from nimbus.telemetry.engine import EngineMetrics
 from nimbus.telemetry.logging import configure
+from nimbus.telemetry.readiness import ReadinessMetrics
 from nimbus.worker.connections import Connections
 from nimbus.worker.identity import host_id, hostname
 from nimbus.worker.settings import WorkerSettings
@@ -100,8 +103,10 @@ def run_scheduler(settings: Settings) -> int:
     if settings.worker.embedded:
         find_java()  # said now, not by the first task
     foundation = _foundation(settings)
-    scheduler = Scheduler(_parts(foundation))
-    return run_until_signal(scheduler.start, scheduler.stop, settings.scheduler.shutdown_timeout)
+    parts = _parts(foundation)
+    scheduler = Scheduler(parts)
+    code = run_until_signal(scheduler.start, scheduler.stop, settings.scheduler.shutdown_timeout)
+    return code if parts.worker is None else _code_after(parts.worker.failure, code)
 
 
 def run_worker(settings: Settings) -> int:
@@ -125,7 +130,8 @@ def run_worker(settings: Settings) -> int:
         syncer.close(timedelta(seconds=5))
         foundation.session.close(timedelta(seconds=5))
 
-    return run_until_signal(start, stop, settings.scheduler.shutdown_timeout)
+    code = run_until_signal(start, stop, settings.scheduler.shutdown_timeout)
+    return _code_after(worker.failure, code)
 
 
 def s3_config(settings: Settings) -> S3Config:
@@ -225,6 +231,7 @@ def _parts(foundation: Foundation) -> Parts:
         leader_seen=guard.leader_seen,
         poke=late.election.poke,
         quarantine=late.quarantine,
+        metrics=ReadinessMetrics(registry),
     )
     api = create_app(
         ApiServices(
@@ -325,6 +332,7 @@ def _worker(
         connections=Connections(board=_board_connection(settings), logs=_log_connection(settings)),
         clock=foundation.clock,
         logs=S3LogArchive(foundation.store),
+        on_failure=_end_process,
     )
 
     def on_session(state: SessionState) -> None:
@@ -333,6 +341,16 @@ def _worker(
 
     foundation.session.add_listener(on_session)
     return built
+
+
+def _end_process(cause: BaseException) -> None:
+    """A worker without its thread would only look alive: end in order, so that a supervisor starts anew."""
+    _log.error("process_ends", because="its worker failed", error=str(cause))
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _code_after(failure: BaseException | None, code: int) -> int:
+    return code if failure is None else int(getattr(failure, "exit_code", FORCED))
 
 
 def _zookeeper_config(settings: Settings) -> ZooKeeperConfig:

@@ -12,6 +12,7 @@ from datetime import datetime
 import structlog
 
 from nimbus.domain.ids import AttemptId
+from nimbus.domain.writes import PutRun
 from nimbus.engine import facts as f
 from nimbus.engine import news as n
 from nimbus.engine.decision import Decision, Effect
@@ -90,6 +91,9 @@ class Reign:
         before = self.facts
         self.facts = decision.facts
         self._metrics.decided(decision.name, self._clock.elapsed_s() - started_s)
+        for write in decision.writes:
+            if isinstance(write, PutRun):
+                self._metrics.run_moved(before.runs.get(write.run.id), write.run)
         _log.info(decision.name, epoch=self.facts.epoch, **decision.about)
         for effect in decision.effects:
             self._start_effect(effect)

@@ -52,7 +52,7 @@ class ReadinessGuard:
             self._leader_seen_at_s = self._clock.elapsed_s()
 
     def __call__(self) -> Verdict:
-        """Judge from a fresh look at the catalog. Raises when ZooKeeper does not answer: then nobody leads."""
+        """Judge from a fresh look at the catalog. Raises if ZooKeeper does not answer: then nobody leads."""
         judgement = self.judge()
         if judgement.ready:
             self._on_quarantine(judgement.quarantined)

@@ -16,6 +16,7 @@ import structlog
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.schedulers import Role, SchedulerInfo
 from nimbus.ports import Registrations, StoreUnavailableError
+from nimbus.telemetry.readiness import ReadinessMetrics
 
 _log = structlog.get_logger(__name__)
 
@@ -35,6 +36,7 @@ class Registrar:
         leader_seen: Callable[[], None],
         poke: Callable[[], None],
         quarantine: Callable[[Mapping[PipelineName, str]], None],
+        metrics: ReadinessMetrics,
     ) -> None:
         self._registrations = registrations
         self._info = info
@@ -42,6 +44,7 @@ class Registrar:
         self._leader_seen = leader_seen
         self._poke = poke
         self._quarantine = quarantine
+        self._metrics = metrics
         self._inbox: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._was_ready = False
         self._quarantined: Mapping[str, str] = {}
@@ -95,6 +98,7 @@ class Registrar:
         info = self._info()
         if self._stopping:
             info = replace(info, role=Role.STOPPING)
+        self._metrics.reported(info)
         self._registrations.publish_scheduler(info)
         if info.ready and not self._was_ready:
             self._poke()  # a back-off for lack of artifacts ends here

@@ -41,6 +41,9 @@ class Startable(Protocol):
 class EmbeddedWorker(Protocol):
     """The worker, seen from here."""
 
+    failure: BaseException | None
+    """What ended it, if something did."""
+
     def start(self) -> None:
         """Register and take orders."""
         ...

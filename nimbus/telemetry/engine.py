@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from nimbus.domain.run import Run
+
 
 class EngineMetrics:
     """What the engine counts. The registry is handed in, so tests and embedders keep theirs apart."""
@@ -20,6 +22,16 @@ class EngineMetrics:
         )
         self._leading = Gauge("nimbus_leader", "1 while this scheduler leads.", registry=registry)
         self._epoch = Gauge("nimbus_epoch", "Epoch of the current leadership, 0 without.", registry=registry)
+        self._attempts = Counter(
+            "nimbus_attempts_total", "Attempts that ended.", ("pipeline", "outcome"), registry=registry
+        )
+        self._run_took = Histogram(
+            "nimbus_run_duration_seconds",
+            "Wall time from acceptance to the final state.",
+            ("pipeline", "state"),
+            buckets=(1, 10, 60, 300, 1_800, 7_200, 28_800),
+            registry=registry,
+        )
         self._fenced = Counter(
             "nimbus_fenced_writes_total", "Writes refused because another scheduler leads.", registry=registry
         )
@@ -28,6 +40,19 @@ class EngineMetrics:
         """A decision was written."""
         self._decisions.labels(name).inc()
         self._seconds.observe(took_s)
+
+    def run_moved(self, before: Run | None, after: Run) -> None:
+        """A decision changed a run: count the attempts that it closed, and the run if it ended."""
+        for name, task in after.tasks.items():
+            was = None if before is None else before.tasks[name].open_attempt
+            if was is None:
+                continue
+            outcome = task.attempts[was.number - 1].outcome
+            if outcome is not None:
+                self._attempts.labels(after.pipeline, outcome.value).inc()
+        if after.finished_at is not None and (before is None or before.finished_at is None):
+            took = after.finished_at - after.created_at
+            self._run_took.labels(after.pipeline, after.state.value).observe(took.total_seconds())
 
     def leading(self, epoch: int | None) -> None:
         """Leadership came or went."""
