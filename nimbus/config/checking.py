@@ -107,7 +107,7 @@ def _problem(model: type[BaseModel], document: Document, detail: ErrorDetails) -
         return document.problem(path, _must_be(_MUST_BE[kind], value))
     if kind in _BOUNDS:
         name, words = _BOUNDS[kind]
-        return document.problem(path, f"must be {words} {context[name]}, not {described(value)}")
+        return document.problem(path, f"must be {words} {context[name]:g}, not {described(value)}")
     if kind == "too_short":
         return document.problem(path, "must not be empty")
     return document.problem(path, detail["msg"])
@@ -134,10 +134,10 @@ def _must_be(kind: str, value: object) -> str:
     hint = ""
     if kind == "text" and not isinstance(value, dict | list | None):
         hint = "; put it in quotes" if not isinstance(value, bool) else '; put the word in quotes, as in "no"'
-    elif kind != "text" and isinstance(value, str):
-        hint = "; take off its quotes" if _UNQUOTED.fullmatch(value) else ""
-    elif kind == "a list" and value is not None and not isinstance(value, dict):
+    elif kind == "a list" and isinstance(value, str | int | float) and len(str(value)) <= 60:
         hint = f"; write [{value}]"
+    elif isinstance(value, str) and _UNQUOTED.fullmatch(value):
+        hint = "; take off its quotes"
     return f"must be {kind}, not {described(value)}{hint}"
 
 

@@ -7,8 +7,9 @@ hours, it follows the time that really passes. Source: Debian's cron(8), which c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice, takewhile
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
@@ -36,8 +37,9 @@ _FORMS = {
     "month": "1 to 12, or JAN to DEC",
     "day-of-week": "0 to 7 (0 and 7 are Sunday), or SUN to SAT",
 }
+_LOCAL = re.compile(r"localtime|Factory|posixrules|(posix|right)/")
+"""Entries of time zone folders that name no zone, or not the same one on every host."""
 _PROBE = datetime(2024, 1, 1, tzinfo=UTC)
-_SLACK = timedelta(days=2)
 
 
 def expanded(cron: str) -> str:
@@ -68,7 +70,7 @@ def check_cron(text: str) -> None:
             CronSim(" ".join(alone), _PROBE)
         except (CronSimError, ValueError, AssertionError) as exc:
             raise SuggestingError(
-                f"{fields[position]!r} is not a {name} field: {_FORMS[name]}, with * , - and /"
+                f"{fields[position]!r} is no {name} field: {_FORMS[name]}, with * , - and /"
             ) from exc
     try:
         next(CronSim(" ".join(fields), _PROBE))
@@ -83,9 +85,9 @@ def check_timezone(name: str) -> None:
         SuggestingError: with the zone that was probably meant.
     """
     try:
-        ZoneInfo(name)
+        ZoneInfo("" if _LOCAL.match(name) else name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as exc:
-        known = available_timezones()
+        known = {zone for zone in available_timezones() if not _LOCAL.match(zone)}
         by_city = {zone.rpartition("/")[2]: zone for zone in sorted(known) if "/" in zone}
         city = closest(name.rpartition("/")[2], by_city)
         near = closest(name, known) or (None if city is None else by_city[city])

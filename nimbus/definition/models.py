@@ -69,7 +69,7 @@ def _pattern(value: object) -> str:
         raise SuggestingError(f"must be a pattern of file names, not {described(value)}")
     if value.startswith("/") or "\\" in value or {"", "..", "."} & set(value.split("/")):
         raise SuggestingError(
-            f"{value!r} must be relative to the pipeline's folder, without empty parts, '.', '..' or backslash"
+            f"{value!r} must be relative to the pipeline's folder, with / between parts, without '.' and '..'"
         )
     return value
 

@@ -24,6 +24,7 @@ LONGEST = 1 << 20
 _LARGEST_EXPONENT = 64
 _LARGEST_BASE = 10**9
 _LARGEST_PRECISION = 20
+_LONGEST_FORMAT = 1024
 
 
 def _words(text: str) -> frozenset[str]:
@@ -65,6 +66,15 @@ class Sandbox(SandboxedEnvironment):
         allowed = any(isinstance(obj, kind) and attr in names for kind, names in _METHODS.items())
         return allowed and super().is_safe_attribute(obj, attr, value)
 
+    def wrap_str_format(self, value: Any) -> None:
+        """Jinja makes an exception for `str.format`; its widths know no bounds, so here there is none."""
+
+    def call(self, context: Context, function: Any, /, *args: Any, **names: Any) -> Any:
+        """Keep `strftime` from making a text of megabytes; see the base class."""
+        if getattr(function, "__name__", "") == "strftime":
+            _check_format(str(args[0]) if args else "")
+        return super().call(context, function, *args, **names)
+
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Refuse products, powers and formats that would be huge, before they are made."""
         match operator:
@@ -90,6 +100,8 @@ def _check_product(sequence: Any, times: Any) -> None:
 
 
 def _check_format(text: str) -> None:
+    if len(text) > _LONGEST_FORMAT:
+        raise SecurityError(f"a format may have {_LONGEST_FORMAT} characters at most")
     if _WIDE.search(text):
         raise SecurityError("a width in a format may have three digits at most")
 

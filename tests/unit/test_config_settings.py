@@ -169,9 +169,9 @@ def test_all_problems_of_file_and_environment_are_told_at_once(tmp_path: Path) -
 
     lines = refusal(tmp_path, document, {"NIMBUS__SCHEDULER__PROT": "1", "NIMBUS__LOG__LEVEL": "loud"})
 
+    environment = "environment: NIMBUS__SCHEDULER__PROT: no setting has this variable"
     assert lines == [
-        "environment: NIMBUS__SCHEDULER__PROT: no setting has this variable "
-        '(did you mean "NIMBUS__SCHEDULER__PORT"?)',
+        environment + ' (did you mean "NIMBUS__SCHEDULER__PORT"?)',
         "nimbus.yaml: scheduler.state_dir: is missing; it has no default",
         "environment: NIMBUS__LOG__LEVEL: must be one of debug, info, warning, error, not 'loud'",
         "nimbus.yaml:1: zookeeper.hosts: is missing; it has no default",
@@ -331,7 +331,7 @@ def test_settings_cannot_be_changed(tmp_path: Path) -> None:
     settings = load(tmp_path, GOOD)
 
     with pytest.raises(ValueError, match="frozen"):
-        settings.log.level = "debug"  # type: ignore[misc]
+        settings.log.level = "debug"
 
 
 def test_hosts_may_be_a_list(tmp_path: Path) -> None:

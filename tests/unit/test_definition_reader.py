@@ -1,0 +1,378 @@
+"""Pipeline definitions: what is refused, where, and with which words; and what a good one becomes."""
+
+# ruff: noqa: E501 - one row of a table is one line
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from nimbus.definition import InvalidDefinitionError, parse_definition, read_definition
+from nimbus.domain.pipeline import (
+    CatchUp,
+    FailureStrategy,
+    ParameterSpec,
+    PipelineSpec,
+    Priority,
+    RetryPolicy,
+    Schedule,
+    TaskKind,
+    TaskSpec,
+)
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+HEAD = "schema: 1\nname: flights\n"
+TASKS = "tasks:\n  a: {type: python, script: a.py}\n"
+
+
+def refusal(text: str) -> list[str]:
+    with pytest.raises(InvalidDefinitionError) as refused:
+        parse_definition(text.encode(), "pipeline.yaml")
+    assert refused.value.exit_code == 2
+    assert refused.value.code == "invalid_definition"
+    return str(refused.value).splitlines()
+
+
+def task(more: str) -> str:
+    """A definition whose task `b` is written on line 5."""
+    return HEAD + TASKS + f"  b: {{type: pyspark, script: b.py, {more}}}\n"
+
+
+def parameter(more: str) -> str:
+    """A definition whose parameter `p` is written on line 4."""
+    return HEAD + f"parameters:\n  p: {{{more}}}\n" + TASKS
+
+
+def top(more: str) -> str:
+    """A definition with a key more, on line 3."""
+    return HEAD + more + "\n" + TASKS
+
+
+BAD: list[tuple[str, str, str]] = [
+    # keys and types
+    ("unknown key", top("priorty: high"), '3: priorty: unknown key (did you mean "priority"?)'),
+    ("unknown key far from all", top("zebra: 1"), "3: zebra: unknown key; known here: schema, name, description"),
+    ("unknown task key", task("retry: {}"), '5: tasks.b.retry: unknown key (did you mean "retries"?)'),
+    ("unknown retry key", task("retries: {maxDelay: 1s}"), '5: tasks.b.retries.maxDelay: unknown key (did you mean "max_delay"?)'),
+    ("unknown schedule key", top('schedule: {cron: "@daily", zone: UTC}'), "3: schedule.zone: unknown key"),
+    ("key twice", top("name: other"), "3: name: this key is here twice (first on line 2); keep one"),
+    ("task twice", HEAD + TASKS + "  a: {type: python, script: a.py}\n", "5: tasks.a: this key is here twice (first on line 4)"),
+    ("not YAML", top("files: [a"), "is not closed"),
+    ("no schema", "name: x\n" + TASKS, "schema: is missing"),
+    ("another schema", "schema: 2\nname: x\n" + TASKS, "1: schema: must be 1, the only form that this version reads, not 2"),
+    ("no name", "schema: 1\n" + TASKS, "name: is missing"),
+    ("bad name", "schema: 1\nname: My Flights\n" + TASKS, '2: name: \'My Flights\' is not a name: 1 to 63 of a-z, 0-9, _ and -, starting with a letter (did you mean "my_flights"?)'),
+    ("name is a boolean", "schema: 1\nname: no\n" + TASKS, "2: name: false is not a name"),
+    ("bad task name", HEAD + TASKS + "  B.c: {type: python, script: a.py}\n", "5: tasks.B.c: 'B.c' is not a name"),
+    ("no tasks", HEAD + "tasks: {}\n", "3: tasks: a pipeline needs at least one task"),
+    ("tasks left empty", HEAD + "tasks:\n", "3: tasks: a pipeline needs at least one task"),
+    ("no tasks at all", HEAD, "pipeline.yaml: tasks: is missing"),
+    ("tasks as a list", HEAD + "tasks: [a]\n", "3: tasks: must be a mapping of keys to values, not a list"),
+    ("unknown type", HEAD + "tasks:\n  a: {type: spark, script: a.py}\n", '4: tasks.a.type: must be one of pyspark, python, sql, not \'spark\' (did you mean "pyspark"?)'),
+    ("unknown priority", top("priority: urgent"), "3: priority: must be one of highest, high, medium, low, lowest, not 'urgent'"),
+    ("unknown strategy", top("failure_strategy: stop"), "3: failure_strategy: must be one of end, continue, not 'stop'"),
+    ("unknown catchup", top('schedule: {cron: "@daily", catchup: newest}'), "3: schedule.catchup: must be one of none, latest, all"),
+    ("needs is no list", task("needs: a"), "5: tasks.b.needs: must be a list, not 'a'; write [a]"),
+    ("argument is a list", task("args: [[x]]"), "5: tasks.b.args[0]: an argument must be text, a number, true or false, not a list"),
+    # durations and retries
+    ("duration without unit", task("timeout: 30"), '5: tasks.b.timeout: 30 has no unit; say the unit, for example 10s (did you mean "30s"?)'),
+    ("no time at all", top("timeout: 0s"), "3: timeout: must be longer than 0s"),
+    ("negative delay", task("retries: {delay: -1s}"), "5: tasks.b.retries.delay: '-1s' is negative"),
+    ("negative retries", task("retries: {limit: -1}"), "5: tasks.b.retries.limit: must be at least 0, not -1"),
+    ("too many retries", task("retries: {limit: 101}"), "5: tasks.b.retries.limit: must be at most 100, not 101"),
+    ("shrinking pauses", task("retries: {factor: 0.5}"), "5: tasks.b.retries.factor: must be at least 1, not 0.5"),
+    ("factor is no number", task("retries: {factor: .nan}"), "5: tasks.b.retries.factor: must be a finite number"),
+    ("delay above its maximum", task("retries: {delay: 1h}"), "5: tasks.b.retries: max_delay (10m) must not be below delay (1h)"),
+    # graph
+    ("unknown need", task("needs: [aa]"), '5: tasks.b.needs[0]: there is no task \'aa\' (did you mean "a"?)'),
+    ("need of itself", task("needs: [b]"), "5: tasks.b.needs[0]: a task cannot need itself"),
+    ("need twice", task("needs: [a, a]"), "5: tasks.b.needs[1]: 'a' is here twice"),
+    ("circle", HEAD + "tasks:\n  x: {type: python, script: a.py, needs: [z]}\n  y: {type: python, script: a.py, needs: [x]}\n  z: {type: python, script: a.py, needs: [y]}\n", "4: tasks.x.needs: tasks need one another in a circle: x needs z needs y needs x"),
+    # scripts
+    ("wrong suffix", HEAD + "tasks:\n  a: {type: sql, script: a.py}\n", "4: tasks.a.script: 'a.py' must end with .sql, as the task is of type sql"),
+    ("absolute script", HEAD + "tasks:\n  a: {type: python, script: /a.py}\n", "4: tasks.a.script: '/a.py' must be relative to the pipeline's folder"),
+    ("script outside", HEAD + "tasks:\n  a: {type: python, script: lib/../../a.py}\n", "4: tasks.a.script: 'lib/../../a.py' must be relative"),
+    ("no script", HEAD + "tasks:\n  a: {type: python}\n", "4: tasks.a.script: is missing"),
+    ("args of sql", HEAD + "tasks:\n  a: {type: sql, script: a.sql, args: [x]}\n", "4: tasks.a.args: a sql task takes no args; its file can use {{ params.name }}"),
+    ("Spark in python", HEAD + "tasks:\n  a: {type: python, script: a.py, spark: {conf: {spark.x: 1}}}\n", "4: tasks.a.spark: a python task has no Spark"),
+    ("files outside", top("files: [../x]"), "3: files[0]: '../x' must be relative"),
+    ("no files", top("files: []"), "3: files: must not be empty"),
+    ("dependency is no wheel", top("dependencies: [lib/*.egg]"), "3: dependencies[0]: 'lib/*.egg' must name wheels"),
+    ("absolute python path", top("python_path: [/usr/lib]"), "3: python_path[0]: '/usr/lib' must be relative"),
+    # Spark
+    ("conf is a list", task("spark: {conf: {spark.x: [1]}}"), "5: tasks.b.spark.conf.spark.x: a Spark property must be text, a number, true or false, not a list"),
+    ("conf is empty", task("spark: {conf: {spark.x: }}"), "5: tasks.b.spark.conf.spark.x: a Spark property must be text, a number, true or false, not nothing"),
+    ("conf without spark", task("spark: {conf: {sql.x: 1}}"), '5: tasks.b.spark.conf.sql.x: \'sql.x\' is no Spark property: they begin with spark. (did you mean "spark.sql.x"?)'),
+    # schedule
+    ("cron of four", top('schedule: {cron: "0 6 * *"}'), "3: schedule.cron: '0 6 * *' has 4 fields; a schedule has five"),
+    ("cron with seconds", top('schedule: {cron: "0 0 6 * * *"}'), "has 6 fields; a schedule has five"),
+    ("cron out of range", top('schedule: {cron: "0 25 * * *"}'), "3: schedule.cron: '25' is no hour field: 0 to 23"),
+    ("cron with a bad day", top('schedule: {cron: "0 0 * * FRY"}'), "'FRY' is no day-of-week field"),
+    ("cron that never fires", top('schedule: {cron: "0 0 30 2 *"}'), "3: schedule.cron: '0 0 30 2 *' never fires"),
+    ("unknown alias", top('schedule: {cron: "@dayly"}'), '(did you mean "@daily"?)'),
+    ("unknown zone", top('schedule: {cron: "@daily", timezone: America/NewYork}'), '3: schedule.timezone: \'America/NewYork\' is not a time zone; use an IANA name such as Europe/Berlin or UTC (did you mean "America/New_York"?)'),
+    ("zone outside its folder", top('schedule: {cron: "@daily", timezone: ../../etc/passwd}'), "3: schedule.timezone: '../../etc/passwd' is not a time zone"),
+    ("schedule as text", top('schedule: "@daily"'), "3: schedule: must be a mapping of keys to values, not '@daily'"),
+    # parameters
+    ("unknown parameter type", parameter("type: int, default: 1"), '4: parameters.p.type: must be one of string, integer, number, boolean, not \'int\' (did you mean "integer"?)'),
+    ("default of another type", parameter("type: integer, default: x"), "4: parameters.p.default: must be of type integer, not 'x'"),
+    ("boolean for an integer", parameter("type: integer, default: true"), "4: parameters.p.default: must be of type integer, not True"),
+    ("default below minimum", parameter("type: integer, default: 0, minimum: 1"), "4: parameters.p.default: must be at least 1, not 0"),
+    ("default above maximum", parameter("type: number, default: 2.5, maximum: 2"), "4: parameters.p.default: must be at most 2, not 2.5"),
+    ("default that is no choice", parameter("type: string, default: c, choices: [a, b]"), "4: parameters.p.default: must be one of 'a', 'b', not 'c'"),
+    ("choice of another type", parameter("type: string, default: a, choices: [a, 1]"), "4: parameters.p.choices[1]: must be of type string, not 1"),
+    ("no choices", parameter("type: string, default: a, choices: []"), "4: parameters.p.choices: must not be empty"),
+    ("required with default", parameter("type: string, default: a, required: true"), "4: parameters.p.required: a required parameter has no default"),
+    ("neither required nor default", parameter("type: string"), "4: parameters.p: needs a default; or say `required: true`"),
+    ("bounds of a text", parameter("type: string, default: a, minimum: 1"), "4: parameters.p.minimum: a string has no minimum"),
+    ("bounds crossed", parameter("type: integer, default: 1, minimum: 3, maximum: 2"), "4: parameters.p.minimum: minimum (3) must not be above maximum (2)"),
+    ("bad parameter name", HEAD + "parameters:\n  first-month: {type: integer, default: 1}\n" + TASKS, "4: parameters.first-month: 'first-month' is not a parameter's name"),
+    ("parameter named like a method", HEAD + "parameters:\n  items: {type: integer, default: 1}\n" + TASKS, "4: parameters.items: 'items' means something else in templates"),
+    # templates
+    ("unknown parameter in a template", HEAD + "parameters: {month: {type: integer, default: 1}}\ntasks:\n  a: {type: python, script: a.py, args: [x, '{{ params.moth }}']}\n", '5: tasks.a.args[1]: there is no parameter \'moth\' (did you mean "params.month"?)'),
+    ("parameter without params", HEAD + "parameters: {month: {type: integer, default: 1}}\ntasks:\n  a: {type: python, script: a.py, args: ['{{ month }}']}\n", '5: tasks.a.args[0]: there is no \'month\'; parameters are in `params` (did you mean "params.month"?)'),
+    ("unknown name in a template", task("args: ['{{ dss }}']"), '5: tasks.b.args[0]: there is no \'dss\' (did you mean "ds"?)'),
+    ("unknown field of run", task("args: ['{{ run.idd }}']"), '5: tasks.b.args[0]: there is no run.idd (did you mean "run.id"?)'),
+    ("broken template", task("args: ['{{ params.x']"), "5: tasks.b.args[0]: is not a template: unexpected end of template"),
+    ("loop in a template", task("args: ['{% for x in range(9) %}{{ x }}{% endfor %}']"), "5: tasks.b.args[0]: may use {{ ... }} and {% if %} only"),
+    ("unknown filter", task("args: ['{{ ds | uper }}']"), '5: tasks.b.args[0]: there is no filter \'uper\' (did you mean "upper"?)'),
+    ("deep template", task("args: ['{{ " + "(" * 1500 + "1" + ")" * 1500 + " }}']"), "5: tasks.b.args[0]: is not a template"),
+    ("long template", task("args: ['" + "x" * 5000 + "']"), "5: tasks.b.args[0]: is longer than 4096 characters"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "words"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+def test_definition_is_refused_with_its_place_and_what_to_do(text: str, words: str) -> None:
+    (line,) = refusal(text)
+
+    assert line.startswith("pipeline.yaml:")
+    assert words in line
+
+
+def test_all_problems_of_a_definition_are_told_at_once() -> None:
+    text = (
+        "schema: 1\nname: flights\nparameters:\n  p: {type: integer, default: x}\n"
+        "tasks:\n  a: {type: python, script: a.txt, needs: [c]}\n  b: {type: sql, script: b.sql, args: [x]}\n"
+    )
+
+    assert refusal(text) == [
+        "pipeline.yaml:4: parameters.p.default: must be of type integer, not 'x'",
+        "pipeline.yaml:6: tasks.a.needs[0]: there is no task 'c'",
+        "pipeline.yaml:6: tasks.a.script: 'a.txt' must end with .py, as the task is of type python",
+        "pipeline.yaml:7: tasks.b.args: a sql task takes no args; its file can use {{ params.name }}",
+    ]
+
+
+def test_every_circle_is_told_once() -> None:
+    text = (
+        HEAD
+        + "tasks:\n"
+        + "".join(
+            f"  {name}: {{type: python, script: a.py, needs: [{need}]}}\n"
+            for name, need in (("a", "b"), ("b", "a"), ("d", "c"), ("c", "d"), ("e", "a"))
+        )
+    )
+
+    lines = refusal(text)
+
+    assert [line.partition(": tasks need ")[2] for line in lines] == [
+        "one another in a circle: a needs b needs a",
+        "one another in a circle: c needs d needs c",
+    ]
+
+
+FULL = """\
+schema: 1
+name: flights
+description: All of it.
+schedule: {cron: "0 6 * * *", timezone: America/New_York, catchup: all}
+failure_strategy: continue
+priority: low
+timeout: 30m
+parameters:
+  month: {type: integer, default: 1, minimum: 1, maximum: 12, description: Which.}
+  who: {type: string, required: true, choices: [a, b]}
+files: ["lib/**/*.py", "*.py"]
+dependencies: ["wheels/*.whl"]
+python_path: [lib/, .]
+defaults:
+  timeout: 10m
+  retries: {limit: 1, delay: 2s, factor: 3, max_delay: 1m}
+  priority: high
+  spark: {conf: {spark.a: 1, spark.b: true, spark.c: 0.5}}
+tasks:
+  load:
+    type: pyspark
+    script: tasks/load.py
+    args: [--month, "{{ params.month }}", 3, true]
+    retries: {limit: 2}
+    timeout: 1h
+    priority: highest
+    spark: {conf: {spark.a: "2"}}
+  show: {type: python, script: show.py, needs: [load]}
+  sum: {type: sql, script: sum.sql, needs: [load, show]}
+"""
+
+
+def test_definition_becomes_the_pipeline_that_it_describes() -> None:
+    retries = RetryPolicy(limit=1, delay=timedelta(seconds=2), factor=3.0, max_delay=timedelta(minutes=1))
+    ten_minutes = timedelta(minutes=10)
+
+    assert parse_definition(FULL.encode(), "x") == PipelineSpec(
+        name="flights",  # type: ignore[arg-type]  # names are texts; the comparison is what counts
+        description="All of it.",
+        schedule=Schedule(cron="0 6 * * *", timezone="America/New_York", catchup=CatchUp.ALL),
+        failure_strategy=FailureStrategy.CONTINUE,
+        priority=Priority.LOW,
+        timeout=timedelta(minutes=30),
+        parameters={
+            "month": ParameterSpec(type="integer", default=1, minimum=1, maximum=12, description="Which."),
+            "who": ParameterSpec(type="string", required=True, choices=("a", "b")),
+        },
+        files=("lib/**/*.py", "*.py"),
+        dependencies=("wheels/*.whl",),
+        python_path=("lib", "."),
+        tasks=(
+            TaskSpec(
+                name="load",  # type: ignore[arg-type]
+                kind=TaskKind.PYSPARK,
+                script="tasks/load.py",
+                args=("--month", "{{ params.month }}", "3", "true"),
+                retries=RetryPolicy(
+                    limit=2, delay=timedelta(seconds=2), factor=3.0, max_delay=timedelta(minutes=1)
+                ),
+                timeout=timedelta(hours=1),
+                priority=Priority.HIGHEST,
+                spark_conf={"spark.a": "2", "spark.b": "true", "spark.c": "0.5"},
+            ),
+            TaskSpec(
+                name="show",  # type: ignore[arg-type]
+                kind=TaskKind.PYTHON,
+                script="show.py",
+                needs=("load",),  # type: ignore[arg-type]
+                retries=retries,
+                timeout=ten_minutes,
+                priority=Priority.HIGH,
+            ),
+            TaskSpec(
+                name="sum",  # type: ignore[arg-type]
+                kind=TaskKind.SQL,
+                script="sum.sql",
+                needs=("load", "show"),  # type: ignore[arg-type]
+                retries=retries,
+                timeout=ten_minutes,
+                priority=Priority.HIGH,
+                spark_conf={"spark.a": "1", "spark.b": "true", "spark.c": "0.5"},
+            ),
+        ),
+    )
+
+
+def test_smallest_definition_has_the_defaults_of_the_domain() -> None:
+    spec = parse_definition((HEAD + TASKS).encode(), "x")
+
+    assert spec == PipelineSpec(
+        name=spec.name, tasks=(TaskSpec(name=spec.tasks[0].name, kind=TaskKind.PYTHON, script="a.py"),)
+    )
+
+
+@pytest.mark.parametrize("example", ["flights", "hello"])
+def test_example_pipeline_is_good(example: str) -> None:
+    assert read_definition(EXAMPLES / example).name == example
+    assert read_definition(EXAMPLES / example / "pipeline.yaml").tasks
+
+
+def folder(place: Path, tasks: str, more: str = "") -> Path:
+    place.mkdir(exist_ok=True)
+    (place / "pipeline.yaml").write_text(HEAD + more + "tasks:\n" + tasks)
+    return place
+
+
+def disk_refusal(place: Path) -> list[str]:
+    with pytest.raises(InvalidDefinitionError) as refused:
+        read_definition(place)
+    return str(refused.value).replace(f"{place}/", "").splitlines()
+
+
+def test_script_that_is_not_there_is_named_with_the_one_beside_it(tmp_path: Path) -> None:
+    place = folder(tmp_path / "p", "  a: {type: python, script: tasks/laod.py}\n")
+    assert disk_refusal(place) == [
+        "pipeline.yaml:4: tasks.a.script: there is no file 'tasks/laod.py' in the pipeline's folder"
+    ]
+
+    (place / "tasks").mkdir()
+    (place / "tasks" / "load.py").touch()
+
+    (line,) = disk_refusal(place)
+    assert line.endswith('(did you mean "tasks/load.py"?)')
+
+
+def test_script_behind_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "secret.py").touch()
+    place = folder(tmp_path / "p", "  a: {type: python, script: a.py}\n")
+    (place / "a.py").symlink_to(tmp_path / "secret.py")
+
+    (line,) = disk_refusal(place)
+
+    assert "'a.py' is a link that leads out of the pipeline's folder" in line
+
+
+def test_missing_folder_of_the_python_path_is_refused(tmp_path: Path) -> None:
+    place = folder(tmp_path / "p", "  a: {type: python, script: a.py}\n", "python_path: [lib]\n")
+    (place / "a.py").touch()
+
+    assert disk_refusal(place) == ["pipeline.yaml:3: python_path[0]: there is no folder 'lib' beside p/"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        (
+            "SELECT 1;\nSELECT {{ params.moth }}",
+            "2: there is no parameter 'moth' (did you mean \"params.month\"?)",
+        ),
+        ("SELECT {{ ds }", "1: is not a template: unexpected '}'"),
+        ("SELECT\n{% if x %}1{% endif %}", "2: there is no 'x'"),
+    ],
+)
+def test_template_in_a_sql_file_is_checked_with_its_line(tmp_path: Path, sql: str, words: str) -> None:
+    place = folder(
+        tmp_path / "p",
+        "  a: {type: sql, script: a.sql}\n",
+        "parameters: {month: {type: integer, default: 1}}\n",
+    )
+    (place / "a.sql").write_text(sql)
+
+    (line,) = disk_refusal(place)
+
+    assert line.startswith("a.sql:")
+    assert words in line
+
+
+def test_good_template_in_a_sql_file_passes(tmp_path: Path) -> None:
+    place = folder(
+        tmp_path / "p",
+        "  a: {type: sql, script: a.sql}\n",
+        "parameters: {month: {type: integer, default: 1}}\n",
+    )
+    (place / "a.sql").write_text(
+        "{% for m in range(params.month) %}SELECT {{ m }}, {{ params['month'] }};{% endfor %}"
+        "{% if params.other is defined %}SELECT 1{% endif %} SELECT '{{ run.logical_date }}'"
+    )
+
+    assert read_definition(place).tasks[0].script == "a.sql"
+
+
+def test_sql_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    place = folder(tmp_path / "p", "  a: {type: sql, script: a.sql}\n")
+    (place / "a.sql").write_bytes(b"\xff")
+
+    (line,) = disk_refusal(place)
+
+    assert "cannot be read as UTF-8 text" in line
+
+
+def test_missing_definition_is_refused(tmp_path: Path) -> None:
+    assert disk_refusal(tmp_path) == ["pipeline.yaml: there is no such file"]
