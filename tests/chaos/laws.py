@@ -1,0 +1,173 @@
+"""The laws of leadership, held against what ZooKeeper has really committed. Pure.
+
+Whoever raised the epoch last is the only one who may write what belongs to the leader, and every such write
+is one transaction that begins with a check of the epoch. A committed write that breaks this is the write of
+a zombie that was accepted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.chaos.txnlog import Operation, Transaction
+
+CHANGES = ("create", "setData", "delete")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochRaised:
+    """A session took office, or tried to: the guard may still say no."""
+
+    zxid: int
+    session: int
+    time_ms: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderNamed:
+    """The node `leader` was written: a confirmed leadership."""
+
+    zxid: int
+    session: int
+    time_ms: int
+    id: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """A committed write that its session had no right to."""
+
+    zxid: int
+    session: int
+    holder: int | None
+    """Session that raised the epoch last; None: nobody had."""
+    path: str
+    why: str
+
+    def __str__(self) -> str:
+        holder = "nobody" if self.holder is None else f"{self.holder:#x}"
+        who = f"by session {self.session:#x}, epoch held by {holder}"
+        return f"zxid {self.zxid:#x}: {self.path} {who}: {self.why}"
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What the log says of leadership."""
+
+    raised: list[EpochRaised] = field(default_factory=list)
+    named: list[LeaderNamed] = field(default_factory=list)
+    violations: list[Violation] = field(default_factory=list)
+    leader_writes: int = 0
+    """Committed changes of what only a leader may change."""
+    fenced_off: int = 0
+    """Transactions that ZooKeeper refused because the epoch was over: zombies, stopped."""
+
+
+def audit(transactions: Iterable[Transaction], root: str) -> Ledger:
+    """Go through the log from its beginning.
+
+    Args:
+        transactions: All of them, oldest first: the first epoch counts, too.
+        root: Of the cluster, such as `/nimbus`.
+    """
+    ledger = Ledger()
+    holder: int | None = None
+    for each in transactions:
+        if not each.is_committed:
+            ledger.fenced_off += each.is_fenced_off
+            continue
+        fenced = bool(each.operations) and _checks_epoch(each.operations[0], root)
+        for operation in each.operations:
+            if operation.kind == "setData" and operation.path == f"{root}/epoch":
+                holder = each.session
+                ledger.raised.append(_raised(each, operation))
+            if not is_leaders_write(operation, root):
+                continue
+            ledger.leader_writes += 1
+            if each.session != holder:
+                ledger.violations.append(_violation(each, operation, holder, "another session leads"))
+            elif not fenced:
+                ledger.violations.append(_violation(each, operation, holder, "no check of the epoch"))
+        ledger.named += _named(each, root)
+    return ledger
+
+
+def is_leaders_write(operation: Operation, root: str) -> bool:
+    """Whether only a leader may make this change.
+
+    Parents (`/runs`, `/assignments/<worker>`) are made by anybody, so they do not count; commands are queued
+    by anybody and taken by the leader; slots are filled by runners and workers, too.
+    """
+    if operation.kind not in CHANGES or not operation.path.startswith(f"{root}/"):
+        return False
+    match operation.path.removeprefix(f"{root}/").split("/"):
+        case ["leader"]:
+            return operation.kind != "delete"  # resigning: it can only be missed, which is corrected
+        case ["runs" | "pipelines" | "outcomes", _]:
+            return True
+        case ["assignments", _, _] | ["attempts", _]:
+            return True
+        case ["commands", _]:
+            return operation.kind == "delete"
+        case ["attempts", _, slot]:
+            return _is_leaders_slot_write(slot, operation)
+        case _:
+            return False
+
+
+def _is_leaders_slot_write(slot: str, operation: Operation) -> bool:
+    if slot == "beat":
+        return False
+    if slot == "stop" or operation.kind != "create":
+        return True
+    document = json.loads(operation.data)
+    if slot == "claim":
+        return bool(document.get("fenced_by_epoch"))  # 0: a worker fenced what it could not start
+    return bool(document.get("written_by") == "leader")
+
+
+def ends(transactions: Iterable[Transaction], root: str) -> Mapping[str, Mapping[str, Any]]:
+    """The END of each attempt, as it was committed. Shape `{attempt id: document}`."""
+    return {attempt: json.loads(data) for attempt, data in _filled(transactions, root, "end")}
+
+
+def _filled(transactions: Iterable[Transaction], root: str, slot: str) -> Iterator[tuple[str, bytes]]:
+    for each in transactions:
+        if not each.is_committed:
+            continue
+        for operation in each.operations:
+            if operation.kind == "create" and operation.path.startswith(f"{root}/attempts/"):
+                match operation.path.removeprefix(f"{root}/attempts/").split("/"):
+                    case [attempt, name] if name == slot:
+                        yield attempt, operation.data
+
+
+def _checks_epoch(operation: Operation, root: str) -> bool:
+    return operation.kind == "check" and operation.path == f"{root}/epoch"
+
+
+def _raised(each: Transaction, operation: Operation) -> EpochRaised:
+    epoch = int(json.loads(operation.data)["epoch"])
+    return EpochRaised(zxid=each.zxid, session=each.session, time_ms=each.time_ms, epoch=epoch)
+
+
+def _named(each: Transaction, root: str) -> Iterator[LeaderNamed]:
+    for operation in each.operations:
+        if operation.kind in ("create", "setData") and operation.path == f"{root}/leader":
+            found = json.loads(operation.data)
+            yield LeaderNamed(
+                zxid=each.zxid,
+                session=each.session,
+                time_ms=each.time_ms,
+                id=str(found["id"]),
+                epoch=int(found["epoch"]),
+            )
+
+
+def _violation(each: Transaction, operation: Operation, holder: int | None, why: str) -> Violation:
+    return Violation(zxid=each.zxid, session=each.session, holder=holder, path=operation.path, why=why)
