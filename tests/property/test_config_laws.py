@@ -16,6 +16,8 @@ from nimbus.config.load import settings_keys
 from nimbus.config.values import format_duration, parse_duration
 
 GOOD = yaml.safe_load((Path(__file__).parents[2] / "configs" / "nimbus.example.yaml").read_text())
+UNHURRIED = settings(deadline=None)
+"""A busy machine is no fault of what is tested."""
 KEYS = sorted(settings_keys())
 VALUES = (
     st.none()
@@ -41,12 +43,13 @@ def load(text: bytes, environ: dict[str, str]) -> None:
     assert set(loaded.origins) == {f"{section}.{key}" for section, key in KEYS}
 
 
+@UNHURRIED
 @given(st.binary(max_size=200))
 def test_random_bytes_are_settings_or_refused(text: bytes) -> None:
     load(text, {})
 
 
-@settings(max_examples=200)
+@settings(UNHURRIED, max_examples=200)
 @given(
     st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=3),
     st.dictionaries(st.sampled_from(KEYS), st.text(), max_size=2),
@@ -62,16 +65,19 @@ def test_example_with_anything_put_anywhere_is_settings_or_refused(
     load(yaml.safe_dump(document).encode(), environ)
 
 
+@UNHURRIED
 @given(st.sampled_from(sorted(GOOD)), VALUES)
 def test_section_replaced_by_anything_is_settings_or_refused(section: str, value: Any) -> None:
     load(yaml.safe_dump(GOOD | {section: value}).encode(), {})
 
 
+@UNHURRIED
 @given(st.integers(0, 10**9).map(lambda number: timedelta(milliseconds=number)))
 def test_duration_that_is_written_is_read_as_the_same(duration: timedelta) -> None:
     assert parse_duration(format_duration(duration)) == duration
 
 
+@UNHURRIED
 @given(st.text(max_size=20))
 def test_text_is_a_duration_or_refused_as_a_value(text: str) -> None:
     try:

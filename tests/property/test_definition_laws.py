@@ -21,6 +21,8 @@ from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, Schedule, TaskKi
 
 GOOD = yaml.safe_load((Path(__file__).parents[2] / "examples" / "flights" / "pipeline.yaml").read_text())
 
+UNHURRIED = settings(deadline=None)
+"""A busy machine is no fault of what is tested."""
 SCALARS = (
     st.none()
     | st.booleans()
@@ -48,17 +50,19 @@ def read(text: bytes) -> PipelineSpec | None:
         return None
 
 
+@UNHURRIED
 @given(st.binary(max_size=300))
 def test_random_bytes_are_a_definition_or_refused(text: bytes) -> None:
     read(text)
 
 
+@UNHURRIED
 @given(st.text(alphabet="ab:-[]{}&*!|>'\"%@\n\t #,?0123.~<=", max_size=80))
 def test_random_yaml_like_text_is_a_definition_or_refused(text: str) -> None:
     read(text.encode())
 
 
-@settings(max_examples=300)
+@settings(UNHURRIED, max_examples=300)
 @given(st.data())
 def test_good_definition_with_anything_put_anywhere_is_a_definition_or_refused(data: st.DataObject) -> None:
     document = yaml.safe_load(yaml.safe_dump(GOOD))
@@ -81,6 +85,7 @@ def test_good_definition_with_anything_put_anywhere_is_a_definition_or_refused(d
             render_tasks(spec, run_id="r1", logical_date=WHEN, parameters=parameters)
 
 
+@UNHURRIED
 @given(st.text(alphabet="{}%.|()[]'\"+*~-<= adiprsm_0129xnolefk", max_size=60))
 def test_random_template_renders_or_is_refused(text: str) -> None:
     task = TaskSpec(
@@ -92,6 +97,7 @@ def test_random_template_renders_or_is_refused(text: str) -> None:
         render_tasks(spec, run_id="r1", logical_date=WHEN, parameters={"x": 1})
 
 
+@UNHURRIED
 @given(
     st.sampled_from(["string", "integer", "number", "boolean"]),
     VALUES,
@@ -119,6 +125,7 @@ FIELD = st.sampled_from(["*", "*/2", "0", "1", "2", "1,2", "1-5", "30", "*/15"])
 ZONES = ["UTC", "America/New_York", "Australia/Lord_Howe", "America/Santiago", "Africa/Casablanca"]
 
 
+@UNHURRIED
 @given(
     st.tuples(
         FIELD, FIELD, st.sampled_from(["*", "1", "31", "L"]), st.sampled_from(["*", "3", "11"]), st.just("*")

@@ -123,7 +123,7 @@ def test_costly_template_is_refused_before_it_costs_anything(text: str) -> None:
     with pytest.raises(TemplateError):
         rendered(text)
 
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
 
 
 def test_argument_and_all_arguments_are_bounded() -> None:
