@@ -1,0 +1,252 @@
+"""A local stack as the chaos tests use it: ask whoever answers, publish, start runs, wait with a bound."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+
+from blobsync import publish
+from nimbus.cli.sources import read_sources
+from nimbus.cli.storage import object_store
+from nimbus.config import load_settings
+from nimbus.localstack.settings import ROOT, StackTuning
+from nimbus.localstack.stack import LocalStack
+from tests.chaos.journal import Execution, read_journal
+from tests.chaos.laws import Ledger, audit, ends
+from tests.chaos.txnlog import Transaction, read_log
+
+Found = TypeVar("Found")
+
+PIPELINE = Path(__file__).parent / "pipeline"
+NAME = "chaos"
+SESSION = timedelta(seconds=3)
+"""The shortest that the configuration's own checks allow with their default margins."""
+FINAL = ("succeeded", "failed", "stopped")
+
+_POLL_S = 0.05
+_ASK_S = 3.0
+_COMMAND_S = 30.0
+
+
+class NotInTimeError(AssertionError):
+    """Something that was promised did not happen within its bound."""
+
+
+def until(what: str, seconds: float, look: Callable[[], Found | None]) -> Found:
+    """Ask again and again until the answer is true, and return it.
+
+    Raises:
+        NotInTimeError: it did not become true in time.
+    """
+    end = time.monotonic() + seconds
+    pause = threading.Event()
+    while not (found := look()):
+        if time.monotonic() > end:
+            raise NotInTimeError(f"{what}: not within {seconds:g} s")
+        pause.wait(_POLL_S)
+    return found
+
+
+def moment(seconds: float) -> None:
+    """Let time pass: the only wait that is not for a condition, since it is itself the fault."""
+    threading.Event().wait(seconds)
+
+
+@dataclass
+class Cluster:
+    """A started stack with the chaos pipeline's journal. Main thread only."""
+
+    stack: LocalStack
+    http: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=_ASK_S))
+    silent: set[int] = field(default_factory=set)
+    """Numbers of schedulers that were killed or stopped: they are not asked."""
+
+    @property
+    def journal(self) -> Path:
+        """File that all executions write to."""
+        return self.stack.folder / "journal.jsonl"
+
+    def ask(self, path: str, *, within_s: float = 15.0) -> Any:
+        """Read a JSON document below `/api/v1` from the first scheduler that gives one."""
+        return until(f"an answer to GET {path}", within_s, lambda: self._asked(path))
+
+    def _asked(self, path: str) -> Any:
+        for url in self._urls():
+            try:
+                answer = self.http.get(f"{url}/api/v1{path}")
+            except httpx.TransportError:
+                continue
+            if answer.is_success:
+                return answer.json()
+        return None
+
+    def command(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Submit a command that is safe to repeat, and wait for its acceptance."""
+
+        def submit() -> Any:
+            for url in self._urls():
+                try:
+                    answer = self.http.post(
+                        f"{url}/api/v1{path}", params={"wait": 20}, json=body, timeout=_COMMAND_S
+                    )
+                except httpx.TransportError:
+                    continue
+                if answer.is_success and answer.json()["status"] == "accepted":
+                    return answer.json()
+                if answer.status_code < 500 and not answer.is_success:
+                    raise AssertionError(f"POST {path} was refused: {answer.text}")
+            return None
+
+        return until(f"acceptance of POST {path}", _COMMAND_S, submit)
+
+    def _urls(self) -> list[str]:
+        urls = self.stack.addresses.schedulers
+        return [url for number, url in enumerate(urls, 1) if number not in self.silent]
+
+    def participants(self) -> list[dict[str, Any]]:
+        """Every scheduler, as a living one shows them."""
+        found: list[dict[str, Any]] = self.ask("/participants")["participants"]
+        return found
+
+    def participant(self, number: int) -> dict[str, Any]:
+        """One scheduler, as shown; empty while nobody has seen it."""
+        return next((each for each in self.participants() if each["id"] == f"scheduler-{number}"), {})
+
+    def leader(self, *, above: int = 0, within_s: float = 40.0) -> dict[str, Any]:
+        """The participant that leads and has recovered, with an epoch above `above`."""
+
+        def look() -> dict[str, Any] | None:
+            for each in self.participants():
+                if each["is_leader"] and each["recovered_at"] and (each["epoch"] or 0) > above:
+                    return each
+            return None
+
+        return until(f"a leader with an epoch above {above}", within_s, look)
+
+    def whole(self, within_s: float = 40.0) -> None:
+        """Wait until all schedulers are up, ready and queued, one leads, and all workers are registered."""
+        count, workers = len(self.stack.schedulers), len(self.stack.workers)
+
+        def look() -> bool:
+            status = self.ask("/status")
+            enough = status["schedulers"] == status["schedulers_ready"] == count
+            queued = [each for each in self.participants() if each["queue_position"] is not None]
+            return bool(enough and len(queued) == count and status["leader"] and status["workers"] >= workers)
+
+        self.stack.wait_ready()
+        until("the cluster to be whole", within_s, look)
+
+    def publish(self) -> str:
+        """Publish the chaos pipeline, make it active, and return its release's digest."""
+        store = object_store(load_settings(self.stack.config_file(1), os.environ))
+        spec, files = read_sources(PIPELINE)
+        digest = publish(store, name=spec.name, files=files).digest
+        self.command(f"/pipelines/{NAME}/releases", {"digest": digest, "activate": True})
+        return digest
+
+    def start_run(self, run_id: str, *, scale: float = 1.0) -> str:
+        """Start a run; its id is ours, so that asking twice starts one."""
+        parameters = {"journal": str(self.journal), "scale": scale}
+        self.command("/runs", {"pipeline": NAME, "run_id": run_id, "parameters": parameters})
+        return run_id
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        """A run in full."""
+        found: dict[str, Any] = self.ask(f"/runs/{run_id}")
+        return found
+
+    def finished(self, run_id: str, within_s: float) -> dict[str, Any]:
+        """Wait for a run's end."""
+
+        def look() -> dict[str, Any] | None:
+            run = self.run(run_id)
+            return run if run["state"] in FINAL else None
+
+        return until(f"the end of run {run_id}", within_s, look)
+
+    def computing(self, run_id: str) -> list[tuple[str, dict[str, Any]]]:
+        """Attempts of a run whose driver has claimed them: id and what the API says."""
+        return [
+            (f"{run_id}.{task['name']}.{task['attempts'][-1]['number']}", task["attempts"][-1])
+            for task in self.run(run_id)["tasks"]
+            if task["attempts"] and not task["attempts"][-1]["outcome"] and task["attempts"][-1]["pid"]
+        ]
+
+    def executions(self) -> list[Execution]:
+        """The journal; a line that is being written is left out."""
+        text = self.journal.read_text() if self.journal.exists() else ""
+        return read_journal(text[: text.rfind("\n") + 1].splitlines())
+
+    @property
+    def log_folder(self) -> Path:
+        """ZooKeeper's transaction log."""
+        return self.stack.zookeeper.data_dir / "data" / "version-2"
+
+    def log(self) -> tuple[Transaction, ...]:
+        """Everything that was ever written."""
+        return read_log(self.log_folder)
+
+    def ledger(self) -> Ledger:
+        """What the log says of leadership."""
+        return audit(self.log(), ROOT)
+
+    def ends(self) -> Mapping[str, Mapping[str, Any]]:
+        """The END of each attempt, from the log."""
+        return ends(self.log(), ROOT)
+
+    def logged(self, event: str) -> int:
+        """How many lines of the schedulers' logs are of one event."""
+        return sum(
+            scheduler.log.read_bytes().count(f" {event} ".encode()) for scheduler in self.stack.schedulers
+        )
+
+    def kill_scheduler(self, number: int) -> float:
+        """SIGKILL; the time of it."""
+        self.silent.add(number)
+        at = time.time()
+        self.stack.scheduler(number).kill()
+        return at
+
+    def stop_scheduler(self, number: int) -> None:
+        """SIGTERM: it leaves in good order."""
+        self.silent.add(number)
+        self.stack.scheduler(number).stop(timedelta(seconds=20))
+
+    def start_scheduler(self, number: int, *, wait: bool = True) -> None:
+        """Start it again."""
+        self.stack.scheduler(number).spawn()
+        if wait:
+            self.stack.scheduler(number).wait_ready()
+        self.silent.discard(number)
+
+
+def number_of(participant: Mapping[str, Any]) -> int:
+    """The number of a scheduler, from its id `scheduler-<n>`."""
+    return int(participant["id"].rpartition("-")[2])
+
+
+def seconds_after(at: float, shown: str) -> float:
+    """From a moment of ours to one that the API shows."""
+    return datetime.fromisoformat(shown).timestamp() - at
+
+
+@contextmanager
+def cluster(folder: Path, *, schedulers: int = 3, workers: int = 0) -> Iterator[Cluster]:
+    """A started cluster with the chaos pipeline active; stopped afterwards, whatever happens."""
+    tuning = StackTuning(slots=3, session_timeout=SESSION, attempt_patience=timedelta(seconds=2))
+    with LocalStack(folder, schedulers, workers=workers, tuning=tuning) as stack:
+        made = Cluster(stack)
+        with made.http:
+            stack.wait_ready()
+            made.publish()
+            made.whole()
+            yield made

@@ -1,0 +1,147 @@
+"""What is done to a cluster in the middle of a run. Each fault undoes itself before it returns."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import psutil
+
+from tests.chaos.cluster import FINAL, SESSION, Cluster, moment, number_of, seconds_after, until
+
+LONGEST_DELAY_S = 5.0
+"""From a run's start to the fault: an undisturbed run takes six to eight seconds."""
+SCALE = 2.0
+"""Of the tasks of such a run."""
+_DRIVER_DIES_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Injected:
+    """A fault that was done."""
+
+    kind: str
+    target: str
+    takeover_s: float | None = None
+    """From the fault to the moment when the new leader had recovered; None: no leader was harmed."""
+
+
+Fault = Callable[[Cluster, str, random.Random], Injected | None]
+"""Takes the cluster, the run and the source of chance; None: the run ended before it could be done."""
+
+
+def leader_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
+    """SIGKILL the leader; start it again once another one leads."""
+    moment(rng.uniform(0, LONGEST_DELAY_S))
+    before = _leader_in_the_middle(cluster, run_id)
+    if before is None:
+        return None
+    number = number_of(before)
+    at = cluster.kill_scheduler(number)
+    after = cluster.leader(above=before["epoch"])
+    cluster.start_scheduler(number, wait=False)
+    return Injected(
+        kind="leader killed", target=before["id"], takeover_s=seconds_after(at, after["recovered_at"])
+    )
+
+
+def leader_paused(cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
+    """SIGSTOP the leader for twice its session: another one leads meanwhile. Then wake it: it is a zombie."""
+    moment(rng.uniform(0, LONGEST_DELAY_S))
+    before = _leader_in_the_middle(cluster, run_id)
+    if before is None:
+        return None
+    number = number_of(before)
+    scheduler = cluster.stack.scheduler(number)
+    cluster.silent.add(number)
+    at = time.time()
+    scheduler.pause()
+    try:
+        after = cluster.leader(above=before["epoch"])
+        moment(max(0.0, at + 2 * SESSION.total_seconds() - time.time()))
+    finally:
+        scheduler.resume()
+        cluster.silent.discard(number)
+    return Injected(
+        kind="leader paused", target=before["id"], takeover_s=seconds_after(at, after["recovered_at"])
+    )
+
+
+def worker_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
+    """SIGKILL a worker that has a running attempt; start it again after a while, maybe past its session."""
+    moment(rng.uniform(0, LONGEST_DELAY_S))
+    found = _victim(cluster, run_id, rng)
+    if found is None:
+        return None
+    _, attempt = found
+    worker = next(each for each in cluster.stack.workers if each.name == attempt["worker"])
+    worker.kill()
+    moment(rng.uniform(0, 1.5 * SESSION.total_seconds()))
+    worker.spawn()
+    return Injected(kind="worker killed", target=worker.name)
+
+
+def runner_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
+    """SIGKILL a runner. Its driver must go with it."""
+    moment(rng.uniform(0, LONGEST_DELAY_S))
+    while (found := _victim(cluster, run_id, rng)) is not None:
+        attempt_id, attempt = found
+        try:
+            driver = psutil.Process(attempt["pid"])
+            runner = driver.parent()
+        except psutil.NoSuchProcess:  # it has just ended
+            continue
+        if runner is None or not _is_runner(runner, attempt_id):
+            continue
+        os.kill(runner.pid, signal.SIGKILL)
+        until(f"the driver of {attempt_id} to die with it", _DRIVER_DIES_S, partial(_is_gone, driver))
+        return Injected(kind="runner killed", target=attempt_id)
+    return None
+
+
+KINDS: tuple[Fault, ...] = (leader_killed, leader_paused, worker_killed, runner_killed)
+
+
+def deck(rng: random.Random, rounds: int) -> list[Fault]:
+    """Kinds of faults in random order, each about equally often."""
+    drawn: list[Fault] = []
+    while len(drawn) < rounds:
+        drawn += rng.sample(KINDS, len(KINDS))
+    return drawn[:rounds]
+
+
+def _leader_in_the_middle(cluster: Cluster, run_id: str) -> Mapping[str, Any] | None:
+    """The leader; None when the run has ended already."""
+    leader = cluster.leader()
+    return None if cluster.run(run_id)["state"] in FINAL else leader
+
+
+def _victim(cluster: Cluster, run_id: str, rng: random.Random) -> tuple[str, Mapping[str, Any]] | None:
+    """A computing attempt; None when the run ends before there is one."""
+
+    def look() -> list[tuple[str, dict[str, Any]]] | str | None:
+        return cluster.computing(run_id) or (cluster.run(run_id)["state"] in FINAL and "over") or None
+
+    found = until(f"a computing attempt of {run_id}", 60, look)
+    return None if isinstance(found, str) else rng.choice(found)
+
+
+def _is_runner(process: psutil.Process, attempt_id: str) -> bool:
+    try:
+        words = process.cmdline()
+    except psutil.NoSuchProcess:
+        return False
+    return "nimbus.worker.runner" in words and any(word.endswith(attempt_id) for word in words)
+
+
+def _is_gone(process: psutil.Process) -> bool:
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
