@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -58,6 +59,8 @@ class Engine:
         self._metrics = metrics
         self._on_status = on_status
         self._inbox: queue.SimpleQueue[n.News] = queue.SimpleQueue()
+        self._kept: deque[n.News] = deque()
+        """Taken out of the inbox by a reign that ended before it could hear them. Engine thread only."""
         self._quarantined: Mapping[PipelineName, str] = {}
         self.status = EngineStatus()
         self._thread = threading.Thread(target=self._run, name="nimbus-engine", daemon=True)
@@ -86,7 +89,7 @@ class Engine:
 
     def _run(self) -> None:
         while True:
-            match self._inbox.get():
+            match self._next():
                 case n.StopAsked():
                     return
                 case n.Elected(leadership):
@@ -102,18 +105,8 @@ class Engine:
         epoch = leadership.epoch
         self._set_status(EngineStatus(epoch=epoch, leader_since=self._clock.now()))
         _log.info("reign_started", epoch=epoch)
-        reign = Reign(
-            epoch=epoch,
-            store=self._store_for(leadership),
-            inbox=self._inbox.put,
-            start_effect=self._start_effect,
-            policy=self._policy,
-            clock=self._clock,
-            metrics=self._metrics,
-        )
-        reign.take((n.QuarantineChanged(self._quarantined),))
         try:
-            return self._lead(reign, epoch)
+            return self._lead(self._take_office(leadership), epoch)
         except FencedOutError as exc:
             self._metrics.fenced_out()
             _log.warning("write_fenced", epoch=epoch, error=str(exc))
@@ -125,43 +118,62 @@ class Engine:
             self._set_status(EngineStatus())
         return False
 
+    def _take_office(self, leadership: Leadership) -> Reign:
+        reign = Reign(
+            epoch=leadership.epoch,
+            store=self._store_for(leadership),
+            inbox=self._inbox.put,
+            start_effect=self._start_effect,
+            policy=self._policy,
+            clock=self._clock,
+            metrics=self._metrics,
+        )
+        reign.hear((n.QuarantineChanged(self._quarantined),))
+        return reign
+
     def _lead(self, reign: Reign, epoch: int) -> bool:
         fresh = False
+        batch: tuple[n.News, ...] = ()
         while True:
+            timeout = PATIENCE_S
             try:
                 if not self._still_leads():
                     # Revoked() is on its way, or the link is shaky: decide nothing meanwhile.
-                    timeout = PATIENCE_S
+                    fresh = False
                 else:
-                    if not fresh:
+                    if fresh:
+                        reign.look(batch)
+                    else:
                         reign.recover()
                         fresh = True
-                    reign.decide()
-                    self._note_recovery()
-                    timeout = self._time_to(reign.wakeup())
-                batch = self._collect(timeout)
-                over = self._over(batch, epoch)
-                if over is not None:
-                    return over
-                reign.take(batch)
+                    timeout = self._act(reign)
             except StoreUnavailableError as exc:
                 _log.warning("store_unavailable", epoch=epoch, error=str(exc))
                 fresh = False  # the last write may or may not have been done: look at everything again
-                over = self._over(self._collect(PATIENCE_S), epoch)
-                if over is not None:
-                    return over
+            batch = self._collect(timeout)
+            over = self._over(batch, epoch)
+            if over is not None:
+                return over
+            reign.hear(batch)
+
+    def _act(self, reign: Reign) -> float:
+        """Decide what is to be decided now. Returns for how many seconds there is nothing more to do."""
+        reign.decide()
+        self._note_recovery()
+        return self._time_to(reign.wakeup())
 
     def _over(self, batch: tuple[n.News, ...], epoch: int) -> bool | None:
-        """None: go on. False: this reign is over. True: so is the process."""
-        for news in batch:
+        """None: go on. False: this reign is over. True: so is the process. What came later is kept."""
+        for index, news in enumerate(batch):
             match news:
                 case n.StopAsked():
                     return True
                 case n.Revoked(revoked, reason) if revoked == epoch:
                     _log.info("reign_ended", epoch=epoch, reason=reason)
+                    self._kept.extend(batch[index + 1 :])
                     return False
-                case n.Elected(leadership) if leadership.epoch > epoch:
-                    self._inbox.put(news)  # a newer reign: ours ended without a word
+                case n.Elected(leadership) if leadership.epoch > epoch:  # ours ended without a word
+                    self._kept.extend(batch[index:])
                     return False
                 case n.QuarantineChanged(quarantined):
                     self._quarantined = quarantined
@@ -169,11 +181,17 @@ class Engine:
                     continue
         return None
 
+    def _next(self) -> n.News:
+        """The oldest news; waits for it."""
+        return self._kept.popleft() if self._kept else self._inbox.get()
+
     def _collect(self, timeout_s: float) -> tuple[n.News, ...]:
         """Wait for news, then take all there is."""
-        batch: list[n.News] = []
+        batch = list(self._kept)
+        self._kept.clear()
         try:
-            batch.append(self._inbox.get(timeout=timeout_s))
+            if not batch:
+                batch.append(self._inbox.get(timeout=timeout_s))
             while True:
                 batch.append(self._inbox.get_nowait())
         except queue.Empty:

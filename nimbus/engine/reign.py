@@ -108,7 +108,22 @@ class Reign:
         self.facts = f.with_slots(self.facts, attempt, self._store.read_slots(attempt), self._clock.now())
 
     def take(self, batch: Iterable[n.News]) -> None:
-        """Take in news: what changed is read once, however often it was said."""
+        """Take in news."""
+        batch = tuple(batch)
+        self.hear(batch)
+        self.look(batch)
+
+    def hear(self, batch: Iterable[n.News]) -> None:
+        """Take in what was told. Reads nothing, so no outage can lose it: it is told once."""
+        for news in batch:
+            self._take_result(news)
+
+    def look(self, batch: Iterable[n.News]) -> None:
+        """Look at what has changed, once, however often it was said.
+
+        Raises:
+            StoreUnavailableError: it could not be read; `recover` makes up for it.
+        """
         batch = tuple(batch)
         now = self._clock.now()
         if any(isinstance(news, n.CommandsChanged) for news in batch):
@@ -118,8 +133,6 @@ class Reign:
         for attempt in sorted({news.attempt for news in batch if isinstance(news, n.AttemptChanged)}):
             if attempt in self.facts.slots:
                 self._look_at(attempt)
-        for news in batch:
-            self._take_result(news)
 
     def _take_result(self, news: n.News) -> None:
         match news:

@@ -1,0 +1,237 @@
+"""The engine's thread on a store in memory: what it hears, in which order, and what it makes of trouble."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from leader import FencingToken, Leadership, Participant
+from nimbus.adapters.clock import SystemClock
+from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
+from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
+from nimbus.domain.commands import ActivatePipeline, Command, CommandOutcome, QueuedCommand, StartRun
+from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest, RunId, TaskName
+from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
+from nimbus.engine import loop, reign
+from nimbus.engine.decision import Effect, PrepareRelease, ResignLeadership
+from nimbus.engine.facts import Policy
+from nimbus.engine.loop import Engine
+from nimbus.engine.news import QuarantineChanged, ReleasePrepared
+from nimbus.ports import Snapshot, StoreUnavailableError
+from nimbus.telemetry.engine import EngineMetrics
+
+Eventually = Callable[..., None]
+
+NAME = PipelineName("p")
+DIGEST = ReleaseDigest("a" * 64)
+SPEC = PipelineSpec(name=NAME, tasks=(TaskSpec(name=TaskName("a"), kind=TaskKind.PYTHON, script="a.py"),))
+RECORD = PipelineRecord(
+    name=NAME,
+    state=PipelineState.ACTIVE,
+    published=DIGEST,
+    published_spec=SPEC,
+    release=DIGEST,
+    spec=SPEC,
+    schedule_position=datetime(2026, 3, 1, tzinfo=UTC),
+    updated_at=datetime(2026, 3, 1, tzinfo=UTC),
+)
+
+
+class Store(MemoryLeaderStore):
+    """A store whose answers a test holds back, or counts."""
+
+    def __init__(self, cluster: MemoryCluster, epoch: int, bench: Bench) -> None:
+        super().__init__(cluster, epoch)
+        self._bench = bench
+
+    def load(self) -> Snapshot:
+        self._bench.loads += 1
+        if not self._bench.gate.wait(10):
+            raise AssertionError("nobody opened the gate")
+        try:
+            return super().load()
+        except StoreUnavailableError:
+            self._bench.refused += 1
+            raise
+
+
+class Bench:
+    """One engine, and everybody around it."""
+
+    def __init__(self) -> None:
+        self.cluster = MemoryCluster()
+        self.cluster.change(pipelines={NAME: RECORD})
+        self.gate = threading.Event()
+        self.gate.set()
+        self.loads = self.refused = 0
+        self.effects: list[Effect] = []
+        self.leads = True
+        self.registry = CollectorRegistry()
+        self.no_store = False
+        self.engine = Engine(
+            store_for=self._store,
+            still_leads=lambda: self.leads,
+            start_effect=self.effects.append,
+            policy=Policy(),
+            clock=SystemClock(),
+            metrics=EngineMetrics(self.registry),
+            on_status=lambda: None,
+        )
+        self.engine.start()
+
+    def _store(self, leadership: Leadership) -> Store:
+        if self.no_store:
+            raise RuntimeError("no store")
+        return Store(self.cluster, leadership.epoch, self)
+
+    def elect(self, epoch: int) -> None:
+        self.cluster.change(epoch=epoch)
+        self.engine.elected(leadership(epoch))
+
+    def submit(self, command: Command) -> CommandId:
+        world = self.cluster.world
+        key = CommandId(f"cmd-{len(world.commands) + len(world.outcomes):010d}")
+        queued = QueuedCommand(id=key, command=command, submitted_at=datetime.now(UTC))
+        self.cluster.change(commands={**world.commands, key: queued})
+        return key
+
+    def outcome(self, command: CommandId) -> CommandOutcome | None:
+        return self.cluster.world.outcomes.get(command)
+
+    def fenced_writes(self) -> float:
+        return self.registry.get_sample_value("nimbus_fenced_writes_total") or 0.0
+
+
+def leadership(epoch: int) -> Leadership:
+    token = FencingToken(path="/epoch", version=epoch, epoch=epoch)
+    return Leadership(epoch, token, Participant(id="s1", host="h", port=0, boot_id="b"))
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    monkeypatch.setattr(loop, "PATIENCE_S", 0.02)
+    bench = Bench()
+    yield bench
+    bench.gate.set()
+    assert bench.engine.stop(timedelta(seconds=10)), "the engine's thread hangs"
+
+
+def start(run_id: str = "p-1") -> StartRun:
+    return StartRun(pipeline=NAME, run_id=RunId(run_id))
+
+
+def test_a_leadership_won_again_while_the_engine_was_busy_is_not_missed(
+    bench: Bench, eventually: Eventually
+) -> None:
+    bench.gate.clear()
+    bench.elect(1)
+    eventually(lambda: bench.loads == 1, what="the first reign asks for the state")
+    bench.engine.revoked(leadership(1), "test")
+    bench.engine.tell(QuarantineChanged({NAME: "a.py is nowhere"}))
+    bench.elect(2)
+    bench.gate.set()
+
+    eventually(lambda: bench.engine.status.recovered_at and bench.engine.status.epoch == 2)
+    asked = bench.submit(start())
+    eventually(lambda: bench.outcome(asked))
+    found = bench.outcome(asked)
+    assert found is not None
+    assert (found.code, found.epoch) == ("quarantined", 2)
+
+
+def test_results_that_arrive_during_an_outage_are_taken_in_afterwards(
+    bench: Bench, eventually: Eventually
+) -> None:
+    bench.elect(1)
+    asked = bench.submit(ActivatePipeline(pipeline=NAME))
+    release = ReleaseOf(NAME, DIGEST)
+    eventually(lambda: PrepareRelease(release) in bench.effects)
+
+    bench.cluster.available = False
+    bench.cluster.change()  # its watches fire, and it looks
+    eventually(lambda: bench.refused > 0, what="the engine notices the outage")
+    bench.engine.tell(QuarantineChanged({NAME: "a.py is nowhere"}))
+    bench.engine.tell(ReleasePrepared(release, SPEC))
+    seen = bench.refused
+    eventually(lambda: bench.refused > seen + 2)
+    bench.cluster.available = True
+
+    eventually(lambda: bench.outcome(asked), what="the activation is answered")
+    refused = bench.submit(start())
+    eventually(lambda: bench.outcome(refused))
+    assert bench.cluster.world.outcomes[refused].code == "quarantined"
+
+
+def test_a_result_beside_a_look_that_fails_is_not_lost(bench: Bench, eventually: Eventually) -> None:
+    bench.elect(1)
+    asked = bench.submit(ActivatePipeline(pipeline=NAME))
+    release = ReleaseOf(NAME, DIGEST)
+    eventually(lambda: PrepareRelease(release) in bench.effects)
+    bench.leads = False  # the inbox gathers while nothing is decided
+    bench.cluster.available = False
+    bench.cluster.change()
+    bench.engine.tell(ReleasePrepared(release, SPEC))
+    bench.leads = True
+    eventually(lambda: bench.refused > 0)
+    bench.cluster.available = True
+
+    eventually(lambda: bench.outcome(asked), what="the activation is answered")
+
+
+def test_an_engine_that_cannot_take_office_resigns_and_takes_the_next(
+    bench: Bench, eventually: Eventually
+) -> None:
+    bench.no_store = True
+    bench.elect(1)
+    eventually(lambda: any(isinstance(effect, ResignLeadership) for effect in bench.effects))
+    bench.no_store = False
+    bench.elect(2)
+
+    eventually(lambda: bench.engine.status.epoch == 2 and bench.engine.status.recovered_at)
+
+
+def test_nothing_is_decided_while_leadership_is_in_doubt(bench: Bench, eventually: Eventually) -> None:
+    bench.elect(1)
+    eventually(lambda: bench.engine.status.recovered_at)
+    bench.leads = False
+    loads = bench.loads
+    asked = bench.submit(start())
+    bench.engine.revoked(leadership(1), "test")
+    eventually(lambda: bench.engine.status.epoch is None)
+
+    assert bench.outcome(asked) is None
+    assert bench.loads == loads
+
+
+def test_an_exception_in_a_rule_resigns_and_the_thread_serves_the_next_epoch(
+    bench: Bench, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_args: object) -> None:
+        raise ZeroDivisionError("a defect")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reign, "next_decision", broken)
+        bench.elect(1)
+        eventually(lambda: bench.effects)
+        assert bench.effects == [ResignLeadership("the engine failed; the log has the trace")]
+        eventually(lambda: bench.engine.status.epoch is None)
+    bench.elect(2)
+    asked = bench.submit(start())
+
+    eventually(lambda: bench.outcome(asked))
+    assert RunId("p-1") in bench.cluster.world.runs
+
+
+def test_a_write_that_is_refused_is_counted_and_ends_the_reign(bench: Bench, eventually: Eventually) -> None:
+    bench.elect(1)
+    eventually(lambda: bench.engine.status.recovered_at)
+    bench.cluster.change(epoch=2)  # somebody else
+    bench.submit(start())
+
+    eventually(lambda: bench.fenced_writes() == 1)
+    eventually(lambda: bench.engine.status.epoch is None)
+    assert bench.cluster.world.runs == {}
