@@ -1,0 +1,330 @@
+"""The engine on a real ZooKeeper, with a real election: takeover, fencing, outages, handover, poison.
+
+Effects are played, and so is the worker; what they say goes through the real adapters.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from leader import (
+    ElectionConfig,
+    LeaderLockQueue,
+    Leadership,
+    Participant,
+    Verdict,
+    ZooKeeperConfig,
+    ZooKeeperSession,
+)
+from nimbus import records
+from nimbus.adapters.clock import SystemClock
+from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
+from nimbus.adapters.zookeeper.cluster import (
+    ZooKeeperClusterReader,
+    ZooKeeperCommandQueue,
+    ZooKeeperRegistrations,
+)
+from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
+from nimbus.adapters.zookeeper.paths import Paths
+from nimbus.domain.commands import Abdicate, Command, CommandOutcome, PublishRelease, StartRun
+from nimbus.domain.ids import (
+    AttemptId,
+    CommandId,
+    HostId,
+    PipelineName,
+    ReleaseDigest,
+    RunId,
+    TaskName,
+    WorkerId,
+)
+from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.run import Outcome, Run, RunState
+from nimbus.domain.slots import Claim, End
+from nimbus.domain.supervision import Timings
+from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.writes import Write
+from nimbus.engine.decision import ArchiveRun, Effect, PrepareRelease, ResignLeadership
+from nimbus.engine.facts import Policy
+from nimbus.engine.loop import Engine
+from nimbus.engine.news import ReleasePrepared, RunArchived
+from nimbus.localstack.zookeeper import ZooKeeperServer
+from nimbus.ports import StoreUnavailableError
+from nimbus.telemetry.engine import EngineMetrics
+
+Eventually = Callable[..., None]
+
+LONG = timedelta(seconds=10)
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+NAME = PipelineName("p")
+DIGEST = ReleaseDigest("a" * 64)
+SPEC = PipelineSpec(
+    name=NAME,
+    parameters={f"text{n}": ParameterSpec(type="string", default="") for n in range(70)},
+    tasks=tuple(
+        TaskSpec(name=TaskName(name), kind=TaskKind.PYTHON, script="x.py", needs=needs)
+        for name, needs in (("a", ()), ("b", (TaskName("a"),)))
+    ),
+)
+WORKER = WorkerInfo(
+    id=WorkerId("w1"), host=HostId("h"), hostname="h", pid=1, slots=2, version="1", started_at=NOW
+)
+
+
+class CountingStore(ZooKeeperLeaderStore):
+    """Counts what got no answer."""
+
+    unanswered = 0
+
+    def commit(self, writes: Sequence[Write]) -> None:
+        try:
+            super().commit(writes)
+        except StoreUnavailableError:
+            CountingStore.unanswered += 1
+            raise
+
+
+class Scheduler:
+    """A session, an election and an engine; effects are done at once, or noted."""
+
+    def __init__(self, hosts: str, root: str, name: str) -> None:
+        self.session = ZooKeeperSession(
+            ZooKeeperConfig(
+                hosts=hosts, session_timeout=timedelta(seconds=4), call_timeout=timedelta(seconds=2)
+            )
+        )
+        self.session.start(LONG)
+        self.root = root
+        self.prepares = True
+        self.asked: list[PrepareRelease] = []
+        self.resigned: list[str] = []
+        self.registry = CollectorRegistry()
+        self.engine = Engine(
+            store_for=self._store,
+            still_leads=self._leads,
+            start_effect=self._effect,
+            policy=Policy(timings=Timings(beat_grace=timedelta(milliseconds=200))),
+            clock=SystemClock(),
+            metrics=EngineMetrics(self.registry),
+            on_status=lambda: None,
+        )
+        self.election = LeaderLockQueue(
+            session=self.session,
+            config=ElectionConfig(
+                root=root,
+                requeue_backoff_min=timedelta(milliseconds=200),
+                requeue_backoff_max=timedelta(seconds=1),
+                step_down_margin=timedelta(milliseconds=400),
+            ),
+            participant=Participant(name, "127.0.0.1", 1, uuid.uuid4().hex),
+            guard=lambda: Verdict(True),
+            electable=self.engine,
+        )
+        self.engine.start()
+        self.election.start()
+
+    def _store(self, leadership: Leadership) -> ZooKeeperLeaderStore:
+        return CountingStore(self.session, self.root, leadership.token)
+
+    def _leads(self) -> bool:
+        return self.election.is_leader()
+
+    def _effect(self, effect: Effect) -> None:
+        match effect:
+            case PrepareRelease(release):
+                self.asked.append(effect)
+                if self.prepares:
+                    self.engine.tell(ReleasePrepared(release, SPEC))
+            case ArchiveRun(run):
+                self.engine.tell(RunArchived(run.id))
+            case ResignLeadership(reason):
+                self.resigned.append(reason)
+                self.election.abdicate(reason)
+
+    @property
+    def leads(self) -> bool:
+        return self.engine.status.recovered_at is not None
+
+    def fenced_writes(self) -> float:
+        return self.registry.get_sample_value("nimbus_fenced_writes_total") or 0.0
+
+    def stop(self) -> None:
+        self.election.close(LONG)
+        assert self.engine.stop(LONG), "the engine's thread hangs"
+        self.session.close(LONG)
+
+
+class Cluster:
+    """Everybody but the schedulers: an operator, and a worker that claims and ends what it is given."""
+
+    def __init__(self, hosts: str, root: str) -> None:
+        self.hosts, self.root, self.paths = hosts, root, Paths(root)
+        self.session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=timedelta(seconds=20)))
+        self.session.start(LONG)
+        self.board = ZooKeeperAttemptBoard(self.session, root)
+        self.queue = ZooKeeperCommandQueue(self.session, root)
+        self.reader = ZooKeeperClusterReader(self.session, root)
+        self.registrations = ZooKeeperRegistrations(self.session, root)
+        self.registrations.publish_worker(WORKER)
+        self.schedulers: list[Scheduler] = []
+        self.executed: list[str] = []
+
+    def scheduler(self, name: str) -> Scheduler:
+        self.schedulers.append(Scheduler(self.hosts, self.root, name))
+        return self.schedulers[-1]
+
+    def submit(self, command: Command) -> CommandId:
+        return self.queue.submit(command, submitted_by="test")
+
+    def answer(self, command: Command) -> CommandOutcome:
+        outcome = self.queue.await_outcome(self.submit(command), LONG)
+        assert outcome is not None, f"no answer to {command}"
+        return outcome
+
+    def publish(self) -> None:
+        assert self.answer(PublishRelease(pipeline=NAME, digest=DIGEST, activate=True)).accepted
+
+    def create(self, path: str, data: bytes, **more: bool) -> str:
+        made: str = self.session.call(self.session.client.create_async, path, data, makepath=True, **more)
+        return made
+
+    def claim(self, attempt: str) -> bool:
+        """Start an attempt; False if somebody has."""
+        claim = Claim(
+            attempt=attempt, worker=WORKER.id, host=WORKER.host, pid=1, claimed_at=datetime.now(UTC)
+        )
+        if self.board.claim(claim) != claim:
+            return False
+        self.board.beat(AttemptId.parse(attempt), {})
+        self.executed.append(attempt)
+        return True
+
+    def finish(self, attempt: str, outcome: Outcome = Outcome.SUCCEEDED) -> None:
+        self.board.end(
+            End(
+                attempt=attempt,
+                outcome=outcome,
+                written_by="runner",
+                ended_at=datetime.now(UTC),
+                output=attempt,
+            )
+        )
+
+    def work(self) -> None:
+        """Do all that the worker was given."""
+        for order in self.board.assignments(WORKER.id):
+            if self.claim(order.attempt):
+                self.finish(order.attempt)
+
+    def run(self, run_id: str) -> Run | None:
+        return self.reader.run(RunId(run_id))
+
+    def succeeds(self, run_id: str) -> bool:
+        self.work()
+        run = self.run(run_id)
+        return run is not None and run.state is RunState.SUCCEEDED
+
+    def stop(self) -> None:
+        for scheduler in self.schedulers:
+            scheduler.stop()
+        self.session.close(LONG)
+
+
+@pytest.fixture
+def cluster(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Cluster]:
+    cluster = Cluster(zookeeper.hosts, zk_root)
+    yield cluster
+    cluster.stop()
+
+
+def start(run_id: str = "p-1", **parameters: str) -> StartRun:
+    return StartRun(pipeline=NAME, run_id=RunId(run_id), parameters=parameters)
+
+
+def test_a_successor_goes_on_with_the_same_run(cluster: Cluster, eventually: Eventually) -> None:
+    first = cluster.scheduler("s1")
+    eventually(lambda: first.leads)
+    second = cluster.scheduler("s2")
+    cluster.publish()
+    assert cluster.answer(start()).accepted
+    eventually(lambda: cluster.board.assignments(WORKER.id), what="the first task is assigned")
+    assert cluster.claim("p-1.a.1")
+    cluster.schedulers.remove(first)
+    first.stop()
+    eventually(lambda: second.leads)
+    cluster.finish("p-1.a.1")
+
+    eventually(lambda: cluster.succeeds("p-1"))
+    assert cluster.executed == ["p-1.a.1", "p-1.b.1"]
+    run = cluster.run("p-1")
+    assert run is not None
+    epochs = [task.attempts[0].opened_by_epoch for task in run.tasks.values()]
+    assert epochs[0] < epochs[1]
+
+
+def test_a_deposed_leader_writes_nothing_and_counts_it(cluster: Cluster, eventually: Eventually) -> None:
+    leader = cluster.scheduler("s1")
+    eventually(lambda: leader.leads)
+    cluster.publish()
+    body = records.CommandBody(command=start(), submitted_at=NOW.isoformat(), submitted_by="test")
+    epoch = leader.engine.status.epoch
+    standing = cluster.session.call(cluster.session.client.get_async, f"{cluster.root}/epoch")[0]
+    # One transaction, so that the engine sees the command only once its epoch is over.
+    deposing = cluster.session.client.transaction()
+    deposing.set_data(f"{cluster.root}/epoch", standing)
+    deposing.create(cluster.paths.new_command, records.COMMAND.encode(body), sequence=True)
+    results = cluster.session.call(deposing.commit_async)
+    command = CommandId(str(results[1]).rpartition("/")[2])
+
+    eventually(lambda: leader.fenced_writes() == 1)
+    outcome = cluster.queue.await_outcome(command, LONG)
+    assert outcome is not None
+    assert epoch is not None
+    assert outcome.epoch > epoch, "it is done by whoever leads next"
+    assert cluster.run("p-1") is not None
+
+
+def test_an_abdication_hands_over_to_the_other(cluster: Cluster, eventually: Eventually) -> None:
+    first = cluster.scheduler("s1")
+    eventually(lambda: first.leads)
+    second = cluster.scheduler("s2")
+    eventually(lambda: second.election.status().position == 1)
+
+    assert cluster.answer(Abdicate(reason="upgrade")).accepted
+
+    eventually(lambda: second.leads and not first.leads)
+    assert first.resigned == ["upgrade"]
+    cluster.publish()
+    assert cluster.answer(start()).epoch == second.engine.status.epoch
+
+
+def test_a_write_without_an_answer_is_looked_up_and_the_work_goes_on(
+    own_zookeeper: ZooKeeperServer, eventually: Eventually
+) -> None:
+    cluster = Cluster(own_zookeeper.hosts, "/nimbus")
+    try:
+        leader = cluster.scheduler("s1")
+        eventually(lambda: leader.leads)
+        leader.prepares = False
+        asked = cluster.submit(PublishRelease(pipeline=NAME, digest=DIGEST, activate=True))
+        eventually(lambda: leader.asked)
+        unanswered = CountingStore.unanswered
+        own_zookeeper.pause()
+        leader.engine.tell(ReleasePrepared(leader.asked[0].release, SPEC))
+        eventually(lambda: CountingStore.unanswered > unanswered, what="the commit gets no answer")
+        own_zookeeper.kill()
+        own_zookeeper.start()
+        leader.prepares = True  # a new reign asks the disk again
+
+        outcome = cluster.queue.await_outcome(asked, timedelta(seconds=30))
+        assert outcome is not None
+        assert outcome.accepted
+        assert cluster.answer(start()).accepted
+        eventually(lambda: cluster.succeeds("p-1"), within_s=20)
+        assert cluster.executed == ["p-1.a.1", "p-1.b.1"]
+    finally:
+        cluster.stop()
