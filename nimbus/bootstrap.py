@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -412,10 +413,12 @@ def _identity(foundation: Foundation) -> Identity:
 
 
 def _participant(settings: Settings, identity: Identity) -> Participant:
+    """Where others reach this scheduler, which need not be where it listens."""
+    advertised = urlsplit(identity.address)
     return Participant(
         id=identity.id,
-        host=settings.scheduler.host,
-        port=settings.scheduler.port,
+        host=advertised.hostname or settings.scheduler.host,
+        port=advertised.port or settings.scheduler.port,
         boot_id=identity.boot_id,
     )
 

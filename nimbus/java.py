@@ -53,7 +53,7 @@ class JavaMissingError(NimbusError):
     """No Java runtime of version 17 or newer is on this machine."""
 
     code = "java_missing"
-    exit_code = 4
+    exit_code = 2
 
     def __init__(self, looked_at: tuple[str, ...]) -> None:
         findings = "\n".join(f"  - {finding}" for finding in looked_at)

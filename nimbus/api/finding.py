@@ -7,7 +7,7 @@ import structlog
 from nimbus.api.explain import Surroundings, busy_workers
 from nimbus.api.problems import NotFoundError
 from nimbus.api.services import ApiServices
-from nimbus.domain.errors import NimbusError
+from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.run import Run, RunState
 
@@ -33,6 +33,31 @@ def find_run(services: ApiServices, run_id: str) -> tuple[Run, bool]:
             "unknown_run", f"run {run_id} is neither live nor in history: see `nimbus run list`."
         )
     return old, True
+
+
+def refuse_used_id(services: ApiServices, run_id: str) -> None:
+    """A run's id names its attempts and its output folders for good, so it serves once.
+
+    The leader sees to it for runs in ZooKeeper; this is for those that have moved to history. While storage
+    does not answer, it cannot be checked, and starting runs goes on.
+
+    Raises:
+        RefusedError: history has a run of this id.
+    """
+    wanted = RunId(run_id)
+    if services.reader.run(wanted) is not None:
+        return  # asking twice starts one run: the leader says so
+    try:
+        used = services.history.read(wanted) is not None
+    except NimbusError as exc:
+        if not exc.retryable:
+            raise
+        _log.warning("history_unavailable", error=str(exc))
+        return
+    if used:
+        raise RefusedError(
+            "run_exists", f"run {run_id} was started, and finished, before. Choose another id."
+        )
 
 
 def list_runs(

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Response
 
 from nimbus.api import views
 from nimbus.api.explain import Surroundings
-from nimbus.api.finding import MAX_RUNS, find_run, list_runs, surroundings
+from nimbus.api.finding import MAX_RUNS, find_run, list_runs, refuse_used_id, surroundings
 from nimbus.api.models import CommandModel
 from nimbus.api.models_runs import RunModel, RunsModel, TimelineModel
 from nimbus.api.problems import NotFoundError
@@ -53,6 +53,8 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         """Start a run. With a `run_id` of the caller, asking twice starts one run."""
         record = known_pipeline(services, body.pipeline)
         run_id = RunId(body.run_id) if body.run_id else make_run_id(record.name, services.clock.now())
+        if body.run_id:
+            refuse_used_id(services, body.run_id)
         command = StartRun(
             pipeline=PipelineName(body.pipeline),
             run_id=run_id,

@@ -38,6 +38,11 @@ _NOT_BELOW = (
         "a host that is only cut off may come back until then",
     ),
     _NotBelow(
+        "supervision.claim_timeout",
+        "worker.prepare_timeout",
+        "a worker that still fetches the release would lose the attempt",
+    ),
+    _NotBelow(
         "supervision.host_lost_after",
         "supervision.beat_grace",
         "a host is given up only after somebody has looked",

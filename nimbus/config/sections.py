@@ -115,7 +115,7 @@ NO_DATA_DIR = "is missing; name the folder, shared by all workers, where tasks l
 class Supervision(Strict):
     """How long silence is borne before something is done about it."""
 
-    claim_timeout: PositiveDuration = timedelta(minutes=2)
+    claim_timeout: PositiveDuration = timedelta(minutes=10)
     beat_grace: Duration = timedelta(seconds=3)
     host_lost_after: PositiveDuration = timedelta(seconds=30)
     max_mishaps: Annotated[int, Field(ge=1, le=1000)] = 10

@@ -34,6 +34,16 @@ def faults(model: DefinitionModel) -> Iterator[Fault]:
         for fault in (*_needs_faults(name, task, model.tasks), *_task_faults(task, model)):
             yield fault._replace(path=("tasks", name, *fault.path))
     yield from _cycles(model.tasks)
+    yield from _schedule_faults(model)
+
+
+def _schedule_faults(model: DefinitionModel) -> Iterator[Fault]:
+    needed = sorted(name for name, parameter in model.parameters.items() if parameter.required)
+    if model.schedule is not None and needed:
+        yield Fault(
+            ("schedule",),
+            f"nobody gives parameters to a scheduled run, and {', '.join(needed)} has no default; give it one",
+        )
 
 
 def _parameter_faults(parameter: ParameterModel) -> Iterator[Fault]:

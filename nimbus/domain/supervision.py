@@ -21,7 +21,7 @@ from nimbus.domain.workers import WorkerInfo
 class Timings:
     """How long each kind of silence is borne."""
 
-    claim_timeout: timedelta = timedelta(minutes=2)
+    claim_timeout: timedelta = timedelta(minutes=10)
     """From the intent to the driver's claim, while the worker is registered."""
     beat_grace: timedelta = timedelta(seconds=3)
     """From the end of a runner's own session until a worker on its host is asked to look."""
@@ -45,9 +45,10 @@ class FenceClaim:
 
 @dataclass(frozen=True, slots=True)
 class FenceEnd:
-    """Write "lost" into END: if that wins, the attempt can never commit, even if it still computes."""
+    """Fill END: if that wins, the attempt can never commit, even if it still computes."""
 
     reason: str
+    outcome: Outcome = Outcome.LOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def supervise(
     if slots.claim is None:
         return _unclaimed(attempt, silent_since, timings, now)
     if slots.claim.is_fenced:  # the fencer died between the two slots
-        return FenceEnd("closed before a driver claimed it")
+        return FenceEnd("closed before a driver claimed it", Outcome.FENCED)
     if slots.beating:
         return Wait("running")
     return _silent(attempt, slots.claim, silent_since or now, workers, timings, now)
@@ -150,7 +151,7 @@ def fenced_end(attempt: str, action: FenceClaim | FenceEnd, *, now: datetime) ->
         case FenceClaim():
             outcome = Outcome.FENCED
         case FenceEnd():
-            outcome = Outcome.LOST
+            outcome = action.outcome
         case _:
             assert_never(action)
     return End(attempt=attempt, outcome=outcome, written_by="leader", ended_at=now, reason=action.reason)

@@ -161,9 +161,13 @@ class SelfReport:
             return None
         return LeaderView(
             id=found.participant.id,
-            address=f"http://{found.participant.host}:{found.participant.port}",
+            address=_url(found.participant.host, found.participant.port),
             epoch=found.epoch,
         )
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _texts(reasons: Mapping[PipelineName, str]) -> dict[str, str]:

@@ -47,7 +47,7 @@ class Registrar:
         self._metrics = metrics
         self._inbox: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._was_ready = False
-        self._quarantined: Mapping[str, str] = {}
+        self._quarantined: tuple[int | None, Mapping[str, str]] = (None, {})
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="nimbus-registrar", daemon=True)
 
@@ -103,8 +103,9 @@ class Registrar:
         if info.ready and not self._was_ready:
             self._poke()  # a back-off for lack of artifacts ends here
         self._was_ready = info.ready
-        if info.quarantined != self._quarantined:
-            self._quarantined = info.quarantined
+        quarantined = (info.epoch, info.quarantined)
+        if quarantined != self._quarantined:  # each term anew: what the guard said at its start may be over
+            self._quarantined = quarantined
             self._quarantine({PipelineName(name): why for name, why in info.quarantined.items()})
         if self._somebody_leads():
             self._leader_seen()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -19,6 +20,7 @@ from nimbus.domain.commands import (
     StartRun,
     StopRun,
 )
+from nimbus.domain.ids import RunId
 from nimbus.domain.pipeline import Priority
 
 DIGEST = "ab" * 32
@@ -225,3 +227,19 @@ def test_a_defect_is_answered_with_a_reference_and_without_its_insides(
     assert (answer.status_code, answer.json()["code"]) == (500, "internal")
     assert answer.json()["reference"] in answer.json()["detail"]
     assert "secret" not in answer.text
+
+
+def test_an_id_that_history_knows_is_not_used_again(world: Any, api: httpx.Client) -> None:
+    assert api.post("/runs", json={"pipeline": "sums", "run_id": "sums-now"}, params={"wait": 5}).is_success
+    world.history.store(replace(world.cluster.runs()[0], id=RunId("sums-of-old")))
+
+    answer = api.post("/runs", json={"pipeline": "sums", "run_id": "sums-of-old"})
+
+    assert (answer.status_code, answer.json()["code"]) == (409, "run_exists")
+
+
+def test_runs_start_while_history_does_not_answer(world: Any, api: httpx.Client) -> None:
+    world.deciding = False
+    world.history.set_down(True)
+
+    assert api.post("/runs", json={"pipeline": "sums", "run_id": "sums-new"}).status_code == 202

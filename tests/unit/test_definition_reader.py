@@ -89,6 +89,7 @@ BAD: list[tuple[str, str, str]] = [
     ("unknown need", task("needs: [aa]"), '5: tasks.b.needs[0]: there is no task \'aa\' (did you mean "a"?)'),
     ("need of itself", task("needs: [b]"), "5: tasks.b.needs[0]: a task cannot need itself"),
     ("need twice", task("needs: [a, a]"), "5: tasks.b.needs[1]: 'a' is here twice"),
+    ("schedule without parameters", HEAD + "schedule: {cron: \"@daily\", timezone: UTC}\nparameters: {x: {type: string, required: true}}\ntasks:\n  a: {type: python, script: a.py}\n", "3: schedule: nobody gives parameters to a scheduled run, and x has no default; give it one"),
     ("circle", HEAD + "tasks:\n  x: {type: python, script: a.py, needs: [z]}\n  y: {type: python, script: a.py, needs: [x]}\n  z: {type: python, script: a.py, needs: [y]}\n", "4: tasks.x.needs: tasks need one another in a circle: x needs z needs y needs x"),
     # scripts
     ("wrong suffix", HEAD + "tasks:\n  a: {type: sql, script: a.py}\n", "4: tasks.a.script: 'a.py' must end with .sql, as the task is of type sql"),
@@ -193,7 +194,7 @@ priority: low
 timeout: 30m
 parameters:
   month: {type: integer, default: 1, minimum: 1, maximum: 12, description: Which.}
-  who: {type: string, required: true, choices: [a, b]}
+  who: {type: string, default: a, choices: [a, b]}
 files: ["lib/**/*.py", "*.py"]
 dependencies: ["wheels/*.whl"]
 python_path: [lib/, .]
@@ -229,7 +230,7 @@ def test_definition_becomes_the_pipeline_that_it_describes() -> None:
         timeout=timedelta(minutes=30),
         parameters={
             "month": ParameterSpec(type="integer", default=1, minimum=1, maximum=12, description="Which."),
-            "who": ParameterSpec(type="string", required=True, choices=("a", "b")),
+            "who": ParameterSpec(type="string", default="a", choices=("a", "b")),
         },
         files=("lib/**/*.py", "*.py"),
         dependencies=("wheels/*.whl",),

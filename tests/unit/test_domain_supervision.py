@@ -113,4 +113,4 @@ def test_a_worker_on_another_boot_of_the_host_cannot_speak_for_it() -> None:
 def test_a_fence_that_was_left_half_done_is_finished() -> None:
     fenced = Slots(claim=Claim(attempt="r.t.1", fenced_by_epoch=3, claimed_at=NOW))
 
-    assert isinstance(judge(fenced, W1), FenceEnd)
+    assert judge(fenced, W1) == FenceEnd("closed before a driver claimed it", Outcome.FENCED)

@@ -319,6 +319,12 @@ def test_missed_fire_times_are_made_up_for_as_the_schedule_says() -> None:
     ]
 
 
+def test_the_latest_of_very_many_missed_fire_times_starts_one_run() -> None:
+    known = scheduled(CatchUp.LATEST)
+
+    assert fired_runs(known, NOW + timedelta(hours=2500)) == ["p-20260613t160000z"]
+
+
 def test_a_takeover_around_a_fire_time_is_on_time_without_catch_up() -> None:
     assert fired_runs(scheduled(CatchUp.NONE), NOW + timedelta(hours=1, seconds=40)) == ["p-20260301t130000z"]
 

@@ -31,6 +31,8 @@ def fire_schedule(facts: Facts, now: datetime) -> Decision | None:
         if not passed:
             continue
         due = _due(schedule.catchup, passed, now)
+        if len(passed) == MOST_AT_ONCE and schedule.catchup is not CatchUp.ALL:
+            due = None  # more have passed than one look shows: the latest is not among these
         moved_to = due if schedule.catchup is CatchUp.ALL and due is not None else passed[-1]
         return _fired(facts, record, spec, due, moved_to, now)
     return None
