@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -20,7 +19,6 @@ from nimbus.domain.commands import (
     StartRun,
     StopRun,
 )
-from nimbus.domain.ids import RunId
 from nimbus.domain.pipeline import Priority
 
 DIGEST = "ab" * 32
@@ -231,7 +229,7 @@ def test_a_defect_is_answered_with_a_reference_and_without_its_insides(
 
 def test_an_id_that_history_knows_is_not_used_again(world: Any, api: httpx.Client) -> None:
     assert api.post("/runs", json={"pipeline": "sums", "run_id": "sums-now"}, params={"wait": 5}).is_success
-    world.history.store(replace(world.cluster.runs()[0], id=RunId("sums-of-old")))
+    world.history.store(world.new_run("sums-of-old"))
 
     answer = api.post("/runs", json={"pipeline": "sums", "run_id": "sums-of-old"})
 
