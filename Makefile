@@ -39,7 +39,7 @@ format: setup ## Format the code and mend what ruff can mend
 	$(PY) -m ruff format .
 
 chaos-smoke: examples ## Thirty rounds of killed leaders and workers, with a checker
-	$(PYTEST) -m chaos tests/chaos
+	NIMBUS_CHAOS_ROUNDS=$${NIMBUS_CHAOS_ROUNDS:-30} $(PYTEST) tests/chaos/test_chaos_smoke.py
 
 lock: ## Resolve requirements.lock anew from pyproject.toml
 	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \

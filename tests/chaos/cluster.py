@@ -132,13 +132,18 @@ class Cluster:
 
         return until(f"a leader with an epoch above {above}", within_s, look)
 
-    def whole(self, within_s: float = 40.0) -> None:
-        """Wait until all schedulers are up, ready and queued, one leads, and all workers are registered."""
+    def whole(self, within_s: float = 40.0, *, unready: int = 0) -> None:
+        """Wait until all schedulers are up and queued, one leads, and all workers are registered.
+
+        Args:
+            within_s: The bound.
+            unready: How many schedulers lack something.
+        """
         count, workers = len(self.stack.schedulers), len(self.stack.workers)
 
         def look() -> bool:
             status = self.ask("/status")
-            enough = status["schedulers"] == status["schedulers_ready"] == count
+            enough = status["schedulers"] == status["schedulers_ready"] + unready == count
             queued = [each for each in self.participants() if each["queue_position"] is not None]
             return bool(enough and len(queued) == count and status["leader"] and status["workers"] >= workers)
 

@@ -124,12 +124,14 @@ def _leader_in_the_middle(cluster: Cluster, run_id: str) -> Mapping[str, Any] | 
 
 def _victim(cluster: Cluster, run_id: str, rng: random.Random) -> tuple[str, Mapping[str, Any]] | None:
     """A computing attempt; None when the run ends before there is one."""
+    computing: list[tuple[str, dict[str, Any]]] = []
 
-    def look() -> list[tuple[str, dict[str, Any]]] | str | None:
-        return cluster.computing(run_id) or (cluster.run(run_id)["state"] in FINAL and "over") or None
+    def look() -> bool:
+        computing[:] = cluster.computing(run_id)
+        return bool(computing) or cluster.run(run_id)["state"] in FINAL
 
-    found = until(f"a computing attempt of {run_id}", 60, look)
-    return None if isinstance(found, str) else rng.choice(found)
+    until(f"a computing attempt of {run_id}", 60, look)
+    return rng.choice(computing) if computing else None
 
 
 def _is_runner(process: psutil.Process, attempt_id: str) -> bool:

@@ -1,0 +1,261 @@
+"""A scheduler that lacks an artifact never leads while a ready one lives; afterwards it syncs and leads.
+
+NIMBUS_READINESS_TRIALS: how many. NIMBUS_CHAOS_SEED: as printed, to draw the same trials.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from blobsync.s3_adapter import S3ObjectStore
+from nimbus.cli.storage import object_store, settings_of
+from tests.chaos.cluster import Cluster, cluster, number_of, seconds_after, until
+from tests.chaos.report import append, number_from, say, spread
+
+TRIALS = number_from("NIMBUS_READINESS_TRIALS", 3)
+SEED = number_from("NIMBUS_CHAOS_SEED", secrets.randbelow(1_000_000))
+POLICY = "NIMBUS__LEADERSHIP__GATE_POLICY"
+_BOUND_S = 40.0
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120 + 90 * TRIALS)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What one trial did and found."""
+
+    number: int
+    broken: str
+    policy: str
+    """What the incomplete scheduler was told about artifacts that storage does not have."""
+    queued_ahead: bool
+    """It stood before the ready one, so the lock was its own first."""
+    abdications: int
+    """How often it took the lock, and gave it back, while a ready one lived."""
+    led_too_early: int
+    """How often it was named leader, while a ready one lived: must be 0."""
+    ready_led_s: float
+    """From the leader's death until the ready one led."""
+    healed_led_s: float
+    """From the last ready one's death until the formerly incomplete one led."""
+    synced_first: bool
+    """It was complete when it was named leader; else it led with the pipeline in quarantine, and synced."""
+
+
+@pytest.fixture(autouse=True)
+def _short_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NIMBUS__SYNC__RETRY_MAX", "2s")
+
+
+def test_incomplete_scheduler_never_leads_while_a_ready_one_lives(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(SEED)
+    record = tmp_path / "readiness-trials.jsonl"
+    say(capsys, [f"readiness: {TRIALS} trials, NIMBUS_CHAOS_SEED={SEED}, record in {record}"])
+    trials: list[Trial] = []
+    with cluster(tmp_path / "stack") as chaos:
+        for number in range(1, TRIALS + 1):
+            trials.append(_trial(chaos, number, rng, monkeypatch))
+            append(record, trials[-1])
+        violations = [str(each) for each in chaos.ledger().violations]
+    say(capsys, _summary(trials))
+
+    assert [each for each in trials if each.led_too_early] == []
+    assert [each for each in trials if each.policy == "strict" and not each.synced_first] == []
+    assert [each for each in trials if each.queued_ahead and not each.abdications] == []
+    assert violations == []
+
+
+def _trial(chaos: Cluster, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> Trial:
+    broken, ahead = rng.randint(1, len(chaos.stack.schedulers)), rng.random() < 0.5
+    policy = rng.choice(["strict", "per_pipeline"])
+    monkeypatch.setenv(POLICY, policy)
+    chaos.stop_scheduler(broken)
+    leader = number_of(chaos.leader())
+    other = next(each for each in (1, 2, 3) if each not in (broken, leader))
+    sha256 = _lose_a_blob(chaos, broken, rng)
+    begin = chaos.log()[-1].zxid
+    with _away(_store(chaos), [sha256]):
+        chaos.start_scheduler(broken)
+        until("what it lacks to be shown", _BOUND_S, lambda: _lacks(chaos, broken, [sha256]))
+        if ahead:  # the ready one goes to the end of the queue
+            chaos.stop_scheduler(other)
+            chaos.start_scheduler(other)
+            chaos.whole(unready=1)
+        before = chaos.leader()
+        assert number_of(before) == leader
+        killed_at = chaos.kill_scheduler(leader)
+        successor = _watched(chaos, broken, above=before["epoch"])
+        ready_led_s = seconds_after(killed_at, successor["recovered_at"])
+        middle = chaos.log()[-1].zxid
+        killed_at = chaos.kill_scheduler(other)
+    healed = chaos.leader(above=successor["epoch"])
+    assert number_of(healed) == broken
+    until("it to be complete", _BOUND_S, lambda: _is_complete(chaos, broken))
+    found = Trial(
+        number=number,
+        broken=f"scheduler-{broken}",
+        policy=policy,
+        queued_ahead=ahead,
+        abdications=_abdications(chaos, broken, begin, middle),
+        led_too_early=sum(
+            each.id == f"scheduler-{broken}" for each in chaos.ledger().named if begin < each.zxid <= middle
+        ),
+        ready_led_s=ready_led_s,
+        healed_led_s=seconds_after(killed_at, healed["recovered_at"]),
+        synced_first=_was_complete_when_named(chaos, broken, middle),
+    )
+    for each in (leader, other):
+        chaos.start_scheduler(each, wait=False)
+    chaos.whole()
+    return found
+
+
+def test_scheduler_with_an_empty_disk_abdicates_until_it_is_ready(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(POLICY, "strict")
+    with cluster(tmp_path / "stack", schedulers=1) as chaos:
+        chaos.stop_scheduler(1)
+        digests = sorted(path.name for path in _blobs(chaos, 1).rglob("*") if path.is_file())
+        shutil.rmtree(chaos.stack.folder / "scheduler-1" / "blobs")
+        begin = chaos.log()[-1].zxid
+        with _away(_store(chaos), digests):
+            chaos.start_scheduler(1)
+            shown = until("role, what is missing and why it abdicated", _BOUND_S, lambda: _syncing(chaos))
+            assert _lacks(chaos, 1, digests)
+            assert chaos.ask("/leader") == {"leader": None}
+            raised = [each for each in chaos.ledger().raised if each.zxid > begin]
+            assert [each for each in chaos.ledger().named if each.zxid > begin] == []
+        restored_at = time.time()
+        leader = chaos.leader(above=raised[-1].epoch)
+        assert leader["ready"]
+    say(
+        capsys,
+        [
+            f"empty disk: role {shown['role']}, missing {[each['path'] for each in shown['missing']]}",
+            f"  abdicated: {shown['last_abdication']}",
+            f"  led {seconds_after(restored_at, leader['recovered_at']):.1f} s after S3 had the files again",
+        ],
+    )
+
+
+def _store(chaos: Cluster) -> S3ObjectStore:
+    return object_store(settings_of(chaos.stack.config_file(1)))
+
+
+def _blobs(chaos: Cluster, number: int) -> Path:
+    """Where a scheduler keeps its verified files, by digest."""
+    return chaos.stack.folder / f"scheduler-{number}" / "blobs" / "blobs"
+
+
+def _lose_a_blob(chaos: Cluster, number: int, rng: random.Random) -> str:
+    """Delete one file of a stopped scheduler's store, and every other name it has there; its digest."""
+    file = rng.choice(sorted(path for path in _blobs(chaos, number).rglob("*") if path.is_file()))
+    lost = file.stat().st_ino
+    for path in _blobs(chaos, number).parent.rglob("*"):
+        if path.is_file() and path.stat().st_ino == lost:
+            path.unlink()
+    return file.name
+
+
+@contextmanager
+def _away(store: S3ObjectStore, digests: list[str]) -> Iterator[None]:
+    """Some blobs are not in S3; they are put back at the end."""
+    keys = [f"blobs/sha256/{digest}" for digest in digests]
+    kept = {key: b"".join(store.read(key)) for key in keys}
+    for key in keys:
+        store.delete(key)
+    try:
+        yield
+    finally:
+        for key, data in kept.items():
+            store.write(key, data)
+        store.close()
+
+
+def _lacks(chaos: Cluster, number: int, digests: list[str]) -> bool:
+    shown = chaos.participant(number)
+    missing = {file["sha256"] for file in shown.get("missing", [])}
+    return bool(shown.get("registered") and not shown["ready"] and missing == set(digests))
+
+
+def _is_complete(chaos: Cluster, number: int) -> bool:
+    shown = chaos.participant(number)
+    return bool(shown["ready"] and shown["is_leader"] and not shown["quarantined"])
+
+
+def _syncing(chaos: Cluster) -> dict[str, Any] | None:
+    shown = chaos.participant(1)
+    seen = shown.get("role") == "syncing" and shown["missing"] and shown["last_abdication"]
+    return shown if seen else None
+
+
+def _watched(chaos: Cluster, broken: int, *, above: int) -> dict[str, Any]:
+    """Wait for the ready one to lead, and look all the while whether the incomplete one ever does."""
+
+    def look() -> dict[str, Any] | None:
+        for each in chaos.participants():
+            if each["is_leader"]:
+                assert number_of(each) != broken, f"{each['id']} leads and is not ready: {each}"
+                if each["recovered_at"] and each["epoch"] > above:
+                    return each
+        return None
+
+    return until("the ready scheduler to lead", _BOUND_S, look)
+
+
+def _abdications(chaos: Cluster, number: int, begin: int, end: int) -> int:
+    """Epochs that a scheduler raised and did not lead in, in a part of the log."""
+    ledger = chaos.ledger()
+    sessions = _sessions(chaos, number, begin)
+    led = {each.epoch for each in ledger.named}
+    return sum(
+        each.session in sessions and each.epoch not in led and begin < each.zxid <= end
+        for each in ledger.raised
+    )
+
+
+def _sessions(chaos: Cluster, number: int, begin: int) -> set[int]:
+    """Sessions under which a scheduler has registered since."""
+    return {
+        each.session
+        for each in chaos.log()
+        for operation in each.operations
+        if each.zxid > begin and operation.path == f"/nimbus/schedulers/scheduler-{number}"
+    }
+
+
+def _was_complete_when_named(chaos: Cluster, number: int, after: int) -> bool:
+    """Whether the last registration before it was named leader said so."""
+    complete = False
+    for each in chaos.log():
+        for operation in each.operations:
+            if operation.path == f"/nimbus/schedulers/scheduler-{number}" and operation.data:
+                complete = b'"ready":true' in operation.data
+            if each.zxid > after and operation.path == "/nimbus/leader" and operation.kind == "create":
+                return complete
+    return False
+
+
+def _summary(trials: list[Trial]) -> list[str]:
+    early, gave_back = sum(each.led_too_early for each in trials), sum(each.abdications for each in trials)
+    ahead, synced = sum(each.queued_ahead for each in trials), sum(each.synced_first for each in trials)
+    return [
+        f"{len(trials)} trials; led while a ready one lived: {early}",
+        f"  it stood before the ready one in {ahead}; it took the lock and gave it back {gave_back} times",
+        f"  the ready one led after s: {spread([each.ready_led_s for each in trials])}",
+        f"  the healed one led after s: {spread([each.healed_led_s for each in trials])}",
+        f"  complete when it took over: {synced}; with its pipeline in quarantine: {len(trials) - synced}",
+    ]
