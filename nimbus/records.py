@@ -68,7 +68,7 @@ class RecordCodec(Generic[T]):
         except ValidationError as exc:
             first = exc.errors()[0]
             raise UnreadableRecordError(place, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from exc
-        except (ValueError, KeyError, AttributeError, TypeError) as exc:
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as exc:
             raise UnreadableRecordError(place, f"no JSON object with a schema number ({exc})") from exc
 
 

@@ -13,6 +13,7 @@ from nimbus.cli.exits import Exit
 from nimbus.cli.lazy import Lazy, LazyGroup
 from nimbus.cli.options import examples, parameters, remote, report_command
 from nimbus.cli.output import Output
+from nimbus.cli.task_rows import task_rows
 from nimbus.cli.words import between, clock, short
 
 if TYPE_CHECKING:
@@ -154,20 +155,6 @@ def show(api: Api, out: Output, run_id: str) -> None:
         out.line("")
         for line in gantt(answer, now):
             out.line(line)
-
-
-def task_rows(run: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """One row for each task: name, state, attempts, and why or how far."""
-    return [
-        (task["name"], task["state"], len(task["attempts"]) or "", task["why"] or progress(task))
-        for task in run["tasks"]
-    ]
-
-
-def progress(task: dict[str, Any]) -> str:
-    """How far a running task is, as its driver says."""
-    told = task["attempts"][-1]["progress"] if task["attempts"] else None
-    return ", ".join(f"{key} {value}" for key, value in told.items()) if told else ""
 
 
 @click.command()

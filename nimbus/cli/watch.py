@@ -106,7 +106,7 @@ def _picture(run: dict[str, Any]) -> Group:
     from rich.progress_bar import ProgressBar
     from rich.text import Text
 
-    from nimbus.cli.runs import progress
+    from nimbus.cli.task_rows import progress
 
     now = datetime.now(UTC)
     rows = []

@@ -42,7 +42,8 @@ def _schedule_faults(model: DefinitionModel) -> Iterator[Fault]:
     if model.schedule is not None and needed:
         yield Fault(
             ("schedule",),
-            f"nobody gives parameters to a scheduled run, and {', '.join(needed)} has no default; give it one",
+            "nobody gives parameters to a scheduled run, and "
+            f"{', '.join(needed)} has no default; give it one",
         )
 
 

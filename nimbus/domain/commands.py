@@ -76,6 +76,14 @@ class Abdicate:
     type: Literal["abdicate"] = "abdicate"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable:
+    """What waits in the queue but is no command that this version knows. Never submitted, only found there."""
+
+    reason: str
+    type: Literal["unreadable"] = "unreadable"
+
+
 Command = PublishRelease | ActivatePipeline | PausePipeline | RemovePipeline | StartRun | StopRun | Abdicate
 
 
@@ -84,7 +92,7 @@ class QueuedCommand:
     """A command in the queue: durable from here on."""
 
     id: CommandId
-    command: Command
+    command: Command | Unreadable
     submitted_at: datetime
     submitted_by: str = ""
 

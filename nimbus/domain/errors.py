@@ -18,6 +18,19 @@ class InvalidTransitionError(NimbusError):
     code = "invalid_transition"
 
 
+class RecordTooLargeError(NimbusError):
+    """A record is larger than ZooKeeper takes; sent all the same, it would cost us the connection."""
+
+    code = "record_too_large"
+    exit_code = 4
+
+    def __init__(self, what: str, size_bytes: int, most_bytes: int) -> None:
+        super().__init__(
+            f"{what} would have {size_bytes} bytes, and ZooKeeper takes {most_bytes}: nothing was written. "
+            f"Put what is large (parameters, arguments) into a file."
+        )
+
+
 class RefusedError(NimbusError):
     """A command cannot be done as things stand. Nothing was changed."""
 

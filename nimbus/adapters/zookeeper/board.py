@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
+import structlog
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from leader import ZooKeeperSession
@@ -12,10 +14,18 @@ from nimbus import records
 from nimbus.adapters.zookeeper.calls import Calls
 from nimbus.adapters.zookeeper.paths import BEAT, CLAIM, END, STOP, Paths
 from nimbus.domain.ids import AttemptId, WorkerId
+from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.workers import Assignment
 from nimbus.ports import AttemptWithdrawnError, Enqueue
 from nimbus.records import UnreadableRecordError
+
+_log = structlog.get_logger(__name__)
+
+UNKNOWN_TIME = datetime.fromtimestamp(0, UTC)
+"""Of records that cannot be read."""
+LARGEST_PROGRESS = 64 * 1024
+"""Bytes of a driver's progress document that are passed on: it comes from user code."""
 
 
 class ZooKeeperAttemptBoard:
@@ -73,29 +83,54 @@ class ZooKeeperAttemptBoard:
         self._calls.ensure(self._paths.orders(worker))
         parent = self._paths.orders(worker)
         return tuple(
-            records.ASSIGNMENT.decode(data, f"{parent}/{name}")
-            for name, data in self._calls.records(parent, changed)
+            records.readable(records.ASSIGNMENT, self._calls.records(parent, changed), parent)
         )
 
 
 def read_slots(calls: Calls, paths: Paths, attempt: AttemptId, changed: Enqueue | None = None) -> Slots:
     """Read what there is of one attempt; an attempt that is not there has empty slots."""
     there = calls.children(paths.attempt(attempt), changed) or ()
+    # The slots were created after we looked, or are gone again: then the watch says so.
     claim = calls.get(paths.claim(attempt)) if CLAIM in there else None
     end = calls.get(paths.end(attempt)) if END in there else None
     beat = calls.get(paths.beat(attempt)) if BEAT in there else None
     return Slots(
-        claim=None if claim is None else records.CLAIM.decode(claim, paths.claim(attempt)),
-        end=None if end is None else records.END.decode(end, paths.end(attempt)),
+        claim=None if claim is None else _claim(claim, attempt, paths.claim(attempt)),
+        end=None if end is None else _end(end, attempt, paths.end(attempt)),
         beating=beat is not None,
         stop_requested=STOP in there,
         progress={} if beat is None else _progress(beat, paths.beat(attempt)),
     )
 
 
+def _claim(data: bytes, attempt: AttemptId, place: str) -> Claim:
+    """A claim that cannot be read is one all the same: of a driver on a host that nobody knows."""
+    try:
+        return records.CLAIM.decode(data, place)
+    except UnreadableRecordError as exc:
+        _log.error("record_unreadable", place=exc.place, error=str(exc))
+        return Claim(attempt=str(attempt), claimed_at=UNKNOWN_TIME)
+
+
+def _end(data: bytes, attempt: AttemptId, place: str) -> End:
+    """An END that cannot be read is filled all the same: its attempt can commit no more, and counts as failed."""
+    try:
+        return records.END.decode(data, place)
+    except UnreadableRecordError as exc:
+        _log.error("record_unreadable", place=exc.place, error=str(exc))
+        return End(
+            attempt=str(attempt),
+            outcome=Outcome.FAILED,
+            written_by="unknown",
+            ended_at=datetime.now(UTC),
+            reason=str(exc),
+        )
+
+
 def _progress(data: bytes, place: str) -> Mapping[str, object]:
     try:
         progress = json.loads(data)["progress"]
-    except (ValueError, KeyError, TypeError) as exc:
-        raise UnreadableRecordError(place, f"no progress document ({exc})") from exc
+    except (ValueError, KeyError, TypeError, RecursionError) as exc:
+        _log.error("record_unreadable", place=place, error=str(exc))
+        return {}
     return progress if isinstance(progress, dict) else {}

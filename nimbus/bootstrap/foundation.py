@@ -1,0 +1,118 @@
+"""What every daemon stands on: settings, clock, ZooKeeper, S3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from blobsync import (
+    LocalStore,
+    Readiness,
+    RetryPolicy,
+    S3Config,
+    S3ObjectStore,
+    Secret,
+    StoreAccessDeniedError,
+    StoreUnavailableError,
+    Syncer,
+)
+from leader import ZooKeeperConfig, ZooKeeperSession
+from nimbus.adapters.clock import SystemClock
+from nimbus.adapters.zookeeper.cluster import ZooKeeperClusterReader
+from nimbus.config import Settings
+from nimbus.domain.errors import NimbusError
+
+_log = structlog.get_logger(__name__)
+
+
+class StorageRefusedError(NimbusError):
+    """S3 answers, and says no: starting would only hide it."""
+
+    code = "storage_refused"
+    exit_code = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foundation:
+    """What every daemon needs: settings, clock, ZooKeeper, S3."""
+
+    settings: Settings
+    clock: SystemClock
+    session: ZooKeeperSession
+    store: S3ObjectStore
+    reader: ZooKeeperClusterReader
+
+
+def lay_foundation(settings: Settings) -> Foundation:
+    """Connect to S3 and ZooKeeper.
+
+    Raises:
+        StorageRefusedError: the credentials are wrong.
+        LeaderError: ZooKeeper does not answer, or refuses us.
+    """
+    store = S3ObjectStore(s3_config(settings))
+    try:
+        store.check()
+    except StoreUnavailableError as exc:
+        # A scheduler that has all it needs leads without S3, so this is no reason not to start.
+        _log.warning("storage_unreachable", error=str(exc))
+    except StoreAccessDeniedError as exc:
+        raise StorageRefusedError(str(exc)) from exc
+    session = ZooKeeperSession(zookeeper_config(settings))
+    session.start(settings.zookeeper.connect_timeout)
+    return Foundation(
+        settings=settings,
+        clock=SystemClock(),
+        session=session,
+        store=store,
+        reader=ZooKeeperClusterReader(session, settings.cluster.root),
+    )
+
+
+def build_syncer(foundation: Foundation, changed: Callable[[Readiness], None]) -> Syncer:
+    """The syncer of this daemon's own local store. `changed` only enqueues."""
+    settings = foundation.settings
+    return Syncer(
+        foundation.store,
+        LocalStore(settings.scheduler.state_dir / "blobs"),
+        retry=RetryPolicy(max_wait=settings.sync.retry_max),
+        on_change=changed,
+        scrub_interval=settings.sync.scrub_interval,
+    )
+
+
+def s3_config(settings: Settings) -> S3Config:
+    """How S3 is reached."""
+    storage = settings.storage
+    secret = storage.secret_access_key
+    return S3Config(
+        endpoint_url=storage.endpoint_url,
+        bucket=storage.bucket,
+        prefix=storage.prefix,
+        region=storage.region,
+        access_key_id=storage.access_key_id,
+        secret_access_key=None if secret is None else Secret(secret.get_secret_value()),
+        connect_timeout=storage.connect_timeout,
+        read_timeout=storage.read_timeout,
+    )
+
+
+def zookeeper_config(settings: Settings) -> ZooKeeperConfig:
+    """How ZooKeeper is reached."""
+    zookeeper = settings.zookeeper
+    return ZooKeeperConfig(
+        hosts=zookeeper.hosts,
+        session_timeout=zookeeper.session_timeout,
+        call_timeout=zookeeper.call_timeout,
+        auth=zookeeper_auth(settings),
+    )
+
+
+def zookeeper_auth(settings: Settings) -> tuple[str, str] | None:
+    """Scheme and credential, if there is one."""
+    zookeeper = settings.zookeeper
+    if zookeeper.username is None or zookeeper.password is None:
+        return None
+    return ("digest", f"{zookeeper.username}:{zookeeper.password.get_secret_value()}")

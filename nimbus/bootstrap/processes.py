@@ -1,0 +1,67 @@
+"""The two daemons: a scheduler, and a worker of its own."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import structlog
+
+from nimbus.adapters.zookeeper.cluster import ZooKeeperRegistrations
+from nimbus.bootstrap.foundation import build_syncer, lay_foundation
+from nimbus.bootstrap.scheduler import build_parts
+from nimbus.bootstrap.worker import build_worker
+from nimbus.config import Settings
+from nimbus.java import find_java
+from nimbus.scheduler.process import FORCED, run_until_signal
+from nimbus.scheduler.scheduler import Scheduler
+from nimbus.telemetry.logging import configure
+
+_log = structlog.get_logger(__name__)
+
+STEP = timedelta(seconds=5)
+"""Longest wait for one part to stop."""
+
+
+def run_scheduler(settings: Settings) -> int:
+    """Run a scheduler until it is told to stop. Returns the exit code.
+
+    Raises:
+        NimbusError, LeaderError, BlobSyncError: it cannot start: the message says why and what to do.
+    """
+    configure(settings.log.level, settings.log.format)
+    if settings.worker.embedded:
+        find_java()  # said now, not by the first task
+    foundation = lay_foundation(settings)
+    parts = build_parts(foundation)
+    scheduler = Scheduler(parts)
+    code = run_until_signal(scheduler.start, scheduler.stop, settings.scheduler.shutdown_timeout)
+    return code if parts.worker is None else _code_after(parts.worker.failure, code)
+
+
+def run_worker(settings: Settings) -> int:
+    """Run a worker of its own until it is told to stop; its runners go on. Returns the exit code."""
+    configure(settings.log.level, settings.log.format)
+    find_java()
+    foundation = lay_foundation(settings)
+    syncer = build_syncer(foundation, lambda _readiness: None)
+    registrations = ZooKeeperRegistrations(foundation.session, settings.cluster.root)
+    worker = build_worker(foundation, syncer, registrations, scheduler_id=None)
+
+    def start() -> None:
+        syncer.start()
+        worker.start()
+        _log.info("worker_started", worker=settings.worker.id)
+
+    def stop() -> None:
+        worker.drain()
+        worker.close(STEP)
+        registrations.withdraw()
+        syncer.close(STEP)
+        foundation.session.close(STEP)
+
+    code = run_until_signal(start, stop, settings.scheduler.shutdown_timeout)
+    return _code_after(worker.failure, code)
+
+
+def _code_after(failure: BaseException | None, code: int) -> int:
+    return code if failure is None else int(getattr(failure, "exit_code", FORCED))

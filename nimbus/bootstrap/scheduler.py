@@ -1,0 +1,221 @@
+"""Builds all parts of a scheduler and wires them together."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from prometheus_client import CollectorRegistry
+
+from blobsync import Readiness
+from leader import ElectionConfig, LeaderLockQueue, Leadership, Participant
+from nimbus import __version__
+from nimbus.adapters.s3_history import S3History
+from nimbus.adapters.s3_logs import S3LogArchive
+from nimbus.adapters.zookeeper.cluster import ZooKeeperCommandQueue, ZooKeeperRegistrations
+from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
+from nimbus.api.app import create_app
+from nimbus.api.server import ApiServer
+from nimbus.api.services import ApiServices
+from nimbus.bootstrap.foundation import Foundation, build_syncer
+from nimbus.bootstrap.worker import build_worker
+from nimbus.config import Settings
+from nimbus.domain.ids import PipelineName
+from nimbus.domain.supervision import Timings
+from nimbus.engine.effects import Effects
+from nimbus.engine.facts import Policy
+from nimbus.engine.loop import Engine, EngineStatus
+from nimbus.engine.news import News, QuarantineChanged
+from nimbus.engine.readiness import GatePolicy
+from nimbus.scheduler.catalog_follower import CatalogFollower
+from nimbus.scheduler.guard import ReadinessGuard
+from nimbus.scheduler.health import Identity, SelfReport
+from nimbus.scheduler.registrar import Registrar
+from nimbus.scheduler.releases import LocalReleases
+from nimbus.scheduler.scheduler import Parts
+from nimbus.telemetry.engine import EngineMetrics
+from nimbus.telemetry.readiness import ReadinessMetrics
+from nimbus.worker.identity import host_id, hostname
+
+
+def build_parts(foundation: Foundation) -> Parts:
+    """All parts of a scheduler, none of them started."""
+    settings, session, root = foundation.settings, foundation.session, foundation.settings.cluster.root
+    registry = CollectorRegistry()
+    history = S3History(foundation.store)
+    identity = _identity(foundation)
+    late = _Switchboard()
+    syncer = build_syncer(foundation, late.synced)
+    guard = ReadinessGuard(
+        me=identity.id,
+        reader=foundation.reader,
+        readiness=syncer.readiness,
+        policy=GatePolicy(settings.leadership.gate_policy),
+        forced_takeover_after=settings.leadership.forced_takeover_after,
+        clock=foundation.clock,
+        on_quarantine=late.quarantine,
+    )
+    effects = Effects(
+        history=history,
+        preparer=LocalReleases(syncer),
+        resign=late.resign,
+        tell=late.tell,
+    )
+
+    def store_for(leadership: Leadership) -> ZooKeeperLeaderStore:
+        return ZooKeeperLeaderStore(session, root, leadership.token)
+
+    late.engine = Engine(
+        store_for=store_for,
+        still_leads=late.leads,
+        start_effect=effects.start,
+        policy=_policy(settings),
+        clock=foundation.clock,
+        metrics=EngineMetrics(registry),
+        on_status=late.changed,
+    )
+    late.election = LeaderLockQueue(
+        session=session,
+        config=_election_config(settings),
+        participant=_participant(settings, identity),
+        guard=guard,
+        electable=late.engine,
+    )
+    follower = CatalogFollower(foundation.reader, syncer.want, late.changed)
+    report = SelfReport(
+        identity=identity,
+        election=late.election,
+        engine_status=late.engine_status,
+        required=lambda: follower.required,
+        readiness=syncer.readiness,
+        connected=lambda: session.is_connected,
+        storage_trouble=lambda: _storage_trouble(syncer.readiness()),
+        clock=foundation.clock,
+    )
+    registrations = ZooKeeperRegistrations(session, root)
+    late.registrar = Registrar(
+        registrations=registrations,
+        info=report.info,
+        somebody_leads=lambda: report.leader() is not None,
+        leader_seen=guard.leader_seen,
+        poke=late.election.poke,
+        quarantine=late.quarantine,
+        metrics=ReadinessMetrics(registry),
+    )
+    api = create_app(
+        ApiServices(
+            reader=foundation.reader,
+            commands=ZooKeeperCommandQueue(session, root),
+            history=history,
+            logs=S3LogArchive(foundation.store),
+            health=report,
+            metrics=registry,
+            clock=foundation.clock,
+        )
+    )
+    embedded = settings.worker.embedded
+    return Parts(
+        session=session,
+        syncer=syncer,
+        follower=follower,
+        registrar=late.registrar,
+        engine=late.engine,
+        effects=effects,
+        election=late.election,
+        api=ApiServer(api, settings.scheduler.host, settings.scheduler.port),
+        worker=build_worker(foundation, syncer, registrations, scheduler_id=identity.id)
+        if embedded
+        else None,
+    )
+
+
+class _Switchboard:
+    """Reaches parts that are built later: the wiring has circles, the imports do not."""
+
+    engine: Engine
+    election: LeaderLockQueue
+    registrar: Registrar
+
+    def tell(self, news: News) -> None:
+        """To the engine."""
+        self.engine.tell(news)
+
+    def quarantine(self, quarantined: Mapping[PipelineName, str]) -> None:
+        """To the engine."""
+        self.engine.tell(QuarantineChanged(quarantined))
+
+    def resign(self, reason: str) -> None:
+        """To the election."""
+        self.election.abdicate(reason)
+
+    def leads(self) -> bool:
+        """From the election, at the point of use."""
+        return self.election.is_leader()
+
+    def engine_status(self) -> EngineStatus:
+        """From the engine."""
+        return self.engine.status
+
+    def changed(self) -> None:
+        """To the registrar: something that is reported has changed."""
+        self.registrar.changed()
+
+    def synced(self, _readiness: Readiness) -> None:
+        """To the registrar: the local store has changed."""
+        self.registrar.changed()
+
+
+def _identity(foundation: Foundation) -> Identity:
+    settings = foundation.settings
+    settings.scheduler.state_dir.mkdir(parents=True, exist_ok=True)
+    return Identity(
+        id=settings.scheduler.id,
+        boot_id=secrets.token_hex(8),
+        host=host_id(),
+        hostname=hostname(),
+        address=settings.scheduler.advertise_url,
+        version=__version__,
+        started_at=foundation.clock.now(),
+        state_dir=settings.scheduler.state_dir,
+    )
+
+
+def _participant(settings: Settings, identity: Identity) -> Participant:
+    """Where others reach this scheduler, which need not be where it listens."""
+    advertised = urlsplit(identity.address)
+    return Participant(
+        id=identity.id,
+        host=advertised.hostname or settings.scheduler.host,
+        port=advertised.port or settings.scheduler.port,
+        boot_id=identity.boot_id,
+    )
+
+
+def _election_config(settings: Settings) -> ElectionConfig:
+    leadership = settings.leadership
+    return ElectionConfig(
+        root=settings.cluster.root,
+        guard_timeout=leadership.guard_timeout,
+        requeue_backoff_min=leadership.requeue_min,
+        requeue_backoff_max=leadership.requeue_max,
+        step_down_margin=leadership.step_down_margin,
+    )
+
+
+def _policy(settings: Settings) -> Policy:
+    supervision = settings.supervision
+    return Policy(
+        timings=Timings(
+            claim_timeout=supervision.claim_timeout,
+            beat_grace=supervision.beat_grace,
+            host_lost_after=supervision.host_lost_after,
+        ),
+        max_mishaps=supervision.max_mishaps,
+        keep_finished=settings.runs.keep_finished,
+    )
+
+
+def _storage_trouble(readiness: Readiness) -> str:
+    """What the syncer last had to say against S3, if it waits for it."""
+    return next((found.reason for found in readiness.releases.values() if found.state == "unavailable"), "")

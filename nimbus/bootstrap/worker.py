@@ -1,0 +1,97 @@
+"""Builds a worker, embedded or of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import structlog
+
+from blobsync import Syncer
+from leader import SessionState
+from nimbus import __version__
+from nimbus.adapters.s3_logs import S3LogArchive
+from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
+from nimbus.adapters.zookeeper.cluster import ZooKeeperRegistrations
+from nimbus.bootstrap.foundation import Foundation, zookeeper_auth
+from nimbus.config import Settings
+from nimbus.domain.ids import WorkerId
+from nimbus.java import find_java
+from nimbus.scheduler.releases import LocalReleases
+from nimbus.worker.connections import Connections
+from nimbus.worker.settings import WorkerSettings
+from nimbus.worker.worker import Worker
+
+_log = structlog.get_logger(__name__)
+
+
+def build_worker(
+    foundation: Foundation, syncer: Syncer, registrations: ZooKeeperRegistrations, *, scheduler_id: str | None
+) -> Worker:
+    """A worker that ends the process if its own thread fails."""
+    settings = foundation.settings
+    worker = settings.worker
+    built = Worker(
+        settings=WorkerSettings(
+            id=WorkerId(worker.id),
+            work_dir=worker.work_dir,
+            data_dir=worker.data_dir,
+            slots=worker.slots,
+            master=worker.master,
+            spark_conf=worker.spark_conf,
+            env=worker.env,
+            java_home=lambda: find_java().java_home,
+            stop_grace=worker.stop_grace,
+            prepare_timeout=worker.prepare_timeout,
+            keep_attempts=worker.keep_attempts,
+            version=__version__,
+            scheduler_id=scheduler_id,
+        ),
+        board=ZooKeeperAttemptBoard(foundation.session, settings.cluster.root),
+        registrations=registrations,
+        releases=LocalReleases(syncer),
+        connections=Connections(board=_board_connection(settings), logs=_log_connection(settings)),
+        clock=foundation.clock,
+        logs=S3LogArchive(foundation.store),
+        on_failure=_end_process,
+    )
+
+    def on_session(state: SessionState) -> None:
+        if state is SessionState.CONNECTED:
+            built.session_renewed()  # only enqueues
+
+    foundation.session.add_listener(on_session)
+    return built
+
+
+def _end_process(cause: BaseException) -> None:
+    """A worker without its thread would only look alive: end in order, so that a supervisor starts anew."""
+    _log.error("process_ends", because="its worker failed", error=str(cause))
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _board_connection(settings: Settings) -> dict[str, Any]:
+    """As JSON: it goes to the runners."""
+    return {
+        "kind": "zookeeper",
+        "root": settings.cluster.root,
+        "hosts": settings.zookeeper.hosts,
+        "session_timeout_s": settings.zookeeper.session_timeout.total_seconds(),
+        "auth": zookeeper_auth(settings),
+    }
+
+
+def _log_connection(settings: Settings) -> dict[str, Any]:
+    """As JSON: it goes to the runners."""
+    storage = settings.storage
+    secret = storage.secret_access_key
+    return {
+        "kind": "s3",
+        "endpoint_url": storage.endpoint_url,
+        "bucket": storage.bucket,
+        "prefix": storage.prefix,
+        "region": storage.region,
+        "access_key_id": storage.access_key_id,
+        "secret_access_key": None if secret is None else secret.get_secret_value(),
+    }
