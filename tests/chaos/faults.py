@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -12,7 +13,9 @@ from functools import partial
 from typing import Any
 
 import psutil
+from kazoo.client import KazooClient
 
+from nimbus.localstack.settings import ROOT
 from tests.chaos.cluster import FINAL, SESSION, Cluster, moment, number_of, seconds_after, until
 
 LONGEST_DELAY_S = 5.0
@@ -73,6 +76,47 @@ def leader_paused(cluster: Cluster, run_id: str, rng: random.Random) -> Injected
     )
 
 
+def leader_deposed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
+    """Raise the epoch while the leader sleeps for less than its session, so that it wakes as a zombie.
+
+    What a longer pause makes only by bad luck is certain here: its connection and its session live, it
+    believes that it leads, and what it has to decide has piled up. Its next write must be refused.
+    """
+    moment(rng.uniform(0, LONGEST_DELAY_S))
+    before = _leader_in_the_middle(cluster, run_id)
+    if before is None:
+        return None
+    scheduler = cluster.stack.scheduler(number_of(before))
+    cluster.silent.add(number_of(before))
+    at = time.time()
+    scheduler.pause()
+    try:
+        epoch = _raise_epoch(cluster)
+        moment(SESSION.total_seconds() / 3)
+    finally:
+        scheduler.resume()
+        cluster.silent.discard(number_of(before))
+    after = cluster.leader(above=epoch)
+    return Injected(
+        kind="leader deposed", target=before["id"], takeover_s=seconds_after(at, after["recovered_at"])
+    )
+
+
+def _raise_epoch(cluster: Cluster) -> int:
+    """As a new leader would, but for the lock; the new epoch."""
+    client = KazooClient(cluster.stack.zookeeper.hosts)
+    client.start(timeout=10)
+    try:
+        data, stat = client.get(f"{ROOT}/epoch")
+        document = json.loads(data)
+        document["epoch"] += 1
+        client.set(f"{ROOT}/epoch", json.dumps(document).encode(), stat.version)
+        return int(document["epoch"])
+    finally:
+        client.stop()
+        client.close()
+
+
 def worker_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
     """SIGKILL a worker that has a running attempt; start it again after a while, maybe past its session."""
     moment(rng.uniform(0, LONGEST_DELAY_S))
@@ -105,7 +149,7 @@ def runner_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected
     return None
 
 
-KINDS: tuple[Fault, ...] = (leader_killed, leader_paused, worker_killed, runner_killed)
+KINDS: tuple[Fault, ...] = (leader_killed, leader_paused, leader_deposed, worker_killed, runner_killed)
 
 
 def deck(rng: random.Random, rounds: int) -> list[Fault]:
