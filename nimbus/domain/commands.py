@@ -78,7 +78,7 @@ class Abdicate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """What waits in the queue but is no command that this version knows. Never submitted, only found there."""
+    """What waits in the queue and is no command that this version knows. Found there, never submitted."""
 
     reason: str
     type: Literal["unreadable"] = "unreadable"

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Literal
 
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.commands import QueuedCommand
@@ -37,6 +38,14 @@ class Refusal:
     message: str
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Subject:
+    """What a decision is about, so that one that cannot be decided on harms only itself."""
+
+    kind: Literal["command", "pipeline", "run"]
+    id: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """Everything that rules may look at. Never changed in place."""
@@ -55,12 +64,18 @@ class Facts:
     prepared: Mapping[ReleaseOf, PipelineSpec | Refusal] = field(default_factory=dict)
     archiving: frozenset[RunId] = frozenset()
     archived: frozenset[RunId] = frozenset()
+    set_aside: Mapping[Subject, str] = field(default_factory=dict)
+    """What no rule looks at for a while, since deciding about it failed, and how."""
+
+    def tended_runs(self) -> Iterator[Run]:
+        """Runs that rules look at."""
+        return (run for run in self.runs.values() if Subject("run", run.id) not in self.set_aside)
 
     def live_runs(self) -> tuple[Run, ...]:
         """Runs that are not final, most urgent first: by priority, then by age."""
         return tuple(
             sorted(
-                (run for run in self.runs.values() if not run.state.is_final),
+                (run for run in self.tended_runs() if not run.state.is_final),
                 key=lambda run: (run.priority, run.created_at, run.id),
             )
         )

@@ -158,9 +158,9 @@ class Engine:
 
     def _act(self, reign: Reign) -> float:
         """Decide what is to be decided now. Returns for how many seconds there is nothing more to do."""
-        reign.decide()
+        more = reign.decide()
         self._note_recovery()
-        return self._time_to(reign.wakeup())
+        return 0.0 if more else self._time_to(reign.wakeup())
 
     def _over(self, batch: tuple[n.News, ...], epoch: int) -> bool | None:
         """None: go on. False: this reign is over. True: so is the process. What came later is kept."""

@@ -5,25 +5,42 @@ Nothing of a reign outlives it, so a second tenure of the same process starts on
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 
 import structlog
 
+from leader import LeaderError
+from nimbus.domain.errors import NimbusError, RecordTooLargeError
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.writes import PutRun
 from nimbus.engine import facts as f
 from nimbus.engine import news as n
 from nimbus.engine.decision import Decision, Effect
+from nimbus.engine.facts import Subject
 from nimbus.engine.rules import next_decision, next_wakeup
-from nimbus.ports import Clock, LeaderStore, SlotTakenError, StaleStateError
+from nimbus.engine.rules.commands import refuse_command
+from nimbus.engine.rules.isolation import culprit, subject_of
+from nimbus.ports import (
+    Clock,
+    FencedOutError,
+    LeaderStore,
+    SlotTakenError,
+    StaleStateError,
+    StoreUnavailableError,
+)
 from nimbus.telemetry.engine import EngineMetrics
 
 _log = structlog.get_logger(__name__)
 
-MOST_CONFLICTS = 20
-"""Decisions in a row that may find the state changed under them before something is plainly wrong."""
+MOST_CONFLICTS = 5
+"""How often in a row a decision about one subject may find the state changed under it."""
+MOST_SET_ASIDE = 100
+"""Subjects that are set aside before the fault is looked for in ourselves."""
+MOST_AT_ONCE = 100
+"""Decisions between two looks at the inbox."""
 
 
 class Reign:
@@ -45,6 +62,7 @@ class Reign:
         self._clock = clock
         self._metrics = metrics
         self.facts = f.Facts(epoch=epoch, policy=policy)
+        self._conflicts: Counter[Subject | None] = Counter()
         store.subscribe(
             commands=lambda: inbox(n.CommandsChanged()),
             workers=lambda: inbox(n.WorkersChanged()),
@@ -65,24 +83,81 @@ class Reign:
                     claimed=claim is not None,
                 )
 
-    def decide(self) -> None:
-        """Apply the rules until none answers; each decision is one fenced transaction.
+    def decide(self) -> bool:
+        """Apply the rules until none answers, or for a while; each decision is one fenced transaction.
+
+        Returns:
+            Whether there may be more to decide: first hear the news, so that no flood keeps them waiting.
 
         Raises:
             FencedOutError: another scheduler leads.
             StoreUnavailableError: ZooKeeper does not answer; what was written last is not known.
         """
-        conflicts = 0
-        while (decision := next_decision(self.facts, self._clock.now())) is not None:
+        for _ in range(MOST_AT_ONCE):
+            decision = self._next_decision()
+            if decision is None:
+                return False
+            self._try(decision)
+        return True
+
+    def _next_decision(self) -> Decision | None:
+        now = self._clock.now()
+        while True:
             try:
-                self._do(decision)
-                conflicts = 0
-            except (SlotTakenError, StaleStateError) as exc:
-                conflicts += 1
-                if conflicts > MOST_CONFLICTS:
+                return next_decision(self.facts, now)
+            except Exception as exc:
+                subject = culprit(self.facts, now, next_decision)
+                if subject is None:
                     raise
-                _log.info("decision_overtaken", decision=decision.name, why=str(exc), **decision.about)
-                self.recover()
+                self._set_aside(subject, exc)
+
+    def _try(self, decision: Decision) -> None:
+        """Do a decision; if that cannot be, see to it that it does not come back at once, for ever."""
+        subject = subject_of(decision)
+        try:
+            self._do(decision)
+        except (FencedOutError, StoreUnavailableError, LeaderError):
+            raise
+        except (SlotTakenError, StaleStateError) as exc:
+            self._overtaken(decision, subject, exc)
+        except Exception as exc:
+            # A record that cannot be written; see `rules.isolation`. One bad pipeline harms only itself.
+            if subject is None:
+                raise
+            self._give_up(subject, exc)
+        else:
+            self._conflicts.pop(subject, None)
+
+    def _overtaken(self, decision: Decision, subject: Subject | None, exc: NimbusError) -> None:
+        """The state changed under a decision: look again. If it goes on so, it is not the state."""
+        _log.info("decision_overtaken", decision=decision.name, why=str(exc), **decision.about)
+        self._conflicts[subject] += 1
+        self.recover()
+        if self._conflicts[subject] > MOST_CONFLICTS:
+            if subject is None:
+                raise exc
+            del self._conflicts[subject]
+            self._give_up(subject, exc)
+
+    def _give_up(self, subject: Subject, exc: Exception) -> None:
+        """Refuse a command that cannot be acted on; set anything else aside."""
+        queued = next((q for q in self.facts.commands if Subject("command", q.id) == subject), None)
+        if queued is None:
+            self._set_aside(subject, exc)
+            return
+        code = exc.code if isinstance(exc, RecordTooLargeError) else "conflict"
+        try:
+            self._do(refuse_command(self.facts, queued, code, str(exc), self._clock.now()))
+        except (SlotTakenError, StaleStateError) as again:
+            self._set_aside(subject, again)
+
+    def _set_aside(self, subject: Subject, exc: Exception) -> None:
+        """Let no rule look at it for a while, so that all else goes on."""
+        if len(self.facts.set_aside) >= MOST_SET_ASIDE:
+            raise exc  # not one thing is bad: we are
+        why = f"{type(exc).__name__}: {exc}"
+        _log.error("subject_set_aside", kind=subject.kind, id=subject.id, why=why, exc_info=exc)
+        self.facts = replace(self.facts, set_aside={**self.facts.set_aside, subject: why})
 
     def _do(self, decision: Decision) -> None:
         started_s = self._clock.elapsed_s()

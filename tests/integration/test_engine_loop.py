@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -15,12 +16,14 @@ from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.commands import ActivatePipeline, Command, CommandOutcome, QueuedCommand, StartRun
 from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest, RunId, TaskName
-from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule, TaskKind, TaskSpec
+from nimbus.domain.run import RunCause
 from nimbus.engine import loop, reign
 from nimbus.engine.decision import Effect, PrepareRelease, ResignLeadership
 from nimbus.engine.facts import Policy
 from nimbus.engine.loop import Engine
 from nimbus.engine.news import QuarantineChanged, ReleasePrepared
+from nimbus.engine.rules.new_run import new_run
 from nimbus.ports import Snapshot, StoreUnavailableError
 from nimbus.telemetry.engine import EngineMetrics
 
@@ -235,3 +238,43 @@ def test_a_write_that_is_refused_is_counted_and_ends_the_reign(bench: Bench, eve
     eventually(lambda: bench.fenced_writes() == 1)
     eventually(lambda: bench.engine.status.epoch is None)
     assert bench.cluster.world.runs == {}
+
+
+def test_a_rule_that_fails_over_one_pipeline_or_run_leaves_the_others_alone(
+    bench: Bench, eventually: Eventually
+) -> None:
+    strange = replace(SPEC, name=PipelineName("q"), schedule=Schedule(cron="* * * * *", timezone="No/Where"))
+    run = new_run(
+        SPEC,
+        DIGEST,
+        run_id=RunId("p-0"),
+        parameters={},
+        logical_date=RECORD.updated_at,
+        cause=RunCause.MANUAL,
+        priority=None,
+        now=RECORD.updated_at,
+    )
+    (task,) = run.tasks.values()
+    broken = replace(task, spec=replace(task.spec, needs=(TaskName("nowhere"),)))
+    bench.cluster.change(
+        pipelines={NAME: RECORD, strange.name: replace(RECORD, name=strange.name, spec=strange)},
+        runs={run.id: replace(run, tasks={task.spec.name: broken})},
+    )
+    bench.elect(1)
+    asked = bench.submit(start())
+
+    eventually(lambda: bench.outcome(asked))
+    assert RunId("p-1") in bench.cluster.world.runs
+    assert bench.effects == [], "nobody resigns for it"
+
+
+def test_a_flood_of_fire_times_does_not_keep_a_command_waiting(bench: Bench, eventually: Eventually) -> None:
+    flood = replace(SPEC, schedule=Schedule(cron="* * * * *", timezone="UTC", catchup=CatchUp.ALL))
+    record = replace(RECORD, spec=flood, schedule_position=datetime.now(UTC) - timedelta(days=4))
+    bench.cluster.change(pipelines={NAME: record})
+    bench.elect(1)
+    eventually(lambda: bench.cluster.world.runs)
+    asked = bench.submit(start())
+
+    eventually(lambda: bench.outcome(asked))
+    assert len(bench.cluster.world.runs) < 4 * 24 * 60, "it came before the flood was over"

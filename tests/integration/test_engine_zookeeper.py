@@ -188,8 +188,10 @@ class Cluster:
     def publish(self) -> None:
         assert self.answer(PublishRelease(pipeline=NAME, digest=DIGEST, activate=True)).accepted
 
-    def create(self, path: str, data: bytes, **more: bool) -> str:
-        made: str = self.session.call(self.session.client.create_async, path, data, makepath=True, **more)
+    def create(self, path: str, data: bytes, *, sequence: bool = False) -> str:
+        made: str = self.session.call(
+            self.session.client.create_async, path, data, makepath=True, sequence=sequence
+        )
         return made
 
     def claim(self, attempt: str) -> bool:
@@ -328,3 +330,135 @@ def test_a_write_without_an_answer_is_looked_up_and_the_work_goes_on(
         assert cluster.executed == ["p-1.a.1", "p-1.b.1"]
     finally:
         cluster.stop()
+
+
+# One broken record harms only itself.
+
+
+def leading(cluster: Cluster, eventually: Eventually) -> Scheduler:
+    scheduler = cluster.scheduler("s1")
+    eventually(lambda: scheduler.leads)
+    cluster.publish()
+    return scheduler
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{not json",
+        b"[" * 100_000,
+        b'{"schema":2,"command":{"type":"abdicate","reason":"x"}}',
+        b'{"schema":1,"command":{"type":"unheard_of"},"submitted_at":"2026-03-01","submitted_by":""}',
+        b'{"schema":1,"command":{"type":"abdicate","reason":"x"},"submitted_at":"noon","submitted_by":""}',
+    ],
+    ids=["empty", "no_json", "deep", "newer", "unknown_type", "bad_time"],
+)
+def test_a_command_that_cannot_be_read_is_refused_and_out_of_the_way(
+    cluster: Cluster, eventually: Eventually, data: bytes
+) -> None:
+    leader = leading(cluster, eventually)
+    broken = cluster.create(cluster.paths.new_command, data, sequence=True).rpartition("/")[2]
+
+    outcome = cluster.queue.await_outcome(CommandId(broken), LONG)
+    assert outcome is not None
+    assert (outcome.accepted, outcome.code) == (False, "unreadable_command")
+    assert cluster.answer(start()).accepted
+    assert cluster.reader.commands() == ()
+    assert leader.resigned == []
+
+
+@pytest.mark.parametrize("run_id", ["", "a/b", "P.1", "..", "x" * 200])
+def test_a_run_id_of_no_form_is_refused(cluster: Cluster, eventually: Eventually, run_id: str) -> None:
+    leader = leading(cluster, eventually)
+
+    outcome = cluster.answer(start(run_id))
+
+    assert (outcome.accepted, outcome.code) == (False, "invalid_name")
+    assert leader.resigned == []
+
+
+def test_a_run_that_cannot_be_read_is_left_and_its_id_is_refused(
+    cluster: Cluster, eventually: Eventually
+) -> None:
+    cluster.create(cluster.paths.run(RunId("p-1")), b"{broken")
+    leader = leading(cluster, eventually)
+
+    outcome = cluster.answer(start("p-1"))
+
+    assert (outcome.accepted, outcome.code) == (False, "conflict")
+    assert cluster.answer(start("p-2")).accepted
+    eventually(lambda: cluster.succeeds("p-2"))
+    assert leader.resigned == []
+
+
+def test_a_pipeline_that_cannot_be_read_harms_only_itself(cluster: Cluster, eventually: Eventually) -> None:
+    leader = leading(cluster, eventually)
+    other = PipelineName("q")
+    cluster.create(cluster.paths.pipeline(other), b"{broken")
+
+    outcome = cluster.answer(PublishRelease(pipeline=other, digest=DIGEST))
+
+    assert (outcome.accepted, outcome.code) == (False, "conflict")
+    assert cluster.answer(start("p-2")).accepted
+    assert leader.resigned == []
+
+
+@pytest.mark.parametrize("slot", ["claim", "end", "beat"])
+def test_a_slot_that_cannot_be_read_does_not_end_the_reign(
+    cluster: Cluster, eventually: Eventually, slot: str
+) -> None:
+    leader = leading(cluster, eventually)
+    assert cluster.answer(start("p-1")).accepted
+    eventually(lambda: cluster.board.assignments(WORKER.id))
+    cluster.create(f"{cluster.paths.attempt(AttemptId.parse('p-1.a.1'))}/{slot}", b"{broken")
+
+    assert cluster.answer(start("p-2")).accepted
+    eventually(lambda: cluster.succeeds("p-2"))
+    assert leader.resigned == []
+
+
+def test_an_end_that_cannot_be_read_fails_the_attempt(cluster: Cluster, eventually: Eventually) -> None:
+    leading(cluster, eventually)
+    assert cluster.answer(start("p-1")).accepted
+    eventually(lambda: cluster.board.assignments(WORKER.id))
+    assert cluster.claim("p-1.a.1")
+    cluster.create(cluster.paths.end(AttemptId.parse("p-1.a.1")), b"{broken")
+
+    def failed() -> bool:
+        run = cluster.run("p-1")
+        return run is not None and run.state is RunState.FAILED
+
+    eventually(failed)
+    run = cluster.run("p-1")
+    assert run is not None
+    assert "cannot be read" in run.tasks[TaskName("a")].attempts[0].reason
+
+
+def test_a_missing_order_holds_up_only_its_own_run(cluster: Cluster, eventually: Eventually) -> None:
+    leader = leading(cluster, eventually)
+    assert cluster.answer(start("p-1")).accepted
+    eventually(lambda: cluster.board.assignments(WORKER.id))
+    order = cluster.paths.order(WORKER.id, AttemptId.parse("p-1.a.1"))
+    cluster.session.call(cluster.session.client.delete_async, order)
+    assert cluster.claim("p-1.a.1")
+    cluster.finish("p-1.a.1")
+
+    assert cluster.answer(start("p-2")).accepted
+    eventually(lambda: cluster.succeeds("p-2"))
+    assert leader.resigned == []
+
+
+def test_a_run_too_large_for_zookeeper_is_refused_and_nobody_loses_the_connection(
+    cluster: Cluster, eventually: Eventually
+) -> None:
+    leader = leading(cluster, eventually)
+    generation = leader.session.generation
+    large = {f"text{n}": "x" * 13_000 for n in range(70)}
+
+    outcome = cluster.answer(start("p-1", **large))
+
+    assert (outcome.accepted, outcome.code) == (False, "record_too_large")
+    assert cluster.answer(start("p-2")).accepted
+    assert leader.session.generation == generation
+    assert leader.resigned == []

@@ -11,7 +11,7 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from leader import ZooKeeperSession
 from nimbus import records
-from nimbus.adapters.zookeeper.calls import Calls
+from nimbus.adapters.zookeeper.calls import Calls, readable
 from nimbus.adapters.zookeeper.paths import BEAT, CLAIM, END, STOP, Paths
 from nimbus.domain.ids import AttemptId, WorkerId
 from nimbus.domain.run import Outcome
@@ -37,13 +37,15 @@ class ZooKeeperAttemptBoard:
 
     def claim(self, claim: Claim) -> Claim:
         """Fill CLAIM, or learn who did."""
-        path = self._paths.claim(AttemptId.parse(claim.attempt))
-        return records.CLAIM.decode(self._fill(path, records.CLAIM.encode(claim), claim.attempt), path)
+        attempt = AttemptId.parse(claim.attempt)
+        path = self._paths.claim(attempt)
+        return _claim(self._fill(path, records.CLAIM.encode(claim), claim.attempt), attempt, path)
 
     def end(self, end: End) -> End:
         """Fill END, or learn who did."""
-        path = self._paths.end(AttemptId.parse(end.attempt))
-        return records.END.decode(self._fill(path, records.END.encode(end), end.attempt), path)
+        attempt = AttemptId.parse(end.attempt)
+        path = self._paths.end(attempt)
+        return _end(self._fill(path, records.END.encode(end), end.attempt), attempt, path)
 
     def _fill(self, path: str, data: bytes, attempt: str) -> bytes:
         """Create-once. After a lost reply the second try finds the first one's node: read, never assume."""
@@ -65,7 +67,10 @@ class ZooKeeperAttemptBoard:
     def beat(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
         """Write the runner's ephemeral node; one of an older session of ours is replaced."""
         path = self._paths.beat(attempt)
-        data = json.dumps({"schema": records.SCHEMA, "progress": dict(progress)}).encode()
+        data = _beat(progress)
+        if len(data) > LARGEST_PROGRESS:
+            _log.warning("progress_too_large", attempt=str(attempt), size_bytes=len(data))
+            data = _beat({})
         owner = self._calls.owner(path)
         if owner == self._calls.session.session_id and self._calls.set(path, data):
             return
@@ -82,15 +87,16 @@ class ZooKeeperAttemptBoard:
         """Orders to a worker, oldest attempt first."""
         self._calls.ensure(self._paths.orders(worker))
         parent = self._paths.orders(worker)
-        return tuple(
-            records.readable(records.ASSIGNMENT, self._calls.records(parent, changed), parent)
-        )
+        return tuple(readable(records.ASSIGNMENT, self._calls.records(parent, changed), parent))
+
+
+def _beat(progress: Mapping[str, object]) -> bytes:
+    return json.dumps({"schema": records.SCHEMA, "progress": dict(progress)}).encode()
 
 
 def read_slots(calls: Calls, paths: Paths, attempt: AttemptId, changed: Enqueue | None = None) -> Slots:
     """Read what there is of one attempt; an attempt that is not there has empty slots."""
     there = calls.children(paths.attempt(attempt), changed) or ()
-    # The slots were created after we looked, or are gone again: then the watch says so.
     claim = calls.get(paths.claim(attempt)) if CLAIM in there else None
     end = calls.get(paths.end(attempt)) if END in there else None
     beat = calls.get(paths.beat(attempt)) if BEAT in there else None
@@ -113,7 +119,7 @@ def _claim(data: bytes, attempt: AttemptId, place: str) -> Claim:
 
 
 def _end(data: bytes, attempt: AttemptId, place: str) -> End:
-    """An END that cannot be read is filled all the same: its attempt can commit no more, and counts as failed."""
+    """An END that cannot be read is filled all the same: its attempt can commit no more, and failed."""
     try:
         return records.END.decode(data, place)
     except UnreadableRecordError as exc:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
 from leader import LeaderError, ZooKeeperSession
+from nimbus.domain.errors import RecordTooLargeError
 from nimbus.ports import Enqueue, StoreUnavailableError
+from nimbus.records import RecordCodec, T, UnreadableRecordError
+
+_log = structlog.get_logger(__name__)
+
+LARGEST_REQUEST = 1_000_000
+"""Bytes of one request: a little less than ZooKeeper's `jute.maxbuffer`, which it enforces by hanging up."""
 
 
 @contextmanager
@@ -46,6 +54,25 @@ def _watch(changed: Enqueue | None) -> dict[str, Any]:
     return {} if changed is None else {"watch": _LookAgain(changed)}
 
 
+def check_size(what: str, size_bytes: int, most_bytes: int = LARGEST_REQUEST) -> None:
+    """Refuse to send what would cost us the connection, and with it, perhaps, leadership.
+
+    Raises:
+        RecordTooLargeError: it is larger than that.
+    """
+    if size_bytes > most_bytes:
+        raise RecordTooLargeError(what, size_bytes, most_bytes)
+
+
+def readable(codec: RecordCodec[T], found: Iterable[tuple[str, bytes]], parent: str) -> Iterator[T]:
+    """The records among what was found below `parent`; a broken one is reported and left out."""
+    for name, data in found:
+        try:
+            yield codec.decode(data, f"{parent}/{name}")
+        except UnreadableRecordError as exc:
+            _log.error("record_unreadable", place=exc.place, error=str(exc))
+
+
 class Calls:
     """One session's calls. Threads may share it."""
 
@@ -75,9 +102,11 @@ class Calls:
                 return None
             return tuple(sorted(names))
 
-    def records(self, parent: str, changed: Enqueue | None = None) -> tuple[tuple[str, bytes], ...]:
-        """Name and data of all children, read in one go; those that vanish meanwhile are left out."""
-        names = self.children(parent, changed) or ()
+    def records(
+        self, parent: str, changed: Enqueue | None = None, *, most: int | None = None
+    ) -> tuple[tuple[str, bytes], ...]:
+        """Name and data of the first `most` children, in one go; those that vanish meanwhile are left out."""
+        names = (self.children(parent, changed) or ())[:most]
         with in_our_words(f"read all below {parent}"):
             pending = [(name, self.session.client.get_async(f"{parent}/{name}")) for name in names]
             found = []
@@ -90,6 +119,7 @@ class Calls:
 
     def create(self, path: str, data: bytes, *, ephemeral: bool = False, sequence: bool = False) -> str:
         """Create a node. NodeExistsError and NoNodeError (no parent) pass through."""
+        check_size(path, len(data))
         with in_our_words(f"create {path}"):
             made: str = self.session.call(
                 self.session.client.create_async, path, data, ephemeral=ephemeral, sequence=sequence
@@ -103,6 +133,7 @@ class Calls:
 
     def set(self, path: str, data: bytes) -> bool:
         """Replace a node's data; False if it is not there."""
+        check_size(path, len(data))
         with in_our_words(f"write {path}"):
             try:
                 self.session.call(self.session.client.set_async, path, data)

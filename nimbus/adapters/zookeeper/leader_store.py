@@ -8,17 +8,17 @@ from datetime import datetime
 from typing import assert_never
 
 import structlog
-from kazoo.exceptions import NodeExistsError, NoNodeError, NotEmptyError
+from kazoo.exceptions import NodeExistsError
 
 from leader import FencedOutError as ElectionFencedOutError
 from leader import FencingToken, TransactionRefusedError, ZooKeeperSession, fenced_transaction
 from nimbus import records
-from nimbus.adapters.zookeeper.board import read_slots
-from nimbus.adapters.zookeeper.calls import Calls, in_our_words
+from nimbus.adapters.zookeeper.board import UNKNOWN_TIME, read_slots
+from nimbus.adapters.zookeeper.calls import Calls, check_size, in_our_words, readable
 from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.commands import QueuedCommand
+from nimbus.domain.commands import QueuedCommand, Unreadable
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId
 from nimbus.domain.run import Run
 from nimbus.domain.slots import Slots
@@ -30,6 +30,14 @@ _log = structlog.get_logger(__name__)
 
 Operation = tuple[str, str, bytes]
 """`create`, `set` or `delete`; path; data (empty for `delete`)."""
+
+
+OVERHEAD = 100
+"""Bytes of one operation beside path and data (at most: lengths, version, access list)."""
+LARGEST_NEW_RUN = 448 * 1024
+"""Bytes of a run's record at its start: it grows with its attempts, and is written together with an order."""
+MOST_COMMANDS = 200
+"""Commands that are read at once, the oldest; the others come when these are gone."""
 
 
 def _nobody() -> None:
@@ -80,7 +88,7 @@ class ZooKeeperLeaderStore:
 
     def read_commands(self) -> tuple[QueuedCommand, ...]:
         """Commands that wait, oldest first."""
-        return read_commands(self._calls, self._paths, self._on_commands)
+        return read_commands(self._calls, self._paths, self._on_commands, most=MOST_COMMANDS)
 
     def read_workers(self) -> tuple[WorkerInfo, ...]:
         """Registered workers."""
@@ -110,7 +118,9 @@ class ZooKeeperLeaderStore:
                     case _:
                         transaction.delete(path)  # type: ignore[attr-defined]
 
-        with in_our_words(f"write {', '.join(path for _, path, _ in operations)}"):
+        what = ", ".join(path for _, path, _ in operations)
+        check_size(what, sum(len(path) + len(data) + OVERHEAD for _, path, data in operations))
+        with in_our_words(f"write {what}"):
             try:
                 fenced_transaction(self._calls.session, self._token, build)
             except ElectionFencedOutError as exc:
@@ -119,15 +129,15 @@ class ZooKeeperLeaderStore:
                 kind, path, _ = operations[exc.index]
                 if isinstance(exc.__cause__, NodeExistsError):
                     raise SlotTakenError(path) from exc
-                if isinstance(exc.__cause__, NoNodeError | NotEmptyError):
-                    raise StaleStateError(f"{kind} {path}: {exc}. Read the state anew.") from exc
-                raise
+                raise StaleStateError(f"{kind} {path}: {exc}") from exc
 
     def _operations(self, write: w.Write) -> Iterator[Operation]:
         paths = self._paths
         match write:
             case w.CreateRun(run):
-                yield "create", paths.run(run.id), records.RUN.encode(run)
+                data = records.RUN.encode(run)
+                check_size(f"the record of run {run.id}", len(data), LARGEST_NEW_RUN)
+                yield "create", paths.run(run.id), data
             case w.PutRun(run):
                 yield "set", paths.run(run.id), records.RUN.encode(run)
             case w.RemoveRun(run_id):
@@ -183,31 +193,26 @@ def _readable(
     calls: Calls, parent: str, codec: records.RecordCodec[records.T], changed: Enqueue | None = None
 ) -> Iterator[records.T]:
     """All records below `parent`; a broken one harms only itself: it is reported and left out."""
-    for name, data in calls.records(parent, changed):
-        try:
-            yield codec.decode(data, f"{parent}/{name}")
-        except UnreadableRecordError as exc:
-            _log.error("record_unreadable", place=exc.place, error=str(exc))
+    yield from readable(codec, calls.records(parent, changed), parent)
 
 
-def read_commands(calls: Calls, paths: Paths, changed: Enqueue | None = None) -> tuple[QueuedCommand, ...]:
-    """Waiting commands in the order of their numbers."""
-    found = []
-    for name, data in calls.records(paths.commands, changed):
-        try:
-            body = records.COMMAND.decode(data, f"{paths.commands}/{name}")
-        except UnreadableRecordError as exc:
-            _log.error("command_unreadable", place=exc.place, error=str(exc))
-            continue
-        found.append(
-            QueuedCommand(
-                id=CommandId(name),
-                command=body.command,
-                submitted_at=datetime.fromisoformat(body.submitted_at),
-                submitted_by=body.submitted_by,
-            )
-        )
-    return tuple(found)
+def read_commands(
+    calls: Calls, paths: Paths, changed: Enqueue | None = None, *, most: int | None = None
+) -> tuple[QueuedCommand, ...]:
+    """Waiting commands in the order of their numbers, also those that cannot be read."""
+    found = calls.records(paths.commands, changed, most=most)
+    return tuple(_queued(CommandId(name), data, f"{paths.commands}/{name}") for name, data in found)
+
+
+def _queued(command: CommandId, data: bytes, place: str) -> QueuedCommand:
+    try:
+        body = records.COMMAND.decode(data, place)
+        submitted_at = datetime.fromisoformat(body.submitted_at)
+    except (UnreadableRecordError, ValueError) as exc:
+        return QueuedCommand(id=command, command=Unreadable(reason=str(exc)), submitted_at=UNKNOWN_TIME)
+    return QueuedCommand(
+        id=command, command=body.command, submitted_at=submitted_at, submitted_by=body.submitted_by
+    )
 
 
 def read_runs(calls: Calls, paths: Paths) -> tuple[Run, ...]:

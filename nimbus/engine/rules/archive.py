@@ -9,12 +9,12 @@ from datetime import datetime
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.writes import RemoveAttempt, RemoveRun
 from nimbus.engine.decision import ArchiveRun, Decision
-from nimbus.engine.facts import Facts, without_run
+from nimbus.engine.facts import Facts, Subject, without_run
 
 
 def archive_run(facts: Facts, _now: datetime) -> Decision | None:
     """Store a run in history as soon as it is final. A new leader stores it again: the same bytes."""
-    for run in facts.runs.values():
+    for run in facts.tended_runs():
         if run.state.is_final and run.id not in facts.archived | facts.archiving:
             return Decision(
                 name="run_archive_started",
@@ -29,7 +29,9 @@ def drop_archived_run(facts: Facts, now: datetime) -> Decision | None:
     """Remove a run from ZooKeeper once history has it and people had time to look at it."""
     for run_id in sorted(facts.archived):
         run = facts.runs.get(run_id)
-        if run is None or run.finished_at is None or run.finished_at + facts.policy.keep_finished > now:
+        if run is None or Subject("run", run_id) in facts.set_aside:
+            continue
+        if run.finished_at is None or run.finished_at + facts.policy.keep_finished > now:
             continue
         attempts = tuple(
             RemoveAttempt(AttemptId(run.id, name, attempt.number))

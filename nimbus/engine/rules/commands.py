@@ -19,9 +19,10 @@ from nimbus.domain.commands import (
     RemovePipeline,
     StartRun,
     StopRun,
+    Unreadable,
 )
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import PipelineName
+from nimbus.domain.ids import InvalidNameError, PipelineName, run_id
 from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import RunCause, RunState
@@ -35,7 +36,7 @@ from nimbus.domain.writes import (
     Write,
 )
 from nimbus.engine.decision import Decision, Effect, PrepareRelease, ResignLeadership
-from nimbus.engine.facts import Facts, Refusal, with_run
+from nimbus.engine.facts import Facts, Refusal, Subject, with_run
 from nimbus.engine.rules.new_run import new_run
 
 
@@ -47,7 +48,7 @@ def answer_command(facts: Facts, now: datetime) -> Decision | None:
     held: set[PipelineName] = set()
     for queued in facts.commands:
         pipeline = getattr(queued.command, "pipeline", None)
-        if pipeline in held:
+        if pipeline in held or Subject("command", queued.id) in facts.set_aside:
             continue
         try:
             decision = _answer(facts, queued, now)
@@ -57,6 +58,13 @@ def answer_command(facts: Facts, now: datetime) -> Decision | None:
             return decision
         held.add(PipelineName(str(pipeline)))
     return None
+
+
+def refuse_command(facts: Facts, queued: QueuedCommand, code: str, why: str, now: datetime) -> Decision:
+    """Refuse a command that could not be acted on: it must not come back for ever."""
+    return _consumed(
+        facts, queued, now, code=code, message=f"it could not be done, and changed nothing: {why}"
+    )
 
 
 def _answer(facts: Facts, queued: QueuedCommand, now: datetime) -> Decision | None:
@@ -81,6 +89,8 @@ def _answer(facts: Facts, queued: QueuedCommand, now: datetime) -> Decision | No
                 message=f"leadership of epoch {facts.epoch} is given up",
                 effects=(ResignLeadership(command.reason),),
             )
+        case Unreadable(reason=reason):
+            raise RefusedError("unreadable_command", reason)
         case _:
             assert_never(queued.command)
 
@@ -248,6 +258,10 @@ def _remove(facts: Facts, queued: QueuedCommand, command: RemovePipeline, now: d
 
 
 def _start(facts: Facts, queued: QueuedCommand, command: StartRun, now: datetime) -> Decision:
+    try:
+        run_id(command.run_id)  # it becomes part of paths
+    except InvalidNameError as exc:
+        raise RefusedError(exc.code, str(exc)) from exc
     record = _known(facts, command.pipeline)
     same = facts.runs.get(command.run_id)
     if same is not None:

@@ -15,7 +15,7 @@ from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule
 from nimbus.domain.run import Run, RunCause
 from nimbus.domain.writes import CreateRun, PutPipeline
 from nimbus.engine.decision import Decision
-from nimbus.engine.facts import Facts, with_run
+from nimbus.engine.facts import Facts, Subject, with_run
 from nimbus.engine.rules.new_run import new_run
 
 MISFIRE_GRACE = timedelta(minutes=1)
@@ -51,6 +51,8 @@ def _scheduled(facts: Facts) -> Iterator[tuple[PipelineRecord, PipelineSpec, Sch
         record = facts.pipelines[name]
         spec = record.spec
         if record.state is not PipelineState.ACTIVE or spec is None or spec.schedule is None:
+            continue
+        if Subject("pipeline", name) in facts.set_aside:
             continue
         if name in facts.quarantined or record.schedule_position is None:
             continue
