@@ -106,6 +106,15 @@ class LeaderStore(Protocol):
         """
         ...
 
+    def prune_outcomes(self, before: datetime) -> None:
+        """Forget some of the oldest outcomes, if they were decided before `before`.
+
+        Raises:
+            FencedOutError: another scheduler leads.
+            StoreUnavailableError: no answer.
+        """
+        ...
+
 
 class CommandQueue(Protocol):
     """How anybody asks something of the leader. Durable once `submit` returns."""

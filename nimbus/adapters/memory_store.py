@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import assert_never
 
 from nimbus.domain import writes as w
@@ -114,12 +115,23 @@ class MemoryLeaderStore:
         """All or nothing."""
         with self._cluster.lock:
             world = self._world()
-            if world.epoch != self._epoch:
-                raise FencedOutError(f"epoch {self._epoch} is over: {world.epoch} is the one now")
+            self._check_epoch(world)
             for write in writes:
                 world = _applied(world, write)
             self._cluster.world = world
             self._cluster.commits.append(tuple(writes))
+
+    def prune_outcomes(self, before: datetime) -> None:
+        """Forget old outcomes."""
+        with self._cluster.lock:
+            world = self._world()
+            self._check_epoch(world)
+            kept = {key: value for key, value in world.outcomes.items() if value.decided_at >= before}
+            self._cluster.world = replace(world, outcomes=kept)
+
+    def _check_epoch(self, world: World) -> None:
+        if world.epoch != self._epoch:
+            raise FencedOutError(f"epoch {self._epoch} is over: {world.epoch} is the one now")
 
     def _world(self) -> World:
         if not self._cluster.available:

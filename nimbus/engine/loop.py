@@ -160,6 +160,7 @@ class Engine:
         """Decide what is to be decided now. Returns for how many seconds there is nothing more to do."""
         more = reign.decide()
         self._note_recovery()
+        reign.tend()
         return 0.0 if more else self._time_to(reign.wakeup())
 
     def _over(self, batch: tuple[n.News, ...], epoch: int) -> bool | None:

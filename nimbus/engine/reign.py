@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import structlog
 
@@ -39,6 +39,11 @@ MOST_CONFLICTS = 5
 """How often in a row a decision about one subject may find the state changed under it."""
 MOST_SET_ASIDE = 100
 """Subjects that are set aside before the fault is looked for in ourselves."""
+WORKERS_EVERY_S = 5.0
+"""The workers' registrations are read again: a watch tells of who comes and goes, not of load or draining."""
+TIDY_EVERY_S = 60.0
+OUTCOMES_KEPT = timedelta(hours=1)
+"""How long whoever asked can learn what became of a command."""
 MOST_AT_ONCE = 100
 """Decisions between two looks at the inbox."""
 
@@ -62,6 +67,7 @@ class Reign:
         self._clock = clock
         self._metrics = metrics
         self.facts = f.Facts(epoch=epoch, policy=policy)
+        self._workers_due_s = self._tidy_due_s = clock.elapsed_s()
         self._conflicts: Counter[Subject | None] = Counter()
         store.subscribe(
             commands=lambda: inbox(n.CommandsChanged()),
@@ -217,7 +223,7 @@ class Reign:
                     preparing=self.facts.preparing - {release},
                     prepared={**self.facts.prepared, release: result},
                 )
-            case n.RunArchived(run):
+            case n.RunArchived(run) if run in self.facts.archiving:  # not one that an earlier reign asked for
                 self.facts = replace(
                     self.facts,
                     archiving=self.facts.archiving - {run},
@@ -227,6 +233,24 @@ class Reign:
                 self.facts = replace(self.facts, quarantined=dict(quarantined))
             case _:
                 return
+
+    def tend(self) -> None:
+        """See to what no news tells of: the workers' own data, old outcomes, and what was set aside.
+
+        Raises:
+            FencedOutError: another scheduler leads.
+            StoreUnavailableError: ZooKeeper does not answer.
+        """
+        now_s = self._clock.elapsed_s()
+        if now_s >= self._workers_due_s:
+            self._workers_due_s = now_s + WORKERS_EVERY_S
+            self.facts = f.with_workers(self.facts, self._store.read_workers(), self._clock.now())
+        if now_s >= self._tidy_due_s:
+            self._tidy_due_s = now_s + TIDY_EVERY_S
+            self._store.prune_outcomes(self._clock.now() - OUTCOMES_KEPT)
+            if self.facts.set_aside:
+                self.facts = replace(self.facts, set_aside={})
+                self.recover()  # what was set aside was not followed meanwhile
 
     def wakeup(self) -> datetime | None:
         """The next moment at which a rule may answer without news."""

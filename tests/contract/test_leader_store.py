@@ -80,6 +80,7 @@ class Bench:
     depose: Callable[[], None]
     submit: Callable[[StopRun], CommandId]
     register: Callable[[WorkerInfo], None]
+    outcome: Callable[[CommandId], CommandOutcome | None]
     claim: Callable[[Claim], Claim]
     end: Callable[[End], End]
 
@@ -88,7 +89,7 @@ def memory_bench() -> Bench:
     cluster = MemoryCluster()
 
     def submit(command: StopRun) -> CommandId:
-        key = CommandId(f"cmd-{len(cluster.world.commands):010d}")
+        key = CommandId(f"cmd-{len(cluster.world.commands) + len(cluster.world.outcomes):010d}")
         queued = QueuedCommand(id=key, command=command, submitted_at=NOW)
         cluster.change(commands={**cluster.world.commands, key: queued})
         return key
@@ -105,6 +106,7 @@ def memory_bench() -> Bench:
         depose=lambda: cluster.change(epoch=2),
         submit=submit,
         register=lambda info: cluster.change(workers={**cluster.world.workers, info.id: info}),
+        outcome=lambda command: dict(cluster.world.outcomes).get(command),
         claim=lambda claim: fill(claim=claim),
         end=lambda end: fill(end=end),
     )
@@ -128,6 +130,7 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
             depose=lambda: session.call(session.client.set_async, f"{root}/epoch", b"2"),
             submit=lambda command: queue.submit(command, submitted_by="test"),
             register=ZooKeeperRegistrations(session, root).publish_worker,
+            outcome=queue.outcome,
             claim=board.claim,
             end=board.end,
         )
@@ -212,6 +215,38 @@ def test_the_first_to_fill_a_slot_wins_leader_or_driver(bench: Bench) -> None:
     late = replace(lost, outcome=Outcome.SUCCEEDED, written_by="runner")
     assert bench.end(late) == lost
     assert bench.store.read_slots(ATTEMPT).end == lost
+
+
+def test_old_outcomes_are_forgotten_and_young_ones_kept(bench: Bench) -> None:
+    bench.store.load()
+    asked = [bench.submit(StopRun(run_id=RUN.id, reason="test")) for _ in range(3)]
+    for minutes, command in enumerate(asked):
+        outcome = CommandOutcome(
+            command=command,
+            accepted=True,
+            code="ok",
+            message="",
+            decided_at=NOW + timedelta(minutes=minutes),
+            epoch=1,
+        )
+        bench.store.commit([w.ConsumeCommand(outcome)])
+
+    bench.store.prune_outcomes(NOW + timedelta(minutes=2))
+
+    assert [bench.outcome(command) is None for command in asked] == [True, True, False]
+
+
+def test_a_deposed_leader_forgets_nothing(bench: Bench) -> None:
+    bench.store.load()
+    command = bench.submit(StopRun(run_id=RUN.id, reason="test"))
+    outcome = CommandOutcome(command=command, accepted=True, code="ok", message="", decided_at=NOW, epoch=1)
+    bench.store.commit([w.ConsumeCommand(outcome)])
+    bench.depose()
+
+    with pytest.raises(FencedOutError):
+        bench.store.prune_outcomes(NOW + timedelta(days=1))
+
+    assert bench.outcome(command) is not None
 
 
 def test_news_is_told_after_a_change_of_what_was_read(bench: Bench) -> None:

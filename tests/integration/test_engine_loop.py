@@ -22,7 +22,8 @@ from nimbus.engine import loop, reign
 from nimbus.engine.decision import Effect, PrepareRelease, ResignLeadership
 from nimbus.engine.facts import Policy
 from nimbus.engine.loop import Engine
-from nimbus.engine.news import QuarantineChanged, ReleasePrepared
+from nimbus.engine.news import QuarantineChanged, ReleasePrepared, RunArchived
+from nimbus.engine.reign import Reign
 from nimbus.engine.rules.new_run import new_run
 from nimbus.ports import Snapshot, StoreUnavailableError
 from nimbus.telemetry.engine import EngineMetrics
@@ -278,3 +279,43 @@ def test_a_flood_of_fire_times_does_not_keep_a_command_waiting(bench: Bench, eve
 
     eventually(lambda: bench.outcome(asked))
     assert len(bench.cluster.world.runs) < 4 * 24 * 60, "it came before the flood was over"
+
+
+def test_old_outcomes_are_forgotten_by_the_reign_at_most_once_a_minute(
+    bench: Bench, eventually: Eventually
+) -> None:
+    def old(name: str) -> CommandOutcome:
+        return CommandOutcome(
+            command=CommandId(name),
+            accepted=True,
+            code="ok",
+            message="",
+            decided_at=RECORD.updated_at,
+            epoch=1,
+        )
+
+    bench.cluster.change(outcomes={CommandId("cmd-old"): old("cmd-old")})
+    bench.elect(1)
+    eventually(lambda: not bench.cluster.world.outcomes)
+    bench.cluster.change(outcomes={CommandId("cmd-older"): old("cmd-older")})
+    asked = bench.submit(start())
+    eventually(lambda: bench.outcome(asked))
+    again = bench.submit(start())
+    eventually(lambda: bench.outcome(again))
+
+    assert CommandId("cmd-older") in bench.cluster.world.outcomes
+
+
+def test_a_result_that_an_earlier_reign_asked_for_is_not_taken_for_ours(bench: Bench) -> None:
+    ours = Reign(
+        epoch=1,
+        store=MemoryLeaderStore(bench.cluster, 1),
+        inbox=lambda _news: None,
+        start_effect=lambda _effect: None,
+        policy=Policy(),
+        clock=SystemClock(),
+        metrics=EngineMetrics(CollectorRegistry()),
+    )
+    ours.hear((RunArchived(RunId("p-1")),))
+
+    assert ours.facts.archived == frozenset(), "a later run of this id would never go to history"

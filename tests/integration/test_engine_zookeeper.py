@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -48,6 +49,7 @@ from nimbus.domain.slots import Claim, End
 from nimbus.domain.supervision import Timings
 from nimbus.domain.workers import WorkerInfo
 from nimbus.domain.writes import Write
+from nimbus.engine import loop, reign
 from nimbus.engine.decision import ArchiveRun, Effect, PrepareRelease, ResignLeadership
 from nimbus.engine.facts import Policy
 from nimbus.engine.loop import Engine
@@ -79,6 +81,11 @@ class CountingStore(ZooKeeperLeaderStore):
     """Counts what got no answer."""
 
     unanswered = 0
+    worker_reads = 0
+
+    def read_workers(self) -> tuple[WorkerInfo, ...]:
+        CountingStore.worker_reads += 1
+        return super().read_workers()
 
     def commit(self, writes: Sequence[Write]) -> None:
         try:
@@ -461,4 +468,22 @@ def test_a_run_too_large_for_zookeeper_is_refused_and_nobody_loses_the_connectio
     assert (outcome.accepted, outcome.code) == (False, "record_too_large")
     assert cluster.answer(start("p-2")).accepted
     assert leader.session.generation == generation
+    assert leader.resigned == []
+
+
+def test_a_worker_that_drains_is_given_nothing_more(
+    cluster: Cluster, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reign, "WORKERS_EVERY_S", 0.05)
+    monkeypatch.setattr(loop, "LONGEST_WAIT_S", 0.05)
+    leader = leading(cluster, eventually)
+    cluster.registrations.publish_worker(replace(WORKER, draining=True))
+    reads = CountingStore.worker_reads
+    eventually(lambda: CountingStore.worker_reads > reads + 1, what="it looks without any news")
+
+    assert cluster.answer(start("p-1")).accepted
+    assert cluster.answer(start("p-2")).accepted
+    assert cluster.board.assignments(WORKER.id) == ()
+    cluster.registrations.publish_worker(WORKER)
+    eventually(lambda: cluster.succeeds("p-1") and cluster.succeeds("p-2"))
     assert leader.resigned == []

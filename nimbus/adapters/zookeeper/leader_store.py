@@ -39,6 +39,9 @@ LARGEST_NEW_RUN = 448 * 1024
 MOST_COMMANDS = 200
 """Commands that are read at once, the oldest; the others come when these are gone."""
 
+MOST_PRUNED = 500
+"""Outcomes that are looked at in one go: the reads take milliseconds, the deletions are one transaction."""
+
 
 def _nobody() -> None:
     """Nobody to wake."""
@@ -99,15 +102,20 @@ class ZooKeeperLeaderStore:
         return read_slots(self._calls, self._paths, attempt, _Tell(self._on_attempt, attempt))
 
     def prune_outcomes(self, before: datetime) -> None:
-        """Forget outcomes decided before `before`: nobody waits for them any more."""
-        for outcome in _readable(self._calls, self._paths.outcomes, records.OUTCOME):
-            if outcome.decided_at < before:
-                self._calls.delete(self._paths.outcome(outcome.command))
+        """Forget the oldest outcomes, at most MOST_PRUNED at once; one that cannot be read stays."""
+        oldest = _readable(self._calls, self._paths.outcomes, records.OUTCOME, most=MOST_PRUNED)
+        gone = [outcome.command for outcome in oldest if outcome.decided_at < before]
+        if gone:
+            try:
+                self._write([("delete", self._paths.outcome(command), b"") for command in gone])
+            except StaleStateError as exc:  # somebody else deleted one: the next time finds the rest
+                _log.info("outcomes_not_pruned", error=str(exc))
 
     def commit(self, writes: Sequence[w.Write]) -> None:
         """All of `writes` or none, if the epoch is still ours."""
-        operations = [operation for write in writes for operation in self._operations(write)]
+        self._write([operation for write in writes for operation in self._operations(write)])
 
+    def _write(self, operations: Sequence[Operation]) -> None:
         def build(transaction: object) -> None:
             for kind, path, data in operations:
                 match kind:
@@ -190,10 +198,15 @@ class ZooKeeperLeaderStore:
 
 
 def _readable(
-    calls: Calls, parent: str, codec: records.RecordCodec[records.T], changed: Enqueue | None = None
+    calls: Calls,
+    parent: str,
+    codec: records.RecordCodec[records.T],
+    changed: Enqueue | None = None,
+    *,
+    most: int | None = None,
 ) -> Iterator[records.T]:
     """All records below `parent`; a broken one harms only itself: it is reported and left out."""
-    yield from readable(codec, calls.records(parent, changed), parent)
+    yield from readable(codec, calls.records(parent, changed, most=most), parent)
 
 
 def read_commands(
