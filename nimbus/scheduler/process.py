@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from types import FrameType
 
@@ -17,6 +18,7 @@ _log = structlog.get_logger(__name__)
 
 FORCED = 70
 """Exit code when shutdown did not end in time."""
+_ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
 def run_until_signal(start: Callable[[], None], stop: Callable[[], None], limit: timedelta) -> int:
@@ -24,7 +26,32 @@ def run_until_signal(start: Callable[[], None], stop: Callable[[], None], limit:
 
     Main thread only. Returns the exit code: 0, also after a signal, since ending on request is no failure.
     """
-    asked = threading.Event()
+    with _signals() as next_signal:
+        try:
+            start()
+            number = next_signal()
+            _log.info("shutdown_asked", signal=number.name, limit_s=limit.total_seconds())
+        finally:
+            force = threading.Timer(limit.total_seconds(), _force, (limit,))
+            force.name = "nimbus-shutdown-limit"
+            force.daemon = True
+            force.start()
+            stop()
+            force.cancel()
+    _log.info("shutdown_done")
+    return 0
+
+
+@contextmanager
+def _signals() -> Iterator[Callable[[], signal.Signals]]:
+    """Wait for signals on a pipe.
+
+    A handler in Python runs only when the main thread gets to it, and the kernel may hand the signal to
+    another thread while the main one sleeps; the pipe is written by the interpreter at once, whichever
+    thread it was. And nothing is logged in a handler, which may have interrupted the logging.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
     interrupts = 0
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
@@ -32,25 +59,22 @@ def run_until_signal(start: Callable[[], None], stop: Callable[[], None], limit:
         interrupts += number == signal.SIGINT
         if interrupts > 1:  # a person who insists; supervisors repeat SIGTERM without meaning more by it
             os._exit(FORCED)
-        if asked.is_set():
-            return
-        _log.info("shutdown_asked", signal=signal.Signals(number).name, limit_s=limit.total_seconds())
-        asked.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, on_signal)
+    def next_signal() -> signal.Signals:
+        while (number := os.read(reader, 1)[0]) not in _ENDING:
+            continue
+        return signal.Signals(number)
+
+    before_fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    before = {number: signal.signal(number, on_signal) for number in _ENDING}
     try:
-        start()
-        asked.wait()
+        yield next_signal
     finally:
-        force = threading.Timer(limit.total_seconds(), _force, (limit,))
-        force.name = "nimbus-shutdown-limit"
-        force.daemon = True
-        force.start()
-        stop()
-        force.cancel()
-    _log.info("shutdown_done")
-    return 0
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(before_fd)
+        os.close(reader)
+        os.close(writer)
 
 
 def _force(limit: timedelta) -> None:

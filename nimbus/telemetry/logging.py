@@ -82,4 +82,6 @@ def configure(level: str = "info", format: str = "console", stream: TextIO | Non
 def _renderers(format: str, stream: TextIO) -> list[structlog.typing.Processor]:  # noqa: A002 - as above
     if format == "json":
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-    return [structlog.dev.ConsoleRenderer(colors=stream.isatty())]
+    # Plain: a pretty traceback shows local variables, and among those are secrets.
+    plain = structlog.dev.plain_traceback
+    return [structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=plain)]

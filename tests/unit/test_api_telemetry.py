@@ -83,3 +83,22 @@ def test_an_unknown_level_or_format_is_refused(level: str, form: str) -> None:
         configure(level, form)
 
     assert refused.value.exit_code == 2
+
+
+def _fail_with_a_secret_at_hand() -> None:
+    secret = "".join(("s3cr3t", "-in-a-local"))
+    raise KeyError(len(secret))
+
+
+@pytest.mark.parametrize("form", ["console", "json"])
+def test_a_traceback_shows_no_local_variable(form: str) -> None:
+    stream = io.StringIO()
+    configure("info", form, stream)
+
+    try:
+        _fail_with_a_secret_at_hand()
+    except KeyError:
+        structlog.get_logger("nimbus.x").exception("it_failed")
+
+    assert "KeyError" in stream.getvalue()
+    assert "s3cr3t-in-a-local" not in stream.getvalue()
