@@ -6,14 +6,13 @@ Neither holds up the engine, nor the other.
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, assert_never
 
 import structlog
-from tenacity import Retrying, retry_if_exception_type, sleep_using_event, stop_when_event_set
-from tenacity.wait import wait_random_exponential
 
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.errors import NimbusError
@@ -26,7 +25,9 @@ from nimbus.ports import History
 
 _log = structlog.get_logger(__name__)
 
+FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 15.0
+"""Between two tries to store runs, while none succeeds."""
 
 
 class ReleasePreparer(Protocol):
@@ -57,6 +58,8 @@ class Effects:
         self._resign = resign
         self._tell = tell
         self._stopping = threading.Event()
+        self._failures = 0
+        """Tries to store a run that failed since one succeeded. Archive thread only."""
         self._archive = ThreadPoolExecutor(1, thread_name_prefix="nimbus-archive")
         self._prepare = ThreadPoolExecutor(1, thread_name_prefix="nimbus-prepare")
 
@@ -66,9 +69,9 @@ class Effects:
             return
         match effect:
             case ArchiveRun(run):
-                self._archive.submit(self._store, run)
+                self._submit(self._archive, self._store, run)
             case PrepareRelease(release):
-                self._prepare.submit(self._bring, release)
+                self._submit(self._prepare, self._bring, release)
             case ResignLeadership(reason):
                 self._resign(reason)
             case _:
@@ -80,24 +83,27 @@ class Effects:
         for pool in (self._archive, self._prepare):
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _store(self, run: Run) -> None:
-        attempts = Retrying(
-            retry=retry_if_exception_type(NimbusError),
-            wait=wait_random_exponential(multiplier=0.5, max=LONGEST_PAUSE_S),
-            stop=stop_when_event_set(self._stopping),
-            sleep=sleep_using_event(self._stopping),
-            before_sleep=lambda state: _log.warning(
-                "run_archive_delayed", run=run.id, error=str(state.outcome and state.outcome.exception())
-            ),
-            reraise=True,
-        )
+    def _submit(self, pool: ThreadPoolExecutor, work: Callable[..., None], about: object) -> None:
         try:
-            attempts(self._history.store, run)
-        except NimbusError as exc:  # only when stopping
-            _log.info("run_archive_left", run=run.id, error=str(exc))
+            pool.submit(work, about)
+        except RuntimeError:  # closed meanwhile
+            _log.info("effect_left", about=type(about).__name__)
+
+    def _store(self, run: Run) -> None:
+        """Store a run; one that cannot be stored now goes to the back, so that it holds up no other."""
+        try:
+            self._history.store(run)
+        except NimbusError as exc:
+            self._failures += 1
+            longest_s = min(FIRST_PAUSE_S * 2 ** min(self._failures, 10), LONGEST_PAUSE_S)
+            pause_s = random.uniform(longest_s / 2, longest_s)  # noqa: S311 - jitter, no secret
+            _log.warning("run_archive_delayed", run=run.id, error=str(exc), pause_s=round(pause_s, 1))
+            self._stopping.wait(pause_s)
+            self._submit(self._archive, self._store, run)
         except Exception:  # noqa: BLE001 - the top of a pool's thread
-            _log.exception("run_archive_failed", run=run.id)
+            _log.exception("run_archive_failed", run=run.id)  # it stays in ZooKeeper, for the next leader
         else:
+            self._failures = 0
             self._tell(RunArchived(run.id))
 
     def _bring(self, release: ReleaseOf) -> None:

@@ -1,0 +1,158 @@
+"""Effects on their own threads: what one of them waits for holds up no other, and closing ends all waits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+from nimbus.adapters.memory import MemoryHistory
+from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId
+from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority
+from nimbus.domain.run import Run, RunCause, RunState
+from nimbus.engine.decision import ArchiveRun, PrepareRelease, ResignLeadership
+from nimbus.engine.effects import Effects
+from nimbus.engine.facts import Refusal
+from nimbus.engine.news import News, ReleasePrepared, RunArchived
+from nimbus.ports import StoreUnavailableError
+
+Eventually = Callable[..., None]
+NAME = PipelineName("p")
+RELEASE = ReleaseOf(NAME, ReleaseDigest("a" * 64))
+SPEC = PipelineSpec(name=NAME)
+
+
+def finished(run_id: str) -> Run:
+    now = datetime(2026, 3, 1, tzinfo=UTC)
+    return Run(
+        id=RunId(run_id),
+        pipeline=NAME,
+        release=RELEASE.digest,
+        parameters={},
+        logical_date=now,
+        created_at=now,
+        cause=RunCause.MANUAL,
+        priority=Priority.LOW,
+        failure_strategy=FailureStrategy.END,
+        state=RunState.SUCCEEDED,
+        finished_at=now,
+    )
+
+
+class History(MemoryHistory):
+    """A history that takes some runs badly."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bad: dict[str, Exception] = {}
+        self.tries: list[str] = []
+
+    def store(self, run: Run) -> None:
+        self.tries.append(run.id)
+        if run.id in self.bad:
+            raise self.bad[run.id]
+        super().store(run)
+
+
+class Preparer:
+    def __init__(self) -> None:
+        self.trouble: Exception | None = None
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def prepare(self, release: ReleaseOf) -> PipelineSpec:
+        self.gate.wait(10)
+        if self.trouble is not None:
+            raise self.trouble
+        return SPEC
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.history, self.preparer = History(), Preparer()
+        self.told: list[News] = []
+        self.resigned: list[str] = []
+        self.effects = Effects(
+            history=self.history,
+            preparer=self.preparer,
+            resign=self.resigned.append,
+            tell=self.told.append,
+        )
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.preparer.gate.set()
+    bench.effects.close()
+
+
+def test_a_run_that_cannot_be_stored_holds_up_no_other_and_is_tried_again(
+    bench: Bench, eventually: Eventually
+) -> None:
+    bench.history.bad["p-1"] = StoreUnavailableError("not now")
+    bench.effects.start(ArchiveRun(finished("p-1")))
+    bench.effects.start(ArchiveRun(finished("p-2")))
+
+    eventually(lambda: RunArchived(RunId("p-2")) in bench.told)
+    assert RunArchived(RunId("p-1")) not in bench.told
+    bench.history.bad.clear()
+    eventually(lambda: RunArchived(RunId("p-1")) in bench.told)
+    assert bench.history.read(RunId("p-1")) == finished("p-1")
+
+
+def test_a_run_that_no_history_can_hold_is_left_and_not_tried_for_ever(
+    bench: Bench, eventually: Eventually
+) -> None:
+    bench.history.bad["p-1"] = ValueError("cannot be encoded")
+    for run_id in ("p-1", "p-2", "p-3"):
+        bench.effects.start(ArchiveRun(finished(run_id)))
+
+    eventually(lambda: RunArchived(RunId("p-3")) in bench.told)
+    assert bench.history.tries == ["p-1", "p-2", "p-3"]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "code"), [(RefusedError("no_definition", "x"), "no_definition"), (KeyError("x"), "internal")]
+)
+def test_a_release_that_cannot_be_had_is_told_with_its_code(
+    bench: Bench, eventually: Eventually, trouble: Exception, code: str
+) -> None:
+    bench.preparer.trouble = trouble
+    bench.effects.start(PrepareRelease(RELEASE))
+
+    eventually(lambda: bench.told)
+    (news,) = bench.told
+    assert isinstance(news, ReleasePrepared)
+    assert isinstance(news.result, Refusal)
+    assert news.result.code == code
+
+
+def test_a_slow_release_holds_up_no_archive(bench: Bench, eventually: Eventually) -> None:
+    bench.preparer.gate.clear()
+    bench.effects.start(PrepareRelease(RELEASE))
+    bench.effects.start(ArchiveRun(finished("p-1")))
+
+    eventually(lambda: RunArchived(RunId("p-1")) in bench.told)
+    bench.preparer.gate.set()
+    eventually(lambda: ReleasePrepared(RELEASE, SPEC) in bench.told)
+
+
+def test_closing_ends_waiting_at_once_and_nothing_starts_afterwards(
+    bench: Bench, eventually: Eventually
+) -> None:
+    bench.history.bad["p-1"] = StoreUnavailableError("not now")
+    bench.effects.start(ArchiveRun(finished("p-1")))
+    eventually(lambda: len(bench.history.tries) > 1)
+    bench.effects.close()
+    eventually(lambda: not any(t.name.startswith("nimbus-archive") for t in threading.enumerate()))
+
+    bench.effects.start(ArchiveRun(finished("p-2")))
+    bench.effects.start(ResignLeadership("late"))
+    assert "p-2" not in bench.history.tries
+    assert bench.resigned == []
