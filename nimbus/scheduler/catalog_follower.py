@@ -63,15 +63,22 @@ class CatalogFollower:
                 _log.warning("catalog_unavailable", error=str(exc))
             except Exception:  # noqa: BLE001 - the top of the thread: the next look may be luckier
                 _log.exception("catalog_follower_failed")
-            try:
-                while self._inbox.get(timeout=LOOK_AGAIN_S) != _LOOK:
-                    return
-            except queue.Empty:
-                continue
+            if self._told_to_stop():
+                return
+
+    def _told_to_stop(self) -> bool:
+        """Wait for a signal or the next look's time. Signals that came together are one: each watch fires."""
+        said: set[str] = set()
+        try:
+            said.add(self._inbox.get(timeout=LOOK_AGAIN_S))
+            while True:
+                said.add(self._inbox.get_nowait())
+        except queue.Empty:
+            return _STOP in said
 
     def _follow(self, records: tuple[PipelineRecord, ...]) -> None:
         if records == self._records:
             return
-        self._records = records
         self._want({ReleaseRef(r.pipeline, r.digest) for r in wanted_releases(records)})
+        self._records = records  # only now: what could not be handed on is new at the next look
         self._changed()

@@ -75,6 +75,7 @@ class Registrar:
                 self._report()
             except StoreUnavailableError as exc:
                 _log.warning("registration_delayed", error=str(exc))
+                self._leader_seen()  # for all we know: an outage must not force a takeover by the unready
             except Exception:  # noqa: BLE001 - the top of the thread: scheduling goes on without reports
                 _log.exception("registrar_failed")
             if self._told_to_stop():

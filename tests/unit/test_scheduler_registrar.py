@@ -1,0 +1,145 @@
+"""The registrar: what it publishes, whom it tells, and what it makes of outages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from nimbus.domain.ids import HostId, PipelineName
+from nimbus.domain.schedulers import Role, SchedulerInfo
+from nimbus.domain.workers import WorkerInfo
+from nimbus.ports import StoreUnavailableError
+from nimbus.scheduler import registrar
+from nimbus.scheduler.registrar import Registrar
+from nimbus.telemetry.readiness import ReadinessMetrics
+
+Eventually = Callable[..., None]
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+INFO = SchedulerInfo(
+    id="s1",
+    boot_id="b",
+    host=HostId("h"),
+    hostname="h",
+    address="http://h:1",
+    pid=1,
+    version="1",
+    started_at=NOW,
+    reported_at=NOW,
+    role=Role.QUEUED,
+)
+LEADER = replace(INFO, role=Role.LEADER, epoch=3)
+
+
+class Board:
+    """Registrations, and everybody whom the registrar tells something."""
+
+    def __init__(self) -> None:
+        self.info = INFO
+        self.somebody_leads = False
+        self.down = False
+        self.published: list[SchedulerInfo] = []
+        self.withdrawn = 0
+        self.leader_seen = 0
+        self.poked = 0
+        self.quarantines: list[Mapping[PipelineName, str]] = []
+        self.registrar = Registrar(
+            registrations=self,
+            info=self.report,
+            somebody_leads=lambda: self.somebody_leads,
+            leader_seen=self.saw_leader,
+            poke=self.poke,
+            quarantine=self.quarantines.append,
+            metrics=ReadinessMetrics(CollectorRegistry()),
+        )
+
+    def report(self) -> SchedulerInfo:
+        return self.info
+
+    def saw_leader(self) -> None:
+        self.leader_seen += 1
+
+    def poke(self) -> None:
+        self.poked += 1
+
+    def publish_scheduler(self, info: SchedulerInfo) -> None:
+        if self.down:
+            raise StoreUnavailableError("down")
+        self.published.append(info)
+
+    def publish_worker(self, info: WorkerInfo) -> None:
+        raise NotImplementedError
+
+    def withdraw(self) -> None:
+        self.withdrawn += 1
+
+    def now(self, **changes: object) -> int:
+        """Change what is reported; the number of reports until then."""
+        self.info = replace(self.info, **changes)  # type: ignore[arg-type]  # a test's own words
+        seen = len(self.published)
+        self.registrar.changed()
+        return seen
+
+
+@pytest.fixture
+def board(monkeypatch: pytest.MonkeyPatch) -> Iterator[Board]:
+    monkeypatch.setattr(registrar, "REPORT_EVERY_S", 0.02)
+    board = Board()
+    board.registrar.start()
+    yield board
+    board.registrar.stop(timedelta(seconds=5))
+
+
+def test_it_publishes_again_and_again_and_withdraws_at_the_end(board: Board, eventually: Eventually) -> None:
+    eventually(lambda: len(board.published) > 2, what="it reports without a change")
+    board.registrar.draining()
+    eventually(lambda: board.published[-1].role is Role.STOPPING)
+    board.registrar.stop(timedelta(seconds=5))
+
+    assert board.withdrawn == 1
+
+
+def test_becoming_ready_ends_a_back_off_once(board: Board, eventually: Eventually) -> None:
+    eventually(lambda: board.published)
+    assert board.poked == 0
+    seen = board.now(ready=True)
+    eventually(lambda: len(board.published) > seen + 2)
+    assert board.poked == 1
+
+
+def test_a_new_leader_tells_what_it_cannot_run_even_if_that_is_nothing(
+    board: Board, eventually: Eventually
+) -> None:
+    """A forced takeover quarantines what is still coming: who leads must say when it has come."""
+    eventually(lambda: board.published)
+    assert board.quarantines == [], "who does not lead has nothing to say"
+    board.info = LEADER
+    eventually(lambda: board.quarantines == [{}])
+    seen = board.now(quarantined={"p": "x.py is nowhere"})
+    eventually(lambda: len(board.published) > seen + 2)
+    board.now(quarantined={})
+    eventually(lambda: len(board.quarantines) == 3)
+    board.info = replace(LEADER, epoch=4)
+    eventually(lambda: len(board.quarantines) == 4)
+
+    assert board.quarantines == [{}, {"p": "x.py is nowhere"}, {}, {}]
+
+
+def test_the_time_of_an_outage_is_not_time_without_a_leader(board: Board, eventually: Eventually) -> None:
+    eventually(lambda: board.published)
+    assert board.leader_seen == 0
+    board.down = True
+    eventually(lambda: board.leader_seen > 0, what="nobody knows whether somebody leads")
+
+    board.down = False
+    seen = len(board.published)
+    eventually(lambda: len(board.published) > seen + 1)
+    leaderless = board.leader_seen
+    seen = len(board.published)
+    eventually(lambda: len(board.published) > seen + 2)
+    assert board.leader_seen == leaderless
+    board.somebody_leads = True
+    eventually(lambda: board.leader_seen > leaderless)
