@@ -25,26 +25,32 @@ def run_until_signal(start: Callable[[], None], stop: Callable[[], None], limit:
     """Start, wait for SIGTERM or SIGINT, stop. A second Ctrl-C, or the limit, ends the process at once.
 
     Main thread only. Returns the exit code: 0, also after a signal, since ending on request is no failure.
+    The caller ends the process with it: the limit goes on until then, since a thread that somebody left behind
+    keeps an interpreter from ending.
     """
-    with _signals() as next_signal:
+    asked = threading.Event()
+    force = _ForcedEnd(limit)
+
+    def hear(number: signal.Signals) -> None:
+        if not asked.is_set():
+            _log.info("shutdown_asked", signal=number.name, limit_s=limit.total_seconds())
+        force.begin()  # now: a start that hangs has no longer than a stop that hangs
+        asked.set()
+
+    with _signals(hear):
         try:
             start()
-            number = next_signal()
-            _log.info("shutdown_asked", signal=number.name, limit_s=limit.total_seconds())
+            asked.wait()
         finally:
-            force = threading.Timer(limit.total_seconds(), _force, (limit,))
-            force.name = "nimbus-shutdown-limit"
-            force.daemon = True
-            force.start()
+            force.begin()
             stop()
-            force.cancel()
     _log.info("shutdown_done")
     return 0
 
 
 @contextmanager
-def _signals() -> Iterator[Callable[[], signal.Signals]]:
-    """Wait for signals on a pipe.
+def _signals(hear: Callable[[signal.Signals], None]) -> Iterator[None]:
+    """Hear signals on a pipe, on a thread `nimbus-signals`.
 
     A handler in Python runs only when the main thread gets to it, and the kernel may hand the signal to
     another thread while the main one sleeps; the pipe is written by the interpreter at once, whichever
@@ -52,29 +58,52 @@ def _signals() -> Iterator[Callable[[], signal.Signals]]:
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    interrupts = 0
 
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        nonlocal interrupts
-        interrupts += number == signal.SIGINT
-        if interrupts > 1:  # a person who insists; supervisors repeat SIGTERM without meaning more by it
-            os._exit(FORCED)
+    def listen() -> None:
+        interrupts = 0
+        while data := os.read(reader, 1):
+            if data[0] not in _ENDING:
+                continue
+            interrupts += data[0] == signal.SIGINT
+            if interrupts > 1:  # a person who insists; supervisors repeat SIGTERM without meaning more by it
+                os._exit(FORCED)
+            hear(signal.Signals(data[0]))
+        os.close(reader)
 
-    def next_signal() -> signal.Signals:
-        while (number := os.read(reader, 1)[0]) not in _ENDING:
-            continue
-        return signal.Signals(number)
-
+    listener = threading.Thread(target=listen, name="nimbus-signals", daemon=True)
+    listener.start()
     before_fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    before = {number: signal.signal(number, on_signal) for number in _ENDING}
+    before = {number: signal.signal(number, _take) for number in _ENDING}
     try:
-        yield next_signal
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(before_fd)
-        os.close(reader)
-        os.close(writer)
+        os.close(writer)  # the listener reads the end of file
+        listener.join()
+
+
+def _take(_number: int, _frame: FrameType | None) -> None:
+    """Instead of the default action. What is to be done is done by the listener."""
+
+
+class _ForcedEnd:
+    """Ends the process when the limit has passed since `begin` was first called."""
+
+    def __init__(self, limit: timedelta) -> None:
+        self._timer = threading.Timer(limit.total_seconds(), _force, (limit,))
+        self._timer.name = "nimbus-shutdown-limit"
+        self._timer.daemon = True
+        self._lock = threading.Lock()
+        self._begun = False
+
+    def begin(self) -> None:
+        """Let the limit run. Any thread; safe to repeat."""
+        with self._lock:
+            if not self._begun:
+                self._begun = True
+                self._timer.start()
 
 
 def _force(limit: timedelta) -> None:

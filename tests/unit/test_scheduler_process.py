@@ -1,0 +1,58 @@
+"""The limit on a shutdown holds from the signal to the very end of the process. Real processes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+DAEMON = """
+import sys, threading
+from datetime import timedelta
+from nimbus.scheduler.process import run_until_signal
+from nimbus.telemetry.logging import configure
+configure("info", "json")
+never = threading.Event()
+def start():
+    print("starting", flush=True)
+    {start}
+sys.exit(run_until_signal(start, lambda: print("stopping", flush=True), timedelta(seconds=1.5)))
+"""
+
+
+def told_to_end(start: str) -> subprocess.CompletedProcess[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", DAEMON.format(start=start)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "starting\n"
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        process.communicate()
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def test_a_start_that_hangs_is_forced_to_end() -> None:
+    done = told_to_end("never.wait()")
+
+    assert done.returncode == 70
+    assert "never.wait()" in done.stderr or "in wait" in done.stderr
+
+
+def test_a_thread_that_outlives_the_stop_does_not_keep_the_process() -> None:
+    done = told_to_end("threading.Thread(target=never.wait).start()")
+
+    assert done.stdout == "stopping\n"
+    assert done.returncode == 70
+
+
+def test_an_orderly_end_is_not_forced() -> None:
+    done = told_to_end("pass")
+
+    assert (done.returncode, done.stdout) == (0, "stopping\n")
