@@ -7,7 +7,8 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -77,48 +78,54 @@ def leader_paused(cluster: Cluster, run_id: str, rng: random.Random) -> Injected
 
 
 def leader_deposed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
-    """Raise the epoch while the leader sleeps for less than its session, so that it wakes as a zombie.
+    """Raise the epoch while the leader sleeps for a moment, and give it something to decide.
 
-    What a longer pause makes only by bad luck is certain here: its connection and its session live, it
-    believes that it leads, and what it has to decide has piled up. Its next write must be refused.
+    A certain zombie: it wakes with its connection, its session and its own deadline intact, believes that it
+    leads, and writes at once. Only the fence stands between that write and the state.
     """
     moment(rng.uniform(0, LONGEST_DELAY_S))
     before = _leader_in_the_middle(cluster, run_id)
     if before is None:
         return None
     scheduler = cluster.stack.scheduler(number_of(before))
-    cluster.silent.add(number_of(before))
-    at = time.time()
-    scheduler.pause()
-    try:
-        epoch = _raise_epoch(cluster)
-        moment(SESSION.total_seconds() / 3)
-    finally:
-        scheduler.resume()
-        cluster.silent.discard(number_of(before))
+    with _epoch_of(cluster) as raise_epoch:  # connected beforehand: the sleep must be short
+        cluster.silent.add(number_of(before))
+        at = time.time()
+        scheduler.pause()
+        try:
+            epoch = raise_epoch()
+            cluster.restart_run(run_id)
+        finally:
+            scheduler.resume()
+            cluster.silent.discard(number_of(before))
     after = cluster.leader(above=epoch)
     return Injected(
         kind="leader deposed", target=before["id"], takeover_s=seconds_after(at, after["recovered_at"])
     )
 
 
-def _raise_epoch(cluster: Cluster) -> int:
-    """As a new leader would, but for the lock; the new epoch."""
+@contextmanager
+def _epoch_of(cluster: Cluster) -> Iterator[Callable[[], int]]:
+    """A function that raises the epoch, as a new leader would but for the lock, and returns the new one."""
     client = KazooClient(cluster.stack.zookeeper.hosts)
-    client.start(timeout=10)
-    try:
+
+    def raise_epoch() -> int:
         data, stat = client.get(f"{ROOT}/epoch")
         document = json.loads(data)
         document["epoch"] += 1
         client.set(f"{ROOT}/epoch", json.dumps(document).encode(), stat.version)
         return int(document["epoch"])
+
+    client.start(timeout=10)
+    try:
+        yield raise_epoch
     finally:
         client.stop()
         client.close()
 
 
 def worker_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
-    """SIGKILL a worker that has a running attempt; start it again after a while, maybe past its session."""
+    """SIGKILL a worker that has a running attempt; start it again at once, while that runs, or later."""
     moment(rng.uniform(0, LONGEST_DELAY_S))
     found = _victim(cluster, run_id, rng)
     if found is None:
@@ -126,7 +133,8 @@ def worker_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected
     _, attempt = found
     worker = next(each for each in cluster.stack.workers if each.name == attempt["worker"])
     worker.kill()
-    moment(rng.uniform(0, 1.5 * SESSION.total_seconds()))
+    if rng.random() < 0.5:
+        moment(rng.uniform(0, 1.5 * SESSION.total_seconds()))
     worker.spawn()
     return Injected(kind="worker killed", target=worker.name)
 
