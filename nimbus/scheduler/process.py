@@ -25,7 +25,7 @@ def run_until_signal(start: Callable[[], None], stop: Callable[[], None], limit:
     """Start, wait for SIGTERM or SIGINT, stop. A second Ctrl-C, or the limit, ends the process at once.
 
     Main thread only. Returns the exit code: 0, also after a signal, since ending on request is no failure.
-    The caller ends the process with it: the limit goes on until then, since a thread that somebody left behind
+    The caller ends the process with it: the limit goes on until then, since a thread that was left behind
     keeps an interpreter from ending.
     """
     asked = threading.Event()

@@ -1,0 +1,278 @@
+"""One suite for every AttemptBoard: the shipped fake in a folder, and the real one on a real ZooKeeper."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from leader import FencingToken, ZooKeeperConfig, ZooKeeperSession
+from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
+from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
+from nimbus.adapters.zookeeper.paths import Paths
+from nimbus.domain import writes as w
+from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.pipeline import TaskKind, TaskSpec
+from nimbus.domain.run import Outcome
+from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.workers import Assignment, AssignmentKind
+from nimbus.localstack.zookeeper import ZooKeeperServer
+from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError
+from nimbus.worker.testing import FileBoard
+
+Eventually = Callable[..., None]
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+ATTEMPT = AttemptId(RunId("r"), TaskName("t"), 1)
+WORKER = WorkerId("w1")
+CLAIM = Claim(attempt=str(ATTEMPT), worker=WORKER, host=HostId("h"), pid=7, start_ticks=9, claimed_at=NOW)
+END = End(
+    attempt=str(ATTEMPT), outcome=Outcome.SUCCEEDED, written_by="runner", ended_at=NOW, output="p/r/t/1"
+)
+ORDER = Assignment(
+    attempt=str(ATTEMPT),
+    kind=AssignmentKind.RUN,
+    epoch=1,
+    pipeline=PipelineName("p"),
+    release=ReleaseDigest("0" * 64),
+    run=RunId("r"),
+    task=TaskSpec(name=TaskName("t"), kind=TaskKind.PYTHON, script="t.py", timeout=timedelta(seconds=3)),
+    logical_date=NOW,
+    parameters={"month": 1, "name": "ü"},
+    inputs={"a": "p/r/a/1"},
+)
+
+
+@dataclass
+class Bench:
+    """A board, with what a test needs to play the leader."""
+
+    board: AttemptBoard
+    other: AttemptBoard
+    """The same board, seen by another process."""
+    add: Callable[[AttemptId], None]
+    remove: Callable[[AttemptId], None]
+    assign: Callable[[Assignment], None]
+    unassign: Callable[[AttemptId], None]
+    request_stop: Callable[[AttemptId], None]
+
+
+@pytest.fixture(params=["file", "zookeeper"])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    yield from file_bench(tmp_path) if request.param == "file" else zookeeper_bench(request)
+
+
+@pytest.fixture
+def zookeeper_board(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    yield from zookeeper_bench(request)
+
+
+def file_bench(root: Path) -> Iterator[Bench]:
+    board, other = FileBoard(root), FileBoard(root)
+
+    yield Bench(
+        board=board,
+        other=other,
+        add=lambda attempt: board.add_attempt(str(attempt)),
+        remove=lambda attempt: board.remove_attempt(str(attempt)),
+        assign=lambda order: board.assign(WORKER, order),
+        unassign=lambda attempt: board.unassign(WORKER, str(attempt)),
+        request_stop=lambda attempt: board.request_stop(str(attempt)),
+    )
+    board.close()
+    other.close()
+
+
+def zookeeper_bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    root: str = request.getfixturevalue("zk_root")
+    config = ZooKeeperConfig(hosts=request.getfixturevalue("zookeeper").hosts)
+    sessions = [ZooKeeperSession(config), ZooKeeperSession(config)]
+    for session in sessions:
+        session.start(timedelta(seconds=15))
+    leader = sessions[0]
+    leader.call(leader.client.create_async, f"{root}/epoch", b"1", makepath=True)
+    store = ZooKeeperLeaderStore(leader, root, FencingToken(path=f"{root}/epoch", version=0, epoch=1))
+    store.load()
+    board = ZooKeeperAttemptBoard(leader, root)
+    board.assignments(WORKER)
+
+    yield Bench(
+        board=board,
+        other=ZooKeeperAttemptBoard(sessions[1], root),
+        add=lambda attempt: store.commit([w.CreateAttempt(attempt)]),
+        remove=lambda attempt: store.commit([w.RemoveAttempt(attempt)]),
+        assign=lambda order: store.commit([w.Assign(WORKER, order)]),
+        unassign=lambda attempt: store.commit([w.Unassign(WORKER, attempt)]),
+        request_stop=lambda attempt: store.commit([w.RequestStop(attempt, "test")]),
+    )
+    for session in sessions:
+        session.close(timedelta(seconds=10))
+
+
+def test_an_attempt_begins_with_empty_slots(bench: Bench) -> None:
+    assert bench.board.read(ATTEMPT) == Slots(), "also one that nobody knows"
+    bench.add(ATTEMPT)
+    assert bench.board.read(ATTEMPT) == Slots()
+
+
+def test_the_first_claim_stands_and_everybody_learns_it(bench: Bench) -> None:
+    bench.add(ATTEMPT)
+    late = replace(CLAIM, pid=8)
+
+    assert bench.board.claim(CLAIM) == CLAIM
+    assert bench.board.claim(CLAIM) == CLAIM, "asking twice, as after a lost answer"
+    assert bench.other.claim(late) == CLAIM
+    assert bench.other.read(ATTEMPT).claim == CLAIM
+
+
+def test_the_first_end_stands_and_everybody_learns_it(bench: Bench) -> None:
+    bench.add(ATTEMPT)
+    late = replace(END, outcome=Outcome.LOST, written_by="worker", output=None)
+
+    assert bench.board.end(END) == END
+    assert bench.other.end(late) == END
+    assert bench.other.read(ATTEMPT).end == END
+
+
+def test_of_many_that_claim_at_once_one_wins(bench: Bench) -> None:
+    bench.add(ATTEMPT)
+    claims = [replace(CLAIM, pid=pid) for pid in range(1, 9)]
+    answers: list[Claim] = []
+    ready = threading.Barrier(len(claims))
+
+    def claim(ours: Claim) -> None:
+        ready.wait(10)
+        answers.append((bench.board if ours.pid in (1, 3, 5, 7) else bench.other).claim(ours))
+
+    threads = [threading.Thread(target=claim, args=(ours,)) for ours in claims]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+
+    assert len(answers) == len(claims)
+    assert set(map(repr, answers)) == {repr(bench.board.read(ATTEMPT).claim)}
+
+
+def test_an_attempt_that_is_not_known_cannot_be_claimed_ended_or_beaten_for(bench: Bench) -> None:
+    bench.add(ATTEMPT)
+    bench.board.claim(CLAIM)
+    bench.remove(ATTEMPT)
+
+    with pytest.raises(AttemptWithdrawnError):
+        bench.board.claim(CLAIM)
+    with pytest.raises(AttemptWithdrawnError):
+        bench.board.end(END)
+    with pytest.raises(AttemptWithdrawnError):
+        bench.board.beat(ATTEMPT, {})
+    assert bench.board.read(ATTEMPT) == Slots()
+
+
+def test_a_beat_is_a_sign_of_life_that_carries_progress(bench: Bench) -> None:
+    bench.add(ATTEMPT)
+    assert not bench.other.read(ATTEMPT).beating
+    bench.board.beat(ATTEMPT, {"stage": "1/7"})
+    bench.board.beat(ATTEMPT, {"stage": "2/7", "rows": 5})
+
+    seen = bench.other.read(ATTEMPT)
+    assert seen.beating
+    assert seen.progress == {"stage": "2/7", "rows": 5}
+
+
+def test_a_beat_from_elsewhere_takes_over(bench: Bench) -> None:
+    """As of the same runner on a new session, before the old one has run out."""
+    bench.add(ATTEMPT)
+    bench.board.beat(ATTEMPT, {"n": 1})
+    bench.other.beat(ATTEMPT, {"n": 2})
+
+    assert bench.board.read(ATTEMPT).progress == {"n": 2}
+
+
+def test_a_request_to_stop_is_seen(bench: Bench) -> None:
+    bench.add(ATTEMPT)
+    bench.request_stop(ATTEMPT)
+
+    assert bench.board.read(ATTEMPT).stop_requested
+
+
+@pytest.mark.parametrize("change", ["claim", "end", "beat", "stop", "remove"])
+def test_each_change_of_an_attempt_wakes_who_read_it(
+    bench: Bench, eventually: Eventually, change: str
+) -> None:
+    bench.add(ATTEMPT)
+    woken: list[str] = []
+    bench.board.read(ATTEMPT, lambda: woken.append("woken"))
+    match change:
+        case "claim":
+            bench.other.claim(CLAIM)
+        case "end":
+            bench.other.end(END)
+        case "beat":
+            bench.other.beat(ATTEMPT, {})
+        case "stop":
+            bench.request_stop(ATTEMPT)
+        case _:
+            bench.remove(ATTEMPT)
+
+    eventually(lambda: woken)
+
+
+def test_orders_are_read_as_they_were_given_and_can_be_taken_back(
+    bench: Bench, eventually: Eventually
+) -> None:
+    assert bench.board.assignments(WorkerId("nobody")) == ()
+    woken: list[str] = []
+    assert bench.board.assignments(WORKER, lambda: woken.append("one")) == ()
+    bench.assign(ORDER)
+    eventually(lambda: woken)
+    assert bench.board.assignments(WORKER) == (ORDER,)
+
+    bench.board.assignments(WORKER, lambda: woken.append("two"))
+    bench.unassign(ATTEMPT)
+    eventually(lambda: "two" in woken)
+    assert bench.board.assignments(WORKER) == ()
+
+
+def test_a_folder_that_is_cut_off_is_unavailable_until_it_is_back(tmp_path: Path) -> None:
+    board = FileBoard(tmp_path)
+    board.add_attempt(str(ATTEMPT))
+    board.cut_off(down=True)
+    for call in (
+        lambda: board.claim(CLAIM),
+        lambda: board.end(END),
+        lambda: board.beat(ATTEMPT, {}),
+        lambda: board.read(ATTEMPT),
+        lambda: board.assignments(WORKER),
+    ):
+        with pytest.raises(StoreUnavailableError):
+            call()
+    board.cut_off(down=False)
+    assert board.claim(CLAIM) == CLAIM
+
+
+# What ZooKeeper alone can do to us.
+
+
+def test_an_order_that_cannot_be_read_hides_no_other(
+    zookeeper_board: Bench, zk_root: str, zookeeper: ZooKeeperServer
+) -> None:
+    zookeeper_board.assign(ORDER)
+    session = ZooKeeperSession(ZooKeeperConfig(hosts=zookeeper.hosts))
+    session.start(timedelta(seconds=15))
+    session.call(session.client.create_async, f"{Paths(zk_root).orders(WORKER)}/r.broken.1", b"{broken")
+    session.close(timedelta(seconds=10))
+
+    assert zookeeper_board.board.assignments(WORKER) == (ORDER,)
+
+
+def test_a_huge_progress_document_is_dropped_and_the_beat_goes_on(zookeeper_board: Bench) -> None:
+    """It comes from user code, and would cost the runner its connection."""
+    zookeeper_board.add(ATTEMPT)
+    zookeeper_board.board.beat(ATTEMPT, {"rows": "x" * 2_000_000})
+
+    seen = zookeeper_board.other.read(ATTEMPT)
+    assert seen.beating
+    assert seen.progress == {}
