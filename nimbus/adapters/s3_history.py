@@ -11,11 +11,15 @@ from __future__ import annotations
 
 from itertools import islice
 
+import structlog
+
 from blobsync import BlobNotFoundError, BlobSyncError, ObjectStore
 from nimbus import records
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.run import Run
+
+_log = structlog.get_logger(__name__)
 
 _LATEST = 9_999_999_999
 _INDEX_MARK = b"1"
@@ -63,8 +67,16 @@ class S3History:
             names = [info.key for info in islice(self._store.list(prefix), limit)]
         except BlobSyncError as exc:
             raise StorageUnavailableError(f"history cannot be listed: {exc}") from exc
-        found = (self.read(RunId(name.rpartition("~")[2])) for name in names)
+        found = (self._readable(RunId(name.rpartition("~")[2])) for name in names)
         return tuple(run for run in found if run is not None)
+
+    def _readable(self, run: RunId) -> Run | None:
+        """One run of a list; a broken one is reported and left out."""
+        try:
+            return self.read(run)
+        except records.UnreadableRecordError as exc:
+            _log.error("record_unreadable", place=exc.place, error=str(exc))
+            return None
 
 
 def _run_key(run: RunId) -> str:

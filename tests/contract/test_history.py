@@ -1,0 +1,142 @@
+"""One suite for every History: the shipped fake, and the real one on a real S3 server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from blobsync import S3Config, S3ObjectStore, Secret
+from blobsync.testing import MemoryObjectStore
+from nimbus.adapters.memory import MemoryHistory
+from nimbus.adapters.s3_history import S3History
+from nimbus.domain.errors import NimbusError
+from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
+from nimbus.domain.run import Attempt, Outcome, Run, RunCause, RunState, TaskRun, TaskState
+from nimbus.localstack.s3 import S3Server
+from nimbus.ports import History
+
+NOW = datetime(2026, 3, 1, 12, 30, 15, 123456, tzinfo=UTC)
+TASK = TaskSpec(name=TaskName("t"), kind=TaskKind.PYTHON, script="t.py")
+ATTEMPT = Attempt(
+    number=1,
+    worker=WorkerId("w1"),
+    opened_at=NOW,
+    opened_by_epoch=3,
+    outcome=Outcome.SUCCEEDED,
+    started_at=NOW,
+    ended_at=NOW + timedelta(seconds=2),
+    exit_code=0,
+    output="p/r/t/1",
+)
+RUN = Run(
+    id=RunId("r"),
+    pipeline=PipelineName("p"),
+    release=ReleaseDigest("0" * 64),
+    parameters={"month": 1, "name": "ü"},
+    logical_date=NOW,
+    created_at=NOW,
+    cause=RunCause.MANUAL,
+    priority=Priority.LOW,
+    failure_strategy=FailureStrategy.END,
+    state=RunState.SUCCEEDED,
+    finished_at=NOW + timedelta(minutes=1),
+    tasks={TASK.name: TaskRun(spec=TASK, state=TaskState.SUCCEEDED, attempts=(ATTEMPT,))},
+)
+
+
+@dataclass
+class Bench:
+    history: History
+    break_down: Callable[[], None]
+
+
+@pytest.fixture(params=["memory", "s3"])
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    if request.param == "memory":
+        memory = MemoryHistory()
+        yield Bench(memory, lambda: memory.set_down(True))
+        return
+    server: S3Server = request.getfixturevalue("s3_server")
+    config = S3Config(
+        endpoint_url=server.endpoint_url,
+        bucket=request.getfixturevalue("s3_bucket"),
+        access_key_id=server.access_key,
+        secret_access_key=Secret(server.secret_key),
+    )
+    store = S3ObjectStore(config)
+    dead = S3ObjectStore(
+        replace(config, endpoint_url="http://127.0.0.1:9", connect_timeout=timedelta(milliseconds=200))
+    )
+    history = S3History(store)
+    yield Bench(history, lambda: setattr(history, "_store", dead))
+    store.close()
+    dead.close()
+
+
+def a_run(run_id: str, *, pipeline: str = "p", minutes: int = 0) -> Run:
+    return replace(
+        RUN, id=RunId(run_id), pipeline=PipelineName(pipeline), created_at=NOW + timedelta(minutes=minutes)
+    )
+
+
+def test_a_run_is_read_as_it_was_stored(bench: Bench) -> None:
+    assert bench.history.read(RUN.id) is None
+    bench.history.store(RUN)
+
+    assert bench.history.read(RUN.id) == RUN
+    assert bench.history.recent(None, 10) == (RUN,)
+
+
+def test_storing_again_changes_nothing(bench: Bench) -> None:
+    for _ in range(2):  # a new leader does not know what the last one has stored
+        bench.history.store(RUN)
+
+    assert bench.history.recent(None, 10) == (RUN,)
+    assert bench.history.recent(RUN.pipeline, 10) == (RUN,)
+
+
+def test_the_newest_come_first_and_no_more_than_asked_for(bench: Bench) -> None:
+    assert bench.history.recent(None, 10) == ()
+    for minutes in (3, 1, 4, 0, 2):
+        bench.history.store(a_run(f"r{minutes}", minutes=minutes))
+
+    assert [run.id for run in bench.history.recent(None, 3)] == ["r4", "r3", "r2"]
+    assert [run.id for run in bench.history.recent(None, 10)] == ["r4", "r3", "r2", "r1", "r0"]
+    assert bench.history.recent(None, 0) == ()
+
+
+def test_runs_of_one_pipeline_are_told_apart_also_from_one_that_begins_alike(bench: Bench) -> None:
+    for number, name in enumerate(("p", "p-q", "q", "p")):
+        bench.history.store(a_run(f"{name}-{number}", pipeline=name, minutes=number))
+
+    assert [run.id for run in bench.history.recent(PipelineName("p"), 10)] == ["p-3", "p-0"]
+    assert [run.id for run in bench.history.recent(PipelineName("p-q"), 10)] == ["p-q-1"]
+    assert bench.history.recent(PipelineName("nobody"), 10) == ()
+
+
+def test_a_history_that_does_not_answer_says_so_and_may_later(bench: Bench) -> None:
+    bench.history.store(RUN)
+    bench.break_down()
+
+    for call in (
+        lambda: bench.history.store(RUN),
+        lambda: bench.history.read(RUN.id),
+        lambda: bench.history.recent(None, 1),
+    ):
+        with pytest.raises(NimbusError) as raised:
+            call()
+        assert raised.value.retryable
+
+
+def test_a_run_in_history_that_cannot_be_read_hides_no_other() -> None:
+    store = MemoryObjectStore()
+    history = S3History(store)
+    for minutes in range(3):
+        history.store(a_run(f"r{minutes}", minutes=minutes))
+    store.write("history/runs/r1.json", b"{broken")
+
+    assert [run.id for run in history.recent(None, 10)] == ["r2", "r0"]
