@@ -249,7 +249,7 @@ def test_a_deposed_leader_forgets_nothing(bench: Bench) -> None:
     assert bench.outcome(command) is not None
 
 
-def test_news_is_told_after_a_change_of_what_was_read(bench: Bench) -> None:
+def test_news_is_told_after_a_change_of_what_was_read(bench: Bench, eventually: Callable[..., None]) -> None:
     told: set[str] = set()
     bench.store.subscribe(
         commands=lambda: told.add("commands"),
@@ -282,13 +282,3 @@ def test_records_of_a_newer_schema_are_refused_with_their_place() -> None:
 
     with pytest.raises(records.UnreadableRecordError, match=r"/runs/r.*schema 2.*upgrade"):
         records.RUN.decode(data, "/runs/r")
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    """Wait until something that must happen soon has happened."""
-    import time
-
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen within 10 s"
-        time.sleep(0.01)
