@@ -29,6 +29,7 @@ from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import Enqueue, WorkerIdInUseError
+from nimbus.records import UnreadableRecordError
 
 
 class ZooKeeperClusterReader:
@@ -133,7 +134,10 @@ class ZooKeeperRegistrations:
         if self._calls.owner(path) not in (None, self._calls.session.session_id):
             standing = self._calls.get(path)
             if standing is not None:
-                other = records.WORKER.decode(standing, path)
+                try:
+                    other = records.WORKER.decode(standing, path)
+                except UnreadableRecordError as exc:  # of a newer version, perhaps: it is alive all the same
+                    raise WorkerIdInUseError(info.id, f"an unknown host ({exc})") from exc
                 if other.host != info.host:  # on one host the lock on the work folder has decided already
                     raise WorkerIdInUseError(info.id, other.hostname)
         self._publish(path, records.WORKER.encode(info))

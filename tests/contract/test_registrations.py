@@ -1,0 +1,187 @@
+"""Registrations: what both the shipped fake and ZooKeeper keep, and what only sessions can show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from leader import ZooKeeperConfig, ZooKeeperSession
+from nimbus.adapters.zookeeper.cluster import ZooKeeperClusterReader, ZooKeeperRegistrations
+from nimbus.domain.ids import HostId, WorkerId
+from nimbus.domain.schedulers import Role, SchedulerInfo
+from nimbus.domain.workers import WorkerInfo
+from nimbus.localstack.zookeeper import ZooKeeperServer
+from nimbus.ports import Registrations, WorkerIdInUseError
+from nimbus.worker.testing import RecordingRegistrations
+
+Eventually = Callable[..., None]
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+LONG = timedelta(seconds=10)
+WORKER = WorkerInfo(
+    id=WorkerId("w1"), host=HostId("h"), hostname="one", pid=1, slots=1, version="1", started_at=NOW
+)
+SCHEDULER = SchedulerInfo(
+    id="s1",
+    boot_id="b",
+    host=HostId("h"),
+    hostname="one",
+    address="http://h:1",
+    pid=1,
+    version="1",
+    started_at=NOW,
+    reported_at=NOW,
+    role=Role.QUEUED,
+)
+
+
+class Sessions:
+    """ZooKeeper sessions, all closed at the end."""
+
+    def __init__(self, hosts: str) -> None:
+        self._config = ZooKeeperConfig(hosts=hosts, session_timeout=timedelta(seconds=4))
+        self.made: list[ZooKeeperSession] = []
+
+    def new(self) -> ZooKeeperSession:
+        session = ZooKeeperSession(self._config)
+        session.start(timedelta(seconds=15))
+        self.made.append(session)
+        return session
+
+
+@pytest.fixture
+def sessions(zookeeper: ZooKeeperServer) -> Iterator[Sessions]:
+    sessions = Sessions(zookeeper.hosts)
+    yield sessions
+    for session in sessions.made:
+        session.close(LONG)
+
+
+@dataclass
+class Bench:
+    registrations: Registrations
+    workers: Callable[[], tuple[WorkerInfo, ...]]
+    schedulers: Callable[[], tuple[SchedulerInfo, ...]]
+
+
+@pytest.fixture(params=["memory", "zookeeper"])
+def bench(request: pytest.FixtureRequest) -> Bench:
+    if request.param == "memory":
+        memory = RecordingRegistrations()
+        return Bench(memory, lambda: tuple(memory.workers[-1:]), lambda: tuple(memory.schedulers[-1:]))
+    sessions: Sessions = request.getfixturevalue("sessions")
+    root: str = request.getfixturevalue("zk_root")
+    session = sessions.new()
+    reader = ZooKeeperClusterReader(session, root)
+    return Bench(ZooKeeperRegistrations(session, root), reader.workers, reader.schedulers)
+
+
+def test_what_was_published_last_stands_until_it_is_withdrawn(bench: Bench) -> None:
+    draining, leader = replace(WORKER, draining=True), replace(SCHEDULER, role=Role.LEADER, epoch=4)
+    bench.registrations.publish_worker(WORKER)
+    bench.registrations.publish_scheduler(SCHEDULER)
+    bench.registrations.publish_worker(draining)
+    bench.registrations.publish_scheduler(leader)
+    assert (bench.workers(), bench.schedulers()) == ((draining,), (leader,))
+
+    bench.registrations.withdraw()
+    assert (bench.workers(), bench.schedulers()) == ((), ())
+    bench.registrations.withdraw()
+    bench.registrations.publish_worker(WORKER)
+    assert bench.workers() == (WORKER,)
+
+
+def test_a_registration_goes_with_its_session_and_comes_again_on_a_new_one(
+    sessions: Sessions, zk_root: str, eventually: Eventually
+) -> None:
+    watcher = ZooKeeperClusterReader(sessions.new(), zk_root)
+    session = sessions.new()
+    registrations = ZooKeeperRegistrations(session, zk_root)
+    registrations.publish_worker(WORKER)
+    registrations.publish_scheduler(SCHEDULER)
+    before = session.session_id
+    expire(session)
+    eventually(lambda: session.is_connected and session.session_id not in (None, before))
+    eventually(lambda: watcher.workers() == (), what="it goes with the session")
+
+    registrations.publish_worker(WORKER)
+    registrations.publish_scheduler(SCHEDULER)
+    assert (watcher.workers(), watcher.schedulers()) == ((WORKER,), (SCHEDULER,))
+    session.close(LONG)
+    eventually(lambda: watcher.workers() == () and watcher.schedulers() == ())
+
+
+def test_what_an_earlier_session_of_ours_left_is_replaced_and_outlives_it(
+    sessions: Sessions, zk_root: str
+) -> None:
+    """As after a restart: the process before us is dead, its session not yet."""
+    first, second = sessions.new(), sessions.new()
+    ZooKeeperRegistrations(first, zk_root).publish_worker(WORKER)
+    ZooKeeperRegistrations(first, zk_root).publish_scheduler(SCHEDULER)
+    reborn = ZooKeeperRegistrations(second, zk_root)
+    reborn.publish_worker(replace(WORKER, pid=2))
+    reborn.publish_scheduler(replace(SCHEDULER, pid=2))
+    first.close(LONG)
+
+    reader = ZooKeeperClusterReader(second, zk_root)
+    assert [worker.pid for worker in reader.workers()] == [2]
+    assert [scheduler.pid for scheduler in reader.schedulers()] == [2]
+
+
+def test_a_worker_id_in_use_on_another_host_is_refused_until_it_is_free(
+    sessions: Sessions, zk_root: str
+) -> None:
+    first, second = sessions.new(), sessions.new()
+    standing = ZooKeeperRegistrations(first, zk_root)
+    standing.publish_worker(WORKER)
+    elsewhere = replace(WORKER, host=HostId("h2"), hostname="two")
+    late = ZooKeeperRegistrations(second, zk_root)
+
+    with pytest.raises(WorkerIdInUseError, match=r"'w1'.*on one"):
+        late.publish_worker(elsewhere)
+    assert ZooKeeperClusterReader(second, zk_root).workers() == (WORKER,)
+    standing.withdraw()
+    late.publish_worker(elsewhere)
+    assert ZooKeeperClusterReader(second, zk_root).workers() == (elsewhere,)
+
+
+def test_withdrawing_leaves_what_another_process_has_put_in_our_place(
+    sessions: Sessions, zk_root: str
+) -> None:
+    first, second = sessions.new(), sessions.new()
+    old = ZooKeeperRegistrations(first, zk_root)
+    old.publish_worker(WORKER)
+    ZooKeeperRegistrations(second, zk_root).publish_worker(replace(WORKER, pid=2))
+
+    old.withdraw()
+
+    assert [worker.pid for worker in ZooKeeperClusterReader(second, zk_root).workers()] == [2]
+
+
+def test_a_registration_that_cannot_be_read_is_of_a_live_worker_all_the_same(
+    sessions: Sessions, zk_root: str
+) -> None:
+    first, second = sessions.new(), sessions.new()
+    registrations = ZooKeeperRegistrations(second, zk_root)
+    registrations.publish_worker(replace(WORKER, id=WorkerId("other")))  # makes the parents
+    first.call(first.client.create_async, f"{zk_root}/workers/w1", b"{broken", ephemeral=True)
+
+    with pytest.raises(WorkerIdInUseError, match="cannot be read"):
+        registrations.publish_worker(WORKER)
+    first.close(LONG)
+    registrations.publish_worker(WORKER)
+
+    found = {worker.id for worker in ZooKeeperClusterReader(second, zk_root).workers()}
+    assert found == {"other", "w1"}
+
+
+def expire(session: ZooKeeperSession) -> None:
+    """End the session at the server, as when it was not heard of for too long."""
+    from kazoo.client import KazooClient
+
+    twin = KazooClient(hosts=session.config.hosts, client_id=session.client.client_id)
+    twin.start(timeout=10)
+    twin.stop()
+    twin.close()
