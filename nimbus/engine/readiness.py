@@ -12,6 +12,10 @@ from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import PipelineName
 
 
+_HOPELESS = (ReleaseState.ABSENT, ReleaseState.CORRUPT)
+"""Storage answered, and what it has is not the release: waiting helps nobody."""
+
+
 class GatePolicy(StrEnum):
     """What an artifact that nobody can get means for leadership."""
 
@@ -48,7 +52,7 @@ def judge(
         readiness: What the local store has verified.
         policy: What missing everywhere means.
         ready_peers: Live schedulers that say they have everything. While there is one, nobody who lacks
-            something leads, whatever the policy: it is on that peer's disk, even if storage lost it.
+            something leads, whatever the policy: it is on that peer's disk, even if storage lost it. But see the last argument.
         leaderless_for: How long this scheduler has seen no leader.
         forced_takeover_after: From then on a missing release quarantines its pipeline instead of barring
             leadership, so that one lost file cannot leave the cluster without a leader.
@@ -62,12 +66,7 @@ def judge(
         name
         for name, found in unready.items()
         if not forced
-        and (
-            policy is GatePolicy.STRICT
-            or found is None
-            or found.state is not ReleaseState.ABSENT
-            or ready_peers
-        )
+        and (policy is GatePolicy.STRICT or found is None or found.state not in _HOPELESS or ready_peers)
     }
     if barring:
         return Judgement(ready=False, reasons=tuple(f"{name}: {reasons[name]}" for name in sorted(barring)))
@@ -87,7 +86,7 @@ def hopeless(required: Collection[ReleaseOf], readiness: Readiness) -> Mapping[P
     return {
         name: _reason(found)
         for name, found in _unready(required, readiness).items()
-        if found is not None and found.state in (ReleaseState.ABSENT, ReleaseState.CORRUPT)
+        if found is not None and found.state in _HOPELESS
     }
 
 
