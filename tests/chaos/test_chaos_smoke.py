@@ -35,26 +35,29 @@ def test_runs_survive_killed_leaders_zombies_and_killed_workers(
     say(capsys, [f"chaos: {ROUNDS} rounds, NIMBUS_CHAOS_SEED={SEED}, record in {record}"])
     rounds: list[Round] = []
     with cluster(tmp_path / "stack", workers=2) as chaos:
-        for number, fault in enumerate(deck(rng, ROUNDS), 1):
-            rounds.append(_round(chaos, number, fault, rng))
-            append(record, rounds[-1])
+        try:
+            for number, fault in enumerate(deck(rng, ROUNDS), 1):
+                rounds.append(_round(chaos, number, fault, rng))
+                append(record, rounds[-1])
+        finally:  # what was found until then counts, too, when something did not happen in time
+            say(capsys, _summary(chaos, rounds))
         ledger, transactions = chaos.ledger(), chaos.log()
-        refused = chaos.logged("write_fenced")
-        say(
-            capsys,
-            [
-                *table(rounds),
-                f"{ledger.leader_writes} writes of leaders in {len(ledger.raised)} epochs",
-                f"zombie writes: {len(ledger.violations)} accepted, {ledger.fenced_off} refused by ZooKeeper",
-                f"reigns that ended by a refused write: {refused}",
-            ],
-        )
         # The conclusion rests on our reading of the log, so ZooKeeper's own tool must read the same.
         listed = toolkit.listed(chaos.log_folder)
     assert listed[: len(transactions)] == toolkit.entries(transactions)
     assert ledger.leader_writes > 6 * ROUNDS, "the log shows less than the rounds must have written"
     assert [str(each) for each in ledger.violations] == []
     assert {f"{each.number} {each.kind}": each.faults for each in rounds if each.faults} == {}
+
+
+def _summary(chaos: Cluster, rounds: list[Round]) -> list[str]:
+    ledger = chaos.ledger()
+    return [
+        *table(rounds),
+        f"{ledger.leader_writes} writes of leaders in {len(ledger.raised)} epochs",
+        f"zombie writes: {len(ledger.violations)} accepted, {ledger.fenced_off} refused by ZooKeeper",
+        f"reigns that ended by a refused write: {chaos.logged('write_fenced')}",
+    ]
 
 
 def _round(chaos: Cluster, number: int, fault: Fault, rng: random.Random) -> Round:
