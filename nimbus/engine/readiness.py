@@ -11,7 +11,6 @@ from blobsync import Readiness, ReleaseReadiness, ReleaseRef, ReleaseState
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import PipelineName
 
-
 _HOPELESS = (ReleaseState.ABSENT, ReleaseState.CORRUPT)
 """Storage answered, and what it has is not the release: waiting helps nobody."""
 
@@ -52,7 +51,8 @@ def judge(
         readiness: What the local store has verified.
         policy: What missing everywhere means.
         ready_peers: Live schedulers that say they have everything. While there is one, nobody who lacks
-            something leads, whatever the policy: it is on that peer's disk, even if storage lost it. But see the last argument.
+            something leads, whatever the policy: it is on that peer's disk, even if storage lost it.
+            Only `forced_takeover_after` goes beyond that.
         leaderless_for: How long this scheduler has seen no leader.
         forced_takeover_after: From then on a missing release quarantines its pipeline instead of barring
             leadership, so that one lost file cannot leave the cluster without a leader.
