@@ -325,9 +325,9 @@ def test_a_write_without_an_answer_is_looked_up_and_the_work_goes_on(
         own_zookeeper.pause()
         leader.engine.tell(ReleasePrepared(leader.asked[0].release, SPEC))
         eventually(lambda: CountingStore.unanswered > unanswered, what="the commit gets no answer")
+        leader.prepares = True  # a new reign asks the disk again
         own_zookeeper.kill()
         own_zookeeper.start()
-        leader.prepares = True  # a new reign asks the disk again
 
         outcome = cluster.queue.await_outcome(asked, timedelta(seconds=30))
         assert outcome is not None
