@@ -15,7 +15,9 @@ class Role(StrEnum):
 
     STARTING = "starting"
     SYNCING = "syncing"
-    """Backing off from leadership, since artifacts are missing."""
+    """Out of the queue, since artifacts are missing."""
+    BACKING_OFF = "backing_off"
+    """Out of the queue for a moment after it gave leadership up."""
     QUEUED = "queued"
     VALIDATING = "validating"
     """Holds the lock; its guard is being asked."""

@@ -30,7 +30,7 @@ _ROLES = {
     Phase.QUEUED: Role.QUEUED,
     Phase.ELECTED: Role.VALIDATING,
     Phase.GUARDING: Role.VALIDATING,
-    Phase.BACKING_OFF: Role.SYNCING,
+    Phase.BACKING_OFF: Role.BACKING_OFF,
     Phase.CLOSED: Role.STOPPING,
 }
 
@@ -92,7 +92,7 @@ class SelfReport:
             version=self._identity.version,
             started_at=self._identity.started_at,
             reported_at=self._clock.now(),
-            role=self._role(leads, status.phase, engine),
+            role=self._role(leads, status.phase, engine, bool(lacks)),
             epoch=engine.epoch if leads else None,
             leader_since=engine.leader_since if leads else None,
             recovered_at=engine.recovered_at if leads else None,
@@ -109,9 +109,11 @@ class SelfReport:
         )
 
     @staticmethod
-    def _role(leads: bool, phase: Phase, engine: EngineStatus) -> Role:
+    def _role(leads: bool, phase: Phase, engine: EngineStatus, lacks: bool) -> Role:
         if leads:
             return Role.LEADER if engine.recovered_at is not None else Role.RECOVERING
+        if phase is Phase.BACKING_OFF and lacks:
+            return Role.SYNCING
         return _ROLES.get(phase, Role.VALIDATING)
 
     def readiness(self) -> Sequence[Check]:

@@ -1,0 +1,116 @@
+"""What a scheduler says of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from blobsync import Readiness, ReleaseReadiness, ReleaseRef, ReleaseState
+from leader import ElectionStatus, Phase
+from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.ids import HostId, PipelineName, ReleaseDigest
+from nimbus.domain.schedulers import Role, SchedulerInfo
+from nimbus.engine.loop import EngineStatus
+from nimbus.scheduler.health import Identity, SelfReport
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+DIGEST = "a" * 64
+REQUIRED = frozenset({ReleaseOf(PipelineName("p"), ReleaseDigest(DIGEST))})
+
+
+@dataclass
+class PlayedElection:
+    phase: Phase
+    leads: bool = False
+
+    def status(self) -> ElectionStatus:
+        return ElectionStatus(phase=self.phase)
+
+    def is_leader(self) -> bool:
+        return self.leads
+
+
+class HeldClock:
+    def now(self) -> datetime:
+        return NOW
+
+    def elapsed_s(self) -> float:
+        return 0.0
+
+
+def said(
+    folder: Path,
+    phase: Phase,
+    *,
+    leads: bool = False,
+    engine: EngineStatus | None = None,
+    state: ReleaseState = ReleaseState.READY,
+) -> SchedulerInfo:
+    ref = ReleaseRef("p", DIGEST)
+    readiness = Readiness(
+        releases={ref: ReleaseReadiness(ref=ref, state=state, missing=(), missing_bytes=0, reason="x")}
+    )
+    election: Any = PlayedElection(phase, leads)
+    return SelfReport(
+        identity=Identity(
+            id="s1",
+            boot_id="b",
+            host=HostId("h"),
+            hostname="h",
+            address="http://h:1",
+            version="1",
+            started_at=NOW,
+            state_dir=folder,
+        ),
+        election=election,
+        engine_status=lambda: engine or EngineStatus(),
+        required=lambda: REQUIRED,
+        readiness=lambda: readiness,
+        connected=lambda: True,
+        storage_trouble=lambda: "",
+        clock=HeldClock(),
+    ).info()
+
+
+@pytest.mark.parametrize(
+    ("phase", "state", "role"),
+    [
+        (Phase.QUEUED, ReleaseState.READY, Role.QUEUED),
+        (Phase.GUARDING, ReleaseState.READY, Role.VALIDATING),
+        (Phase.BACKING_OFF, ReleaseState.SYNCING, Role.SYNCING),
+        (Phase.BACKING_OFF, ReleaseState.READY, Role.BACKING_OFF),
+        (Phase.CLOSED, ReleaseState.READY, Role.STOPPING),
+    ],
+)
+def test_the_role_says_why_a_scheduler_is_out_of_the_queue(
+    tmp_path: Path, phase: Phase, state: ReleaseState, role: Role
+) -> None:
+    assert said(tmp_path, phase, state=state).role is role
+
+
+def test_a_leader_recovers_before_it_is_one(tmp_path: Path) -> None:
+    began = EngineStatus(epoch=3, leader_since=NOW)
+    done = EngineStatus(epoch=3, leader_since=NOW, recovered_at=NOW)
+
+    assert said(tmp_path, Phase.LEADING, leads=True, engine=began).role is Role.RECOVERING
+    assert said(tmp_path, Phase.LEADING, leads=True, engine=done).role is Role.LEADER
+
+
+def test_an_engine_that_still_reigns_is_no_leader_once_leadership_is_not_certain(tmp_path: Path) -> None:
+    info = said(tmp_path, Phase.WAITING, leads=False, engine=EngineStatus(epoch=3, leader_since=NOW))
+
+    assert (info.role, info.epoch, info.leader_since) == (Role.STARTING, None, None)
+
+
+@pytest.mark.parametrize(("state", "quarantined"), [(ReleaseState.SYNCING, {}), (ReleaseState.ABSENT, {"p"})])
+def test_a_leader_quarantines_what_storage_lacks_and_not_what_is_coming(
+    tmp_path: Path, state: ReleaseState, quarantined: set[str]
+) -> None:
+    engine = EngineStatus(epoch=3, leader_since=NOW, recovered_at=NOW)
+    info = said(tmp_path, Phase.LEADING, leads=True, engine=engine, state=state)
+
+    assert (info.ready, set(info.quarantined)) == (False, set(quarantined))
