@@ -48,10 +48,7 @@ def up(schedulers: int, folder: Path) -> int:
         try:
             stack.start()
             stack.wait_ready()
-            addresses = stack.addresses
-            write_client_file(folder, servers=addresses.schedulers, config=stack.config_file(1))
-            _welcome(out, folder, stack)
-            _watch_over(out, stack)
+            _serve(out, folder, stack)
         finally:
             _stop(out, folder, stack)
     return Exit.OK
@@ -69,6 +66,16 @@ def _terminated_like_interrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _serve(out: Output, folder: Path, stack: LocalStack) -> None:
+    """From the moment when others can find the cluster, being told to end is what this command waits for."""
+    try:
+        write_client_file(folder, servers=stack.addresses.schedulers, config=stack.config_file(1))
+        _welcome(out, folder, stack)
+        _watch_over(out, stack)
+    except KeyboardInterrupt:
+        out.note("stopping")
 
 
 def _welcome(out: Output, folder: Path, stack: LocalStack) -> None:
@@ -91,19 +98,16 @@ def _welcome(out: Output, folder: Path, stack: LocalStack) -> None:
     out.line("\nCtrl-C stops everything; data are kept.")
 
 
-def _watch_over(out: Output, stack: LocalStack) -> None:
+def _watch_over(out: Output, stack: LocalStack) -> NoReturn:
     """Stay until interrupted; say once when a scheduler has ended."""
     ended: set[str] = set()
     pause = threading.Event()
-    try:
-        while True:
-            for scheduler in stack.schedulers:
-                if not scheduler.running and scheduler.name not in ended:
-                    ended.add(scheduler.name)
-                    out.note(f"{scheduler.name} has ended; its log is {scheduler.log}. The others go on.")
-            pause.wait(_LOOK_S)
-    except KeyboardInterrupt:  # what this command waits for, so no failure
-        out.note("stopping")
+    while True:
+        for scheduler in stack.schedulers:
+            if not scheduler.running and scheduler.name not in ended:
+                ended.add(scheduler.name)
+                out.note(f"{scheduler.name} has ended; its log is {scheduler.log}. The others go on.")
+        pause.wait(_LOOK_S)
 
 
 def _stop(out: Output, folder: Path, stack: LocalStack) -> None:

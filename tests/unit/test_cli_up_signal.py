@@ -1,0 +1,54 @@
+"""`nimbus up` told to end at an awkward moment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from nimbus.cli import up as module
+from nimbus.cli.main import cli
+
+
+class PlayedStack:
+    """Starts and stops nothing."""
+
+    stopped = 0
+
+    def __init__(self, folder: Path, *_args: object, **_words: object) -> None:
+        self.addresses = SimpleNamespace(schedulers=("http://127.0.0.1:1",), zookeeper="z", s3="s")
+        self.schedulers: list[Any] = []
+        self._folder = folder
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    def wait_ready(self) -> None:
+        """Ready."""
+
+    def config_file(self, number: int) -> Path:
+        return self._folder / f"{number}.yaml"
+
+    def stop(self) -> None:
+        type(self).stopped += 1
+
+
+def test_ending_while_it_still_says_hello_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file by which others find the cluster is there before the welcome is printed."""
+
+    def interrupted(*_args: object) -> None:
+        assert (tmp_path / "client.json").exists()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("nimbus.localstack.stack.LocalStack", PlayedStack)
+    monkeypatch.setattr(module, "_welcome", interrupted)
+
+    result = CliRunner().invoke(cli, ["up", "--dir", str(tmp_path)])
+
+    assert (result.exit_code, PlayedStack.stopped) == (0, 1)
+    assert not (tmp_path / "client.json").exists()
