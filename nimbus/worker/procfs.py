@@ -7,7 +7,6 @@ are. Linux only; any thread may call it.
 from __future__ import annotations
 
 import os
-import select
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -154,10 +153,3 @@ def open_handle(process: ProcessId) -> int | None:
         return handle
     os.close(handle)
     return None
-
-
-def has_ended(handle: int) -> bool:
-    """Tell whether a pidfd's process has ended, without waiting."""
-    poll = select.poll()
-    poll.register(handle, select.POLLIN)
-    return bool(poll.poll(0))
