@@ -32,11 +32,11 @@ from leader.fencing import FencingToken, fenced_transaction
 from leader.guard import Guard, Verdict
 from leader.notifier import Electable
 from leader.observers import read_leader, read_participants
-from leader.paths import ElectionPaths
+from leader.protocol.paths import ElectionPaths
+from leader.protocol.records import LeaderInfo, Leadership, Participant, ParticipantView
 from leader.queue import LeaderLockQueue
-from leader.records import LeaderInfo, Leadership, Participant, ParticipantView
-from leader.session import SessionState, ZooKeeperConfig, ZooKeeperSession
 from leader.status import ElectionStatus, Phase
+from leader.zookeeper.session import SessionState, ZooKeeperConfig, ZooKeeperSession
 
 __all__ = [
     "Clock",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from leader.records import Leadership
+from leader.protocol.records import Leadership
 from leader.states import Latch
 
 

@@ -28,12 +28,12 @@ from leader.errors import LeaderError
 from leader.events import Event
 from leader.guard import GuardRunner, Verdict
 from leader.notifier import Notifier
-from leader.records import Leadership
-from leader.session import ZooKeeperSession
+from leader.protocol.records import Leadership
 from leader.states import State
 from leader.status import ElectionStatus, epoch_of, phase_of, position_of
 from leader.store import ElectionStore
 from leader.tenure import Tenure
+from leader.zookeeper.session import ZooKeeperSession
 
 _log = structlog.get_logger(__name__)
 

@@ -17,7 +17,7 @@ from kazoo.exceptions import BadVersionError, NoNodeError, RolledBackError, Runt
 from leader.errors import FencedOutError, TransactionRefusedError
 
 if TYPE_CHECKING:
-    from leader.session import ZooKeeperSession
+    from leader.zookeeper.session import ZooKeeperSession
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import structlog
 
-from leader.records import Leadership
+from leader.protocol.records import Leadership
 
 _log = structlog.get_logger(__name__)
 

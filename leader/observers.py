@@ -7,9 +7,9 @@ from kazoo.exceptions import NoNodeError
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from leader.errors import LeaderError, RecordError
-from leader.paths import ElectionPaths, in_queue_order
-from leader.records import LeaderInfo, ParticipantView, decode_leader, decode_participant
-from leader.session import ZooKeeperSession
+from leader.protocol.paths import ElectionPaths, in_queue_order
+from leader.protocol.records import LeaderInfo, ParticipantView, decode_leader, decode_participant
+from leader.zookeeper.session import ZooKeeperSession
 
 _log = structlog.get_logger(__name__)
 

@@ -15,11 +15,11 @@ from leader.errors import ElectionStateError
 from leader.guard import Guard, GuardRunner, Verdict
 from leader.notifier import Electable, Notifier
 from leader.observers import read_leader, read_participants
-from leader.records import LeaderInfo, Leadership, Participant, ParticipantView
-from leader.session import SessionState, ZooKeeperSession
+from leader.protocol.records import LeaderInfo, Leadership, Participant, ParticipantView
 from leader.status import ElectionStatus
 from leader.store import ElectionStore
 from leader.tenure import Tenure
+from leader.zookeeper.session import SessionState, ZooKeeperSession
 
 _log = structlog.get_logger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from leader.records import Leadership
+from leader.protocol.records import Leadership
 
 
 @dataclass(frozen=True, slots=True)

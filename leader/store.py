@@ -21,8 +21,8 @@ from leader.errors import (
     ZooKeeperUnavailableError,
 )
 from leader.fencing import FencingToken, fenced_transaction, first_failure
-from leader.paths import ElectionPaths, in_queue_order
-from leader.records import (
+from leader.protocol.paths import ElectionPaths, in_queue_order
+from leader.protocol.records import (
     LeaderInfo,
     Leadership,
     Participant,
@@ -32,8 +32,8 @@ from leader.records import (
     encode_leader,
     encode_participant,
 )
-from leader.session import ZooKeeperSession
 from leader.states import Latch
+from leader.zookeeper.session import ZooKeeperSession
 
 _log = structlog.get_logger(__name__)
 

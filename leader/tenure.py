@@ -10,8 +10,8 @@ import threading
 from datetime import timedelta
 
 from leader.clock import Clock
-from leader.records import Leadership
-from leader.session import SessionState, ZooKeeperSession
+from leader.protocol.records import Leadership
+from leader.zookeeper.session import SessionState, ZooKeeperSession
 
 
 class Tenure:

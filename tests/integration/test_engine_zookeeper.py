@@ -460,14 +460,14 @@ def test_a_run_too_large_for_zookeeper_is_refused_and_nobody_loses_the_connectio
     cluster: Cluster, eventually: Eventually
 ) -> None:
     leader = leading(cluster, eventually)
-    generation = leader.session.generation
+    generation = leader.zookeeper.session.generation
     large = {f"text{n}": "x" * 13_000 for n in range(70)}
 
     outcome = cluster.answer(start("p-1", **large))
 
     assert (outcome.accepted, outcome.code) == (False, "record_too_large")
     assert cluster.answer(start("p-2")).accepted
-    assert leader.session.generation == generation
+    assert leader.zookeeper.session.generation == generation
     assert leader.resigned == []
 
 

@@ -12,7 +12,7 @@ from leader import events as ev
 from leader import states as st
 from leader.fencing import FencingToken
 from leader.machine import step
-from leader.records import Leadership, Participant
+from leader.protocol.records import Leadership, Participant
 from leader.states import Latch, State
 
 SELF = Participant("a", "h", 1, "b")

@@ -10,7 +10,7 @@ from leader import states as st
 from leader.effects import SetTimer, Timer
 from leader.fencing import FencingToken
 from leader.machine import step
-from leader.records import Leadership, Participant
+from leader.protocol.records import Leadership, Participant
 from leader.states import Latch, State
 
 LATCH = Latch("0" * 32 + "-latch-0000000007", session_id=11)

@@ -6,9 +6,9 @@ import pytest
 from kazoo.exceptions import BadVersionError, NoNodeError, RolledBackError, RuntimeInconsistency
 
 from leader import LeaderInfo, Participant, RecordError
-from leader import records as r
 from leader.fencing import first_failure
-from leader.paths import ElectionPaths, in_queue_order
+from leader.protocol import records as r
+from leader.protocol.paths import ElectionPaths, in_queue_order
 
 WHO = Participant("a", "host", 8_080, "boot-1")
 A, B, C = "a" * 32, "b" * 32, "c" * 32

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from leader.fencing import FencingToken
-from leader.records import Leadership, Participant
-from leader.session import SessionState
+from leader.protocol.records import Leadership, Participant
 from leader.tenure import Tenure
+from leader.zookeeper.session import SessionState
 
 S = timedelta(seconds=1)
 LEADERSHIP = Leadership(3, FencingToken("/e", 2, 3), Participant("a", "h", 1, "b"))

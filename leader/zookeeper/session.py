@@ -36,7 +36,7 @@ from leader.errors import (
     ZooKeeperUnavailableError,
     ZooKeeperUnreachableError,
 )
-from leader.kazoo_client import Connector
+from leader.zookeeper.kazoo_client import Connector
 
 _log = structlog.get_logger(__name__)
 

@@ -1,0 +1,244 @@
+"""The questions an election puts to ZooKeeper, as plain values, and how steps ask them.
+
+A step is a generator: it yields one request at a time and is sent the answer, or has the error thrown in.
+Whoever drives it decides how a request travels: `leader.zookeeper.executor` over kazoo, `leader.testing`
+in memory and in virtual time.
+
+    def steps() -> Steps[bool]:
+        stat = yield from exists("/election/epoch")
+        return stat is not None
+
+Errors that a driver throws into a step: `NodeMissingError`, `NodeExistsError`, `VersionMismatchError`,
+`NotEmptyError`, `NotPermittedError`, `TransactionFailedError` (all: ZooKeeper said no, nothing was changed)
+and `ZooKeeperUnavailableError` (no answer; the outcome of a write is unknown).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from leader.errors import LeaderError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """What ZooKeeper knows about a node.
+
+    Args:
+        version: How often the data was written.
+        owner: Session id of an ephemeral node's owner; 0 if persistent.
+        created_zxid: Transaction that made it; two nodes of one path differ in it.
+        modified_zxid: Transaction that last wrote it.
+        modified_ms: Server's wall clock at that moment, milliseconds since 1970.
+    """
+
+    version: int
+    owner: int = 0
+    created_zxid: int = 0
+    modified_zxid: int = 0
+    modified_ms: int = 0
+
+
+# --- requests ---------------------------------------------------------------------------------
+# `watch`: tell the participant, once, when this changes. The watch is dropped when the connection breaks.
+
+
+@dataclass(frozen=True, slots=True)
+class GetChildren:
+    """-> list[str], in no order. NodeMissingError."""
+
+    path: str
+    watch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """-> Stat, or None. A watch is armed in either case."""
+
+    path: str
+    watch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Get:
+    """-> (bytes, Stat). NodeMissingError, and then no watch is armed."""
+
+    path: str
+    watch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """-> the path made, with its sequence number. NodeExistsError; NodeMissingError for the parent."""
+
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+    sequential: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetData:
+    """-> Stat. VersionMismatchError, NodeMissingError. `version` -1 means any."""
+
+    path: str
+    data: bytes
+    version: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """-> None. NodeMissingError, VersionMismatchError, NotEmptyError. `version` -1 means any."""
+
+    path: str
+    version: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """In a transaction only: the node is there, in this version; -1 means any."""
+
+    path: str
+    version: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class EnsurePath:
+    """-> None. Makes the node and its parents, where they are missing."""
+
+    path: str
+
+
+Operation = Check | Create | SetData | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """-> tuple of the answers of `operations`, in order; all or none. TransactionFailedError."""
+
+    operations: tuple[Operation, ...]
+
+
+Request = GetChildren | Exists | Get | Create | SetData | Delete | EnsurePath | Transaction
+
+Steps = Generator[Request, Any, T]
+"""A conversation with ZooKeeper that ends in a T."""
+
+
+# --- refusals ---------------------------------------------------------------------------------
+
+
+class RefusedError(LeaderError):
+    """ZooKeeper said no; nothing was changed."""
+
+    code = "refused"
+    what = "refused"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path}: {self.what}")
+        self.path = path
+
+
+class NodeMissingError(RefusedError):
+    """There is no such node."""
+
+    code = "node_missing"
+    what = "there is no such node"
+
+
+class NodeExistsError(RefusedError):
+    """There is such a node already."""
+
+    code = "node_exists"
+    what = "there is such a node already"
+
+
+class VersionMismatchError(RefusedError):
+    """Somebody wrote the node since we read it."""
+
+    code = "version_mismatch"
+    what = "somebody wrote it since we read it"
+
+
+class NotEmptyError(RefusedError):
+    """The node has children."""
+
+    code = "not_empty"
+    what = "it has children"
+
+
+class NotPermittedError(RefusedError):
+    """The node's access list does not let us."""
+
+    code = "not_permitted"
+    what = "its access list does not let us; compare our credential with the node's access list"
+
+
+class TransactionFailedError(LeaderError):
+    """One operation of a transaction was refused, so none was done.
+
+    Attributes:
+        index: Which operation.
+        cause: Why.
+    """
+
+    code = "transaction_failed"
+
+    def __init__(self, index: int, cause: RefusedError) -> None:
+        super().__init__(f"operation {index} of the transaction was refused: {cause}")
+        self.index, self.cause = index, cause
+
+
+# --- asking -----------------------------------------------------------------------------------
+
+
+def get_children(path: str, *, watch: bool = False) -> Steps[list[str]]:
+    """See `GetChildren`."""
+    return cast("list[str]", (yield GetChildren(path, watch)))
+
+
+def exists(path: str, *, watch: bool = False) -> Steps[Stat | None]:
+    """See `Exists`."""
+    return cast("Stat | None", (yield Exists(path, watch)))
+
+
+def get(path: str, *, watch: bool = False) -> Steps[tuple[bytes, Stat]]:
+    """See `Get`."""
+    return cast("tuple[bytes, Stat]", (yield Get(path, watch)))
+
+
+def create(path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False) -> Steps[str]:
+    """See `Create`."""
+    return cast("str", (yield Create(path, data, ephemeral, sequential)))
+
+
+def set_data(path: str, data: bytes, version: int = -1) -> Steps[Stat]:
+    """See `SetData`."""
+    return cast("Stat", (yield SetData(path, data, version)))
+
+
+def delete(path: str, version: int = -1) -> Steps[None]:
+    """See `Delete`."""
+    yield Delete(path, version)
+
+
+def delete_if_there(path: str) -> Steps[None]:
+    """Delete; a node that is gone already is what we wanted."""
+    try:
+        yield Delete(path)
+    except NodeMissingError:
+        return
+
+
+def ensure_path(path: str) -> Steps[None]:
+    """See `EnsurePath`."""
+    yield EnsurePath(path)
+
+
+def transaction(*operations: Operation) -> Steps[tuple[Any, ...]]:
+    """See `Transaction`."""
+    return cast("tuple[Any, ...]", (yield Transaction(operations)))
