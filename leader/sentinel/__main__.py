@@ -1,0 +1,23 @@
+"""The program: `python -I -S <this folder> PID PIDFD HOSTS [TLS...]`, with the pipe as standard input.
+
+Started by its path. `leader` itself would load kazoo, which costs 30 MB and a quarter of a second, so a bare
+package of that name, with the same folder, takes its place in this process.
+"""
+
+import os
+import sys
+import types
+
+
+def _main() -> int:
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - pathlib costs 10 ms
+    package = types.ModuleType("leader")
+    package.__path__ = [folder]
+    sys.modules["leader"] = package
+    from leader.sentinel.watching import main
+
+    return main(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

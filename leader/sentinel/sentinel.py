@@ -1,0 +1,215 @@
+"""The guarded process's side: starts the sentinel, hands sessions over, starts another if it dies."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+import structlog
+
+from leader.sentinel.connecting import Tls
+from leader.sentinel.messages import FORGET, Handoff, handoff_line
+from leader.sentinel.watching import CANNOT_WATCH
+
+_log = structlog.get_logger(__name__)
+
+_RESTART_MIN_S, _RESTART_MAX_S = 0.5, 30.0
+
+
+class Config(Protocol):
+    """What a session was made with, seen from here."""
+
+    @property
+    def hosts(self) -> str:
+        """Connection string."""
+        ...
+
+
+class Session(Protocol):
+    """`leader.ZooKeeperSession`, seen from here."""
+
+    @property
+    def config(self) -> Config:
+        """What it was made with."""
+        ...
+
+    @property
+    def client(self) -> Any:
+        """The kazoo client."""
+        ...
+
+    @property
+    def negotiated_timeout(self) -> timedelta:
+        """What the server granted."""
+        ...
+
+    def add_listener(self, enqueue: Any) -> None:
+        """Be told of each change of state."""
+        ...
+
+    def remove_listener(self, enqueue: Any) -> None:
+        """Undo that."""
+        ...
+
+
+class CrashSentinel:
+    """Ends `session` the moment this process is dead, by a small program that outlives it for that moment.
+
+    A help, not a promise: where it cannot work (no pidfd, no memory for a process) it says so in the log, and
+    a crash costs the session timeout, as it does without it.
+
+    Give it the session before anything that takes part in an election with it: listeners are called in order,
+    so each new session is in the pipe, where it survives this process, before anybody leads with it.
+
+    Threads: `leader-sentinel`, which waits for the program to end. Other methods: any thread.
+
+    Args:
+        session: Started or not. Stays the caller's.
+        tls: If the servers want TLS.
+    """
+
+    def __init__(self, session: Session, tls: Tls | None = None) -> None:
+        self._session, self._tls = session, tls
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe: int | None = None
+        self._newest: Handoff | None = None
+        self._state = self._before = ""
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._attend, name="leader-sentinel", daemon=True)
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the program; None while there is none."""
+        process = self._process
+        return None if process is None or process.returncode is not None else process.pid
+
+    def start(self) -> None:
+        """Start the program and hand the present session over, if there is one. Once only."""
+        self._session.add_listener(self._on_state)
+        if self._launch():
+            self._hand_over()
+            self._thread.start()
+
+    def close(self, timeout: timedelta) -> None:
+        """End the program. Call it after the session was closed. Safe to repeat.
+
+        If a server has confirmed that the session is closed, nothing is left when this returns. If not, the
+        program stays, sees to the session once this process has ended, and then ends too.
+        """
+        self._closing.set()
+        self._session.remove_listener(self._on_state)
+        process = self._process
+        if process is None:
+            return
+        with self._lock:
+            if self._newest is None or self._was_closed():
+                self._write(FORGET)
+            if self._pipe is not None:
+                os.close(self._pipe)
+                self._pipe = None
+        if self._thread.is_alive() and (self._newest is None or self._was_closed()):
+            self._thread.join(timeout.total_seconds())
+
+    def _was_closed(self) -> bool:
+        """A session that ends without a suspension before was ended by a server's answer."""
+        return (self._before, self._state) == ("connected", "lost")
+
+    def _on_state(self, state: Any) -> None:
+        """Kazoo's connection thread: a write of 100 bytes to a pipe that never blocks."""
+        self._before, self._state = self._state, state.value
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        with self._lock:  # read and write as one, so that the newest session is the last in the pipe
+            client_id = self._session.client.client_id  # None while there is no connection
+            if client_id is None or not client_id[0]:
+                return
+            handoff = Handoff(
+                session_id=client_id[0],
+                password=client_id[1],
+                timeout_ms=round(self._session.negotiated_timeout / timedelta(milliseconds=1)),
+            )
+            if handoff != self._newest:
+                self._newest = handoff
+                self._write(handoff_line(handoff))
+
+    def _write(self, line: bytes) -> None:
+        if self._pipe is None:
+            return
+        try:
+            os.write(self._pipe, line)
+        except BrokenPipeError:
+            return  # the program is dead: its successor is told the newest
+        except BlockingIOError:
+            _log.warning("sentinel_deaf", sentinel=self.pid)  # stopped for hundreds of sessions
+
+    def _launch(self) -> bool:
+        try:
+            process, pipe = self._spawn()
+        except (OSError, AttributeError) as exc:  # AttributeError: no pidfd on this system
+            _log.warning(
+                "sentinel_unavailable",
+                error=f"{type(exc).__name__}: {exc}",
+                meaning="if this process crashes, others take over only after its session timeout",
+            )
+            return False
+        with self._lock:
+            self._process = process
+            if self._closing.is_set():
+                os.close(pipe)
+                return True
+            self._pipe = pipe
+            if self._newest is not None:
+                self._write(handoff_line(self._newest))
+        _log.info("sentinel_started", sentinel=process.pid)
+        return True
+
+    def _spawn(self) -> tuple[subprocess.Popen[bytes], int]:
+        pid = os.getpid()
+        pidfd = os.pidfd_open(pid)
+        try:
+            reader, writer = os.pipe()
+            try:
+                process = subprocess.Popen(
+                    self._command(pid, pidfd),
+                    stdin=reader,
+                    stdout=subprocess.DEVNULL,
+                    pass_fds=(pidfd,),
+                    cwd="/",
+                    start_new_session=True,  # what a terminal sends to the group is not for it
+                )
+            except BaseException:
+                os.close(writer)
+                raise
+            finally:
+                os.close(reader)
+        finally:
+            os.close(pidfd)
+        os.set_blocking(writer, False)
+        return process, writer
+
+    def _command(self, pid: int, pidfd: int) -> list[str]:
+        program = [sys.executable, "-I", "-S", str(Path(__file__).parent)]
+        return [*program, str(pid), str(pidfd), self._session.config.hosts, *(self._tls or ())]
+
+    def _attend(self) -> None:
+        """Thread `leader-sentinel`: nobody is guarded by a dead sentinel, so start another."""
+        delay_s = _RESTART_MIN_S
+        while self._process is not None:
+            code = self._process.wait()
+            with self._lock:
+                if self._pipe is not None:
+                    os.close(self._pipe)
+                    self._pipe = None
+            if self._closing.is_set() or code == CANNOT_WATCH:  # which it has said the reason of
+                return
+            _log.warning("sentinel_died", sentinel=self._process.pid, exit_code=code, restart_in_s=delay_s)
+            if self._closing.wait(delay_s) or not self._launch():
+                return
+            delay_s = min(_RESTART_MAX_S, 2 * delay_s)

@@ -1,0 +1,86 @@
+"""The few frames of ZooKeeper's protocol that end a session. Pure: bytes in, bytes out.
+
+Source: zookeeper.jute (ConnectRequest, ConnectResponse, RequestHeader, ReplyHeader); ZooDefs.OpCode.
+"""
+
+from __future__ import annotations
+
+import struct
+
+LONGEST_FRAME_BYTES = 1 << 16
+"""Answers to us are below 100 bytes; who announces more is no ZooKeeper."""
+LENGTH_BYTES = 4
+CLOSE_XID = 1
+
+_CLOSE_SESSION = -11
+_CONNECT_HEAD = struct.Struct(">iqiqi")  # version, last zxid seen, timeout, session id, password's length
+_ANSWER_HEAD = struct.Struct(">iiq")  # version, timeout, session id
+_REPLY_HEADER = struct.Struct(">iqi")  # xid, zxid, error
+
+
+class WireError(Exception):
+    """An answer that is not ZooKeeper's."""
+
+
+def frame(payload: bytes) -> bytes:
+    """A payload behind its length."""
+    return struct.pack(">i", len(payload)) + payload
+
+
+def frame_length(prefix: bytes) -> int:
+    """How long the payload is that follows.
+
+    Raises:
+        WireError: no ZooKeeper says such a thing.
+    """
+    length: int = struct.unpack(">i", prefix)[0]
+    if not 0 <= length <= LONGEST_FRAME_BYTES:
+        raise WireError(f"a frame of {length} bytes was announced")
+    return length
+
+
+def attach_request(session_id: int, password: bytes, timeout_ms: int) -> bytes:
+    """Take over a session that exists.
+
+    The last transaction seen is given as 0, so no server is too far behind to let us in. And we take no
+    server that is read-only: it could not close anything.
+    """
+    head = _CONNECT_HEAD.pack(0, 0, timeout_ms, session_id, len(password))
+    return frame(head + password + b"\x00")
+
+
+def is_attached(answer: bytes, session_id: int) -> bool:
+    """Whether the server let us have the session. It does not if the session is over.
+
+    Raises:
+        WireError: the answer is cut short, or it gives us another session than we asked for.
+    """
+    if len(answer) < _ANSWER_HEAD.size:
+        raise WireError(f"an answer to a connection has {len(answer)} bytes")
+    _version, timeout_ms, given = _ANSWER_HEAD.unpack_from(answer)
+    if timeout_ms <= 0:
+        return False
+    if given != session_id:
+        raise WireError(f"asked for session {session_id:#x}, got {given:#x}")
+    return True
+
+
+def close_request() -> bytes:
+    """Close the session of this connection."""
+    return frame(struct.pack(">ii", CLOSE_XID, _CLOSE_SESSION))
+
+
+def is_closed(reply: bytes) -> bool:
+    """Whether this is the answer to `close_request`; others (notifications) are to be passed over.
+
+    Raises:
+        WireError: the reply is cut short, or it is a refusal.
+    """
+    if len(reply) < _REPLY_HEADER.size:
+        raise WireError(f"a reply has {len(reply)} bytes")
+    xid, _zxid, error = _REPLY_HEADER.unpack_from(reply)
+    if xid != CLOSE_XID:
+        return False
+    if error:
+        raise WireError(f"closing the session was refused with error {error}")
+    return True
