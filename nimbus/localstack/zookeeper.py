@@ -46,6 +46,7 @@ class ZooKeeperServer(ManagedProcess):
         port: Client port; a free one without it. The same through the object's life.
         tick: Unit of ZooKeeper's time; a session may be as short as two ticks.
         environment: Added to the environment of the process.
+        name: For messages.
     """
 
     def __init__(
@@ -55,8 +56,9 @@ class ZooKeeperServer(ManagedProcess):
         tick: timedelta = timedelta(milliseconds=500),
         *,
         environment: Mapping[str, str] | None = None,
+        name: str = "ZooKeeper",
     ) -> None:
-        super().__init__(name="ZooKeeper", log=data_dir / "zookeeper.log", environment=environment)
+        super().__init__(name=name, log=data_dir / "zookeeper.log", environment=environment)
         self.data_dir = data_dir.absolute()
         self.port = free_port() if port is None else port
         self._tick = tick
@@ -70,13 +72,14 @@ class ZooKeeperServer(ManagedProcess):
         require_free(self.port, self.name)
         config = self.data_dir / "zoo.cfg"
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        config.write_text(self._config())
+        config.write_text("".join(f"{key}={value}\n" for key, value in self._settings().items()))
         jars = _jars()
         java = find_java().java
         return [str(java), *_JVM_OPTIONS, "-cp", ":".join(map(str, jars)), _MAIN_CLASS, str(config)]
 
-    def _config(self) -> str:
-        settings = {
+    def _settings(self) -> dict[str, object]:
+        """What its configuration says."""
+        return {
             "tickTime": round(self._tick.total_seconds() * 1000),
             # ZooKeeper reads the file as Java properties, in which a backslash escapes.
             "dataDir": str(self.data_dir / "data").replace("\\", "\\\\"),
@@ -88,7 +91,6 @@ class ZooKeeperServer(ManagedProcess):
             "autopurge.snapRetainCount": 3,
             "autopurge.purgeInterval": 1,  # hours
         }
-        return "".join(f"{key}={value}\n" for key, value in settings.items())
 
     def _answers(self) -> bool:
         # Not `ruok`: that is answered before sessions are served.
