@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -17,6 +18,11 @@ from leader.sentinel.messages import FORGET, Handoff, handoff_line
 from leader.sentinel.watching import CANNOT_WATCH
 
 _log = structlog.get_logger(__name__)
+
+_NOT_FOR_IT = frozenset(
+    {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
+)
+"""Supervisors tell all processes of a service to end; the sentinel ends with the process it watches."""
 
 _RESTART_MIN_S, _RESTART_MAX_S = 0.5, 30.0
 
@@ -176,14 +182,7 @@ class CrashSentinel:
         try:
             reader, writer = os.pipe()
             try:
-                process = subprocess.Popen(
-                    self._command(pid, pidfd),
-                    stdin=reader,
-                    stdout=subprocess.DEVNULL,
-                    pass_fds=(pidfd,),
-                    cwd="/",
-                    start_new_session=True,  # what a terminal sends to the group is not for it
-                )
+                process = self._popen(reader, pid, pidfd)
             except BaseException:
                 os.close(writer)
                 raise
@@ -194,9 +193,21 @@ class CrashSentinel:
         os.set_blocking(writer, False)
         return process, writer
 
-    def _command(self, pid: int, pidfd: int) -> list[str]:
+    def _popen(self, pipe: int, pid: int, pidfd: int) -> subprocess.Popen[bytes]:
         program = [sys.executable, "-I", "-S", str(Path(__file__).parent)]
-        return [*program, str(pid), str(pidfd), self._session.config.hosts, *(self._tls or ())]
+        # The mask is inherited: not for a moment can the program be ended by these.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _NOT_FOR_IT)
+        try:
+            return subprocess.Popen(
+                [*program, str(pid), str(pidfd), self._session.config.hosts, *(self._tls or ())],
+                stdin=pipe,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(pidfd,),
+                cwd="/",
+                start_new_session=True,  # what a terminal sends to the group is not for it either
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _attend(self) -> None:
         """Thread `leader-sentinel`: nobody is guarded by a dead sentinel, so start another."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -21,8 +20,6 @@ from leader.sentinel.messages import Handoff, MessageError, read_line
 _CHUNK_BYTES = 1 << 16
 CANNOT_WATCH = 2
 """Exit code: another try would fail as well."""
-_IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE)
-"""Meant for the process we watch: its end is ours. SIGKILL ends us."""
 
 
 class Ledger:
@@ -119,11 +116,11 @@ def clock() -> float:
 def main(arguments: list[str]) -> int:
     """Watch until the process is dead, then see to its session. Returns the exit code.
 
+    Signals that ask to end were blocked by whoever started us.
+
     Args:
         arguments: Process id, number of its inherited pidfd, connection string, then the fields of `Tls`.
     """
-    for number in _IGNORED:
-        signal.signal(number, signal.SIG_IGN)
     pid, pidfd, hosts = int(arguments[0]), int(arguments[1]), arguments[2]
     tls = Tls(*arguments[3:]) if len(arguments) > 3 else None
     try:
