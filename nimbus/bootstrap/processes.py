@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 import structlog
 
+from leader.sentinel.sentinel import CrashSentinel
 from nimbus.adapters.zookeeper.cluster import ZooKeeperRegistrations
-from nimbus.bootstrap.foundation import build_syncer, lay_foundation
+from nimbus.bootstrap.foundation import Foundation, build_syncer, lay_foundation
 from nimbus.bootstrap.scheduler import build_parts
 from nimbus.bootstrap.worker import build_worker
 from nimbus.config import Settings
@@ -32,9 +35,10 @@ def run_scheduler(settings: Settings) -> int:
     if settings.worker.embedded:
         find_java()  # said now, not by the first task
     foundation = lay_foundation(settings)
-    parts = build_parts(foundation)
-    scheduler = Scheduler(parts)
-    code = run_until_signal(scheduler.start, scheduler.stop, settings.scheduler.shutdown_timeout)
+    with _crash_sentinel(foundation):  # before anything queues for leadership
+        parts = build_parts(foundation)
+        scheduler = Scheduler(parts)
+        code = run_until_signal(scheduler.start, scheduler.stop, settings.scheduler.shutdown_timeout)
     return code if parts.worker is None else _code_after(parts.worker.failure, code)
 
 
@@ -61,6 +65,20 @@ def run_worker(settings: Settings) -> int:
 
     code = run_until_signal(start, stop, settings.scheduler.shutdown_timeout)
     return _code_after(worker.failure, code)
+
+
+@contextmanager
+def _crash_sentinel(foundation: Foundation) -> Iterator[None]:
+    """A program that ends our session if we die before we have done so ourselves."""
+    if not foundation.settings.leadership.sentinel:
+        yield
+        return
+    sentinel = CrashSentinel(foundation.session)
+    sentinel.start()
+    try:
+        yield
+    finally:
+        sentinel.close(STEP)
 
 
 def _code_after(failure: BaseException | None, code: int) -> int:

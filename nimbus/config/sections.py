@@ -75,6 +75,8 @@ class Leadership(Strict):
     requeue_min: PositiveDuration = timedelta(milliseconds=200)
     requeue_max: PositiveDuration = timedelta(seconds=30)
     step_down_margin: PositiveDuration = timedelta(seconds=1)
+    sentinel: bool = True
+    """Whether a small program beside the scheduler ends its session when it crashes."""
 
 
 class Worker(Strict):
