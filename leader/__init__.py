@@ -8,20 +8,21 @@ deposed leader is refused.
     session = ZooKeeperSession(ZooKeeperConfig(hosts="127.0.0.1:2181"))
     session.start(timeout=timedelta(seconds=15))
     queue = LeaderLockQueue(session=session, config=ElectionConfig(root="/nimbus"), ...)
-    queue.start()
+    queue.add_to_leader_lock_queue()
     ...
     queue.close(timeout=timedelta(seconds=5))
     session.close(timeout=timedelta(seconds=5))
 """
 
 from leader.clock import Clock, boottime
-from leader.config import ElectionConfig
+from leader.config import ElectionConfig, GatePolicy
 from leader.errors import (
     ElectionConfigError,
     ElectionStateError,
     EpochWentBackwardsError,
     FencedOutError,
     LeaderError,
+    ParticipantIdInUseError,
     RecordError,
     TransactionRefusedError,
     ZooKeeperAuthError,
@@ -29,17 +30,22 @@ from leader.errors import (
     ZooKeeperUnreachableError,
 )
 from leader.fencing import FencingToken, fenced_transaction
-from leader.guard import Guard, Verdict
+from leader.guard import Guard, Verdict, all_of, limited, named
+from leader.journal import Journal, LogJournal, Move
+from leader.latch.machine import SuspendedPolicy
+from leader.leader_latch import CloseMode, LatchConfig, LatchListener, LatchState, LeaderLatch
 from leader.notifier import Electable
-from leader.observers import read_leader, read_participants
+from leader.observers import read_latches, read_leader, read_participants
 from leader.protocol.paths import ElectionPaths
-from leader.protocol.records import LeaderInfo, Leadership, Participant, ParticipantView
+from leader.protocol.records import Card, LeaderInfo, Leadership, Participant, ParticipantView, Rank
 from leader.queue import LeaderLockQueue
 from leader.status import ElectionStatus, Phase
 from leader.zookeeper.session import SessionState, ZooKeeperConfig, ZooKeeperSession
 
 __all__ = [
+    "Card",
     "Clock",
+    "CloseMode",
     "Electable",
     "ElectionConfig",
     "ElectionConfigError",
@@ -49,16 +55,27 @@ __all__ = [
     "EpochWentBackwardsError",
     "FencedOutError",
     "FencingToken",
+    "GatePolicy",
     "Guard",
+    "Journal",
+    "LatchConfig",
+    "LatchListener",
+    "LatchState",
     "LeaderError",
     "LeaderInfo",
+    "LeaderLatch",
     "LeaderLockQueue",
     "Leadership",
+    "LogJournal",
+    "Move",
     "Participant",
+    "ParticipantIdInUseError",
     "ParticipantView",
     "Phase",
+    "Rank",
     "RecordError",
     "SessionState",
+    "SuspendedPolicy",
     "TransactionRefusedError",
     "Verdict",
     "ZooKeeperAuthError",
@@ -66,8 +83,12 @@ __all__ = [
     "ZooKeeperSession",
     "ZooKeeperUnavailableError",
     "ZooKeeperUnreachableError",
+    "all_of",
     "boottime",
     "fenced_transaction",
+    "limited",
+    "named",
+    "read_latches",
     "read_leader",
     "read_participants",
 ]

@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import Enum
 
 from leader.errors import ElectionConfigError
+from leader.protocol.paths import checked_root
+
+
+class GatePolicy(Enum):
+    """What happens while everybody declines.
+
+    STRICT: nobody leads until a guard says yes. FORCED: after `forced_takeover_after` the best of the
+    participants leads all the same.
+    """
+
+    STRICT = "strict"
+    FORCED = "forced"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +36,10 @@ class ElectionConfig:
             drift of our clock against the servers'.
         handover_timeout: How long an abdicating leader waits for its `revoked` to return before it
             lets the lock go. Fencing protects what it still does afterwards.
+        gate_policy: What happens while everybody declines.
+        forced_takeover_after: How long everybody may decline, with `GatePolicy.FORCED`.
+        priority: 0, or less for who shall lead only if nobody better is ready and in the queue.
+        nofailover: Never lead, never queue; be seen, that is all.
     """
 
     root: str
@@ -32,12 +49,13 @@ class ElectionConfig:
     retry_max: timedelta = timedelta(seconds=2)
     step_down_margin: timedelta = timedelta(seconds=1)
     handover_timeout: timedelta = timedelta(seconds=2)
+    gate_policy: GatePolicy = GatePolicy.STRICT
+    forced_takeover_after: timedelta | None = None
+    priority: int = 0
+    nofailover: bool = False
 
     def __post_init__(self) -> None:
-        if not self.root.startswith("/") or self.root.endswith("/") or "//" in self.root:
-            raise ElectionConfigError(
-                f"root {self.root!r} must be an absolute ZooKeeper path without a slash at the end"
-            )
+        checked_root(self.root)
         for name in ("guard_timeout", "requeue_backoff_min", "retry_max", "step_down_margin"):
             value: timedelta = getattr(self, name)
             if value <= timedelta(0):
@@ -45,6 +63,18 @@ class ElectionConfig:
         if self.handover_timeout < timedelta(0):
             raise ElectionConfigError(
                 f"handover_timeout ({self.handover_timeout}) is negative; 0 means no wait"
+            )
+        if self.priority > 0:
+            raise ElectionConfigError(f"priority ({self.priority}) must be 0 or less; 0 is the highest")
+        forced = self.forced_takeover_after
+        if (self.gate_policy is GatePolicy.FORCED) != (forced is not None):
+            raise ElectionConfigError(
+                "gate_policy FORCED and forced_takeover_after belong together: give both or neither"
+            )
+        if forced is not None and forced <= self.guard_timeout:
+            raise ElectionConfigError(
+                f"forced_takeover_after ({forced}) must be above guard_timeout ({self.guard_timeout}): "
+                f"nobody can have declined sooner"
             )
         if self.requeue_backoff_max < self.requeue_backoff_min:
             raise ElectionConfigError(

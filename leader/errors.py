@@ -27,6 +27,21 @@ class ElectionStateError(LeaderError):
     code = "election_state"
 
 
+class ParticipantIdInUseError(LeaderError):
+    """Another participant bears our id, or an earlier one of ours whose session is not over yet."""
+
+    code = "participant_id_in_use"
+    retryable = True
+
+    def __init__(self, *, path: str, holder: str, boot_id: str) -> None:
+        super().__init__(
+            f"{path} belongs to a participant at {holder} with boot id {boot_id!r}. If that was an earlier "
+            f"start of this one, its session will end by itself and we go on; else give one of the two "
+            f"another id."
+        )
+        self.path, self.holder, self.boot_id = path, holder, boot_id
+
+
 class ZooKeeperUnreachableError(LeaderError):
     """No ZooKeeper server answered when the session was to start."""
 
@@ -68,7 +83,7 @@ class FencedOutError(LeaderError):
 
     def __init__(self, *, path: str, epoch: int) -> None:
         super().__init__(
-            f"write under epoch {epoch} refused: {path} has moved on, so this leadership is over. "
+            f"write under epoch {epoch} refused: {path} is gone or has moved on, so this leadership is over. "
             f"Drop this work; the new leader reads the state and redoes it."
         )
         self.path, self.epoch = path, epoch

@@ -1,7 +1,8 @@
 """Writes that only the present leader can make.
 
-The one line the whole system stands on: the first operation of each transaction checks the version
-of the epoch node. A leader that was paused, cut off or deposed writes nothing, whatever it believes.
+The one line the whole system stands on: the first operations of each transaction check the version of the
+epoch node, and that the latch this term was won with is there. A leader that was paused, cut off or deposed
+writes nothing, whatever it believes.
 """
 
 from __future__ import annotations
@@ -27,12 +28,15 @@ class FencingToken:
     Args:
         path: The epoch node.
         version: Its znode version in our epoch; this is what ZooKeeper compares.
-        epoch: The epoch number, for people and for logs.
+        epoch: The epoch number, for people, for logs and for fencing other stores.
+        latch: The latch node of this term, which must be there. Its name is unique, so a token stays
+            invalid even if ZooKeeper's data are wiped and the epoch's version comes round again.
     """
 
     path: str
     version: int
     epoch: int
+    latch: str | None = None
 
 
 def fenced_transaction(
@@ -54,22 +58,25 @@ def fenced_transaction(
         kazoo's results, one for each operation of `build`, in order.
 
     Raises:
-        FencedOutError: Another epoch has begun. Nothing was written. Stop leading.
+        FencedOutError: Another epoch has begun, or our latch is gone. Nothing was written. Stop leading.
         TransactionRefusedError: Another operation failed. Nothing was written.
         ZooKeeperUnavailableError: No answer. The outcome is **unknown**; read before writing again.
     """
     transaction = session.client.transaction()
     transaction.check(token.path, token.version)
+    if token.latch is not None:
+        transaction.check(token.latch, -1)
+    fences = len(transaction.operations)
     build(transaction)
     results = session.call(transaction.commit_async, timeout=timeout)
     refused = first_failure(results)
     if refused is None:
-        return list(results[1:])
+        return list(results[fences:])
     index, error = refused
-    if index == 0 and isinstance(error, BadVersionError | NoNodeError):
-        raise FencedOutError(path=token.path, epoch=token.epoch) from error
     path = getattr(transaction.operations[index], "path", None)
-    raise TransactionRefusedError(index=index - 1, path=path, cause=error) from error
+    if index < fences and isinstance(error, BadVersionError | NoNodeError):
+        raise FencedOutError(path=path or token.path, epoch=token.epoch) from error
+    raise TransactionRefusedError(index=index - fences, path=path, cause=error) from error
 
 
 def first_failure(results: Sequence[Any]) -> tuple[int, Exception] | None:

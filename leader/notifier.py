@@ -1,4 +1,4 @@
-"""Tells the electable, on a thread of its own, in order, exactly once each."""
+"""Tells whoever wants to know, on a thread of its own, in order, exactly once each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Electable(Protocol):
 
 
 class Notifier:
-    """Queue and thread between the elector, which must not wait, and foreign code, which may be slow."""
+    """Queue and thread between the election, which must not wait, and foreign code, which may be slow."""
 
     def __init__(self, electable: Electable, on_failure: Callable[[Leadership, str], None]) -> None:
         self._electable, self._on_failure = electable, on_failure
@@ -42,11 +42,9 @@ class Notifier:
         """Deliver `elected`, later."""
         self._calls.put(lambda: self._elected(leadership))
 
-    def revoked(self, leadership: Leadership, reason: str) -> threading.Event:
-        """Deliver `revoked`, later. The event returned is set when it has returned or raised."""
-        done = threading.Event()
+    def revoked(self, leadership: Leadership, reason: str, done: Callable[[], None]) -> None:
+        """Deliver `revoked`, later; call `done` when it has returned or raised."""
         self._calls.put(lambda: self._revoked(leadership, reason, done))
-        return done
 
     def close(self, timeout_s: float) -> bool:
         """Deliver what is queued, then end. False if the electable still holds the thread."""
@@ -67,10 +65,10 @@ class Notifier:
             _log.exception("elected_raised", epoch=leadership.epoch)
             self._on_failure(leadership, f"elected() raised {type(exc).__name__}: {exc}")
 
-    def _revoked(self, leadership: Leadership, reason: str, done: threading.Event) -> None:
+    def _revoked(self, leadership: Leadership, reason: str, done: Callable[[], None]) -> None:
         try:
             self._electable.revoked(leadership, reason)
         except Exception:  # noqa: BLE001 - foreign code: leadership is over whatever it says
             _log.exception("revoked_raised", epoch=leadership.epoch)
         finally:
-            done.set()
+            done()

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 
-from leader import states as st
 from leader.guard import Verdict
-from leader.states import State
+from leader.latch import states as latch_st
+from leader.office import states as st
+from leader.office.states import State
 
 
 class Phase(Enum):
@@ -31,54 +32,115 @@ class ElectionStatus:
     Args:
         epoch: Of the term we are in or take; None if there is none.
         position: Place in the queue when it was last read, 0 being the oldest; None if not queued. Each
-            watches only the one before it, so it may be too high for a while; `participants` reads anew.
+            watches only the one before it, so it may be too high; `get_all_participants` reads anew.
+        predecessor: Name of the latch node before ours, which we watch.
         last_abdication: Why we last left the queue or lost leadership.
         last_verdict: The guard's last answer.
         back_off_remaining: How long we stay out of the queue, if nobody pokes.
         trouble: What last went wrong with ZooKeeper; None once something went right.
+        paused: Why an operator wants no change of leader; None without a pause.
+        everybody_declines: Nobody leads and every participant's guard says no, as we last saw.
+        proof_age: Time since the last proof that our latch stands.
+        time_left: Time until leadership ends unless it is proven again.
     """
 
     phase: Phase
     epoch: int | None = None
     position: int | None = None
+    predecessor: str | None = None
     last_abdication: str | None = None
     last_verdict: Verdict | None = None
     back_off_remaining: timedelta | None = None
     trouble: str | None = None
+    paused: str | None = None
+    everybody_declines: bool = False
+    proof_age: timedelta | None = None
+    time_left: timedelta | None = None
+
+    def why(self) -> str:  # noqa: C901 - one line for each thing worth saying
+        """Say in a line or more why things are as they are."""
+        lines = [_SAY[self.phase]]
+        if self.phase is Phase.LEADING:
+            lines[0] += f" in epoch {self.epoch}"
+        if self.position:
+            lines.append(f"place {self.position} in the queue, behind {self.predecessor}")
+        if self.time_left is not None:
+            lines.append(f"proven until {_seconds(self.time_left)} from now unless proven again")
+        if self.proof_age is not None:
+            lines.append(f"last proof {_seconds(self.proof_age)} ago")
+        if self.back_off_remaining is not None:
+            lines.append(
+                f"back in the queue in {_seconds(self.back_off_remaining)}, or when readiness changes"
+            )
+        if self.paused is not None:
+            lines.append(f"elections are paused: {self.paused}")
+        if self.everybody_declines:
+            lines.append("nobody leads: every participant's guard says no")
+        if self.last_verdict is not None and not self.last_verdict.ready:
+            lines.append("the guard last said no: " + "; ".join(self.last_verdict.reasons))
+        if self.last_abdication is not None and self.phase is not Phase.LEADING:
+            lines.append(f"last left the queue or leadership because: {self.last_abdication}")
+        if self.trouble is not None:
+            lines.append(f"trouble: {self.trouble}")
+        return "\n".join(lines)
 
 
-def phase_of(state: State) -> Phase:
-    """The phase shown for a state of the machine."""
+_SAY = {
+    Phase.LATENT: "not in the queue",
+    Phase.WAITING: "waits for ZooKeeper",
+    Phase.QUEUED: "stands in the queue",
+    Phase.ELECTED: "is the oldest in the queue and takes the lock",
+    Phase.GUARDING: "holds the lock; the guard is being asked",
+    Phase.LEADING: "leads",
+    Phase.BACKING_OFF: "stays out of the queue for a while",
+    Phase.CLOSED: "has left for good",
+}
+
+
+def phase_of(state: State, latch: latch_st.State | None) -> Phase:
+    """The phase shown for the states of office and latch."""
     match state:
-        case st.Latent():
+        case st.Outside():
             return Phase.LATENT
-        case st.Joining() | st.Suspended():
-            return Phase.WAITING
-        case st.Queued():
-            return Phase.QUEUED
-        case st.Elected():
-            return Phase.ELECTED
-        case st.Guarding() | st.Confirming():
+        case st.InLine():
+            return _in_line(latch)
+        case st.Guarding():
             return Phase.GUARDING
         case st.Leading():
             return Phase.LEADING
-        case st.Withdrawing() | st.BackingOff():
+        case st.Draining() | st.Leaving() | st.BackingOff():
             return Phase.BACKING_OFF
         case st.Closed():
             return Phase.CLOSED
 
 
+def _in_line(latch: latch_st.State | None) -> Phase:
+    match latch:
+        case latch_st.Waiting():
+            return Phase.QUEUED
+        case latch_st.Claiming() | latch_st.Holding():
+            return Phase.ELECTED
+        case _:
+            return Phase.WAITING
+
+
 def epoch_of(state: State) -> int | None:
     """The epoch a state is about."""
-    if isinstance(state, st.Guarding | st.Confirming | st.Leading):
+    if isinstance(state, st.Guarding | st.Leading | st.Draining):
         return state.leadership.epoch
     return None
 
 
-def position_of(state: State) -> int | None:
-    """The place in the queue a state knows of."""
-    if isinstance(state, st.Queued):
-        return state.position
-    if isinstance(state, st.Elected | st.Guarding | st.Confirming | st.Leading):
-        return 0
-    return None
+def place_of(latch: latch_st.State | None) -> latch_st.Place | None:
+    """The place in the queue a latch knows of."""
+    match latch:
+        case latch_st.Waiting(_, place):
+            return place
+        case latch_st.Claiming() | latch_st.Holding():
+            return latch_st.Place(0)
+        case _:
+            return None
+
+
+def _seconds(span: timedelta) -> str:
+    return f"{span.total_seconds():.3g} s"

@@ -1,7 +1,7 @@
-"""Whether we lead, asked at the point of use, answered without asking anybody.
+"""Whether the lock is still held, asked at the point of use, answered without asking anybody.
 
 A flag is not enough: a process that was paused past its session wakes with the flag still set. So the
-answer compares the clock with a deadline, and the connection with the one the leadership was proven on.
+answer compares the clock with a deadline, and the connection with the one the lock was won on.
 """
 
 from __future__ import annotations
@@ -10,65 +10,94 @@ import threading
 from datetime import timedelta
 
 from leader.clock import Clock
-from leader.protocol.records import Leadership
-from leader.zookeeper.session import SessionState, ZooKeeperSession
+from leader.latch.ports import SessionView
+
+ZERO = timedelta(0)
 
 
 class Tenure:
-    """The present leadership and how long it is known to last.
+    """How long the lock is known to last.
 
     The deadline counts from the *submission* of the proof *before* the last: ZooKeeper's leader hears of a
     session's life separately from its writes, so the last proof alone may not have prolonged it (A.6).
+
+    Args:
+        margin: How long before the session can end we let go by ourselves.
+        any_connection: Whether the lock outlives a broken connection (`SuspendedPolicy.SESSION`).
     """
 
-    def __init__(self, session: ZooKeeperSession, clock: Clock, margin: timedelta) -> None:
+    def __init__(
+        self, session: SessionView, clock: Clock, margin: timedelta, *, any_connection: bool = False
+    ) -> None:
         self._session, self._clock, self._margin = session, clock, margin
+        self._any_connection = any_connection
         self._lock = threading.Lock()  # held for a few instructions, never while calling anybody
-        self._leadership: Leadership | None = None
+        self._held = False
         self._generation = -1
-        self._last_proof = timedelta(0)
-        self._deadline = timedelta(0)
+        self._session_id: int | None = None
+        self._older: timedelta | None = None
+        self._newer: timedelta | None = None
 
-    def grant(self, leadership: Leadership, *, generation: int, proofs: tuple[timedelta, timedelta]) -> None:
-        """Begin, with the submission times of the two newest proofs, older first."""
+    def restart(self, session_id: int, submitted: timedelta | None) -> None:
+        """Begin with a new node: older proofs count no more. Making a node is a proof, if it was made now."""
         with self._lock:
-            self._leadership = leadership
-            self._generation = generation
-            self._last_proof = proofs[1]
-            self._deadline = self._until(proofs[0])
+            self._held = False
+            self._session_id = session_id
+            self._older, self._newer = None, submitted
 
-    def prolong(self, proof: timedelta) -> bool:
-        """Note a proof that was submitted at `proof`.
+    def proven(self, submitted: timedelta) -> bool:
+        """Note a proof that was submitted at `submitted`.
 
         Returns:
-            False if it came too late: the deadline had passed and this tenure is over.
+            False if it came too late: the deadline had passed and what was held is over.
         """
         with self._lock:
-            if self._clock() >= self._deadline:
+            if self._held and self._clock() >= self._deadline():
                 return False
-            self._deadline = self._until(self._last_proof)
-            self._last_proof = proof
+            self._older, self._newer = self._newer, submitted
             return True
 
-    def end(self) -> None:
-        """Lead no more."""
-        with self._lock:
-            self._leadership = None
+    def begin(self, generation: int) -> bool:
+        """Hold the lock from now on; it was won on the connection `generation`.
 
-    def current(self) -> Leadership | None:
-        """The leadership, if it certainly stands at this moment."""
+        Returns:
+            False if it cannot be held: that connection is gone, or the proofs are too old.
+        """
         with self._lock:
-            stands = (
-                self._session.state is SessionState.CONNECTED
-                and self._session.generation == self._generation
-                and self._clock() < self._deadline
-            )
-            return self._leadership if stands else None
+            self._held, self._generation = True, generation
+            self._held = self._stands()
+            return self._held
+
+    def end(self) -> None:
+        """Hold it no more."""
+        with self._lock:
+            self._held = False
+
+    def stands(self) -> bool:
+        """Whether the lock is certainly held at this moment. No I/O; any thread."""
+        with self._lock:
+            return self._stands()
 
     def remaining(self) -> timedelta:
         """Time until the deadline; negative once it has passed."""
         with self._lock:
-            return self._deadline - self._clock()
+            return self._deadline() - self._clock()
 
-    def _until(self, proof: timedelta) -> timedelta:
-        return proof + self._session.negotiated_timeout - self._margin
+    def proof_age(self) -> timedelta | None:
+        """Time since the last proof was submitted; None without one."""
+        with self._lock:
+            return None if self._newer is None else self._clock() - self._newer
+
+    def _stands(self) -> bool:
+        if not self._held or self._session.session_id != self._session_id:
+            return False
+        if not self._any_connection and not (
+            self._session.is_connected and self._session.generation == self._generation
+        ):
+            return False
+        return self._clock() < self._deadline()
+
+    def _deadline(self) -> timedelta:
+        if self._older is None:
+            return ZERO
+        return self._older + self._session.negotiated_timeout - self._margin

@@ -1,11 +1,21 @@
-"""Every ZooKeeper path of an election, spelled here and nowhere else."""
+"""Every ZooKeeper path of an election, spelled here and nowhere else.
+
+The names of latch nodes are those of Curator's LeaderLatch, so that both can stand in one queue and each
+can read it: `_c_<uuid>-latch-<sequence>`.
+"""
 
 from __future__ import annotations
 
 import re
+import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-_LATCH = re.compile(r"(?P<guid>[0-9a-f]{32})-latch-(?P<sequence>-?\d{10})")
+from leader.errors import ElectionConfigError
+
+_LATCH = re.compile(r"(?P<prefix>.*)latch-(?P<sequence>-?\d{1,10})")
+_ROOT = re.compile(r"(/[^/\x00-\x1f\x7f-\x9f]+)+")
+_HALF_RANGE = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +23,7 @@ class LatchName:
     """The name of one latch node, taken apart. `sequence` orders the queue."""
 
     name: str
-    guid: str
+    prefix: str
     sequence: int
 
 
@@ -23,9 +33,12 @@ class ElectionPaths:
 
     | path | kind | content |
     | --- | --- | --- |
-    | `leader-lock/<guid>-latch-<seq>` | ephemeral sequential | participant |
+    | `leader-lock/_c_<uuid>-latch-<sequence>` | ephemeral sequential | id of the participant |
     | `epoch` | persistent | epoch number; the node's version is the fencing token |
     | `leader` | ephemeral | the confirmed leader |
+    | `members/<id>` | ephemeral | card of a participant, in the queue or not |
+    | `control` | persistent, made when first used | what operators want: pause, switchover |
+    | `components/<name>` | ephemeral | address of the leader's component of that name |
     """
 
     root: str
@@ -45,21 +58,68 @@ class ElectionPaths:
         """The leader information node."""
         return f"{self.root}/leader"
 
+    @property
+    def members(self) -> str:
+        """Parent of the cards."""
+        return f"{self.root}/members"
+
+    @property
+    def control(self) -> str:
+        """The node through which operators speak to the participants."""
+        return f"{self.root}/control"
+
+    @property
+    def components(self) -> str:
+        """Parent of the components' leader information."""
+        return f"{self.root}/components"
+
     def latch(self, name: str) -> str:
         """Full path of the latch node called `name`."""
         return f"{self.queue}/{name}"
 
-    def new_latch(self, guid: str) -> str:
-        """What to create: ZooKeeper appends the sequence number."""
-        return f"{self.queue}/{guid}-latch-"
+    def card(self, participant_id: str) -> str:
+        """The card of one participant."""
+        return f"{self.members}/{participant_id}"
+
+    def component(self, name: str) -> str:
+        """The leader information of one component."""
+        return f"{self.components}/{name}"
 
 
-def in_queue_order(children: list[str]) -> list[LatchName]:
+def checked_root(root: str, what: str = "root") -> str:
+    """Return `root` if ZooKeeper takes it as the path of a node. ElectionConfigError otherwise."""
+    names = root.split("/")
+    if not _ROOT.fullmatch(root) or "." in names or ".." in names or root.split("/")[1] == "zookeeper":
+        raise ElectionConfigError(
+            f"{what} {root!r} must be an absolute ZooKeeper path such as /election, without a slash at "
+            f"the end, empty or dotted parts or control characters, and outside /zookeeper"
+        )
+    return root
+
+
+def checked_name(name: str, what: str) -> str:
+    """Return `name` if it can be the name of one node. ElectionConfigError otherwise."""
+    if not name or "/" in name or name in {".", ".."} or not name.isprintable() or len(name) > 200:
+        raise ElectionConfigError(
+            f"{what} {name!r} cannot name a ZooKeeper node: 1 to 200 printable characters without a slash"
+        )
+    return name
+
+
+def new_latch_prefix() -> str:
+    """Begin the name of a new latch node: unique, so that it can be found again if the reply is lost."""
+    return f"_c_{uuid.uuid4()}-latch-"
+
+
+def in_queue_order(children: Iterable[str]) -> list[LatchName]:
     """Sort children of the queue node, oldest first; what is no latch is left out.
 
-    ZooKeeper returns children in no order at all, and the GUID comes first in the name, so
-    sorting the names would be wrong.
+    ZooKeeper returns children in no order, and the GUID comes first in the name. Its sequence is a
+    signed number of 32 bits: after 2147483647 comes -2147483648, which is younger.
     """
     matches = (_LATCH.fullmatch(child) for child in children)
-    latches = [LatchName(m.string, m["guid"], int(m["sequence"])) for m in matches if m]
-    return sorted(latches, key=lambda latch: latch.sequence)
+    latches = [LatchName(m.string, m["prefix"], int(m["sequence"])) for m in matches if m]
+    sequences = [latch.sequence for latch in latches]
+    if sequences and max(sequences) - min(sequences) >= _HALF_RANGE:
+        return sorted(latches, key=lambda latch: (latch.sequence % (2 * _HALF_RANGE), latch.name))
+    return sorted(latches, key=lambda latch: (latch.sequence, latch.name))

@@ -140,7 +140,7 @@ class SelfReport:
     def participants(self) -> Sequence[QueuePlace]:
         """The lock queue."""
         try:
-            views = self._election.participants()
+            views = self._election.get_all_participants()
         except LeaderError as exc:
             raise StoreUnavailableError(f"the lock queue cannot be read: {exc}") from exc
         return tuple(
@@ -156,7 +156,7 @@ class SelfReport:
     def leader(self) -> LeaderView | None:
         """The confirmed leader."""
         try:
-            found = self._election.leader()
+            found = self._election.get_leader()
         except LeaderError as exc:
             raise StoreUnavailableError(f"the leader's record cannot be read: {exc}") from exc
         if found is None:

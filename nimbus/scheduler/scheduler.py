@@ -91,7 +91,7 @@ class Scheduler:
         parts.follower.start()
         parts.registrar.start()
         parts.engine.start()
-        parts.election.start()
+        parts.election.add_to_leader_lock_queue()
         if parts.worker is not None:
             parts.worker.start()
 

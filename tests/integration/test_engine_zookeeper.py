@@ -132,7 +132,7 @@ class Scheduler:
             electable=self.engine,
         )
         self.engine.start()
-        self.election.start()
+        self.election.add_to_leader_lock_queue()
 
     def _store(self, leadership: Leadership) -> ZooKeeperLeaderStore:
         return CountingStore(self.session, self.root, leadership.token)
@@ -460,14 +460,14 @@ def test_a_run_too_large_for_zookeeper_is_refused_and_nobody_loses_the_connectio
     cluster: Cluster, eventually: Eventually
 ) -> None:
     leader = leading(cluster, eventually)
-    generation = leader.zookeeper.session.generation
+    generation = leader.session.generation
     large = {f"text{n}": "x" * 13_000 for n in range(70)}
 
     outcome = cluster.answer(start("p-1", **large))
 
     assert (outcome.accepted, outcome.code) == (False, "record_too_large")
     assert cluster.answer(start("p-2")).accepted
-    assert leader.zookeeper.session.generation == generation
+    assert leader.session.generation == generation
     assert leader.resigned == []
 
 

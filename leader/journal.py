@@ -1,0 +1,94 @@
+"""One entry for each change of state, with its reason: for logs, metrics and tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
+
+import structlog
+
+from leader.guard import Verdict
+
+_log = structlog.get_logger("leader")
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One change of state.
+
+    Args:
+        machine: `latch` or `office`.
+        was: Name of the state before.
+        now: Name of the state after.
+        on: Name of the event that did it.
+        reason: In words, where there are any.
+    """
+
+    machine: str
+    was: str
+    now: str
+    on: str
+    reason: str | None = None
+
+    @classmethod
+    def between(cls, machine: str, before: object, after: object, event: object) -> Move:
+        """From the states and the event themselves."""
+        reason = getattr(event, "reason", None) or getattr(after, "reason", None)
+        return cls(machine, type(before).__name__, type(after).__name__, type(event).__name__, reason)
+
+
+class Journal(Protocol):
+    """Told on the election's thread, in order; must be quick and must not raise."""
+
+    def moved(self, move: Move) -> None:
+        """A machine changed its state."""
+        ...
+
+    def granted(self, epoch: int, took: timedelta) -> None:
+        """Leadership was confirmed, `took` after the lock was gained."""
+        ...
+
+    def revoked(self, epoch: int, reason: str) -> None:
+        """Confirmed leadership ended."""
+        ...
+
+    def judged(self, epoch: int, verdict: Verdict, took: timedelta) -> None:
+        """The guard answered, `took` after it was asked."""
+        ...
+
+
+class LogJournal:
+    """Writes each entry as one structured log line."""
+
+    def __init__(self, participant: str = "") -> None:
+        self._log = _log.bind(participant=participant) if participant else _log
+
+    def moved(self, move: Move) -> None:
+        """See `Journal.moved`."""
+        self._log.info(
+            "election_moved",
+            machine=move.machine,
+            was=move.was,
+            now=move.now,
+            on=move.on,
+            reason=move.reason,
+        )
+
+    def granted(self, epoch: int, took: timedelta) -> None:
+        """See `Journal.granted`."""
+        self._log.info("leadership_granted", epoch=epoch, took_s=round(took.total_seconds(), 6))
+
+    def revoked(self, epoch: int, reason: str) -> None:
+        """See `Journal.revoked`."""
+        self._log.info("leadership_revoked", epoch=epoch, reason=reason)
+
+    def judged(self, epoch: int, verdict: Verdict, took: timedelta) -> None:
+        """See `Journal.judged`."""
+        self._log.info(
+            "guard_answered",
+            epoch=epoch,
+            ready=verdict.ready,
+            reasons=list(verdict.reasons),
+            took_s=round(took.total_seconds(), 6),
+        )

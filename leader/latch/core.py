@@ -1,0 +1,250 @@
+"""One latch, without thread and without I/O of its own.
+
+`handle` takes an event, steps the machine and carries out the effects; what it needs from ZooKeeper it
+yields. Whoever drives it sends the answers: a thread over kazoo (`leader.loop`), or the simulator.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import assert_never
+
+import structlog
+
+from leader.backoff import Uniform, jittered
+from leader.clock import Clock
+from leader.errors import LeaderError
+from leader.journal import Journal, Move
+from leader.latch import effects as do
+from leader.latch import events as ev
+from leader.latch import machine
+from leader.latch import states as st
+from leader.latch.effects import Effect, Order, Question, Timer
+from leader.latch.events import Event
+from leader.latch.machine import SuspendedPolicy
+from leader.latch.ports import Claimant, SessionView
+from leader.latch.states import Node, State
+from leader.latch.steps import LatchSteps
+from leader.protocol.requests import Steps
+from leader.tenure import ZERO, Tenure
+
+_log = structlog.get_logger(__name__)
+
+_RETRY_FIRST = timedelta(milliseconds=100)
+
+
+@dataclass(frozen=True, slots=True)
+class Gained:
+    """The lock is held."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """It is no longer held."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """We could have it, but the claimant's rules forbid. `at_once`: somebody better is there."""
+
+    reason: str
+    at_once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Closed, and no node of ours is left."""
+
+
+News = Gained | Lost | HeldBack | Ended
+
+
+class LatchCore:
+    """See the module. One driver at a time; `tenure` may be asked by any thread.
+
+    Args:
+        queue: Path of the queue node.
+        data: Content of our latch node.
+        tell: Called with each piece of news, by the driver, in order; must not block.
+    """
+
+    def __init__(
+        self,
+        *,
+        session: SessionView,
+        queue: str,
+        data: bytes,
+        claimant: Claimant,
+        tenure: Tenure,
+        clock: Clock,
+        uniform: Uniform,
+        retry_max: timedelta,
+        tell: Callable[[News], None],
+        journal: Journal,
+        policy: SuspendedPolicy = SuspendedPolicy.STANDARD,
+    ) -> None:
+        self._session, self._tenure, self._clock, self._uniform = session, tenure, clock, uniform
+        self._steps = LatchSteps(session, queue, data, claimant)
+        self._queue, self._retry_max, self._tell, self._policy = queue, retry_max, tell, policy
+        self._journal = journal
+        self._generation = -1  # of the connection on which we last began to look
+        self._gained = False
+        self.state: State = st.Latent()
+        self.due_at: timedelta | None = None
+        self.trouble: str | None = None
+        """What last went wrong with ZooKeeper; None once something went right."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more will come."""
+        return isinstance(self.state, st.Closed)
+
+    def heard(self, path: str, gone: bool) -> Event:
+        """Put the firing of a watch into words."""
+        return ev.NodeGone(path.rpartition("/")[2]) if gone else ev.Nudged()
+
+    def handle(self, event: Event) -> Steps[None]:
+        """Step through `event` and through the answers it leads to."""
+        pending: deque[Event] = deque([event])
+        while pending:
+            try:
+                pending.extend((yield from self._step(pending.popleft())))
+            except LeaderError as exc:
+                pending.clear()
+                pending.append(ev.Troubled(str(exc)) if exc.retryable else ev.Crashed(str(exc)))
+            except Exception as exc:  # noqa: BLE001 - never silence: the lock is lost, a retry follows
+                _log.exception("latch_failed", state=type(self.state).__name__)
+                pending.clear()
+                pending.append(ev.Crashed(f"{type(exc).__name__}: {exc}"))
+
+    def _step(self, event: Event) -> Steps[list[Event]]:
+        before = self.state
+        moved = machine.step(before, event, self._policy)
+        self.state = moved.state
+        if type(before) is not type(moved.state):
+            self.due_at = None
+            self._journal.moved(Move.between("latch", before, moved.state, event))
+        self._note(event)
+        answers: list[Event] = []
+        for effect in moved.effects:
+            answer = yield from self._perform(effect)
+            if answer is not None:
+                answers.append(answer)
+        return answers
+
+    def _perform(self, effect: Effect) -> Steps[Event | None]:
+        if isinstance(effect, do.Gain):
+            return self._gain(effect.node)
+        if isinstance(effect, Order):
+            self._obey(effect)
+            return None
+        return (yield from self._ask(effect))
+
+    def _ask(self, question: Question) -> Steps[Event | None]:
+        match question:
+            case do.Join():
+                return (yield from self._join())
+            case do.Look(node):
+                self._generation = self._session.generation
+                return (yield from self._steps.look(node))
+            case do.Claim(node):
+                return (yield from self._claim(node))
+            case do.Prove(node):
+                return (yield from self._prove(node))
+            case do.Withdraw():
+                return (yield from self._steps.withdraw())
+            case do.Probe():
+                return self._probe()
+            case _:
+                assert_never(question)
+
+    def _obey(self, order: Order) -> None:
+        match order:
+            case do.Lose(reason):
+                self._lose(reason)
+            case do.Bar(reason, at_once):
+                self._tell(HeldBack(reason, at_once))
+            case do.End():
+                self._tell(Ended())
+            case do.ForceReconnect():
+                self._session.reconnect()
+            case do.SetTimer(timer, count):
+                self.due_at = self._clock() + self._delay(timer, count)
+            case _:
+                assert_never(order)
+
+    def _gain(self, node: Node) -> Event | None:
+        if not self._tenure.begin(self._generation):
+            return ev.Refused("the connection broke, or the time ran out, while we took the lock")
+        self._gained = True
+        self._tell(Gained(node))
+        return None
+
+    def _lose(self, reason: str) -> None:
+        self._tenure.end()
+        if self._gained:
+            self._gained = False
+            self._tell(Lost(reason))
+
+    def _join(self) -> Steps[Event]:
+        submitted = self._clock()
+        joined = yield from self._steps.join()
+        # A node that was found, not made, proves nothing of now.
+        self._tenure.restart(joined.node.session_id, submitted if joined.made else None)
+        return joined
+
+    def _claim(self, node: Node) -> Steps[Event]:
+        """Claim, on top of a proof that is young enough to count from."""
+        age = self._tenure.proof_age()
+        if age is None or age > self._session.negotiated_timeout / 2:
+            proven = yield from self._prove(node)
+            if not isinstance(proven, ev.Proven):
+                return proven
+        submitted = self._clock()
+        answer = yield from self._steps.claim(node)
+        if isinstance(answer, ev.Claimed):
+            self._tenure.proven(submitted)
+        return answer
+
+    def _prove(self, node: Node) -> Steps[Event]:
+        submitted = self._clock()
+        answer = yield from self._steps.prove(node)
+        if isinstance(answer, ev.Proven) and not self._tenure.proven(submitted):
+            return ev.Troubled("the proof that we still hold the lock came after the deadline")
+        return answer
+
+    def _probe(self) -> Event | None:
+        """In case kazoo's news were lost or came in another order."""
+        self._session.heal()
+        session_id = self._session.session_id
+        return ev.LinkUp(session_id) if self._session.is_connected and session_id is not None else None
+
+    def _delay(self, timer: Timer, count: int) -> timedelta:
+        session_timeout = self._session.negotiated_timeout
+        match timer:
+            case Timer.PROOF:
+                return session_timeout / 4
+            case Timer.PATROL:
+                return session_timeout * 3  # watches tell us sooner; this is for the one that got lost
+            case Timer.DEADLINE:
+                return max(self._tenure.remaining(), ZERO)
+            case Timer.RETRY:
+                return jittered(_RETRY_FIRST, self._retry_max, count, self._uniform)
+
+    def _note(self, event: Event) -> None:
+        """Keep for the status what the state does not hold."""
+        match event:
+            case ev.Troubled(reason) | ev.Crashed(reason) | ev.Refused(reason):
+                self.trouble = reason
+                _log.warning("latch_trouble", state=type(self.state).__name__, reason=reason)
+            case ev.SawSelf() | ev.Joined() | ev.Claimed() | ev.Proven():
+                self.trouble = None
+            case _:
+                return

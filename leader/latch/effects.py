@@ -1,0 +1,106 @@
+"""What a latch asks its core to do. Plain values.
+
+An arrow names the events that may answer. A transition has at most one effect that is answered, as its
+last, so an answer always meets the state that asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from leader.latch.states import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Find or make our node; remove older ones of ours. -> Joined, Troubled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Read the queue and arm the watches. -> SawSelf, LatchGone, Troubled."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Commit what only the oldest may. -> Claimed, Postponed, Barred, Refused, LatchGone, Troubled."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Prove:
+    """Commit something that needs our node to be there. -> Proven, Refused, LatchGone, Troubled."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Delete every node of ours. -> Withdrawn, Troubled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Ask the session whether it is connected. -> LinkUp or nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForceReconnect:
+    """Cut a connection that seems dead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Tell the owner that the lock is held. -> nothing, Refused."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Lose:
+    """Tell the owner that it is no longer held."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Tell the owner that its own rules keep it from the lock. It closes us, or asks us to look again."""
+
+    reason: str
+    at_once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Tell the owner that no node of ours is left, and that nothing more will come."""
+
+
+class Timer(Enum):
+    """What a timer is for. There is one timer; setting it again replaces it."""
+
+    RETRY = "retry"
+    PROOF = "proof"
+    PATROL = "patrol"
+    DEADLINE = "deadline"
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Send Due after a while; longer and random for a higher `count`."""
+
+    timer: Timer
+    count: int = 0
+
+
+Question = Join | Look | Claim | Prove | Withdraw | Probe
+"""Effects that an event answers, at once."""
+
+Order = ForceReconnect | Lose | Bar | End | SetTimer
+"""Effects without an answer."""
+
+Effect = Question | Gain | Order

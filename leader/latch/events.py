@@ -1,0 +1,146 @@
+"""What a latch hears. Plain values; answers come from effects, the rest from outside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from leader.latch.states import Node, Place
+
+# --- from outside -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The owner wants us in the queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUp:
+    """Connected, with this session."""
+
+    session_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDown:
+    """Not connected; the session may survive."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionGone:
+    """The session is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nudged:
+    """Something we watch has changed, or the connection broke: look again. It says nothing more."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGone:
+    """The server says that this node was deleted."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """The timer that was set has run out."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloseAsked:
+    """The owner wants us out of the queue for good."""
+
+    reason: str = "closed"
+
+
+# --- answers ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """We have a node, made now or, after a lost reply, found."""
+
+    node: Node
+    made: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SawSelf:
+    """The queue was read."""
+
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class LatchGone:
+    """Our node is not there, or belongs to another session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A committed write proved that our node is there, while it was the oldest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """The owner does not want the lock yet; stay where we are."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Barred:
+    """The owner must not have the lock and decides what comes next. `at_once`: somebody better is there."""
+
+    reason: str
+    at_once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """A committed write proved that our node is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """ZooKeeper said no to what came with the proof: what the owner stood on has moved."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Troubled:
+    """No answer. Whatever was asked may have happened or not."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """An effect failed in a way nobody foresaw."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """None of our nodes is there any more."""
+
+
+Answer = (
+    Joined
+    | SawSelf
+    | LatchGone
+    | Claimed
+    | Postponed
+    | Barred
+    | Proven
+    | Refused
+    | Troubled
+    | Crashed
+    | Withdrawn
+)
+
+Event = Started | LinkUp | LinkDown | SessionGone | Nudged | NodeGone | Due | CloseAsked | Answer

@@ -1,0 +1,286 @@
+"""What a latch does about each thing it hears. Pure: the same inputs give the same answer.
+
+The invariants, in words; tests/property holds them against random histories:
+
+1. `Gain` follows only a committed write that needed our node, made while that node was the oldest.
+2. `Gain` and `Lose` alternate, beginning with `Gain`; `End` comes once, last, never while the lock is held.
+3. An unanswered call never leads towards the lock: it leads back to looking.
+4. A node is forgotten only when it is known to be gone.
+5. No state waits in silence: each either has a timer, or an answer under way, or an owner who must speak.
+
+One function for each state and no catch-all: a new event fails the type check in every state that has
+not decided about it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from leader.latch import effects as do
+from leader.latch import events as ev
+from leader.latch import states as st
+from leader.latch.effects import Effect, SetTimer, Timer
+from leader.latch.events import Event
+from leader.latch.states import Node, State
+
+PATROLS_BEFORE_LOOK = 12
+"""Watches tell us of each change; this many proofs later we look all the same, in case one got lost."""
+
+
+class SuspendedPolicy(Enum):
+    """What a broken connection means for who holds the lock (Curator's ConnectionStateErrorPolicy).
+
+    STANDARD: it is lost at once. SESSION: it is lost with the session, or when the time of the last proof
+    has run out, whichever we learn of first.
+    """
+
+    STANDARD = "standard"
+    SESSION = "session"
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """The next state, and what the core shall do about it, in this order."""
+
+    state: State
+    effects: tuple[Effect, ...] = ()
+
+
+def step(state: State, event: Event, policy: SuspendedPolicy = SuspendedPolicy.STANDARD) -> Transition:
+    """Decide. See the module."""
+    match state:
+        case st.Latent():
+            return _latent(state, event)
+        case st.Joining():
+            return _joining(state, event)
+        case st.Waiting():
+            return _waiting(state, event)
+        case st.Claiming():
+            return _claiming(state, event)
+        case st.Holding():
+            return _holding(state, event, policy)
+        case st.Suspended():
+            return _suspended(state, event)
+        case st.Withdrawing():
+            return _withdrawing(state, event)
+        case st.Closed():
+            return Transition(state)
+
+
+# --- moves that several states make -------------------------------------------------------------
+
+
+def _join() -> Transition:
+    return Transition(st.Joining(), (do.Join(),))
+
+
+def _look(node: Node) -> Transition:
+    return Transition(st.Waiting(node), (do.Look(node),))
+
+
+def _look_later(node: Node, tries: int = 1) -> Transition:
+    return Transition(st.Waiting(node, tries=tries), (SetTimer(Timer.RETRY, tries),))
+
+
+def _relinked(node: Node, session_id: int) -> Transition:
+    """Connected again: the watches are gone; our node stands if the session is the same."""
+    return _look(node) if session_id == node.session_id else _join()
+
+
+def _suspend(node: Node) -> Transition:
+    return Transition(st.Suspended(node), (SetTimer(Timer.RETRY),))
+
+
+def _withdraw() -> Transition:
+    return Transition(st.Withdrawing(), (do.Withdraw(),))
+
+
+def _claim(node: Node) -> Transition:
+    return Transition(st.Claiming(node), (do.Claim(node),))
+
+
+def _lost(reason: str, then: Transition) -> Transition:
+    """First of all say that the lock is gone, whatever comes next."""
+    return Transition(then.state, (do.Lose(reason), *then.effects))
+
+
+# --- states -------------------------------------------------------------------------------------
+
+
+def _latent(state: st.Latent, event: Event) -> Transition:
+    match event:
+        case ev.Started():
+            return _join()
+        case ev.CloseAsked():
+            return Transition(st.Closed(), (do.End(),))
+        case ev.LinkUp() | ev.LinkDown() | ev.SessionGone() | ev.Nudged() | ev.NodeGone() | ev.Due():
+            return Transition(state)
+        case ev.Joined() | ev.SawSelf() | ev.LatchGone() | ev.Claimed() | ev.Postponed() | ev.Barred():
+            return Transition(state)
+        case ev.Proven() | ev.Refused() | ev.Troubled() | ev.Crashed() | ev.Withdrawn():
+            return Transition(state)
+
+
+def _joining(state: st.Joining, event: Event) -> Transition:
+    match event:
+        case ev.LinkUp() | ev.Due():
+            return Transition(state, (do.Join(),))
+        case ev.Joined(node):
+            return _look(node)
+        case ev.Troubled() | ev.Crashed() | ev.Refused() | ev.Barred() | ev.Postponed() | ev.LatchGone():
+            tries = state.tries + 1
+            return Transition(st.Joining(tries), (SetTimer(Timer.RETRY, tries),))
+        case ev.CloseAsked():
+            return _withdraw()
+        case ev.Started() | ev.LinkDown() | ev.SessionGone() | ev.Nudged() | ev.NodeGone():
+            return Transition(state)  # no node to lose; the retry timer is running
+        case ev.SawSelf() | ev.Claimed() | ev.Proven() | ev.Withdrawn():
+            return Transition(state)  # of a node we no longer have
+
+
+def _waiting(state: st.Waiting, event: Event) -> Transition:  # noqa: C901 - one branch for each group of events
+    match event:
+        case ev.SawSelf(place):
+            if place.position == 0:
+                return _claim(state.node)
+            timer = Timer.PROOF if place.position == 1 else Timer.PATROL
+            return Transition(st.Waiting(state.node, place), (SetTimer(timer),))
+        case ev.NodeGone(name):
+            # Who was oldest but one is oldest now: nobody can join before us. The claim will prove it.
+            next_in_line = state.place is not None and state.place.position == 1
+            if next_in_line and state.place is not None and state.place.before == name:
+                return _claim(state.node)
+            return Transition(state, (do.Look(state.node),))
+        case ev.Due():
+            return _patrol(state)
+        case ev.Nudged():
+            return Transition(state, (do.Look(state.node),))
+        case ev.Proven():
+            return Transition(replace(state, patrols=state.patrols + 1, tries=0), (SetTimer(Timer.PROOF),))
+        case ev.LinkUp(session_id):
+            return _relinked(state.node, session_id)
+        case ev.LinkDown():
+            return _suspend(state.node)
+        case ev.SessionGone() | ev.LatchGone():
+            return _join()
+        case ev.Troubled() | ev.Crashed() | ev.Refused():
+            # `place` is forgotten: what we saw on a link that fails is no ground for a claim.
+            return _look_later(state.node, state.tries + 1)
+        case ev.CloseAsked():
+            return _withdraw()
+        case ev.Started() | ev.Joined() | ev.Claimed() | ev.Postponed() | ev.Barred() | ev.Withdrawn():
+            return Transition(state)
+
+
+def _patrol(state: st.Waiting) -> Transition:
+    next_in_line = state.place is not None and state.place.position == 1
+    if next_in_line and state.patrols < PATROLS_BEFORE_LOOK:
+        return Transition(state, (do.Prove(state.node),))
+    return Transition(state, (do.Look(state.node),))
+
+
+def _claiming(state: st.Claiming, event: Event) -> Transition:  # noqa: C901 - one branch for each group of events
+    match event:
+        case ev.Claimed():
+            return Transition(st.Holding(state.node), (do.Gain(state.node), SetTimer(Timer.PROOF)))
+        case ev.Postponed():
+            return Transition(st.Waiting(state.node, st.Place(0)), (SetTimer(Timer.PROOF),))
+        case ev.Barred(reason, at_once):
+            waiting = st.Waiting(state.node, st.Place(0))
+            return Transition(waiting, (do.Bar(reason, at_once), SetTimer(Timer.PATROL)))
+        case ev.Refused() | ev.Troubled() | ev.Crashed():
+            return _look_later(state.node)
+        case ev.LatchGone() | ev.SessionGone():
+            return _join()
+        case ev.LinkUp(session_id):
+            return _relinked(state.node, session_id)
+        case ev.LinkDown():
+            return _suspend(state.node)
+        case ev.CloseAsked():
+            return _withdraw()
+        case ev.Started() | ev.Nudged() | ev.NodeGone() | ev.Due() | ev.Joined() | ev.SawSelf():
+            return Transition(state)
+        case ev.Proven() | ev.Withdrawn():
+            return Transition(state)
+
+
+def _holding(  # noqa: C901 - one branch for each group of events
+    state: st.Holding, event: Event, policy: SuspendedPolicy
+) -> Transition:
+    patient = policy is SuspendedPolicy.SESSION
+    match event:
+        case ev.Due():
+            return Transition(state, (do.Prove(state.node),))
+        case ev.Proven():
+            return Transition(state, (SetTimer(Timer.PROOF),))
+        case ev.Nudged() | ev.NodeGone():
+            return Transition(state, (do.Look(state.node),))
+        case ev.SawSelf(place):
+            if place.position == 0:
+                return Transition(state, (do.Prove(state.node),))
+            return _lost("an older latch is in the queue", _look_later(state.node))
+        case ev.LinkUp(session_id):
+            if session_id == state.node.session_id:
+                return Transition(state, (do.Look(state.node),))
+            return _lost("the session was replaced", _join())
+        case ev.LinkDown():
+            if patient:
+                return Transition(st.Suspended(state.node, held=True), (SetTimer(Timer.DEADLINE),))
+            return _lost("the connection to ZooKeeper broke", _suspend(state.node))
+        case ev.SessionGone():
+            return _lost("the ZooKeeper session is over", _join())
+        case ev.LatchGone():
+            return _lost("our latch node was deleted", _join())
+        case ev.Troubled(reason) | ev.Crashed(reason):
+            # Perhaps a dead link that kazoo still calls connected.
+            if patient:
+                held = st.Suspended(state.node, held=True)
+                return Transition(held, (do.ForceReconnect(), SetTimer(Timer.DEADLINE)))
+            suspended = _suspend(state.node)
+            return _lost(reason, Transition(suspended.state, (do.ForceReconnect(), *suspended.effects)))
+        case ev.Refused(reason):
+            return _lost(reason, _look_later(state.node))
+        case ev.CloseAsked(reason):
+            return _lost(reason, _withdraw())
+        case ev.Started() | ev.Joined() | ev.Claimed() | ev.Postponed() | ev.Barred() | ev.Withdrawn():
+            return Transition(state)
+
+
+def _suspended(state: st.Suspended, event: Event) -> Transition:
+    match event:
+        case ev.LinkUp(session_id):
+            if not state.held:
+                return _relinked(state.node, session_id)
+            if session_id == state.node.session_id:
+                return Transition(st.Holding(state.node), (do.Look(state.node),))
+            return _lost("the session was replaced", _join())
+        case ev.SessionGone() | ev.LatchGone():
+            return _lost("the ZooKeeper session is over", _join()) if state.held else _join()
+        case ev.Due():
+            probe = Transition(st.Suspended(state.node), (SetTimer(Timer.RETRY, 3), do.Probe()))
+            return _lost("the time of our last proof ran out", probe) if state.held else probe
+        case ev.Troubled() | ev.Crashed():
+            timer = SetTimer(Timer.DEADLINE) if state.held else SetTimer(Timer.RETRY, 3)
+            return Transition(state, (timer,))
+        case ev.CloseAsked(reason):
+            return _lost(reason, _withdraw()) if state.held else _withdraw()
+        case ev.Started() | ev.LinkDown() | ev.Nudged() | ev.NodeGone() | ev.Joined() | ev.SawSelf():
+            return Transition(state)
+        case ev.Claimed() | ev.Postponed() | ev.Barred() | ev.Proven() | ev.Refused() | ev.Withdrawn():
+            return Transition(state)
+
+
+def _withdrawing(state: st.Withdrawing, event: Event) -> Transition:
+    match event:
+        case ev.Withdrawn():
+            return Transition(st.Closed(), (do.End(),))
+        case ev.LinkUp() | ev.Due():
+            return Transition(state, (do.Withdraw(),))
+        case ev.Troubled() | ev.Crashed() | ev.Refused() | ev.Barred() | ev.Postponed():
+            tries = state.tries + 1
+            return Transition(st.Withdrawing(tries), (SetTimer(Timer.RETRY, tries),))
+        case ev.Started() | ev.LinkDown() | ev.SessionGone() | ev.Nudged() | ev.NodeGone():
+            return Transition(state)  # even after a loss we look before we forget
+        case ev.CloseAsked() | ev.Joined() | ev.SawSelf() | ev.LatchGone() | ev.Claimed() | ev.Proven():
+            return Transition(state)

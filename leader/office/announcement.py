@@ -1,0 +1,78 @@
+"""The leader node: written when leadership is confirmed, corrected when somebody touches it."""
+
+from __future__ import annotations
+
+import structlog
+
+from leader.office.claim import EpochClaimant
+from leader.protocol.paths import ElectionPaths
+from leader.protocol.records import LeaderInfo, Leadership, encode_leader
+from leader.protocol.requests import (
+    Check,
+    Create,
+    Delete,
+    NodeMissingError,
+    Operation,
+    SetData,
+    Stat,
+    Steps,
+    TransactionFailedError,
+    exists,
+    get,
+    transaction,
+)
+
+_log = structlog.get_logger(__name__)
+
+_WRITE_TRIES = 3
+
+
+class Announcement:
+    """Keeps the leader node as it should be, while we lead."""
+
+    def __init__(self, paths: ElectionPaths, claimant: EpochClaimant) -> None:
+        self._paths, self._claimant = paths, claimant
+
+    def keep(self, leadership: Leadership, session_id: int) -> Steps[str | None]:
+        """Write the node, or correct it, and watch it.
+
+        Returns:
+            Why we lead no more, if ZooKeeper refused; None if the node is as it should be.
+        """
+        path = self._paths.leader
+        data = encode_leader(LeaderInfo(leadership.participant, leadership.epoch, session_id))
+        found: Stat | None = None
+        for attempt in range(_WRITE_TRIES):
+            if attempt > 0 or self._claimant.announced:
+                found = None
+                try:
+                    there, found = yield from get(path, watch=True)
+                except NodeMissingError:
+                    there = b""
+                if found is not None and found.owner == session_id and there == data:
+                    return None
+                if attempt == 0:
+                    _log.warning("leader_node_corrected", epoch=leadership.epoch)
+            try:
+                yield from transaction(*self._fences(leadership), *self._writes(data, session_id, found))
+            except TransactionFailedError as exc:
+                if exc.index <= 1:
+                    return f"epoch {leadership.epoch} is over: {exc.cause}"
+                self._claimant.announced = True  # something is there: read it before the next try
+                continue
+            self._claimant.announced = True
+            yield from exists(path, watch=True)
+            return None
+        return f"somebody keeps changing {path}, {_WRITE_TRIES} times while we wrote it"
+
+    def _writes(self, data: bytes, session_id: int, found: Stat | None) -> tuple[Operation, ...]:
+        path = self._paths.leader
+        if found is None:
+            return (Create(path, data, ephemeral=True),)
+        if found.owner == session_id:
+            return (SetData(path, data, found.version),)
+        return (Delete(path, found.version), Create(path, data, ephemeral=True))
+
+    def _fences(self, leadership: Leadership) -> tuple[Operation, ...]:
+        token = leadership.token
+        return (Check(token.path, token.version), Check(token.latch or token.path))

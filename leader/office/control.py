@@ -1,0 +1,117 @@
+"""Who may take the lock now: what operators want, and whether somebody better stands in the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from leader.errors import RecordError
+from leader.latch import events as ev
+from leader.latch.states import Node
+from leader.protocol.paths import ElectionPaths, in_queue_order
+from leader.protocol.records import Card, Control, decode_card, decode_control, decode_id
+from leader.protocol.requests import NodeMissingError, Steps, exists, get, get_children
+
+MAX_YIELDS = 3
+"""How often in a row one participant yields; then its guard decides."""
+
+
+class Eligibility:
+    """The rules before a claim. They choose who; they keep nobody safe: that is what epoch and guard do.
+
+    Args:
+        own: Our card, as it is now.
+    """
+
+    def __init__(self, paths: ElectionPaths, own: Callable[[], Card]) -> None:
+        self._paths, self._own = paths, own
+        self._control = Control()
+        self._yields = 0
+        self.paused: str | None = None
+        """Why there is a pause, if there is one."""
+
+    def refresh(self) -> Steps[Control]:
+        """Read what operators want, and watch it. Something unreadable counts as nothing."""
+        path = self._paths.control
+        try:
+            data, _ = yield from get(path, watch=True)
+            self._control = decode_control(data, path)
+        except NodeMissingError:
+            self._control = Control()
+            yield from exists(path, watch=True)
+        except RecordError:
+            self._control = Control()
+        self.paused = None if self._control.pause is None else self._control.pause.reason
+        return self._control
+
+    def settled(self) -> None:
+        """We lead: yielding begins anew next time."""
+        self._yields = 0
+
+    def objection(self, node: Node) -> Steps[ev.Postponed | ev.Barred | None]:
+        """Why we should not claim now; None if nothing speaks against it."""
+        own, control = self._own(), self._control
+        me = own.participant.id
+        if control.pause is not None and control.pause.leader_id != me:
+            return ev.Postponed(f"elections are paused: {control.pause.reason}")
+        if self._yields >= MAX_YIELDS:
+            return None
+        better: str | None = None
+        if control.switchover is not None and control.switchover.to != me:
+            better = yield from self._other(node, control.switchover.to)
+        elif control.switchover is None and (own.rank.unready == 2 or own.rank.reserve > 0):
+            better = yield from self._better_than(node, own)
+        if better is None:
+            return None
+        self._yields += 1
+        return ev.Barred(f"yields to {better}", at_once=True)
+
+    def _other(self, node: Node, wanted: str) -> Steps[str | None]:
+        """The participant whom an operator named, if it is in the queue."""
+        for other in (yield from self._others(node)):
+            if other == wanted:
+                return wanted
+        return None
+
+    def _better_than(self, node: Node, own: Card) -> Steps[str | None]:
+        """The best participant in the queue, if it is ready and strictly better than we are."""
+        others = yield from self._others(node)
+        cards = yield from read_cards(self._paths, others)
+        ready = [card for card in cards if card.rank.unready == 0 and not card.nofailover]
+        best = min(ready, key=lambda card: card.rank, default=None)
+        return best.participant.id if best is not None and best.rank < own.rank else None
+
+    def _others(self, node: Node) -> Steps[list[str]]:
+        """Ids of everybody behind us in the queue."""
+        found: list[str] = []
+        try:
+            children = yield from get_children(self._paths.queue)
+        except NodeMissingError:
+            return found
+        for entry in in_queue_order(children):
+            if entry.name == node.name:
+                continue
+            path = self._paths.latch(entry.name)
+            try:
+                data, _ = yield from get(path)
+                found.append(decode_id(data, path))
+            except (NodeMissingError, RecordError):
+                continue
+        return found
+
+
+def read_cards(paths: ElectionPaths, ids: list[str] | None = None) -> Steps[list[Card]]:
+    """Read cards: those of `ids`, or all. What vanishes or cannot be read is left out."""
+    if ids is None:
+        try:
+            ids = yield from get_children(paths.members)
+        except NodeMissingError:
+            return []
+    cards: list[Card] = []
+    for participant_id in ids:
+        path = paths.card(participant_id)
+        try:
+            data, _ = yield from get(path)
+            cards.append(decode_card(data, path))
+        except (NodeMissingError, RecordError):
+            continue
+    return cards

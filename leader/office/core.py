@@ -1,0 +1,413 @@
+"""One participant of an election, without thread and without I/O of its own.
+
+`handle` takes an event, lets latch and office decide, and carries out what they want; what it needs from
+ZooKeeper it yields. Whoever drives it sends the answers: a thread over kazoo (`leader.loop`), or the
+simulator.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import assert_never
+
+import structlog
+
+from leader.backoff import Uniform, jittered
+from leader.clock import Clock
+from leader.config import ElectionConfig, GatePolicy
+from leader.errors import LeaderError, ParticipantIdInUseError
+from leader.guard import Verdict
+from leader.journal import Journal, Move
+from leader.latch import core as latch_news
+from leader.latch import events as latch_ev
+from leader.latch import states as latch_st
+from leader.latch.core import LatchCore
+from leader.latch.ports import SessionView
+from leader.office import effects as do
+from leader.office import events as ev
+from leader.office import machine
+from leader.office import states as st
+from leader.office.announcement import Announcement
+from leader.office.card import CardKeeper
+from leader.office.claim import EpochClaimant
+from leader.office.consensus import Consensus
+from leader.office.control import Eligibility
+from leader.office.effects import Effect, Timer
+from leader.office.events import Event
+from leader.office.operators import see_to
+from leader.office.ports import GuardPort, NotifierPort
+from leader.office.states import State
+from leader.protocol.paths import ElectionPaths
+from leader.protocol.records import Leadership, Participant, encode_id
+from leader.protocol.requests import Steps
+from leader.status import ElectionStatus, epoch_of, phase_of, place_of
+from leader.tenure import ZERO, Tenure
+
+_log = structlog.get_logger(__name__)
+
+_RETRY_FIRST = timedelta(milliseconds=100)
+
+LinkEvent = latch_ev.LinkUp | latch_ev.LinkDown | latch_ev.SessionGone
+
+
+class OfficeCore:
+    """See the module. One driver at a time; `leadership` and `status` may be asked by any thread.
+
+    Args:
+        post: Puts an event into the driver's inbox; called by guard and notifier on their threads.
+    """
+
+    def __init__(
+        self,
+        *,
+        session: SessionView,
+        config: ElectionConfig,
+        participant: Participant,
+        guard: GuardPort,
+        notifier: NotifierPort,
+        clock: Clock,
+        uniform: Uniform,
+        journal: Journal,
+        post: Callable[[Event], None],
+    ) -> None:
+        self._session, self._config, self._participant = session, config, participant
+        self._guard, self._notifier, self._journal, self._post = guard, notifier, journal, post
+        self._clock, self._uniform = clock, uniform
+        self.paths = ElectionPaths(config.root)
+        self._card = CardKeeper(
+            self.paths, session, participant, reserve=-config.priority, nofailover=config.nofailover
+        )
+        self._eligibility = Eligibility(self.paths, lambda: self._card.card)
+        self._claimant = EpochClaimant(self.paths, participant, self._eligibility)
+        self._announcement = Announcement(self.paths, self._claimant)
+        self._consensus = Consensus(self.paths, participant, config.forced_takeover_after)
+        self._tenure = Tenure(session, clock, config.step_down_margin)
+        self._latch: LatchCore | None = None
+        self._news: deque[latch_news.News] = deque()
+        self._granted: Leadership | None = None
+        self._due_at: timedelta | None = None
+        self._card_due_at: timedelta | None = None
+        self._asked_at = self._gained_at = ZERO
+        self._last_abdication: str | None = None
+        self._last_verdict: Verdict | None = None
+        self._trouble: str | None = None
+        self.state: State = st.Outside()
+        self.ended = False
+        self._back_off_until: timedelta | None = None
+        self._status = ElectionStatus(phase_of(self.state, None))
+
+    # --- asked by any thread ----------------------------------------------------------------------
+
+    def leadership(self) -> Leadership | None:
+        """The leadership, if it certainly stands at this moment. No I/O."""
+        granted = self._granted
+        return granted if granted is not None and self._tenure.stands() else None
+
+    def status(self) -> ElectionStatus:
+        """How we stand. No I/O."""
+        until = self._back_off_until
+        return replace(
+            self._status,
+            back_off_remaining=None if until is None else max(until - self._clock(), ZERO),
+            proof_age=self._tenure.proof_age(),
+            time_left=None if self._granted is None else self._tenure.remaining(),
+        )
+
+    # --- driven -----------------------------------------------------------------------------------
+
+    @property
+    def due_at(self) -> timedelta | None:
+        """When `expired` wants to be called."""
+        latch = None if self._latch is None else self._latch.due_at
+        times = [at for at in (self._due_at, self._card_due_at, latch) if at is not None]
+        return min(times, default=None)
+
+    def heard(self, path: str, gone: bool) -> Steps[None]:
+        """A watch has fired. It says "look again"; but of a latch node, that it is gone."""
+        if path in (self.paths.leader, self.paths.control):
+            if isinstance(self.state, st.Leading):
+                yield from self.handle(ev.Nudged())
+                return
+            gone = False  # not a latch node
+        if path == self.paths.leader or self._latch is None:
+            return
+        if path == self.paths.epoch and isinstance(self._latch.state, latch_st.Holding):
+            return  # most likely we raised it; if not, the next proof will tell
+        event = self._latch.heard(path, gone and path.startswith(self.paths.queue))
+        yield from self._settle(self._through_latch(event))
+
+    def link(self, event: LinkEvent) -> Steps[None]:
+        """The session changed its state."""
+        if isinstance(event, latch_ev.SessionGone | latch_ev.LinkUp):
+            self._card_due_at = self._clock()
+        if self._latch is not None:
+            yield from self._settle(self._through_latch(event))
+        if isinstance(event, latch_ev.LinkUp):
+            yield from self._keep_card()
+
+    def expired(self) -> Steps[None]:
+        """`due_at` has come."""
+        now = self._clock()
+        if self._due_at is not None and self._due_at <= now:
+            self._due_at = None
+            yield from self.handle(ev.Due())
+        latch = self._latch
+        if latch is not None and latch.due_at is not None and latch.due_at <= now:
+            latch.due_at = None
+            yield from self._settle(self._through_latch(latch_ev.Due()))
+        if self._card_due_at is not None and self._card_due_at <= now:
+            self._card_due_at = None
+            yield from self._keep_card()
+
+    def readiness(
+        self, ready: bool, missing: int, missing_bytes: int, reasons: tuple[str, ...]
+    ) -> Steps[None]:
+        """Our readiness has changed; the others shall know."""
+        self._card.ready(ready, missing, missing_bytes, reasons)
+        if ready:
+            yield from self.handle(ev.Poked())
+        yield from self._keep_card()
+
+    def handle(self, event: Event) -> Steps[None]:
+        """Step through `event` and through all it leads to."""
+        if isinstance(event, ev.AddAsked) and self._config.nofailover:
+            return  # it shows its card, and never stands in the queue
+        if isinstance(event, ev.GuardSaid):
+            event = yield from self._weighed(event)
+        yield from self._settle(self._stepped(event))
+        if isinstance(event, ev.GuardSaid):
+            yield from self._keep_card()
+
+    def abort(self, reason: str) -> None:
+        """The driver ends, whatever state we are in: leadership is over, and the electable is told."""
+        self._revoke(reason)
+        self.state = st.Closed()
+        self.ended = True
+        self._update_status()
+
+    # --- the inside -------------------------------------------------------------------------------
+
+    def _settle(self, work: Steps[list[Event]]) -> Steps[None]:
+        """Do `work` and step through every event that comes of it."""
+        pending: deque[Event] = deque()
+        current: Steps[list[Event]] | None = work
+        while current is not None:
+            try:
+                pending.extend((yield from current))
+            except LeaderError as exc:
+                pending.append(ev.Troubled(str(exc)) if exc.retryable else ev.Crashed(str(exc)))
+            except Exception as exc:  # noqa: BLE001 - never silence: leadership ends, a retry follows
+                _log.exception("election_failed", state=type(self.state).__name__)
+                pending.append(ev.Crashed(f"{type(exc).__name__}: {exc}"))
+            while self._news:
+                pending.append(self._in_office_words(self._news.popleft()))
+            current = self._stepped(pending.popleft()) if pending else None
+        self._update_status()
+
+    def _stepped(self, event: Event) -> Steps[list[Event]]:
+        before = self.state
+        self._note(event)
+        moved = machine.step(before, event)
+        self.state = moved.state
+        if type(before) is not type(moved.state):
+            self._due_at = None
+            self._journal.moved(Move.between("office", before, moved.state, event))
+        self._update_status()
+        for effect in moved.effects:
+            answers = yield from self._perform(effect)
+            if answers:
+                return answers
+        return []
+
+    def _perform(self, effect: Effect) -> Steps[list[Event]]:
+        match effect:
+            case do.StartLatch():
+                return (yield from self._start_latch())
+            case do.CloseLatch(reason):
+                if self._latch is None:
+                    return [ev.LatchEnded()]
+                return (yield from self._through_latch(latch_ev.CloseAsked(reason)))
+            case do.Publish(leadership):
+                return (yield from self._publish(leadership))
+            case do.Grant(leadership):
+                return self._grant(leadership)
+            case do.End():
+                yield from self._end()
+            case do.AskGuard(epoch):
+                self._ask_guard(epoch)
+            case do.Revoke(_, reason):
+                self._revoke(reason)
+            case do.SetTimer(timer, count):
+                self._due_at = self._clock() + self._delay(timer, count)
+            case _:
+                assert_never(effect)
+        return []
+
+    def _through_latch(self, event: latch_ev.Event) -> Steps[list[Event]]:
+        if self._latch is not None:
+            yield from self._latch.handle(event)
+        return []
+
+    def _start_latch(self) -> Steps[list[Event]]:
+        """Publish the new latch before it is started: its news must find it, not a closed one (Storm)."""
+        if self._session.is_connected:
+            try:
+                yield from self._card.keep()
+            except ParticipantIdInUseError as exc:
+                self._trouble = str(exc)
+                return [ev.LatchHeldBack(str(exc))]
+        self._latch = LatchCore(
+            session=self._session,
+            queue=self.paths.queue,
+            data=encode_id(self._participant),
+            claimant=self._claimant,
+            tenure=self._tenure,
+            clock=self._clock,
+            uniform=self._uniform,
+            retry_max=self._config.retry_max,
+            tell=self._news.append,
+            journal=self._journal,
+        )
+        return (yield from self._through_latch(latch_ev.Started()))
+
+    def _in_office_words(self, news: latch_news.News) -> Event:
+        match news:
+            case latch_news.Gained():
+                self._gained_at = self._clock()
+                taken = self._claimant.leadership
+                return ev.LatchGained(taken) if taken is not None else ev.Crashed("a lock without an epoch")
+            case latch_news.Lost(reason):
+                self._claimant.forget()
+                return ev.LatchLost(reason)
+            case latch_news.HeldBack(reason, at_once):
+                return ev.LatchHeldBack(reason, at_once)
+            case latch_news.Ended():
+                self._claimant.forget()
+                self._claimant.announced = False
+                self._latch = None
+                return ev.LatchEnded()
+            case _:
+                assert_never(news)
+
+    def _ask_guard(self, epoch: int) -> None:
+        self._asked_at = self._clock()
+        if not self._guard.ask(lambda verdict: self._post(ev.GuardSaid(epoch, verdict))):
+            hangs = Verdict(False, ("the guard still hangs in an earlier question",))
+            self._post(ev.GuardSaid(epoch, hangs))
+
+    def _weighed(self, said: ev.GuardSaid) -> Steps[ev.GuardSaid]:
+        """Let a long silence of everybody overrule the guard, where that is wanted."""
+        verdict = said.verdict
+        self._last_verdict = verdict
+        self._journal.judged(said.epoch, verdict, self._clock() - self._asked_at)
+        self._card.judged(verdict.ready, verdict.reasons)
+        if verdict.ready:
+            self._consensus.somebody_leads()
+            return said
+        try:
+            forced = yield from self._consensus.overrules(self._card.card, self._clock())
+        except LeaderError as exc:
+            _log.warning("peers_unread", error=str(exc))
+            return said
+        if not forced or self._config.gate_policy is not GatePolicy.FORCED:
+            return said
+        _log.warning("takeover_forced", epoch=said.epoch, reasons=list(verdict.reasons))
+        return ev.GuardSaid(said.epoch, Verdict(True, verdict.reasons, verdict.guard))
+
+    def _grant(self, leadership: Leadership) -> list[Event]:
+        if not self._tenure.stands():
+            return [ev.LatchLost("the lock was lost while the guard was asked")]
+        self._granted = leadership
+        self._last_abdication = None
+        self._eligibility.settled()
+        self._consensus.somebody_leads()
+        self._journal.granted(leadership.epoch, self._clock() - self._gained_at)
+        self._notifier.elected(leadership)
+        return []
+
+    def _revoke(self, reason: str) -> None:
+        leadership, self._granted = self._granted, None
+        if leadership is None:
+            return
+        self._last_abdication = reason
+        self._journal.revoked(leadership.epoch, reason)
+        drained = ev.Drained(leadership.epoch)
+        self._notifier.revoked(leadership, reason, lambda: self._post(drained))
+
+    def _publish(self, leadership: Leadership) -> Steps[list[Event]]:
+        session_id = self._session.session_id or 0
+        refused = yield from self._announcement.keep(leadership, session_id)
+        if refused is not None:
+            return [ev.Refused(refused)]
+        control = yield from self._eligibility.refresh()
+        successor = yield from see_to(self.paths, control, leadership)
+        if successor is not None:
+            return [ev.AbdicationAsked(f"switchover to {successor}", leadership.epoch, at_once=True)]
+        return []
+
+    def _keep_card(self) -> Steps[None]:
+        """Write our card, if need be. It informs; nothing depends on it but who yields to whom."""
+        if not self._session.is_connected or not self._card.stale or isinstance(self.state, st.Closed):
+            return
+        try:
+            yield from self._card.keep()
+        except ParticipantIdInUseError as exc:
+            self._trouble = str(exc)
+            self._card_due_at = self._clock() + self._session.negotiated_timeout / 4
+            yield from self._settle(self._stepped(ev.LatchHeldBack(str(exc))))
+        except LeaderError as exc:
+            _log.warning("card_not_written", error=str(exc))
+            self._card_due_at = self._clock() + self._session.negotiated_timeout / 4
+
+    def _end(self) -> Steps[None]:
+        self.ended = True
+        if self._session.is_connected:
+            try:
+                yield from self._card.withdraw()
+            except LeaderError as exc:
+                _log.info("card_left_to_session_end", error=str(exc))
+
+    def _delay(self, timer: Timer, count: int) -> timedelta:
+        config = self._config
+        match timer:
+            case Timer.GUARD:
+                return config.guard_timeout
+            case Timer.DRAIN:
+                return config.handover_timeout
+            case Timer.RETRY:
+                return jittered(_RETRY_FIRST, config.retry_max, count, self._uniform)
+            case Timer.BACK_OFF:
+                pause = jittered(config.requeue_backoff_min, config.requeue_backoff_max, count, self._uniform)
+                return min(pause, self._consensus.time_until_forced(self._clock(), pause))
+
+    def _note(self, event: Event) -> None:
+        """Keep for the status what the state does not hold."""
+        match event:
+            case ev.Troubled(reason) | ev.Crashed(reason) | ev.Refused(reason):
+                self._trouble = reason
+                _log.warning("election_trouble", state=type(self.state).__name__, reason=reason)
+            case ev.LatchGained():
+                self._trouble = None
+            case _:
+                return
+
+    def _update_status(self) -> None:
+        if isinstance(self.state, st.Leaving | st.BackingOff):
+            self._last_abdication = self.state.reason
+        latch = self._latch
+        place = place_of(None if latch is None else latch.state)
+        self._back_off_until = self._due_at if isinstance(self.state, st.BackingOff) else None
+        self._status = ElectionStatus(
+            phase=phase_of(self.state, None if latch is None else latch.state),
+            epoch=epoch_of(self.state),
+            position=None if place is None else place.position,
+            predecessor=None if place is None else place.before,
+            last_abdication=self._last_abdication,
+            last_verdict=self._last_verdict,
+            trouble=self._trouble or (None if latch is None else latch.trouble),
+            paused=self._eligibility.paused,
+            everybody_declines=self._consensus.everybody_declines,
+        )

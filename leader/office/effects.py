@@ -1,0 +1,74 @@
+"""What the office asks its core to do. Plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from leader.protocol.records import Leadership
+
+
+@dataclass(frozen=True, slots=True)
+class StartLatch:
+    """Make a new latch, let everybody see it, then start it. -> its news, or LatchHeldBack."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloseLatch:
+    """Close the present latch. -> LatchEnded, when its node is known to be gone."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AskGuard:
+    """Put the question on the guard's thread. -> later GuardSaid."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Make `is_leader` true and tell the electable. -> LatchLost, if the lock does not stand any more."""
+
+    leadership: Leadership
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Write or correct the leader node; see what operators want. -> Refused, AbdicationAsked, Troubled."""
+
+    leadership: Leadership
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke:
+    """Make `is_leader` false and tell the electable. -> later Drained."""
+
+    leadership: Leadership
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Tell the driver that nothing more will come."""
+
+
+class Timer(Enum):
+    """What a timer is for. There is one timer; setting it again replaces it."""
+
+    GUARD = "guard"
+    DRAIN = "drain"
+    BACK_OFF = "back_off"
+    RETRY = "retry"
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Send Due after a while; longer and random for a higher `count`."""
+
+    timer: Timer
+    count: int = 1
+
+
+Effect = StartLatch | CloseLatch | AskGuard | Grant | Publish | Revoke | End | SetTimer

@@ -1,0 +1,159 @@
+"""Answers requests over a ZooKeeper session. The caller's thread waits; each wait has a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar, assert_never
+
+from kazoo import exceptions as kazoo
+from kazoo.client import TransactionRequest
+from kazoo.protocol.states import EventType, WatchedEvent, ZnodeStat
+
+from leader.errors import LeaderError, ZooKeeperUnavailableError
+from leader.fencing import first_failure
+from leader.protocol import requests as rq
+from leader.zookeeper.session import ZooKeeperSession
+
+T = TypeVar("T")
+
+_REFUSALS: dict[type[Exception], type[rq.RefusedError]] = {
+    kazoo.NoNodeError: rq.NodeMissingError,
+    kazoo.NodeExistsError: rq.NodeExistsError,
+    kazoo.BadVersionError: rq.VersionMismatchError,
+    kazoo.NotEmptyError: rq.NotEmptyError,
+    kazoo.NoAuthError: rq.NotPermittedError,
+    kazoo.NoChildrenForEphemeralsError: rq.NotPermittedError,
+    kazoo.InvalidACLError: rq.NotPermittedError,
+}
+
+
+class SessionExecutor:
+    """Drives steps over one session.
+
+    Args:
+        session: Started by somebody else.
+        on_watch: Called on kazoo's watch thread with path and whether the node is gone; must only enqueue.
+        limit: Longest wait for one answer; a third of the session without it, for a later one is of no use.
+    """
+
+    def __init__(
+        self,
+        session: ZooKeeperSession,
+        on_watch: Callable[[str, bool], None] = lambda _path, _gone: None,
+        limit: Callable[[], timedelta] | None = None,
+    ) -> None:
+        self._session, self._on_watch = session, on_watch
+        self._limit = limit or self._third_of_session
+
+    def run(self, steps: rq.Steps[T]) -> T:
+        """Run `steps` to their end. Raises what they raise."""
+        answer: Any = None
+        error: LeaderError | None = None
+        while True:
+            try:
+                request = steps.send(answer) if error is None else steps.throw(error)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            answer, error = None, None
+            try:
+                answer = self.answer(request)
+            except LeaderError as exc:
+                error = exc
+
+    def answer(self, request: rq.Request) -> Any:
+        """Ask ZooKeeper. See each request for the shape of the answer and the errors."""
+        # Fail at once without a connection: waiting for one is the state machine's business.
+        if not self._session.is_connected:
+            self._session.heal()
+            raise ZooKeeperUnavailableError("there is no connection to ZooKeeper; waiting for one")
+        try:
+            return self._ask(request)
+        except kazoo.KazooException as exc:
+            path = getattr(request, "path", "the transaction")
+            raise _in_our_words(exc, path) from exc
+
+    def _ask(self, request: rq.Request) -> Any:
+        client = self._session.client
+        match request:
+            case rq.GetChildren(path, watch):
+                return self._call(client.get_children_async, path, watch=self._watch(watch))
+            case rq.Exists(path, watch):
+                found = self._call(client.exists_async, path, watch=self._watch(watch))
+                return None if found is None else _stat(found)
+            case rq.Get(path, watch):
+                data, stat = self._call(client.get_async, path, watch=self._watch(watch))
+                return data, _stat(stat)
+            case rq.Create(path, data, ephemeral, sequential):
+                return self._call(client.create_async, path, data, ephemeral=ephemeral, sequence=sequential)
+            case rq.SetData(path, data, version):
+                return _stat(self._call(client.set_async, path, data, version))
+            case rq.Delete(path, version):
+                self._call(client.delete_async, path, version)
+                return None
+            case rq.EnsurePath(path):
+                self._call(client.ensure_path_async, path)
+                return None
+            case rq.Transaction(operations):
+                return self._commit(operations)
+            case _:
+                assert_never(request)
+
+    def _commit(self, operations: tuple[rq.Operation, ...]) -> tuple[Any, ...]:
+        transaction = self._session.client.transaction()
+        for operation in operations:
+            _add(transaction, operation)
+        results = self._call(transaction.commit_async)
+        failed = first_failure(results)
+        if failed is None:
+            return tuple(_stat(one) if isinstance(one, ZnodeStat) else one for one in results)
+        index, error = failed
+        cause = _in_our_words(error, operations[index].path)
+        if isinstance(cause, rq.RefusedError):
+            raise rq.TransactionFailedError(index, cause) from error
+        raise cause from error
+
+    def _call(self, method: Callable[..., Any], *args: Any, **kw: Any) -> Any:
+        return self._session.call(method, *args, timeout=self._limit(), **kw)
+
+    def _third_of_session(self) -> timedelta:
+        return min(self._session.config.call_timeout, self._session.negotiated_timeout / 3)
+
+    def _watch(self, wanted: bool) -> Callable[[WatchedEvent], None] | None:
+        return self._fired if wanted else None
+
+    def _fired(self, event: WatchedEvent) -> None:
+        """Kazoo's watch thread: only enqueue. It fires on a broken connection too, with type NONE."""
+        self._on_watch(event.path or "", event.type == EventType.DELETED)
+
+
+def _add(transaction: TransactionRequest, operation: rq.Operation) -> None:
+    match operation:
+        case rq.Check(path, version):
+            transaction.check(path, version)
+        case rq.Create(path, data, ephemeral, sequential):
+            transaction.create(path, data, ephemeral=ephemeral, sequence=sequential)
+        case rq.SetData(path, data, version):
+            transaction.set_data(path, data, version)
+        case rq.Delete(path, version):
+            transaction.delete(path, version)
+
+
+def _in_our_words(error: Exception, path: str) -> LeaderError:
+    for theirs, ours in _REFUSALS.items():
+        if isinstance(error, theirs):
+            return ours(path)
+    return ZooKeeperUnavailableError(
+        f"ZooKeeper answered {type(error).__name__} for {path}; the outcome of a write is unknown"
+    )
+
+
+def _stat(stat: ZnodeStat) -> rq.Stat:
+    return rq.Stat(
+        version=stat.version,
+        owner=stat.ephemeralOwner,
+        created_zxid=stat.czxid,
+        modified_zxid=stat.mzxid,
+        modified_ms=stat.mtime,
+    )
