@@ -1,0 +1,141 @@
+"""What the guarded process tells its sentinel, with a session that the test plays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+from leader.sentinel.messages import Handoff
+from leader.sentinel.sentinel import CrashSentinel
+
+LONG = timedelta(seconds=10)
+
+
+class Session:
+    """Of `ZooKeeperSession` what a sentinel looks at."""
+
+    def __init__(self, hosts: str = "127.0.0.1:1") -> None:
+        self.config = SimpleNamespace(hosts=hosts)
+        self.client = SimpleNamespace(client_id=None)
+        self.negotiated_timeout = timedelta(milliseconds=1234)
+        self.listeners: list[Callable[[Any], None]] = []
+
+    def add_listener(self, enqueue: Any) -> None:
+        self.listeners.append(enqueue)
+
+    def remove_listener(self, enqueue: Any) -> None:
+        self.listeners = [known for known in self.listeners if known != enqueue]
+
+    def becomes(self, state: str, session_id: int | None = None) -> None:
+        self.client.client_id = None if session_id is None else (session_id, b"p" * 16)
+        for listener in self.listeners:
+            listener(SimpleNamespace(value=state))
+
+
+class Recorded(CrashSentinel):
+    """Notes what goes into the pipe."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.lines: list[str] = []
+
+    def _write(self, line: bytes) -> None:
+        self.lines.append(" ".join(line.decode().split()[:2]))
+        super()._write(line)
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session()
+
+
+def test_each_new_session_is_told_once(session: Session) -> None:
+    sentinel = Recorded(session)
+    session.becomes("connected", 5)
+    sentinel.start()
+    session.becomes("suspended")
+    session.becomes("connected", 5)
+    session.becomes("lost")
+    session.becomes("connected", 7)
+    session.becomes("lost")
+    sentinel.close(LONG)
+
+    assert sentinel.lines == ["session 5", "session 7", "forget"]
+
+
+def test_what_is_handed_over_is_id_password_and_granted_timeout(session: Session) -> None:
+    sentinel = CrashSentinel(session)
+    sentinel.start()
+    session.becomes("connected", 5)
+
+    assert sentinel._newest == Handoff(5, b"p" * 16, 1234)
+    session.becomes("lost")
+    sentinel.close(LONG)
+
+
+def test_nothing_is_left_after_a_session_that_a_server_has_ended(session: Session) -> None:
+    sentinel = CrashSentinel(session)
+    sentinel.start()
+    session.becomes("connected", 5)
+    pid = sentinel.pid
+    assert pid is not None
+    session.becomes("lost")
+    sentinel.close(LONG)
+    sentinel.close(LONG)
+
+    assert not psutil.pid_exists(pid)
+    assert session.listeners == []
+
+
+def test_the_program_stays_when_nobody_knows_whether_the_session_has_ended(session: Session) -> None:
+    sentinel = CrashSentinel(session)
+    sentinel.start()
+    session.becomes("connected", 5)
+    session.becomes("suspended")
+    session.becomes("lost")
+    sentinel.close(LONG)
+
+    assert sentinel.pid is not None
+    process = psutil.Process(sentinel.pid)
+    assert process.status() != psutil.STATUS_ZOMBIE
+    process.kill()
+    process.wait(10)
+
+
+def test_a_process_without_a_session_leaves_nothing(session: Session) -> None:
+    sentinel = CrashSentinel(session)
+    sentinel.start()
+    pid = sentinel.pid
+    assert pid is not None
+    sentinel.close(LONG)
+
+    assert not psutil.pid_exists(pid)
+
+
+def test_without_pidfd_the_process_goes_on_without_a_sentinel(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "pidfd_open")
+    sentinel = CrashSentinel(session)
+    sentinel.start()
+    session.becomes("connected", 5)
+
+    assert sentinel.pid is None
+    sentinel.close(LONG)
+
+
+def test_a_program_that_cannot_work_is_not_started_again_and_again(
+    eventually: Callable[..., None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    sentinel = CrashSentinel(Session(hosts="one:not-a-port"))
+    sentinel.start()
+
+    eventually(lambda: not sentinel._thread.is_alive())
+    assert "sentinel_cannot_watch" in capfd.readouterr().err
+    sentinel.close(LONG)
