@@ -35,13 +35,13 @@ class Time:
 def test_the_first_server_that_knows_ends_it(outcome: str) -> None:
     time, tries = Time(), iter([None, None, outcome])
 
-    assert end_session(FIRST, lambda _handoff, _limit: next(tries), time, time.sleep) == outcome
+    assert end_session(FIRST, lambda handoff, answer_limit_s: next(tries), time, time.sleep) == outcome
 
 
 def test_it_tries_for_as_long_as_the_session_can_live_and_no_longer() -> None:
     time, tried_at = Time(), []
 
-    def nobody(_handoff: Handoff, _limit_s: float) -> None:
+    def nobody(handoff: Handoff, answer_limit_s: float) -> None:
         tried_at.append(time.now_s - 1000)
         time.sleep(0.3)
 

@@ -15,7 +15,7 @@ SESSION = 0x1000_2000_3000_4000
 
 
 def answer(session_id: int, timeout_ms: int) -> bytes:
-    return wire._ANSWER_HEAD.pack(0, timeout_ms, session_id) + int_struct.pack(16) + bytes(16) + b"\0"
+    return b"".join([wire._ANSWER_HEAD.pack(0, timeout_ms, session_id), int_struct.pack(16), bytes(17)])
 
 
 def test_attach_request_is_what_kazoo_sends() -> None:
