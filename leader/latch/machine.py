@@ -275,12 +275,12 @@ def _withdrawing(state: st.Withdrawing, event: Event) -> Transition:
     match event:
         case ev.Withdrawn():
             return Transition(st.Closed(), (do.End(),))
-        case ev.LinkUp() | ev.Due():
+        case ev.LinkUp() | ev.Due() | ev.CloseAsked():
             return Transition(state, (do.Withdraw(),))
         case ev.Troubled() | ev.Crashed() | ev.Refused() | ev.Barred() | ev.Postponed():
             tries = state.tries + 1
             return Transition(st.Withdrawing(tries), (SetTimer(Timer.RETRY, tries),))
         case ev.Started() | ev.LinkDown() | ev.SessionGone() | ev.Nudged() | ev.NodeGone():
             return Transition(state)  # even after a loss we look before we forget
-        case ev.CloseAsked() | ev.Joined() | ev.SawSelf() | ev.LatchGone() | ev.Claimed() | ev.Proven():
+        case ev.Joined() | ev.SawSelf() | ev.LatchGone() | ev.Claimed() | ev.Proven():
             return Transition(state)

@@ -62,6 +62,10 @@ def _leave(reason: str, leave: Leave, refusals: int = 1) -> Transition:
     return Transition(st.Leaving(reason, refusals, leave), (do.CloseLatch(reason),))
 
 
+def _back_off(reason: str, refusals: int) -> Transition:
+    return Transition(st.BackingOff(reason, refusals), (SetTimer(Timer.BACK_OFF, refusals),))
+
+
 def _drain(state: st.Leading, reason: str, leave: Leave) -> Transition:
     draining = st.Draining(state.leadership, reason, leave)
     return Transition(draining, (do.Revoke(state.leadership, reason), SetTimer(Timer.DRAIN)))
@@ -102,7 +106,7 @@ def _in_line(state: st.InLine, event: Event) -> Transition:  # noqa: C901 - one 
             leave = Leave.REQUEUE if at_once else Leave.BACK_OFF
             return _leave(reason, leave, state.refusals + 1)
         case ev.LatchEnded():
-            return _leave("the latch ended by itself", Leave.BACK_OFF, state.refusals + 1)
+            return _back_off("the latch ended by itself", state.refusals + 1)
         case ev.AbdicationAsked(reason, epoch):
             if epoch is not None:
                 return Transition(state)  # meant for an older term
@@ -138,7 +142,7 @@ def _guarding(state: st.Guarding, event: Event) -> Transition:  # noqa: C901 - o
         case ev.LatchHeldBack(reason) | ev.Crashed(reason) | ev.Refused(reason):
             return _leave(reason, Leave.BACK_OFF, refusals)
         case ev.LatchEnded():
-            return _leave("the latch ended by itself", Leave.BACK_OFF, refusals)
+            return _back_off("the latch ended by itself", refusals)
         case ev.AbdicationAsked(reason, epoch):
             if epoch is not None and epoch != state.leadership.epoch:
                 return Transition(state)
@@ -161,7 +165,7 @@ def _leading(state: st.Leading, event: Event) -> Transition:  # noqa: C901 - one
             return _revoked(state, reason, _leave(reason, Leave.BACK_OFF))
         case ev.LatchEnded():
             reason = "the latch ended by itself"
-            return _revoked(state, reason, _leave(reason, Leave.BACK_OFF))
+            return _revoked(state, reason, _back_off(reason, 1))
         case ev.Nudged() | ev.Due():
             return Transition(state, (do.Publish(state.leadership),))
         case ev.Troubled():
@@ -185,8 +189,10 @@ def _draining(state: st.Draining, event: Event) -> Transition:
             if epoch != state.leadership.epoch:
                 return Transition(state)
             return _leave(state.reason, state.leave)
-        case ev.Due() | ev.LatchLost() | ev.Crashed() | ev.LatchEnded():
+        case ev.Due() | ev.LatchLost() | ev.Crashed():
             return _leave(state.reason, state.leave)
+        case ev.LatchEnded():
+            return _after_leaving(st.Leaving(state.reason, 1, state.leave))
         case ev.RemoveAsked():
             out = state.leave if state.leave is Leave.CLOSE else Leave.OUT
             return Transition(replace(state, leave=out))
@@ -230,8 +236,7 @@ def _after_leaving(state: st.Leaving) -> Transition:
         case Leave.REQUEUE:
             return _queue_up(state.refusals)
         case Leave.BACK_OFF:
-            backing_off = st.BackingOff(state.reason, state.refusals)
-            return Transition(backing_off, (SetTimer(Timer.BACK_OFF, state.refusals),))
+            return _back_off(state.reason, state.refusals)
 
 
 def _backing_off(state: st.BackingOff, event: Event) -> Transition:

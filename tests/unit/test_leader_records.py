@@ -1,0 +1,129 @@
+"""Names, contents and transaction answers, as they are in ZooKeeper."""
+
+from __future__ import annotations
+
+import pytest
+from kazoo.exceptions import BadVersionError, NoNodeError, RolledBackError, RuntimeInconsistency
+
+from leader import Card, ElectionConfigError, LeaderInfo, Participant, Rank, RecordError
+from leader.fencing import first_failure
+from leader.protocol import records as r
+from leader.protocol.paths import ElectionPaths, checked_root, in_queue_order, new_latch_prefix
+
+WHO = Participant("a", "host", 8_080, "boot-1")
+A, B, C = (f"_c_{letter * 8}-0000-0000-0000-000000000000-latch-" for letter in "abc")
+
+
+def test_the_queue_is_ordered_by_number_not_by_name_and_strangers_are_left_out() -> None:
+    children = [f"{A}0000000012", f"{C}0000000002", "somebody-else", f"{B}0000000007"]
+
+    assert [(latch.prefix + "latch-", latch.sequence) for latch in in_queue_order(children)] == [
+        (C, 2),
+        (B, 7),
+        (A, 12),
+    ]
+
+
+def test_after_the_largest_sequence_comes_the_smallest() -> None:
+    children = [f"{A}-2147483648", f"{B}2147483647", f"{C}-2147483647"]
+
+    assert [latch.sequence for latch in in_queue_order(children)] == [2147483647, -2147483648, -2147483647]
+
+
+def test_a_new_latch_has_curators_form_and_is_like_no_other() -> None:
+    first, second = new_latch_prefix(), new_latch_prefix()
+
+    assert first != second
+    assert first.startswith("_c_")
+    assert first.endswith("-latch-")
+    assert len(first) == len("_c_") + 36 + len("-latch-")
+
+
+def test_paths_are_below_the_root() -> None:
+    paths = ElectionPaths("/prod/nimbus")
+
+    assert paths.latch("x") == "/prod/nimbus/leader-lock/x"
+    assert (paths.epoch, paths.leader) == ("/prod/nimbus/epoch", "/prod/nimbus/leader")
+    assert (paths.card("a"), paths.component("c")) == ("/prod/nimbus/members/a", "/prod/nimbus/components/c")
+
+
+@pytest.mark.parametrize(
+    "root", ["", "/", "x", "/x/", "//x", "/x//y", "/x/../y", "/./x", "/x\0", "/zookeeper/x", "/zookeeper"]
+)
+def test_a_root_that_zookeeper_would_not_take_is_refused(root: str) -> None:
+    with pytest.raises(ElectionConfigError, match="must be an absolute ZooKeeper path"):
+        checked_root(root)
+
+
+@pytest.mark.parametrize("bad", ["", "a/b", ".", "..", "a\nb", "x" * 201])
+def test_an_id_that_cannot_name_a_node_is_refused(bad: str) -> None:
+    with pytest.raises(ElectionConfigError, match="participant id"):
+        Participant(bad)
+
+
+def test_a_port_that_is_none_is_refused() -> None:
+    with pytest.raises(ElectionConfigError, match="70000"):
+        Participant("a", "h", 70_000)
+
+
+def test_what_is_written_is_read_back() -> None:
+    info = LeaderInfo(WHO, 9, 1 << 60)
+    card = Card(WHO, 5, Rank(2, 3, 4, 1, "a"), nofailover=True, reasons=("x", "y"), declined=True)
+    control = r.Control(r.Pause("a", "upgrade"), r.Switchover("b", 7, "rack 4"))
+
+    assert r.decode_leader(r.encode_leader(info), "/l") == info
+    assert r.decode_id(r.encode_id(WHO), "/p") == "a"
+    assert r.decode_epoch(r.encode_epoch(41), "/e") == 41
+    assert r.decode_card(r.encode_card(card), "/m/a") == card
+    assert r.decode_control(r.encode_control(control), "/c") == control
+    assert r.decode_control(r.encode_control(r.Control()), "/c") == r.Control()
+
+
+def test_the_data_of_a_latch_is_the_id_and_nothing_else_as_with_curator() -> None:
+    assert r.encode_id(WHO) == b"a"
+    with pytest.raises(RecordError, match="/p holds no participant id"):
+        r.decode_id(b"\xff", "/p")
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "/e holds no JSON"),
+        (b"\xff", "/e holds no JSON"),
+        (b"[]", "/e has schema None"),
+        (b'{"schema": 2, "epoch": 3}', "schema 2, this release reads 1"),
+        (b'{"schema": 1, "epoch": "3"}', "field 'epoch' is '3', wanted int"),
+        (b'{"schema": 1, "epoch": true}', "field 'epoch' is True, wanted int"),
+        (b'{"schema": 1}', "field 'epoch' is None"),
+    ],
+)
+def test_what_is_not_ours_is_refused_with_its_path(data: bytes, words: str) -> None:
+    with pytest.raises(RecordError, match=words):
+        r.decode_epoch(data, "/e")
+
+
+def test_ranks_have_a_best_one_and_ready_beats_all_else() -> None:
+    ready_reserve = Rank(unready=0, reserve=5, id="z")
+    unknown = Rank(unready=1, id="a")
+    lacking_little = Rank(unready=2, missing=1, missing_bytes=10, id="b")
+    lacking_much = Rank(unready=2, missing=1, missing_bytes=11, id="a")
+
+    assert sorted([lacking_much, unknown, lacking_little, ready_reserve]) == [
+        ready_reserve,
+        unknown,
+        lacking_little,
+        lacking_much,
+    ]
+
+
+def test_the_culprit_of_a_transaction_is_neither_who_was_rolled_back_nor_who_came_after() -> None:
+    culprit = BadVersionError()
+
+    assert first_failure([RolledBackError(), culprit, RuntimeInconsistency()]) == (1, culprit)
+    assert first_failure(["/path", True]) is None
+
+
+def test_a_failed_fence_is_the_first_of_the_failures() -> None:
+    fence = NoNodeError()
+
+    assert first_failure([fence, RuntimeInconsistency()]) == (0, fence)
