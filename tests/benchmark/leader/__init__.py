@@ -1,0 +1,1 @@
+"""Compares our hand-over with Curator's and kazoo's: `make bench-leader`."""

@@ -1,0 +1,67 @@
+"""Who takes part, and how each one's host processes are started. The same topology for all."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from tests.benchmark.leader.curator_side import CuratorMissingError, CuratorProgram
+from tests.benchmark.leader.host_process import HostGroup
+
+HOSTS = 3
+"""Processes for each contender, so that each hand-over crosses from one process to another."""
+
+SESSION_TIMEOUT = timedelta(seconds=10)
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One library under test.
+
+    Args:
+        label: For the table, with version.
+        queue: The ZooKeeper path whose children are the queue.
+        path: What its hosts are told.
+    """
+
+    name: str
+    label: str
+    queue: str
+    path: str
+    curator: CuratorProgram | None = None
+
+    def start(self, hosts: Sequence[str], folder: Path) -> HostGroup:
+        """Start its host processes; `hosts` has the connection string of each."""
+        return HostGroup(self.name, [self._command(each) for each in hosts], folder)
+
+    def _command(self, hosts: str) -> list[str]:
+        session_ms = round(SESSION_TIMEOUT.total_seconds() * 1000)
+        if self.curator is not None:
+            return self.curator.command(hosts, self.path, session_ms)
+        module = "tests.benchmark.leader.python_host"
+        return [sys.executable, "-m", module, self.name, hosts, self.path, str(session_ms)]
+
+
+def contenders(wanted: Sequence[str], folder: Path) -> tuple[list[Contender], list[str]]:
+    """Those that can take part; and a line for each that cannot, saying why."""
+    import kazoo.version
+
+    found: list[Contender] = []
+    skipped: list[str] = []
+    if "ours" in wanted:
+        found.append(Contender("ours", "ours (confirmed, fenced, guarded)", "/ours/leader-lock", "/ours"))
+    if "curator" in wanted:
+        try:
+            program = CuratorProgram(folder / "classes")
+        except CuratorMissingError as missing:
+            skipped.append(f"Curator is skipped: {missing}")
+        else:
+            label = f"Curator {program.version} LeaderLatch"
+            found.append(Contender("curator", label, "/curator", "/curator", program))
+    if "kazoo" in wanted:
+        label = f"kazoo {kazoo.version.__version__} Election"
+        found.append(Contender("kazoo", label, "/kazoo", "/kazoo"))
+    return found, skipped

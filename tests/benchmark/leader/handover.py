@@ -1,0 +1,108 @@
+"""Measures hand-overs: the leader closes, the next in the queue leads, the closed one joins at the end."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+from tests.benchmark.leader.contenders import Contender
+from tests.benchmark.leader.host_process import HostFailedError, HostGroup
+
+_JOIN_LIMIT_S = 30.0
+_POLL_S = 0.003
+
+
+@dataclass
+class Round:
+    """One hand-over, in ns of the common clock."""
+
+    called_ns: int
+    returned_ns: int
+    led_ns: int
+
+    @property
+    def took_ms(self) -> float:
+        return (self.led_ns - self.called_ns) / 1e6
+
+
+@dataclass
+class Queue:
+    """The participants of one contender, in the order of their queue.
+
+    Args:
+        observer: Looks at the queue from outside, so that all contenders are watched alike.
+        pause_s: After each join, so that the next round finds a quiet machine.
+    """
+
+    contender: Contender
+    group: HostGroup
+    observer: KazooClient
+    pause_s: float
+    order: deque[int] = field(default_factory=deque)
+    _epoch: int = -1
+
+    def grow(self, participants: int) -> None:
+        """Add participants at the end. The queue must begin with number 0, so that neighbours live apart."""
+        if self.order and self.order[0] != 0:
+            raise HostFailedError(f"{self.contender.name}: turn the queue to participant 0 first")
+        for number in range(len(self.order), participants):
+            self.join(number)
+
+    def join(self, number: int) -> None:
+        """Add one at the end, and wait until ZooKeeper has it."""
+        self.order.append(number)
+        self.group.host_of(number).send(f"join {number}")
+        if len(self.order) == 1:
+            self._led(self.group.expect({"leads"}), number)
+        until = time.monotonic() + _JOIN_LIMIT_S
+        while self.length() != len(self.order):
+            if time.monotonic() > until:
+                raise HostFailedError(
+                    f"{self.contender.name}: {self.length()} in the queue, not {len(self.order)}"
+                )
+            time.sleep(_POLL_S)
+
+    def length(self) -> int:
+        """How many are in the queue, as ZooKeeper says."""
+        try:
+            return len(self.observer.get_children(self.contender.queue))
+        except NoNodeError:
+            return 0
+
+    def hand_over(self) -> Round:
+        """One round, up to the new leader; the old one is out of the queue after it."""
+        old = self.order.popleft()
+        self.group.host_of(old).send(f"close {old}")
+        answers = {"leads": [""], "closed": [""]}
+        for _ in answers:
+            answer = self.group.expect(set(answers))
+            answers[answer[0]] = answer
+        closed, leads = answers["closed"], answers["leads"]
+        self._led(leads, self.order[0])
+        return Round(called_ns=int(closed[2]), returned_ns=int(closed[3]), led_ns=int(leads[2]))
+
+    def round(self) -> Round:
+        """Hand over, then let the old leader join again."""
+        old = self.order[0]
+        done = self.hand_over()
+        self.join(old)
+        time.sleep(self.pause_s)
+        return done
+
+    def turn_to_first(self) -> None:
+        """Rounds that nobody counts, until participant 0 leads."""
+        while self.order[0] != 0:
+            self.round()
+
+    def _led(self, answer: list[str], wanted: int) -> None:
+        """The right one leads, in a later epoch than the last."""
+        number, epoch = int(answer[1]), int(answer[3])
+        if number != wanted:
+            raise HostFailedError(f"{self.contender.name}: participant {number} leads, {wanted} was next")
+        if self.contender.name == "ours" and epoch <= self._epoch:
+            raise HostFailedError(f"epoch {epoch} follows epoch {self._epoch}")
+        self._epoch = epoch

@@ -1,0 +1,90 @@
+"""Our side: several LeaderLockQueues on one ZooKeeper session, each with a guard that says yes."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable
+from datetime import timedelta
+
+import structlog
+
+from leader import (
+    ElectionConfig,
+    LeaderLockQueue,
+    Leadership,
+    Participant,
+    Verdict,
+    ZooKeeperConfig,
+    ZooKeeperSession,
+)
+from tests.benchmark.leader.clock import now_ns
+
+Lead = Callable[[int, int, int], None]
+_LIMIT = timedelta(seconds=15)
+
+
+class OurSide:
+    """See the module. `join` and `close` come from one thread.
+
+    Args:
+        guard: Asked by every queue.
+    """
+
+    def __init__(
+        self,
+        hosts: str,
+        root: str,
+        session_timeout: timedelta,
+        lead: Lead,
+        guard: Callable[[], Verdict] = lambda: Verdict(True),
+    ) -> None:
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+        self._root, self._lead, self._guard = root, lead, guard
+        self.session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=session_timeout))
+        self.session.start(_LIMIT)
+        self.queues: dict[int, LeaderLockQueue] = {}
+        self.leaderships: dict[int, Leadership] = {}
+
+    def join(self, participant: int) -> None:
+        queue = LeaderLockQueue(
+            session=self.session,
+            config=ElectionConfig(root=self._root),
+            participant=Participant(
+                id=str(participant), host="127.0.0.1", port=1024 + participant, boot_id=uuid.uuid4().hex
+            ),
+            guard=self._guard,
+            electable=_Electable(participant, self._told),
+        )
+        self.queues[participant] = queue
+        queue.add_to_leader_lock_queue()
+
+    def close(self, participant: int) -> tuple[int, int]:
+        queue = self.queues.pop(participant)
+        self.leaderships.pop(participant, None)
+        called = now_ns()
+        queue.close(_LIMIT)
+        return called, now_ns()
+
+    def end(self) -> None:
+        for queue in self.queues.values():
+            queue.close(timedelta(0))
+        self.session.close(_LIMIT)
+
+    def _told(self, participant: int, at_ns: int, leadership: Leadership) -> None:
+        # What is counted must be true: confirmed, and still so when we are told.
+        if not self.queues[participant].is_leader():
+            raise RuntimeError(f"participant {participant} was told to lead and does not")
+        self.leaderships[participant] = leadership
+        self._lead(participant, at_ns, leadership.epoch)
+
+
+class _Electable:
+    def __init__(self, participant: int, told: Callable[[int, int, Leadership], None]) -> None:
+        self._participant, self._told = participant, told
+
+    def elected(self, leadership: Leadership) -> None:
+        self._told(self._participant, now_ns(), leadership)
+
+    def revoked(self, leadership: Leadership, reason: str) -> None:
+        pass
