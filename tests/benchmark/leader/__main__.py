@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from tests.benchmark.leader.bench_server import bench_server
 from tests.benchmark.leader.contenders import contenders
 from tests.benchmark.leader.figures import machine, summary
 from tests.benchmark.leader.handover_run import Plan, measure, queues
+from tests.benchmark.leader.profile_handover import profile
 from tests.benchmark.leader.table import handover_table
 
 
@@ -24,11 +26,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--sizes", type=int, nargs="+", default=[3, 30, 300], help="participants")
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--warm-up", type=int, default=50)
-    parser.add_argument("--block", type=int, default=25, help="rounds of one contender before the next's turn")
+    parser.add_argument(
+        "--block", type=int, default=25, help="rounds of one contender before the next's turn"
+    )
     parser.add_argument("--pause-ms", type=float, default=20.0, help="between rounds")
     parser.add_argument("--only", nargs="+", default=["ours", "curator", "kazoo"])
     parser.add_argument("--data", type=Path, default=Path("build"), help="where the server's data go")
     parser.add_argument("--json", type=Path, default=Path("build/bench-leader.json"))
+    parser.add_argument("--profile-handover", action="store_true", help="where our time goes; nothing else")
     return parser.parse_args()
 
 
@@ -44,6 +49,11 @@ def main() -> int:
     result: dict[str, object] = {"machine": machine()}
     with bench_server(options.data) as bench:
         say(bench.described())
+        if options.profile_handover:
+            ours = replace(contenders(["ours"], bench.folder)[0][0], traced=True)
+            with queues([ours], bench.server.hosts, bench.folder, plan.pause_s) as made:
+                say(profile(made[0], plan))
+            return 0
         found, skipped = contenders(options.only, bench.folder)
         for line in skipped:
             say(line)

@@ -25,6 +25,8 @@ class Contender:
         label: For the table, with version.
         queue: The ZooKeeper path whose children are the queue.
         path: What its hosts are told.
+        curator: The compiled program, if this is Curator.
+        traced: Notes are taken for a profile; ours only.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Contender:
     queue: str
     path: str
     curator: CuratorProgram | None = None
+    traced: bool = False
 
     def start(self, hosts: Sequence[str], folder: Path) -> HostGroup:
         """Start its host processes; `hosts` has the connection string of each."""
@@ -42,7 +45,8 @@ class Contender:
         if self.curator is not None:
             return self.curator.command(hosts, self.path, session_ms)
         module = "tests.benchmark.leader.python_host"
-        return [sys.executable, "-m", module, self.name, hosts, self.path, str(session_ms)]
+        words = [self.name, hosts, self.path, str(session_ms), *(["traced"] if self.traced else [])]
+        return [sys.executable, "-m", module, *words]
 
 
 def contenders(wanted: Sequence[str], folder: Path) -> tuple[list[Contender], list[str]]:

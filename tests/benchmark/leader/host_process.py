@@ -69,7 +69,7 @@ class HostProcess:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self._answers.put(line.split())
+            self._answers.put(line.split(" ", 1) if line.startswith("json ") else line.split())
         self._answers.put(["ended", self.name])
 
 

@@ -28,7 +28,7 @@ class OurSide:
     """See the module. `join` and `close` come from one thread.
 
     Args:
-        guard: Asked by every queue.
+        note: Told when the guard is asked, for a profile.
     """
 
     def __init__(
@@ -37,10 +37,10 @@ class OurSide:
         root: str,
         session_timeout: timedelta,
         lead: Lead,
-        guard: Callable[[], Verdict] = lambda: Verdict(True),
+        note: Callable[[str], None] | None = None,
     ) -> None:
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-        self._root, self._lead, self._guard = root, lead, guard
+        self._root, self._lead, self._note = root, lead, note
         self.session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=session_timeout))
         self.session.start(_LIMIT)
         self.queues: dict[int, LeaderLockQueue] = {}
@@ -70,6 +70,11 @@ class OurSide:
         for queue in self.queues.values():
             queue.close(timedelta(0))
         self.session.close(_LIMIT)
+
+    def _guard(self) -> Verdict:
+        if self._note is not None:
+            self._note("guard asked, answers")
+        return Verdict(True)
 
     def _told(self, participant: int, at_ns: int, leadership: Leadership) -> None:
         # What is counted must be true: confirmed, and still so when we are told.

@@ -1,6 +1,6 @@
 """One process of a Python contender, which holds a third of the participants.
 
-    python -m tests.benchmark.leader.python_host ours|kazoo HOSTS PATH SESSION_MS
+    python -m tests.benchmark.leader.python_host ours|kazoo HOSTS PATH SESSION_MS [traced]
 
 Reads commands from standard input, one a line, and answers on standard output:
 
@@ -9,6 +9,7 @@ Reads commands from standard input, one a line, and answers on standard output:
 | `clock` | `clock NS` |
 | `join P` | `leads P NS EPOCH`, once that participant leads |
 | `close P` | `closed P CALLED_NS RETURNED_NS` |
+| `trace` | `json [[NS, WORDS], ...]`: what was noted since the last time; wants the argument `traced` |
 | `quit`, or the end of input | the process ends |
 
 Standard library and kazoo's threads apart, commands are obeyed by the main thread.
@@ -16,12 +17,14 @@ Standard library and kazoo's threads apart, commands are obeyed by the main thre
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 from datetime import timedelta
 from typing import Protocol
 
 from tests.benchmark.leader.clock import now_ns
+from tests.benchmark.leader.kazoo_trace import Trace
 
 
 class Side(Protocol):
@@ -53,19 +56,23 @@ def _leads(participant: int, at_ns: int, epoch: int) -> None:
     say(f"leads {participant} {at_ns} {epoch}")
 
 
-def _side(contender: str, hosts: str, path: str, session_timeout: timedelta) -> Side:
+def _side(contender: str, hosts: str, path: str, session_timeout: timedelta, trace: Trace | None) -> Side:
     if contender == "kazoo":
         from tests.benchmark.leader.kazoo_side import KazooSide
 
         return KazooSide(hosts, path, session_timeout, _leads)
     from tests.benchmark.leader.our_side import OurSide
 
-    return OurSide(hosts, path, session_timeout, _leads)
+    note = None if trace is None else trace.note
+    return OurSide(hosts, path, session_timeout, _leads, note)
 
 
 def main(arguments: list[str]) -> int:
-    contender, hosts, path, session_ms = arguments
-    side = _side(contender, hosts, path, timedelta(milliseconds=int(session_ms)))
+    contender, hosts, path, session_ms, *more = arguments
+    trace = Trace() if "traced" in more else None
+    if trace is not None:
+        trace.install()
+    side = _side(contender, hosts, path, timedelta(milliseconds=int(session_ms)), trace)
     say("ready")
     for line in sys.stdin:
         match line.split():
@@ -76,6 +83,8 @@ def main(arguments: list[str]) -> int:
             case ["close", participant]:
                 called, returned = side.close(int(participant))
                 say(f"closed {participant} {called} {returned}")
+            case ["trace"] if trace is not None:
+                say(f"json {json.dumps(trace.taken())}")
             case ["quit"]:
                 break
             case words:
