@@ -99,7 +99,8 @@ class CrashSentinel:
         """Start the program and hand the present session over, if there is one. Once only."""
         self._session.add_listener(self._on_state)
         if self._launch():
-            self._hand_over()
+            with self._lock:
+                self._hand_over()
             self._thread.start()
 
     def close(self, timeout: timedelta) -> None:
@@ -128,22 +129,24 @@ class CrashSentinel:
 
     def _on_state(self, state: Any) -> None:
         """Kazoo's connection thread: a write of 100 bytes to a pipe that never blocks."""
-        self._before, self._state = self._state, state.value
-        self._hand_over()
+        with self._lock:
+            self._before, self._state = self._state, state.value
+            self._hand_over()
 
     def _hand_over(self) -> None:
-        with self._lock:  # read and write as one, so that the newest session is the last in the pipe
-            client_id = self._session.client.client_id  # None while there is no connection
-            if client_id is None or not client_id[0]:
-                return
-            handoff = Handoff(
-                session_id=client_id[0],
-                password=client_id[1],
-                timeout_ms=round(self._session.negotiated_timeout / timedelta(milliseconds=1)),
-            )
-            if handoff != self._newest:
-                self._newest = handoff
-                self._write(handoff_line(handoff))
+        """Under the lock, so that the newest session is the last in the pipe."""
+        client_id = self._session.client.client_id  # None while there is no connection
+        if client_id is None or not client_id[0]:
+            return
+        self._state = "connected"  # also when we were not there to hear of it
+        handoff = Handoff(
+            session_id=client_id[0],
+            password=client_id[1],
+            timeout_ms=round(self._session.negotiated_timeout / timedelta(milliseconds=1)),
+        )
+        if handoff != self._newest:
+            self._newest = handoff
+            self._write(handoff_line(handoff))
 
     def _write(self, line: bytes) -> None:
         if self._pipe is None:

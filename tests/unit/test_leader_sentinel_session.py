@@ -93,6 +93,18 @@ def test_nothing_is_left_after_a_session_that_a_server_has_ended(session: Sessio
     assert session.listeners == []
 
 
+def test_nothing_is_left_after_a_session_that_was_there_before_the_sentinel(session: Session) -> None:
+    session.becomes("connected", 5)
+    sentinel = CrashSentinel(session)
+    sentinel.start()
+    pid = sentinel.pid
+    assert pid is not None
+    session.becomes("lost")
+    sentinel.close(LONG)
+
+    assert not psutil.pid_exists(pid)
+
+
 def test_the_program_stays_when_nobody_knows_whether_the_session_has_ended(session: Session) -> None:
     sentinel = CrashSentinel(session)
     sentinel.start()
