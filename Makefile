@@ -8,7 +8,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
 
-.PHONY: help setup examples demo test check lint format chaos-smoke lock clean
+.PHONY: help setup examples demo test check lint format chaos chaos-smoke lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -37,6 +37,9 @@ lint: setup ## Static checks: ruff, format, mypy, layers
 format: setup ## Format the code and mend what ruff can mend
 	$(PY) -m ruff check --fix-only --exit-zero .
 	$(PY) -m ruff format .
+
+chaos: setup ## Ten minutes of faults against an election of five on three ZooKeeper servers, with a checker
+	NIMBUS_CHAOS_SECONDS=$${NIMBUS_CHAOS_SECONDS:-600} $(PYTEST) tests/chaos/test_election_chaos.py
 
 chaos-smoke: examples ## Thirty rounds of killed leaders and workers, with a checker
 	NIMBUS_CHAOS_ROUNDS=$${NIMBUS_CHAOS_ROUNDS:-30} $(PYTEST) tests/chaos/test_chaos_smoke.py

@@ -1,0 +1,245 @@
+"""What can go wrong, and how it is played: each fault strikes, holds for a while, and is mended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from random import Random
+
+from leader import ElectionPaths
+from leader.testing.proxy import Direction, Op
+from nimbus.localstack.process import ManagedProcess
+from tests.chaos.election.participant import now_ns
+from tests.chaos.election.stage import ROOT, ParticipantProcess, Stage
+
+_OPS = (None, None, Op.MULTI, Op.CREATE, Op.GET_CHILDREN, Op.EXISTS, Op.GET_DATA, Op.HANDSHAKE)
+_TRAP_LIMIT = timedelta(seconds=1.5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """All that chance decides about a fault, drawn before it is known who leads.
+
+    Args:
+        kind: A key of `KINDS`.
+        at_leader: Whether it strikes who leads then; else `index` says whom.
+        index: Number of the victim among the others, or of the server.
+        hold: How long it lasts.
+        op: Of a trap.
+        nth: Of a trap.
+        coin: For whatever has two forms.
+        spared: Names of participants that another fault has struck already.
+    """
+
+    kind: str
+    at_leader: bool
+    index: int
+    hold: timedelta
+    op: int | None
+    nth: int
+    coin: bool
+    spared: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class Struck:
+    """A fault that was played: for the checker and for the report. Times by CLOCK_BOOTTIME.
+
+    Args:
+        kind: Of fault.
+        target: Participant, server or node.
+        by_ns: It was in force by then.
+        mend: What ends it.
+        mended_ns: It was over by then.
+        reborn_ns: From then on ZooKeeper's data began anew; of a wipe only.
+        done: It did happen; a trap may have waited for a request that never came.
+    """
+
+    kind: str
+    target: str
+    by_ns: int
+    mend: Callable[[], None]
+    mended_ns: int = 0
+    reborn_ns: int | None = None
+    done: bool = True
+
+
+def draw(kind: str, rng: Random, session: timedelta) -> Draw:
+    """Let chance decide. Equal seeds give equal draws, whatever happens meanwhile."""
+    least, most = KINDS[kind].hold
+    return Draw(
+        kind=kind,
+        at_leader=rng.random() < 0.7,
+        index=rng.randrange(1_000),
+        hold=session * rng.uniform(least, most),
+        op=rng.choice(_OPS),
+        nth=rng.randrange(1, 7),
+        coin=rng.random() < 0.5,
+    )
+
+
+def strike(stage: Stage, drawn: Draw) -> Struck:
+    """Play it. Returns when it is in force."""
+    return KINDS[drawn.kind].strike(stage, drawn)
+
+
+def _victim(stage: Stage, drawn: Draw) -> ParticipantProcess:
+    line = stage.leading()
+    led_by = None if line is None else line.name
+    free = [member for member in stage.members if member.name not in drawn.spared]
+    leaders = [member for member in free if member.name == led_by]
+    others = [member for member in free if member.name != led_by]
+    return leaders[0] if leaders and drawn.at_leader else others[drawn.index % len(others)]
+
+
+def _kill(stage: Stage, drawn: Draw) -> Struck:
+    victim = _victim(stage, drawn)
+    victim.kill()
+    return Struck(drawn.kind, victim.name, now_ns(), victim.spawn)
+
+
+def _stop(stage: Stage, drawn: Draw) -> Struck:
+    victim = _victim(stage, drawn)
+    at = now_ns()
+    victim.stop(timedelta(seconds=15))
+    return Struck(drawn.kind, victim.name, at, victim.spawn)
+
+
+def _pause(stage: Stage, drawn: Draw) -> Struck:
+    victim = _victim(stage, drawn)
+    victim.pause()
+    return Struck(drawn.kind, victim.name, now_ns(), victim.resume)
+
+
+def _black_hole(stage: Stage, drawn: Draw) -> Struck:
+    victim = _victim(stage, drawn)
+    victim.wires.black_hole(Direction.BOTH)
+    return Struck(drawn.kind, victim.name, now_ns(), victim.wires.heal)
+
+
+def _half_black_hole(stage: Stage, drawn: Draw) -> Struck:
+    victim = _victim(stage, drawn)
+    victim.wires.black_hole(Direction.TO_CLIENT if drawn.coin else Direction.TO_SERVER)
+    return Struck(drawn.kind, victim.name, now_ns(), victim.wires.heal)
+
+
+def _stall(stage: Stage, drawn: Draw) -> Struck:
+    victim = _victim(stage, drawn)
+    victim.wires.stall()
+    return Struck(drawn.kind, victim.name, now_ns(), victim.wires.heal)
+
+
+def _delay(stage: Stage, drawn: Draw) -> Struck:
+    victim = _victim(stage, drawn)
+    victim.wires.delay(stage.session / 10)
+    return Struck(drawn.kind, victim.name, now_ns(), victim.wires.heal)
+
+
+def _cut(stage: Stage, drawn: Draw) -> Struck:
+    victim = _victim(stage, drawn)
+    traps = victim.wires.trap(after=drawn.kind == "cut_after", op=drawn.op, nth=drawn.nth)
+    if drawn.coin or drawn.op not in (None, Op.MULTI):
+        victim.wires.cut()  # who connects anew asks for everything
+    done = stage.wait(_TRAP_LIMIT, lambda: any(trap.sprung for trap in traps))
+    return Struck(drawn.kind, victim.name, now_ns(), victim.wires.heal, done=done)
+
+
+def _server(stage: Stage, drawn: Draw) -> ManagedProcess:
+    leader = stage.ensemble.leader
+    if leader is not None and drawn.coin:
+        return leader
+    return stage.ensemble.servers[drawn.index % len(stage.ensemble.servers)]
+
+
+def _server_killed(stage: Stage, drawn: Draw) -> Struck:
+    server = _server(stage, drawn)
+    server.kill()
+    return Struck(drawn.kind, server.name, now_ns(), server.start)
+
+
+def _server_paused(stage: Stage, drawn: Draw) -> Struck:
+    server = _server(stage, drawn)
+    server.pause()
+    return Struck(drawn.kind, server.name, now_ns(), server.resume)
+
+
+def _latch_deleted(stage: Stage, drawn: Draw) -> Struck:
+    stage.delete_first_latch()
+    return Struck(drawn.kind, "first latch", now_ns(), _nothing)
+
+
+def _leader_node_deleted(stage: Stage, drawn: Draw) -> Struck:
+    stage.delete_leader_node()
+    return Struck(drawn.kind, "leader node", now_ns(), _nothing)
+
+
+def _wiped(stage: Stage, drawn: Draw) -> Struck:
+    """All data of all servers are lost. Mended by what the error message tells the operator to do."""
+    highest = max(line.epoch or 0 for line in stage.lines())
+    ensemble = stage.ensemble
+    ensemble.kill()
+    at = reborn = now_ns()
+    for server in ensemble.servers:
+        server.wipe()
+    ensemble.start()
+
+    def restart_everybody() -> None:
+        for member in stage.members:
+            member.kill()
+        for member in stage.members:
+            member.spawn()
+
+    def set_the_epoch_above() -> None:
+        data = json.dumps({"schema": 1, "epoch": highest + 10}).encode()
+        path = ElectionPaths(ROOT).epoch
+        made = stage.wait(
+            timedelta(seconds=20),
+            lambda: (
+                stage.ask(stage.operator.create_async, path, data, makepath=True)
+                or stage.ask(stage.operator.set_async, path, data)
+            ),
+        )
+        assert made, "the operator could not set the epoch"
+
+    mend = restart_everybody if drawn.coin else set_the_epoch_above
+    return Struck(drawn.kind, "ensemble", at, mend, reborn_ns=reborn)
+
+
+def _nothing() -> None:
+    """It is not mended: the participants do that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a kind of fault is played.
+
+    Args:
+        strike: Plays it.
+        hold: How long it lasts, at least and at most, in session timeouts.
+        of_servers: Who leads may have to wait for the ensemble's own election.
+    """
+
+    strike: Callable[[Stage, Draw], Struck]
+    hold: tuple[float, float] = (0.0, 0.0)
+    of_servers: bool = False
+
+
+KINDS = {
+    "kill": Kind(_kill, (0.2, 1.8)),
+    "stop": Kind(_stop, (0.0, 0.5)),
+    "pause": Kind(_pause, (1.3, 3.0)),
+    "black_hole": Kind(_black_hole, (1.3, 2.5)),
+    "half_black_hole": Kind(_half_black_hole, (1.3, 2.5)),
+    "stall": Kind(_stall, (0.5, 2.0)),
+    "delay": Kind(_delay, (0.5, 1.0)),
+    "cut_before": Kind(_cut),
+    "cut_after": Kind(_cut),
+    "server_killed": Kind(_server_killed, (0.2, 1.5), of_servers=True),
+    "server_paused": Kind(_server_paused, (0.5, 2.0), of_servers=True),
+    "latch_deleted": Kind(_latch_deleted),
+    "leader_node_deleted": Kind(_leader_node_deleted),
+    "wiped": Kind(_wiped, (1.0, 2.0), of_servers=True),
+}
+PARTICIPANT_KINDS = [kind for kind in KINDS if not KINDS[kind].of_servers]

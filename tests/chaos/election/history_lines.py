@@ -1,0 +1,106 @@
+"""What a participant writes down while it is tormented: one line of JSON for each thing it did or was told.
+
+Each line has the time before and after, by CLOCK_BOOTTIME, which all processes of a machine share. So whether
+two things overlapped can be judged without doubt: one began after the other had ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+
+class Did(Enum):
+    """What happened."""
+
+    STARTED = "started"
+    CONFIRMED = "confirmed"
+    """`elected` was called."""
+    REVOKED = "revoked"
+    """`revoked` was called."""
+    OBSERVED = "observed"
+    """`is_leader()` was True."""
+    DENIED = "denied"
+    """`is_leader()` was False. Only the first time in a row, and the first time after a gap."""
+    WROTE = "wrote"
+    """A fenced write was accepted."""
+    FENCED = "fenced"
+    """A fenced write was refused."""
+    UNKNOWN = "unknown"
+    """A fenced write got no answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One thing that a participant did or was told.
+
+    Args:
+        name: Of the participant.
+        boot: Of its process.
+        did: What happened.
+        before_ns: It began after this moment.
+        after_ns: It had ended by this one.
+        epoch: Which leadership it was about.
+        zxid: Of an accepted write.
+        gap_ns: Of OBSERVED and DENIED: time since the question before had been answered.
+        why: Of REVOKED.
+    """
+
+    name: str
+    boot: str
+    did: Did
+    before_ns: int
+    after_ns: int
+    epoch: int | None = None
+    zxid: int | None = None
+    gap_ns: int | None = None
+    why: str = ""
+
+    def to_json(self) -> bytes:
+        """As one line; what is not given is left out."""
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        fields["did"] = self.did.value
+        return json.dumps({name: value for name, value in fields.items() if value not in (None, "")}).encode()
+
+
+def parse(text: bytes) -> Line:
+    """Read a line."""
+    fields = json.loads(text)
+    return Line(**(fields | {"did": Did(fields["did"])}))
+
+
+class Pen:
+    """Appends lines to a file so that SIGKILL loses none that was begun. Any thread."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+    def write(self, line: Line) -> None:
+        """Append it, with one call to the kernel."""
+        os.write(self._file, line.to_json() + b"\n")
+
+    def close(self) -> None:
+        """End."""
+        os.close(self._file)
+
+
+class Reader:
+    """Reads a file that grows."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._read, self._rest = file, 0, b""
+
+    def news(self) -> list[Line]:
+        """The lines that were completed since the last call."""
+        try:
+            with self._file.open("rb") as file:
+                file.seek(self._read)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        self._read += len(data)
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        return [parse(line) for line in whole]

@@ -1,0 +1,197 @@
+"""Three ZooKeeper servers, five participants in processes of their own, and what they write down."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+from kazoo.handlers.threading import KazooTimeoutError
+
+from leader import ElectionPaths
+from leader.protocol.paths import in_queue_order
+from nimbus.localstack.ensemble import Ensemble
+from nimbus.localstack.process import ManagedProcess
+from tests.chaos.election.history_lines import Did, Line, Reader
+from tests.chaos.election.participant import now_ns
+from tests.chaos.election.wires import Wires
+
+ROOT = "/chaos-election"
+TICK = timedelta(milliseconds=500)
+_REPOSITORY = Path(__file__).parents[3]
+_POLL_S = 0.03
+_FRESH_NS = 200_000_000
+_ANSWER_LIMIT_S = 2.0
+_END_LIMIT = timedelta(seconds=20)
+
+
+class ParticipantProcess(ManagedProcess):
+    """One participant. It answers once its process has begun to queue."""
+
+    def __init__(self, name: str, folder: Path, wires: Wires, session: timedelta) -> None:
+        super().__init__(name=name, log=folder / f"{name}.log", environment={"PYTHONPATH": str(_REPOSITORY)})
+        self.wires, self._session = wires, session
+        self.history = folder / f"{name}.jsonl"
+        self._reader = Reader(self.history)
+        self.lines: list[Line] = []
+        self._starts = 0
+
+    def _command(self) -> Sequence[str]:
+        self.read()
+        self._starts = self._count_starts()
+        program = [sys.executable, "-m", "tests.chaos.election.participant"]
+        return [
+            *program,
+            self.wires.hosts,
+            ROOT,
+            self.name,
+            str(self._session.total_seconds()),
+            str(self.history),
+        ]
+
+    def _answers(self) -> bool:
+        self.read()
+        return self._count_starts() > self._starts
+
+    def exit_status(self, limit: timedelta) -> int | None:
+        """Wait for its end; None if it does not come."""
+        if self._process is None:
+            return None
+        try:
+            return self._process.wait(limit.total_seconds())
+        except subprocess.TimeoutExpired:
+            return None
+
+    def read(self) -> list[Line]:
+        """Read what is new in its history."""
+        news = self._reader.news()
+        self.lines += news
+        return news
+
+    def _count_starts(self) -> int:
+        return sum(line.did is Did.STARTED for line in self.lines)
+
+
+class Stage:
+    """Everything that faults are played on, and the eyes of whoever plays them. Main thread only."""
+
+    def __init__(self, folder: Path, *, participants: int, session: timedelta) -> None:
+        self.session, self.tick = session, TICK
+        self.ensemble = Ensemble(folder / "ensemble", tick=TICK)
+        self.members = [
+            ParticipantProcess(f"p{number}", folder, Wires(self.ensemble.addresses), session)
+            for number in range(1, participants + 1)
+        ]
+        self.operator = KazooClient(
+            hosts=self.ensemble.hosts, timeout=6.0, connection_retry={"max_tries": -1, "max_delay": 1.0}
+        )
+        self._last_observed: Line | None = None
+
+    # --- looking --------------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """Read what is new in all histories."""
+        news = [line for member in self.members for line in member.read() if line.did is Did.OBSERVED]
+        last = [self._last_observed] if self._last_observed is not None else []
+        self._last_observed = max([*last, *news], key=lambda line: line.after_ns, default=None)
+
+    def leading(self, since_ns: int = 0) -> Line | None:
+        """What a leader last observed of itself, if that is fresh, and newer than `since_ns`."""
+        self.read()
+        last = self._last_observed
+        if last is None or last.before_ns < max(since_ns, now_ns() - _FRESH_NS):
+            return None
+        return last
+
+    def lines(self) -> list[Line]:
+        """All histories."""
+        self.read()
+        return [line for member in self.members for line in member.lines]
+
+    def wait(self, limit: timedelta, condition: Callable[[], Any]) -> bool:
+        """Wait until it is true; False if it is not within `limit`."""
+        until = time.monotonic() + limit.total_seconds()
+        while not condition():
+            if time.monotonic() > until:
+                return False
+            pause(_POLL_S)
+        return True
+
+    def queued(self) -> int:
+        """How many latches there are; 0 while ZooKeeper gives no answer."""
+        children = self.ask(self.operator.get_children_async, ElectionPaths(ROOT).queue)
+        return 0 if children is None else len(children)
+
+    # --- the operator -----------------------------------------------------------------------------
+
+    def ask(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """One of kazoo's answers; None if there is none, whatever the reason."""
+        try:
+            return method(*arguments, **options).get(timeout=_ANSWER_LIMIT_S)
+        except (KazooException, KazooTimeoutError):
+            return None
+
+    def delete_first_latch(self) -> None:
+        """What an operator does to be rid of a leader."""
+        paths = ElectionPaths(ROOT)
+        queue = in_queue_order(self.ask(self.operator.get_children_async, paths.queue) or [])
+        if queue:
+            self.ask(self.operator.delete_async, paths.latch(queue[0].name))
+
+    def delete_leader_node(self) -> None:
+        """What an operator had better not do."""
+        self.ask(self.operator.delete_async, ElectionPaths(ROOT).leader)
+
+    # --- life -------------------------------------------------------------------------------------
+
+    def start(self, limit: timedelta) -> None:
+        """Start everything and wait until somebody leads and everybody queues."""
+        self.ensemble.start()
+        self.operator.start(timeout=30)
+        for member in self.members:
+            member.spawn()
+        for member in self.members:
+            member.wait_ready()
+        assert self.wait(limit, lambda: self.leading() and self.queued() == len(self.members)), "nobody leads"
+
+    def end(self) -> list[str]:
+        """Tell all participants to end, and wait; which of them did not end well."""
+        for member in self.members:
+            member.terminate()
+        ended = {member.name: member.exit_status(_END_LIMIT) for member in self.members}
+        self.read()
+        return [
+            f"{name} ended with {status} when told to end" for name, status in ended.items() if status != 0
+        ]
+
+    def close(self) -> None:
+        """End whatever is left."""
+        for member in self.members:
+            member.kill()
+            member.wires.close()
+        self.operator.stop()
+        self.operator.close()
+        self.ensemble.kill()
+
+
+def pause(seconds: float) -> None:
+    """Let time pass."""
+    threading.Event().wait(seconds)
+
+
+@contextmanager
+def stage(folder: Path, *, participants: int, session: timedelta) -> Iterator[Stage]:
+    """A stage; nothing of it is left afterwards."""
+    made = Stage(folder, participants=participants, session=session)
+    try:
+        yield made
+    finally:
+        made.close()

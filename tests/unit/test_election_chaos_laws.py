@@ -1,0 +1,137 @@
+"""The judge of the election's chaos finds what is wrong in a history, and nothing in a good one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tests.chaos.election.election_driver import plan
+from tests.chaos.election.election_faults import KINDS
+from tests.chaos.election.election_laws import Due, judge
+from tests.chaos.election.history_lines import Did, Line, Pen, Reader
+
+SESSION_NS = 1_000
+
+
+def line(did: Did, at: int, name: str = "a", *, until: int | None = None, **more: Any) -> Line:
+    """One thing that began at `at`."""
+    return Line(name=name, boot=f"boot-{name}", did=did, before_ns=at, after_ns=until or at + 1, **more)
+
+
+def led(name: str, epoch: int, *moments: int) -> list[Line]:
+    """Confirmed, then True at each moment."""
+    first = line(Did.CONFIRMED, moments[0], name, epoch=epoch)
+    return [first, *(line(Did.OBSERVED, at, name, epoch=epoch, gap_ns=1) for at in moments)]
+
+
+def found(lines: list[Line], *, reborn: list[int] | None = None, dues: list[Due] | None = None) -> list[str]:
+    """What the judge says."""
+    return judge(lines, reborn or [], dues or [], SESSION_NS)
+
+
+def test_judge_finds_nothing_when_one_leads_after_the_other() -> None:
+    assert found(led("a", 1, 10, 20, 30) + led("b", 2, 40, 50)) == []
+
+
+def test_judge_finds_an_older_leader_that_still_leads_after_a_newer_began() -> None:
+    (wrong,) = found(led("a", 1, 10, 45) + led("b", 2, 40, 50))
+
+    assert "epoch 1 (a/boot) said that it leads" in wrong
+    assert "after epoch 2 (b/boot) had begun" in wrong
+
+
+def test_judge_does_not_accuse_where_two_answers_may_have_been_given_in_good_order() -> None:
+    slow = line(Did.OBSERVED, 39, "a", until=60, epoch=1, gap_ns=1)
+
+    assert found([*led("a", 1, 10), slow, *led("b", 2, 40, 50)]) == []
+
+
+def test_judge_finds_epochs_that_fall() -> None:
+    wrong = found(led("a", 2, 10, 20) + led("b", 1, 40))
+
+    assert ["epoch 1 (b/boot) said that it leads" in each for each in wrong] == [True]
+
+
+def test_judge_finds_two_leaders_of_one_epoch() -> None:
+    assert found(led("a", 1, 10) + led("b", 1, 40)) == [
+        "epoch 1 (a/boot) and epoch 1 (b/boot) share an epoch"
+    ]
+
+
+def test_judge_allows_epochs_to_begin_anew_in_another_process_when_the_data_were_lost() -> None:
+    assert found(led("a", 7, 10, 20) + led("b", 1, 40), reborn=[30]) == []
+
+
+def test_judge_finds_a_leader_that_outlives_the_data() -> None:
+    (wrong,) = found(led("a", 7, 10, 50) + led("b", 1, 40), reborn=[30])
+
+    assert "epoch 7 (a/boot) said that it leads" in wrong
+
+
+def test_judge_finds_a_process_that_takes_an_epoch_below_one_it_had() -> None:
+    (wrong,) = found(led("a", 7, 10) + led("a", 3, 40), reborn=[30])
+
+    assert "was taken after epoch 7 (a/boot) by the same process" in wrong
+
+
+def test_judge_finds_a_write_accepted_after_a_newer_leader_began() -> None:
+    late = line(Did.WROTE, 60, "a", epoch=1, zxid=5)
+    (wrong,) = found([*led("a", 1, 10), *led("b", 2, 40), late])
+
+    assert "was accepted" in wrong
+
+
+def test_judge_finds_writes_that_zookeeper_took_in_the_wrong_order() -> None:
+    newer = line(Did.WROTE, 41, "b", until=90, epoch=2, zxid=8)
+    older = line(Did.WROTE, 39, "a", until=90, epoch=1, zxid=9)
+    (wrong,) = found([*led("a", 1, 10), older, newer])
+
+    assert wrong == "a write of epoch 1 (a/boot) was accepted after one of epoch 2 (b/boot)"
+
+
+def test_judge_finds_a_leader_that_wakes_as_one() -> None:
+    woken = line(Did.OBSERVED, 5_000, epoch=1, gap_ns=SESSION_NS + 1)
+    denied = line(Did.DENIED, 9_000, gap_ns=SESSION_NS + 1)
+
+    assert found([*led("a", 1, 10), woken, denied]) == ["a leads after 0.000 s without a question"]
+
+
+def test_judge_finds_that_nobody_led_in_time() -> None:
+    dues = [Due("a fault", 15, 10), Due("another", 100, 10)]
+
+    assert found(led("a", 1, 10, 20), dues=dues) == ["nobody led within 0.0 s of another"]
+
+
+def test_history_survives_the_way_through_its_file(tmp_path: Path) -> None:
+    reader, file = Reader(tmp_path / "history"), tmp_path / "history"
+    assert reader.news() == []
+    pen = Pen(file)
+    lines = [
+        line(Did.WROTE, 1, epoch=3, zxid=1 << 40),
+        line(Did.DENIED, 2, gap_ns=0),
+        line(Did.REVOKED, 3, epoch=0, why='a "word"\nand another'),
+    ]
+    pen.write(lines[0])
+    assert reader.news() == lines[:1]
+    for each in lines[1:]:
+        pen.write(each)
+    with file.open("ab") as torn:
+        torn.write(b'{"name": "a", "bo')
+
+    assert reader.news() == lines[1:]
+    assert reader.news() == []
+    pen.close()
+
+
+def test_plan_plays_every_kind_before_any_twice_and_the_same_for_the_same_seed() -> None:
+    session = timedelta(seconds=2)
+    first, again = (list(islice(plan(Random(7), session), 40)) for _ in range(2))
+
+    assert first == again
+    assert first != list(islice(plan(Random(8), session), 40))
+    kinds = [drawn.kind for draws in first[: len(KINDS) - 1] for drawn in draws]
+    assert sorted(kinds) == sorted(set(KINDS) - {"wiped"})
+    assert any(len(draws) == 2 for draws in first)
