@@ -22,7 +22,9 @@ CLOSED, OVER, GAVE_UP = "closed", "over", "gave_up"
 
 CONNECT_LIMIT_S = 1.0
 PAUSE_S = 0.1
-LEAST_ANSWER_S = 0.5
+FIRST_ANSWER_S, LAST_ANSWER_S = 0.25, 2.0
+"""A server that hangs accepts connections too, so the next is asked soon; each round has twice the patience.
+An answer that comes too late costs one more question: the next one is that the session is over."""
 SLACK_S = 1.0
 """A server ends sessions on its ticks, a little after their time."""
 
@@ -31,7 +33,7 @@ class Attempt(Protocol):
     """One try to end a session."""
 
     def __call__(self, handoff: Handoff, answer_limit_s: float) -> str | None:
-        """CLOSED or OVER; None: nobody could say."""
+        """CLOSED or OVER; None: nobody could say. A close whose answer was lost is OVER the next time."""
         ...
 
 
@@ -41,13 +43,15 @@ def end_session(
     """Try until it is over, at most for as long as the session can live without us."""
     timeout_s = handoff.timeout_ms / 1000
     until = clock() + timeout_s + SLACK_S
+    answer_limit_s = FIRST_ANSWER_S
     while True:
-        outcome = attempt(handoff, max(LEAST_ANSWER_S, timeout_s / 3))
+        outcome = attempt(handoff, answer_limit_s)
         if outcome is not None:
             return outcome
         if clock() + PAUSE_S >= until:
             return GAVE_UP
         sleep(PAUSE_S)
+        answer_limit_s = min(2 * answer_limit_s, LAST_ANSWER_S)
 
 
 class Ensemble:

@@ -50,6 +50,18 @@ def test_it_tries_for_as_long_as_the_session_can_live_and_no_longer() -> None:
     assert time.now_s - 1000 <= 4.0 + SLACK_S + 0.3
 
 
+def test_a_server_that_hangs_is_given_little_time_at_first_and_more_in_each_round() -> None:
+    time, limits = Time(), []
+
+    def hangs(handoff: Handoff, answer_limit_s: float) -> str | None:
+        limits.append(answer_limit_s)
+        return None if len(limits) < 6 else CLOSED
+
+    end_session(FIRST, hangs, time, time.sleep)
+
+    assert limits == [0.25, 0.5, 1.0, 2.0, 2.0, 2.0]
+
+
 def test_sessions_are_read_from_pieces_of_any_size_and_the_newest_counts() -> None:
     said = handoff_line(FIRST) + b"nonsense\n" + handoff_line(SECOND)
     for size in range(1, len(said)):
