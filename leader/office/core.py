@@ -343,9 +343,11 @@ class OfficeCore:
         if refused is not None:
             return [ev.Refused(refused)]
         control = yield from self._eligibility.refresh()
-        successor = yield from see_to(self.paths, control, leadership)
-        if successor is not None:
-            return [ev.AbdicationAsked(f"switchover to {successor}", leadership.epoch, at_once=True)]
+        wish = yield from see_to(self.paths, control, leadership)
+        if wish is not None:
+            what = f"switchover to {wish.to}" if wish.to else "abdication"
+            reason = f"{what}: {wish.reason}"
+            return [ev.AbdicationAsked(reason, leadership.epoch, at_once=bool(wish.to))]
         return []
 
     def _keep_card(self) -> Steps[None]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from leader.office.control import read_cards
 from leader.protocol.paths import ElectionPaths, in_queue_order
-from leader.protocol.records import Control, Leadership, decode_id, encode_control
+from leader.protocol.records import Control, Leadership, Switchover, decode_id, encode_control
 from leader.protocol.requests import (
     Check,
     NodeMissingError,
@@ -17,19 +16,18 @@ from leader.protocol.requests import (
 )
 
 
-def see_to(paths: ElectionPaths, control: Control, leadership: Leadership) -> Steps[str | None]:
-    """Hand over to whom an operator named, or strike the wish off: fulfilled, void or impossible.
+def see_to(paths: ElectionPaths, control: Control, leadership: Leadership) -> Steps[Switchover | None]:
+    """Look whether an operator wants us to step down; strike the wish off if it is fulfilled or void.
 
     Returns:
-        The id of a participant that is in the queue and shall lead; None if we go on.
+        The wish that we shall fulfil now; None if we go on.
     """
     wish = control.switchover
     if wish is None:
         return None
-    if wish.to != leadership.participant.id and wish.epoch == leadership.epoch:
-        able = [card for card in (yield from read_cards(paths, [wish.to])) if not card.nofailover]
-        if able and (yield from _is_queued(paths, wish.to)):
-            return wish.to
+    ours_to_fulfil = wish.to != leadership.participant.id and wish.epoch == leadership.epoch
+    if ours_to_fulfil and (not wish.to or (yield from _is_queued(paths, wish.to))):
+        return wish
     token = leadership.token
     struck = SetData(paths.control, encode_control(Control(pause=control.pause)))
     try:

@@ -124,7 +124,7 @@ class Switchover:
     """An operator wants a named participant to lead.
 
     Args:
-        to: Its id.
+        to: Its id; empty for whoever is next.
         epoch: The epoch that shall end.
         reason: Why, for people.
     """

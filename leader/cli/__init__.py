@@ -1,0 +1,1 @@
+"""`python -m leader`: for operators, and for trying an election out."""

@@ -1,0 +1,112 @@
+"""Options that every command takes, and the session they open."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import IntEnum
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from leader.errors import LeaderError
+from leader.protocol.paths import checked_root
+from leader.zookeeper.session import ZooKeeperConfig, ZooKeeperSession
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Exit(IntEnum):
+    """What the command line exits with."""
+
+    OK = 0
+    ODD = 1
+    """`doctor` found something, or a wait ended without what it waited for."""
+    USAGE = 2
+    NOT_FOUND = 3
+    """Nobody leads, or there is no such participant."""
+    UNREACHABLE = 6
+    DENIED = 7
+    FAILED = 70
+
+
+_FORM = click.Choice(["text", "json"])
+
+_EXITS = {
+    "election_config": Exit.USAGE,
+    "nobody_leads": Exit.NOT_FOUND,
+    "no_such_participant": Exit.NOT_FOUND,
+    "zookeeper_unreachable": Exit.UNREACHABLE,
+    "zookeeper_unavailable": Exit.UNREACHABLE,
+    "zookeeper_auth": Exit.DENIED,
+    "not_permitted": Exit.DENIED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Election:
+    """What a command works on.
+
+    Args:
+        as_json: Print JSON on stdout, one document for each thing said.
+    """
+
+    session: ZooKeeperSession
+    root: str
+    as_json: bool
+
+    def say(self, data: Any, words: str) -> None:
+        """Print `data` for machines or `words` for people."""
+        click.echo(json.dumps(data, sort_keys=True) if self.as_json else words)
+
+
+def on_election(command: F) -> F:
+    """Give a command the options of an election, and the election itself as its first argument."""
+
+    @click.option("--hosts", envvar="LEADER_HOSTS", required=True, help="ZooKeeper: host:port,host:port.")
+    @click.option("--root", envvar="LEADER_ROOT", required=True, help="Path of the election: /nimbus.")
+    @click.option(
+        "--auth", envvar="LEADER_AUTH", help="Credential: digest:user:password. Better by environment."
+    )
+    @click.option("--timeout", default=10.0, show_default=True, help="Longest wait for an answer, seconds.")
+    @click.option(
+        "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the output."
+    )
+    @functools.wraps(command)
+    def run(
+        *args: Any, hosts: str, root: str, auth: str | None, timeout: float, output: str, **kw: Any
+    ) -> Any:
+        try:
+            session = ZooKeeperSession(
+                ZooKeeperConfig(
+                    hosts=hosts, auth=_auth(auth), call_timeout=timedelta(seconds=min(timeout, 10.0))
+                )
+            )
+            checked_root(root)
+            session.start(timedelta(seconds=timeout))
+        except LeaderError as exc:
+            _fail(exc)
+        try:
+            return command(Election(session, root, output == "json"), *args, **kw)
+        except LeaderError as exc:
+            _fail(exc)
+        finally:
+            session.close(timedelta(seconds=5))
+
+    return run  # type: ignore[return-value]  # click reads the options off the wrapper
+
+
+def _auth(text: str | None) -> tuple[str, str] | None:
+    if text is None:
+        return None
+    scheme, _, credential = text.partition(":")
+    return scheme, credential
+
+
+def _fail(exc: LeaderError) -> NoReturn:
+    click.echo(f"error: {exc}", err=True)
+    sys.exit(_EXITS.get(exc.code, Exit.FAILED))

@@ -1,0 +1,206 @@
+"""The commands. Each: one call, then print."""
+
+from __future__ import annotations
+
+import queue
+import sys
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from leader.cli.connection import Election, Exit, on_election
+from leader.clock import Countdown
+from leader.doctor import examine
+from leader.observers import leader_steps, participants_steps, read_leader, read_participants
+from leader.operations import pause as pause_election
+from leader.operations import request_abdication, request_switchover
+from leader.operations import resume as resume_election
+from leader.protocol.paths import ElectionPaths
+from leader.protocol.records import LeaderInfo, ParticipantView
+from leader.protocol.requests import Steps, exists
+from leader.zookeeper.executor import SessionExecutor
+
+_POLL = timedelta(seconds=2)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """See an election on ZooKeeper, and ask things of it.
+
+    Hosts and root may come from LEADER_HOSTS and LEADER_ROOT, a credential from LEADER_AUTH.
+
+    Exit codes: 0 done, 1 something is odd or did not happen in time, 2 wrong usage, 3 nobody leads or no such
+    participant, 6 ZooKeeper not reachable, 7 not allowed.
+    """
+
+
+@main.command()
+@on_election
+def participants(election: Election) -> None:
+    """List everybody in the queue, oldest first: who leads, who is next, who is ready."""
+    views = read_participants(election.session, election.root)
+    election.say({"participants": [_view(view) for view in views]}, _table(views))
+
+
+@main.command()
+@on_election
+def leader(election: Election) -> None:
+    """Say who leads. Exit code 3 while nobody does."""
+    found = read_leader(election.session, election.root)
+    election.say({"leader": _info(found)}, _sentence(found))
+    if found is None:
+        sys.exit(Exit.NOT_FOUND)
+
+
+@main.command()
+@click.option("--count", type=int, help="End after so many changes; goes on until Ctrl-C without it.")
+@on_election
+def watch(election: Election, count: int | None) -> None:
+    """Print leader and queue at each change, until Ctrl-C."""
+    changes: queue.SimpleQueue[None] = queue.SimpleQueue()
+    executor = SessionExecutor(election.session, lambda _path, _gone: changes.put(None))
+    paths, last, told = ElectionPaths(election.root), None, 0
+    while count is None or told < count:
+        found, views = executor.run(_look(paths))
+        data = {"leader": _info(found), "participants": [_view(view) for view in views]}
+        if data != last:
+            last, told = data, told + 1
+            election.say(data, f"{_sentence(found)}; queue: {', '.join(v.participant.id for v in views)}")
+            sys.stdout.flush()
+        try:
+            changes.get(timeout=_POLL.total_seconds())
+        except queue.Empty:
+            continue  # some changes wake no watch of ours; look again now and then
+
+
+@main.command()
+@click.argument("participant")
+@click.option("--reason", default="asked by an operator", show_default=True, help="For the journal.")
+@click.option("--wait", default=30.0, show_default=True, help="Longest wait for it to happen, seconds.")
+@on_election
+def switchover(election: Election, participant: str, reason: str, wait: float) -> None:
+    """Hand leadership to PARTICIPANT. The leader finishes its work first; the successor's guard decides."""
+    before = request_switchover(election.session, election.root, participant, reason)
+    after = _await_other(election, before, wait)
+    election.say({"before": _info(before), "leader": _info(after)}, _sentence(after))
+    if after is None or after.participant.id != participant:
+        click.echo(f"error: {participant} did not take office within {wait:g} s", err=True)
+        sys.exit(Exit.ODD)
+
+
+@main.command()
+@click.option("--reason", default="asked by an operator", show_default=True, help="For the journal.")
+@click.option("--wait", default=30.0, show_default=True, help="Longest wait for it to happen, seconds.")
+@on_election
+def abdicate(election: Election, reason: str, wait: float) -> None:
+    """Ask the leader to step down for whoever is next. It finishes its work first."""
+    before = request_abdication(election.session, election.root, reason)
+    after = _await_other(election, before, wait)
+    election.say({"before": _info(before), "leader": _info(after)}, _sentence(after))
+    if after is None:
+        click.echo(f"error: nobody took office within {wait:g} s", err=True)
+        sys.exit(Exit.ODD)
+
+
+@main.command()
+@click.option("--reason", default="asked by an operator", show_default=True, help="Shown to everybody.")
+@on_election
+def pause(election: Election, reason: str) -> None:
+    """Forbid any change of leader until `resume`.
+
+    A pause does not keep the leader alive: if it dies or loses its session, NOBODY leads until it is back
+    under the same id, or the pause ends.
+    """
+    found = pause_election(election.session, election.root, reason)
+    election.say(
+        {"paused": True, "leader": _info(found)},
+        f"paused: {_sentence(found)}, and nobody else may. If it fails, nobody leads until `resume`.",
+    )
+
+
+@main.command()
+@on_election
+def resume(election: Election) -> None:
+    """End a pause."""
+    was = resume_election(election.session, election.root)
+    election.say({"paused": False, "was_paused": was}, "resumed" if was else "there was no pause")
+
+
+@main.command()
+@on_election
+def doctor(election: Election) -> None:
+    """Look everything over; exit code 1 if something is odd. Changes nothing, needs no leader."""
+    findings = examine(election.session, election.root)
+    lines = [f"{'ok ' if one.ok else 'ODD'} {one.check}: {one.detail}" for one in findings]
+    data = [{"check": one.check, "ok": one.ok, "detail": one.detail} for one in findings]
+    election.say({"findings": data}, "\n".join(lines))
+    if not all(one.ok for one in findings):
+        sys.exit(Exit.ODD)
+
+
+def _look(paths: ElectionPaths) -> Steps[tuple[LeaderInfo | None, list[ParticipantView]]]:
+    yield from exists(paths.leader, watch=True)
+    found = yield from leader_steps(paths)
+    return found, (yield from participants_steps(paths))
+
+
+def _await_other(election: Election, before: LeaderInfo, wait_s: float) -> LeaderInfo | None:
+    """Wait until somebody leads in another epoch."""
+    changes: queue.SimpleQueue[None] = queue.SimpleQueue()
+    executor = SessionExecutor(election.session, lambda _path, _gone: changes.put(None))
+    paths, countdown = ElectionPaths(election.root), Countdown(timedelta(seconds=wait_s))
+    while countdown.remaining() > timedelta(0):
+        executor.run(exists(paths.leader, watch=True))
+        found = executor.run(leader_steps(paths))
+        if found is not None and found.epoch != before.epoch:
+            return found
+        try:
+            changes.get(timeout=min(countdown.remaining(), _POLL).total_seconds())
+        except queue.Empty:
+            continue
+    return None
+
+
+def _info(info: LeaderInfo | None) -> dict[str, Any] | None:
+    if info is None:
+        return None
+    who = info.participant
+    return {"id": who.id, "host": who.host, "port": who.port, "boot_id": who.boot_id, "epoch": info.epoch}
+
+
+def _view(view: ParticipantView) -> dict[str, Any]:
+    card, who = view.card, view.participant
+    return {
+        "id": who.id,
+        "host": who.host,
+        "port": who.port,
+        "boot_id": who.boot_id,
+        "position": view.position,
+        "is_leader": view.is_leader,
+        "node": view.node,
+        "ready": None if card is None or card.rank.unready == 1 else card.rank.unready == 0,
+        "reasons": [] if card is None else list(card.reasons),
+    }
+
+
+def _sentence(info: LeaderInfo | None) -> str:
+    if info is None:
+        return "nobody leads"
+    who = info.participant
+    return f"{who.id} at {who.host}:{who.port} leads in epoch {info.epoch}"
+
+
+def _table(views: list[ParticipantView]) -> str:
+    if not views:
+        return "nobody is in the queue"
+    rows = [("place", "id", "address", "leads", "ready")]
+    for view in views:
+        data = _view(view)
+        ready = {True: "yes", False: "no: " + "; ".join(data["reasons"]), None: "not known"}[data["ready"]]
+        address = f"{data['host']}:{data['port']}" if data["host"] else "unknown"
+        rows.append((str(view.position), data["id"], address, "yes" if view.is_leader else "", ready))
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )

@@ -1,0 +1,284 @@
+"""What operators ask of an election, by function and by command line, against a real ZooKeeper."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from leader import (
+    ElectionConfig,
+    ElectionPaths,
+    LeaderLockQueue,
+    Participant,
+    Phase,
+    Verdict,
+    ZooKeeperConfig,
+    ZooKeeperSession,
+)
+from leader.cli.main import main
+from leader.operations import NobodyLeadsError, NoSuchParticipantError, pause, request_switchover, resume
+from nimbus.localstack.zookeeper import ZooKeeperServer
+
+Eventually = Callable[..., None]
+LONG = timedelta(seconds=20)
+
+
+class Silent:
+    """An electable that does nothing."""
+
+    def elected(self, leadership: object) -> None:
+        pass
+
+    def revoked(self, leadership: object, reason: str) -> None:
+        pass
+
+
+class Election:
+    """Some participants of one election; each with a session of its own."""
+
+    def __init__(self, hosts: str, root: str, eventually: Eventually) -> None:
+        self.hosts, self.root, self.eventually = hosts, root, eventually
+        self.queues: dict[str, LeaderLockQueue] = {}
+        self.sessions: dict[str, ZooKeeperSession] = {}
+
+    def join(self, name: str, *, priority: int = 0, nofailover: bool = False) -> LeaderLockQueue:
+        session = ZooKeeperSession(ZooKeeperConfig(hosts=self.hosts, session_timeout=timedelta(seconds=4)))
+        session.start(LONG)
+        queue = LeaderLockQueue(
+            session=session,
+            config=ElectionConfig(
+                root=self.root,
+                requeue_backoff_min=timedelta(milliseconds=200),
+                step_down_margin=timedelta(milliseconds=500),
+                priority=priority,
+                nofailover=nofailover,
+            ),
+            participant=Participant(name, "127.0.0.1", 1, uuid.uuid4().hex),
+            guard=lambda: Verdict(True),
+            electable=Silent(),
+        )
+        self.sessions[name], self.queues[name] = session, queue
+        queue.add_to_leader_lock_queue()
+        return queue
+
+    def queue_up(self, *names: str) -> None:
+        """Join one after the other, in this order."""
+        for name in names:
+            queue = self.join(name)
+            self.eventually(lambda queue=queue: queue.status().position is not None, what=f"{name} queues")
+        self.leads(names[0])
+
+    def leads(self, name: str) -> None:
+        """Wait until it leads, and everybody can read that it does."""
+        self.eventually(self.queues[name].is_leader, within_s=30, what=f"{name} leads")
+        self.eventually(lambda: self._published() == name, what=f"{name} is published")
+
+    def _published(self) -> str | None:
+        found = next(iter(self.queues.values())).get_leader()
+        return None if found is None else found.participant.id
+
+    def stop(self, name: str) -> None:
+        self.queues.pop(name).close(LONG)
+        self.sessions.pop(name).close(LONG)
+
+    def json(self, *words: str) -> Any:
+        """The answer to a command; log lines of this process's own participants come before it."""
+        return json.loads(self.run(*words, "-o", "json").stdout.splitlines()[-1])
+
+    def run(self, *words: str) -> Result:
+        command, *rest = words
+        return CliRunner().invoke(main, [command, "--hosts", self.hosts, "--root", self.root, *rest])
+
+
+@pytest.fixture
+def election(zookeeper: ZooKeeperServer, zk_root: str, eventually: Eventually) -> Iterator[Election]:
+    made = Election(zookeeper.hosts, zk_root, eventually)
+    yield made
+    for name in list(made.queues):
+        made.stop(name)
+
+
+def test_a_switchover_goes_to_the_participant_named_over_those_before_it(election: Election) -> None:
+    election.queue_up("a", "b", "c", "d")
+
+    said = election.json("switchover", "d", "--reason", "rack 4")
+
+    assert said["leader"]["id"] == "d"
+    election.leads("d")
+    assert "switchover to d: rack 4" in (election.queues["a"].status().last_abdication or "")
+    election.stop("d")  # the wish is fulfilled and forgotten: whoever is first follows
+    election.eventually(lambda: any(queue.is_leader() for queue in election.queues.values()))
+
+
+@pytest.mark.parametrize(
+    ("to", "words"), [("a", "a leads already"), ("z", "z is not in the queue"), ("lame", "lame is not ready")]
+)
+def test_a_switchover_to_who_cannot_lead_is_refused_and_changes_nothing(
+    election: Election, to: str, words: str
+) -> None:
+    election.queue_up("a", "lame")
+    election.queues["lame"].publish_readiness(False, missing=3, reasons=("3 files missing",))
+    election.eventually(
+        lambda: any(
+            view.card is not None and view.card.rank.unready == 2
+            for view in election.queues["a"].get_all_participants()
+        )
+    )
+
+    with pytest.raises(NoSuchParticipantError, match=words):
+        request_switchover(election.sessions["a"], election.root, to, "test")
+
+    assert election.run("switchover", to).exit_code == 3
+    assert election.queues["a"].is_leader()
+
+
+def test_an_operator_asks_the_leader_to_abdicate_and_the_next_leads(election: Election) -> None:
+    election.queue_up("a", "b")
+
+    said = election.run("abdicate", "--reason", "reboot")
+
+    assert said.exit_code == 0, said.output
+    assert "b at 127.0.0.1:1 leads in epoch 2" in said.stdout
+    election.eventually(lambda: election.queues["a"].status().position == 1, within_s=30)
+
+
+def test_during_a_pause_nobody_else_takes_office_and_after_it_the_next_does(election: Election) -> None:
+    election.queue_up("a", "b")
+    assert election.run("pause", "--reason", "migration").exit_code == 0
+
+    election.stop("a")
+
+    b = election.queues["b"]
+    election.eventually(lambda: b.status().position == 0, what="b is the oldest")
+    election.eventually(lambda: b.status().paused == "migration", what="b says why it waits")
+    assert not b.is_leader()
+    assert "elections are paused: migration" in b.status().why()
+    doctor = election.run("doctor")
+    assert doctor.exit_code == 1
+    assert "it does not lead, and nobody else may" in doctor.stdout
+
+    assert "resumed" in election.run("resume").stdout
+    election.leads("b")
+
+
+def test_during_a_pause_the_paused_leader_may_come_back(election: Election) -> None:
+    election.queue_up("a", "b")
+    pause(election.sessions["b"], election.root, "test")
+    epoch = election.queues["a"].status().epoch
+
+    election.sessions["a"].reconnect()
+
+    election.eventually(lambda: (election.queues["a"].status().epoch or 0) > (epoch or 0))
+    election.leads("a")
+    assert not election.queues["b"].is_leader()
+    assert resume(election.sessions["b"], election.root)
+    assert not resume(election.sessions["b"], election.root)
+
+
+def test_nothing_can_be_asked_where_nobody_leads(election: Election, zookeeper: ZooKeeperServer) -> None:
+    session = ZooKeeperSession(ZooKeeperConfig(hosts=zookeeper.hosts))
+    session.start(LONG)
+    try:
+        with pytest.raises(NobodyLeadsError):
+            pause(session, election.root, "test")
+    finally:
+        session.close(LONG)
+    assert election.run("leader").exit_code == 3
+    assert "nobody is in the queue" in election.run("participants").stdout
+    assert election.run("doctor").exit_code == 1
+
+
+def test_who_is_not_ready_yields_to_who_is_without_asking_its_guard(election: Election) -> None:
+    election.queue_up("a", "b", "c")
+    election.queues["b"].publish_readiness(False, missing=2, missing_bytes=10, reasons=("2 files",))
+    election.queues["c"].publish_readiness(True)
+    election.eventually(
+        lambda: (
+            [
+                view.card.rank.unready if view.card else None
+                for view in election.queues["a"].get_all_participants()
+            ]
+            == [1, 2, 0]
+        )
+    )
+
+    election.stop("a")
+
+    election.leads("c")
+    assert "yields to c" in (election.queues["b"].status().last_abdication or "")
+    assert election.queues["c"].status().epoch == 2  # b did not take the epoch first
+
+
+def test_a_reserve_yields_to_who_is_ready_and_leads_when_there_is_nobody_else(election: Election) -> None:
+    reserve = election.join("reserve", priority=-1)
+    election.leads("reserve")
+    ready = election.join("ready")
+    ready.publish_readiness(True)
+    election.eventually(lambda: ready.status().position == 1)
+
+    reserve.abdicate("test")
+    election.leads("ready")
+    election.eventually(lambda: reserve.status().position == 1, within_s=30)
+    election.stop("ready")
+
+    election.leads("reserve")
+
+
+def test_a_member_that_must_not_lead_is_seen_and_never_queues(election: Election) -> None:
+    watching = election.join("watching", nofailover=True)
+    election.queue_up("a")
+    election.stop("a")
+
+    election.eventually(lambda: watching.get_leader() is None)
+    assert watching.status().phase is Phase.LATENT
+    assert watching.get_all_participants() == []
+
+
+def test_the_commands_show_the_election_to_people_and_machines(election: Election) -> None:
+    election.queue_up("a", "b")
+    election.queues["a"].publish_readiness(True)
+    election.eventually(lambda: "yes    yes" in election.run("participants").stdout)
+
+    listed = election.json("participants")["participants"]
+    assert [(row["id"], row["position"], row["is_leader"]) for row in listed] == [
+        ("a", 0, True),
+        ("b", 1, False),
+    ]
+    assert election.json("leader")["leader"]["epoch"] == 1
+    assert "a at 127.0.0.1:1 leads in epoch 1" in election.run("watch", "--count", "1").stdout
+    doctor = election.run("doctor")
+    assert "a leads in epoch 1" in doctor.stdout
+    assert "queue: 2 in the queue" in doctor.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["leader", "--root", "/x"], 2, "--hosts"),
+        (["leader", "--hosts", "127.0.0.1:1", "--root", "relative"], 2, "absolute ZooKeeper path"),
+        (["leader", "--hosts", "127.0.0.1:1", "--root", "/x", "--timeout", "0.5"], 6, "127.0.0.1:1"),
+        (["nonsense"], 2, "No such command"),
+    ],
+)
+def test_wrong_usage_has_its_exit_code_and_its_words(words: list[str], code: int, message: str) -> None:
+    said = CliRunner().invoke(main, words)
+
+    assert said.exit_code == code
+    assert message in said.stderr
+
+
+def test_unreadable_wishes_of_operators_are_no_wishes(election: Election) -> None:
+    election.queue_up("a", "b")
+    client = election.sessions["b"].client
+    client.create_async(ElectionPaths(election.root).control, b"\xff nonsense").get(timeout=10)
+
+    election.stop("a")
+
+    election.leads("b")
+    assert election.run("doctor").exit_code == 1
