@@ -1,0 +1,398 @@
+"""One suite for whoever answers an election's requests: a real ZooKeeper, and the one in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Protocol, TypeVar
+
+import pytest
+
+from leader import ZooKeeperConfig, ZooKeeperSession
+from leader.errors import ZooKeeperUnavailableError
+from leader.protocol import requests as rq
+from leader.protocol.requests import Steps
+from leader.testing.clock import VirtualClock
+from leader.testing.memory import MemoryConnection, MemoryZooKeeper
+from leader.zookeeper.executor import SessionExecutor
+from nimbus.localstack.zookeeper import ZooKeeperServer
+
+T = TypeVar("T")
+Eventually = Callable[..., None]
+
+_TIMEOUT = timedelta(seconds=10)
+
+
+class Runs(Protocol):
+    """What both can do."""
+
+    def run(self, steps: Steps[T]) -> T: ...
+
+
+@dataclass(slots=True)
+class Client:
+    """One client of whichever ZooKeeper."""
+
+    port: Runs
+    fired: list[tuple[str, bool]]
+    session_id: int
+    end: Callable[[], None]
+
+    def run(self, steps: Steps[T]) -> T:
+        return self.port.run(steps)
+
+
+class Bench:
+    """Makes clients and ends them."""
+
+    def __init__(self, root: str, hosts: str | None) -> None:
+        self.root, self._hosts = root, hosts
+        self._memory = MemoryZooKeeper(VirtualClock())
+        self._clients: list[Client] = []
+
+    def client(self) -> Client:
+        fired: list[tuple[str, bool]] = []
+
+        def on_watch(path: str, gone: bool) -> None:
+            fired.append((path, gone))
+
+        client = self._in_memory(fired, on_watch) if self._hosts is None else self._real(fired, on_watch)
+        self._clients.append(client)
+        return client
+
+    def end(self) -> None:
+        for client in self._clients:
+            client.end()
+
+    def _in_memory(self, fired: list[tuple[str, bool]], on_watch: Callable[[str, bool], None]) -> Client:
+        connection: MemoryConnection = self._memory.connect(_TIMEOUT, on_watch)
+        return Client(connection, fired, connection.session_id, connection.close)
+
+    def _real(self, fired: list[tuple[str, bool]], on_watch: Callable[[str, bool], None]) -> Client:
+        session = ZooKeeperSession(ZooKeeperConfig(hosts=self._hosts or "", session_timeout=_TIMEOUT))
+        session.start(_TIMEOUT)
+        executor = SessionExecutor(session, on_watch)
+        return Client(executor, fired, session.session_id or 0, lambda: session.close(_TIMEOUT))
+
+
+@pytest.fixture(params=["memory", "real"])
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    hosts: str | None = None
+    root = "/election"
+    if request.param == "real":
+        server: ZooKeeperServer = request.getfixturevalue("zookeeper")
+        hosts, root = server.hosts, request.getfixturevalue("zk_root")
+    made = Bench(root, hosts)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+@pytest.fixture
+def client(bench: Bench) -> Client:
+    made = bench.client()
+    made.run(rq.ensure_path(bench.root))
+    return made
+
+
+@pytest.fixture
+def root(bench: Bench) -> str:
+    return bench.root
+
+
+# --- nodes --------------------------------------------------------------------------------------
+
+
+def test_created_node_is_read_back_with_its_stat(client: Client, root: str) -> None:
+    assert client.run(rq.create(f"{root}/a", b"one")) == f"{root}/a"
+    data, stat = client.run(rq.get(f"{root}/a"))
+
+    assert (data, stat.version, stat.owner) == (b"one", 0, 0)
+    assert stat.created_zxid == stat.modified_zxid > 0
+    assert client.run(rq.exists(f"{root}/a")) == stat
+
+
+def test_creating_below_nothing_is_refused(client: Client, root: str) -> None:
+    with pytest.raises(rq.NodeMissingError) as refused:
+        client.run(rq.create(f"{root}/no/a", b""))
+    assert refused.value.path == f"{root}/no/a"
+
+
+def test_creating_twice_is_refused(client: Client, root: str) -> None:
+    client.run(rq.create(f"{root}/a", b""))
+
+    with pytest.raises(rq.NodeExistsError):
+        client.run(rq.create(f"{root}/a", b""))
+
+
+def test_ephemeral_node_has_an_owner_and_no_children(client: Client, root: str) -> None:
+    client.run(rq.create(f"{root}/a", b"", ephemeral=True))
+    stat = client.run(rq.exists(f"{root}/a"))
+
+    assert stat is not None
+    assert stat.owner == client.session_id
+    with pytest.raises(rq.NotPermittedError):
+        client.run(rq.create(f"{root}/a/b", b""))
+
+
+def test_sequence_numbers_count_every_child_ever_made(client: Client, root: str) -> None:
+    client.run(rq.create(f"{root}/plain", b""))
+    first = client.run(rq.create(f"{root}/x-", b"", sequential=True))
+    client.run(rq.delete(first))
+    second = client.run(rq.create(f"{root}/y-", b"", ephemeral=True, sequential=True))
+
+    assert (first, second) == (f"{root}/x-0000000001", f"{root}/y-0000000002")
+
+
+def test_writing_raises_the_version_and_keeps_the_birth(client: Client, root: str) -> None:
+    client.run(rq.create(f"{root}/a", b"one"))
+    born = client.run(rq.exists(f"{root}/a"))
+    stat = client.run(rq.set_data(f"{root}/a", b"two", 0))
+
+    assert born is not None
+    assert (stat.version, stat.created_zxid) == (1, born.created_zxid)
+    assert stat.modified_zxid > stat.created_zxid
+    assert client.run(rq.get(f"{root}/a"))[0] == b"two"
+
+
+def test_writing_another_version_is_refused_but_any_is_taken(client: Client, root: str) -> None:
+    client.run(rq.create(f"{root}/a", b""))
+    client.run(rq.set_data(f"{root}/a", b""))
+
+    with pytest.raises(rq.VersionMismatchError):
+        client.run(rq.set_data(f"{root}/a", b"", 0))
+    assert client.run(rq.set_data(f"{root}/a", b"", -1)).version == 2
+
+
+def test_writing_and_deleting_what_is_not_there_is_refused(client: Client, root: str) -> None:
+    with pytest.raises(rq.NodeMissingError):
+        client.run(rq.set_data(f"{root}/no", b""))
+    with pytest.raises(rq.NodeMissingError):
+        client.run(rq.delete(f"{root}/no"))
+    with pytest.raises(rq.NodeMissingError):
+        client.run(rq.get(f"{root}/no"))
+    client.run(rq.delete_if_there(f"{root}/no"))
+
+
+def test_deleting_another_version_or_a_parent_is_refused(client: Client, root: str) -> None:
+    client.run(rq.create(f"{root}/a", b""))
+    client.run(rq.create(f"{root}/a/b", b""))
+
+    with pytest.raises(rq.VersionMismatchError):
+        client.run(rq.delete(f"{root}/a", 7))
+    with pytest.raises(rq.NotEmptyError):
+        client.run(rq.delete(f"{root}/a"))
+    client.run(rq.delete(f"{root}/a/b"))
+    client.run(rq.delete(f"{root}/a", 0))
+    assert client.run(rq.exists(f"{root}/a")) is None
+
+
+def test_children_are_names_of_the_next_level_only(client: Client, root: str) -> None:
+    client.run(rq.ensure_path(f"{root}/a/b"))
+    client.run(rq.create(f"{root}/c", b""))
+
+    assert sorted(client.run(rq.get_children(root))) == ["a", "c"]
+    assert client.run(rq.get_children(f"{root}/a/b")) == []
+    with pytest.raises(rq.NodeMissingError):
+        client.run(rq.get_children(f"{root}/no"))
+
+
+def test_ensuring_a_path_twice_changes_nothing(client: Client, root: str) -> None:
+    client.run(rq.ensure_path(f"{root}/a/b"))
+    client.run(rq.set_data(f"{root}/a/b", b"kept"))
+    client.run(rq.ensure_path(f"{root}/a/b"))
+
+    assert client.run(rq.get(f"{root}/a/b"))[0] == b"kept"
+
+
+# --- transactions -------------------------------------------------------------------------------
+
+
+def test_transaction_answers_for_each_operation(client: Client, root: str) -> None:
+    client.run(rq.create(f"{root}/a", b""))
+    checked, made, stat, gone = client.run(
+        rq.transaction(
+            rq.Check(f"{root}/a", 0),
+            rq.Create(f"{root}/b-", b"", ephemeral=True, sequential=True),
+            rq.SetData(f"{root}/a", b"new", 0),
+            rq.Delete(f"{root}/b-0000000001"),
+        )
+    )
+
+    assert checked is True
+    assert made == f"{root}/b-0000000001"
+    assert stat.version == 1
+    assert gone is True or gone is None
+    assert client.run(rq.get_children(root)) == ["a"]
+
+
+def test_transaction_that_fails_changes_nothing_and_names_the_culprit(client: Client, root: str) -> None:
+    client.run(rq.create(f"{root}/a", b"old"))
+    with pytest.raises(rq.TransactionFailedError) as failed:
+        client.run(
+            rq.transaction(
+                rq.SetData(f"{root}/a", b"new"),
+                rq.Check(f"{root}/no"),
+                rq.Create(f"{root}/b", b""),
+            )
+        )
+
+    assert failed.value.index == 1
+    assert isinstance(failed.value.cause, rq.NodeMissingError)
+    assert client.run(rq.get(f"{root}/a"))[0] == b"old"
+    assert client.run(rq.exists(f"{root}/b")) is None
+
+
+@pytest.mark.parametrize(
+    ("operation", "refusal"),
+    [
+        (rq.Check("/a", 7), rq.VersionMismatchError),
+        (rq.Check("/no"), rq.NodeMissingError),
+        (rq.Create("/a"), rq.NodeExistsError),
+        (rq.Create("/no/a"), rq.NodeMissingError),
+        (rq.SetData("/a", b"", 7), rq.VersionMismatchError),
+        (rq.Delete("/a", 7), rq.VersionMismatchError),
+        (rq.Delete("/a"), rq.NotEmptyError),
+    ],
+    ids=str,
+)
+def test_refusals_inside_a_transaction_are_those_outside(
+    client: Client, root: str, operation: rq.Operation, refusal: type[rq.RefusedError]
+) -> None:
+    client.run(rq.ensure_path(f"{root}/a/b"))
+    moved = replace(operation, path=root + operation.path)
+
+    with pytest.raises(rq.TransactionFailedError) as failed:
+        client.run(rq.transaction(moved))
+    assert type(failed.value.cause) is refusal
+
+
+# --- watches ------------------------------------------------------------------------------------
+
+
+def test_watch_on_a_node_fires_once_when_it_is_written(
+    client: Client, root: str, eventually: Eventually
+) -> None:
+    client.run(rq.create(f"{root}/a", b""))
+    client.run(rq.get(f"{root}/a", watch=True))
+    client.run(rq.exists(f"{root}/a", watch=True))  # a second watch of the kind is the first
+    client.run(rq.set_data(f"{root}/a", b""))
+    client.run(rq.set_data(f"{root}/a", b""))
+    _wait_for_a_marker(client, root, eventually)
+
+    assert client.fired == [(f"{root}/a", False), (f"{root}/marker", False)]
+
+
+def test_watch_on_a_node_says_when_it_is_gone(client: Client, root: str, eventually: Eventually) -> None:
+    client.run(rq.create(f"{root}/a", b""))
+    client.run(rq.exists(f"{root}/a", watch=True))
+    client.run(rq.delete(f"{root}/a"))
+    _wait_for_a_marker(client, root, eventually)
+
+    assert client.fired == [(f"{root}/a", True), (f"{root}/marker", False)]
+
+
+def test_watch_on_nothing_fires_when_the_node_is_made(
+    client: Client, root: str, eventually: Eventually
+) -> None:
+    assert client.run(rq.exists(f"{root}/a", watch=True)) is None
+    client.run(rq.create(f"{root}/a", b""))
+    _wait_for_a_marker(client, root, eventually)
+
+    assert client.fired == [(f"{root}/a", False), (f"{root}/marker", False)]
+
+
+def test_get_of_nothing_arms_no_watch(client: Client, root: str, eventually: Eventually) -> None:
+    with pytest.raises(rq.NodeMissingError):
+        client.run(rq.get(f"{root}/a", watch=True))
+    with pytest.raises(rq.NodeMissingError):
+        client.run(rq.get_children(f"{root}/a", watch=True))
+    client.run(rq.create(f"{root}/a", b""))
+    client.run(rq.create(f"{root}/a/b", b""))
+    _wait_for_a_marker(client, root, eventually)
+
+    assert client.fired == [(f"{root}/marker", False)]
+
+
+def test_watch_on_children_fires_for_births_and_deaths_but_not_for_data(
+    client: Client, root: str, eventually: Eventually
+) -> None:
+    client.run(rq.create(f"{root}/a", b""))
+    client.run(rq.create(f"{root}/a/b", b""))
+    client.run(rq.get_children(f"{root}/a", watch=True))
+    client.run(rq.set_data(f"{root}/a/b", b""))
+    client.run(rq.create(f"{root}/a/c", b""))
+    client.run(rq.get_children(f"{root}/a", watch=True))
+    client.run(rq.delete(f"{root}/a/c"))
+    _wait_for_a_marker(client, root, eventually)
+
+    assert client.fired == [(f"{root}/a", False), (f"{root}/a", False), (f"{root}/marker", False)]
+
+
+def test_node_replaced_in_one_transaction_fires_as_gone(
+    client: Client, root: str, eventually: Eventually
+) -> None:
+    client.run(rq.create(f"{root}/a", b""))
+    client.run(rq.exists(f"{root}/a", watch=True))
+    client.run(rq.transaction(rq.Delete(f"{root}/a"), rq.Create(f"{root}/a", b"")))
+    _wait_for_a_marker(client, root, eventually)
+
+    assert client.fired == [(f"{root}/a", True), (f"{root}/marker", False)]
+
+
+def test_transaction_that_only_checks_fires_nothing(
+    client: Client, root: str, eventually: Eventually
+) -> None:
+    client.run(rq.create(f"{root}/a", b""))
+    client.run(rq.get(f"{root}/a", watch=True))
+    client.run(rq.transaction(rq.Check(f"{root}/a", 0)))
+    _wait_for_a_marker(client, root, eventually)
+
+    assert client.fired == [(f"{root}/marker", False)]
+
+
+def _wait_for_a_marker(client: Client, root: str, eventually: Eventually) -> None:
+    """Events arrive in order, so once this one is here, all before it are."""
+    client.run(rq.exists(f"{root}/marker", watch=True))
+    client.run(rq.create(f"{root}/marker", b""))
+    eventually(lambda: (f"{root}/marker", False) in client.fired, what="the marker's event is here")
+
+
+# --- sessions -----------------------------------------------------------------------------------
+
+
+def test_end_of_a_session_takes_its_ephemeral_nodes_and_no_others(
+    bench: Bench, client: Client, root: str, eventually: Eventually
+) -> None:
+    other = bench.client()
+    other.run(rq.create(f"{root}/stays", b""))
+    other.run(rq.create(f"{root}/goes", b"", ephemeral=True))
+    client.run(rq.exists(f"{root}/goes", watch=True))
+    client.run(rq.create(f"{root}/mine", b"", ephemeral=True))
+    other.end()
+    eventually(lambda: client.fired == [(f"{root}/goes", True)], what="the node's end is told")
+
+    assert sorted(client.run(rq.get_children(root))) == ["mine", "stays"]
+
+
+def test_closed_session_gives_no_answers(bench: Bench, client: Client, root: str) -> None:
+    other = bench.client()
+    other.end()
+
+    with pytest.raises(ZooKeeperUnavailableError):
+        other.run(rq.exists(root))
+
+
+def test_watches_of_two_clients_are_their_own(
+    bench: Bench, client: Client, root: str, eventually: Eventually
+) -> None:
+    other = bench.client()
+    client.run(rq.create(f"{root}/a", b""))
+    client.run(rq.exists(f"{root}/a", watch=True))
+    other.run(rq.exists(f"{root}/a", watch=True))
+    other.run(rq.set_data(f"{root}/a", b""))
+    eventually(lambda: client.fired and other.fired, what="both were told")
+
+    assert client.fired == other.fired == [(f"{root}/a", False)]
