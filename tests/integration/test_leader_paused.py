@@ -1,14 +1,13 @@
-"""A leader that is stopped for longer than its session, then woken: the classic two-leaders fault."""
+"""A leader that is stopped for three sessions, then woken: the classic two-leaders fault.
+
+NIMBUS_PAUSE_TRIALS: how many leaders are stopped and woken; twenty at a time.
+"""
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -22,79 +21,24 @@ from leader import (
     Verdict,
     ZooKeeperConfig,
     ZooKeeperSession,
+    boottime,
     fenced_transaction,
 )
 from nimbus.localstack.zookeeper import ZooKeeperServer
+from tests.chaos.election.history_lines import Did, Line
+from tests.chaos.election.participant_process import ParticipantProcess
+from tests.chaos.report import number_from, say
 
-SESSION_S = 2.0
-LONG = timedelta(seconds=10)
+TRIALS = number_from("NIMBUS_PAUSE_TRIALS", 4)
+SIDE_BY_SIDE = 20
+SESSION = timedelta(seconds=2)
+PAUSE = 3 * SESSION
+LONG = timedelta(seconds=15)
+PACE = 5.0
 
-ZOMBIE = """
-import json, sys, threading
-from datetime import timedelta
+pytestmark = pytest.mark.timeout(180 + TRIALS * 3)
 
-import structlog
-from leader import *
-
-structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-
-hosts, root, session_s = sys.argv[1], sys.argv[2], float(sys.argv[3])
-
-
-class Quiet:
-    def elected(self, leadership):
-        pass
-
-    def revoked(self, leadership, reason):
-        pass
-
-
-def say(**words):
-    print(json.dumps(words), flush=True)
-
-
-session = ZooKeeperSession(ZooKeeperConfig(
-    hosts=hosts, session_timeout=timedelta(seconds=session_s), connect_timeout=timedelta(seconds=1)))
-session.start(timedelta(seconds=10))
-queue = LeaderLockQueue(
-    session=session,
-    config=ElectionConfig(root=root, step_down_margin=timedelta(seconds=0.2)),
-    participant=Participant("zombie", "127.0.0.1", 1, "boot"),
-    guard=lambda: Verdict(True),
-    electable=Quiet(),
-)
-queue.start()
-pause = threading.Event()
-while (leadership := queue.leadership()) is None:
-    pause.wait(0.01)
-fenced_transaction(session, leadership.token, lambda t: t.create(root + "/state", b"zombie, alive"))
-say(leading=leadership.epoch)
-
-last = boottime()
-while True:
-    now, leads = boottime(), queue.is_leader()
-    if now - last > timedelta(seconds=session_s):
-        say(first_answer_after_waking=leads)
-        break
-    last = now
-    pause.wait(0.01)
-
-while True:
-    try:
-        fenced_transaction(session, leadership.token, lambda t: t.set_data(root + "/state", b"zombie, dead"))
-        say(write="accepted")
-        break
-    except ZooKeeperUnavailableError:
-        pause.wait(0.05)
-    except FencedOutError:
-        say(write="fenced_out")
-        break
-while queue.status().phase is not Phase.QUEUED:
-    pause.wait(0.01)
-say(phase="queued")
-queue.close(timedelta(seconds=5))
-session.close(timedelta(seconds=5))
-"""
+Eventually = Callable[..., None]
 
 
 class Quiet:
@@ -103,71 +47,138 @@ class Quiet:
     def revoked(self, leadership: Leadership, reason: str) -> None: ...
 
 
-@pytest.fixture
-def zombie(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[subprocess.Popen[str]]:
-    repository = Path(__file__).parents[2]
-    process = subprocess.Popen(
-        [sys.executable, "-c", ZOMBIE, zookeeper.hosts, zk_root, str(SESSION_S)],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=repository,
-        env=os.environ | {"PYTHONPATH": str(repository)},
-    )
-    yield process
-    if process.poll() is None:
-        process.send_signal(signal.SIGCONT)
-        process.kill()
-    process.wait(10)
-    assert process.stdout is not None
-    process.stdout.close()
+@dataclass
+class Pair:
+    """A leader in a process of its own, which is stopped, and its heir."""
+
+    root: str
+    zombie: ParticipantProcess
+    heir: LeaderLockQueue
+    stopped_at: int = 0
+
+    def zombie_leads(self) -> bool:
+        """It said so in the moments since the last question; then there is a line for it."""
+        return any(line.did is Did.OBSERVED for line in self.zombie.read())
+
+    def stop(self) -> None:
+        """Freeze the zombie; what it did before is of no interest."""
+        self.zombie.pause()
+        self.zombie.read()
+        self.stopped_at = len(self.zombie.lines)
+
+    def since_waking(self) -> list[Line]:
+        """What the zombie did since it asked for the first time again."""
+        self.zombie.read()
+        lines = self.zombie.lines[self.stopped_at :]
+        session_ns = SESSION.total_seconds() * 1e9
+        woke = next((at for at, line in enumerate(lines) if (line.gap_ns or 0) > session_ns), len(lines))
+        return lines[woke:]
 
 
 @pytest.fixture
-def heir(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[LeaderLockQueue]:
-    session = ZooKeeperSession(ZooKeeperConfig(hosts=zookeeper.hosts))
-    session.start(LONG)
-    queue = LeaderLockQueue(
-        session=session,
-        config=ElectionConfig(root=zk_root),
-        participant=Participant("heir", "127.0.0.1", 2, uuid.uuid4().hex),
-        guard=lambda: Verdict(True),
-        electable=Quiet(),
-    )
-    yield queue
-    queue.close(LONG)
-    session.close(LONG)
+def session(zookeeper: ZooKeeperServer) -> Iterator[ZooKeeperSession]:
+    """Of all heirs."""
+    made = ZooKeeperSession(ZooKeeperConfig(hosts=zookeeper.hosts))
+    made.start(LONG)
+    yield made
+    made.close(LONG)
 
 
-def test_a_leader_woken_after_its_session_does_not_lead_for_a_moment_and_writes_nothing(
-    zombie: subprocess.Popen[str],
-    heir: LeaderLockQueue,
-    eventually: Callable[..., None],
-    zookeeper: ZooKeeperServer,
-    zk_root: str,
-) -> None:
-    def heard() -> dict[str, object]:
-        assert zombie.stdout is not None
-        words: dict[str, object] = json.loads(zombie.stdout.readline())
-        return words
-
-    assert heard() == {"leading": 1}
-    heir.start()
-    eventually(lambda: heir.status().position == 1, what="the heir queues behind it")
-
-    zombie.send_signal(signal.SIGSTOP)
-    eventually(heir.is_leader, within_s=20, what="the heir leads when the session has run out")
-    leadership = heir.leadership()
-    assert leadership is not None
-    zombie.send_signal(signal.SIGCONT)
-
-    assert heard() == {"first_answer_after_waking": False}
-    assert heard() == {"write": "fenced_out"}
-    assert heard() == {"phase": "queued"}
-    assert heir.is_leader()
-    session = ZooKeeperSession(ZooKeeperConfig(hosts=zookeeper.hosts))
+@pytest.fixture
+def pairs(
+    zookeeper: ZooKeeperServer, zk_root: str, session: ZooKeeperSession, tmp_path: Path
+) -> Iterator[list[Pair]]:
+    made: list[Pair] = []
     try:
-        session.start(LONG)
-        assert session.call(session.client.get_async, f"{zk_root}/state")[0] == b"zombie, alive"
-        fenced_transaction(session, leadership.token, lambda t: t.set_data(f"{zk_root}/state", b"heir"))
+        for number in range(min(TRIALS, SIDE_BY_SIDE)):
+            root = f"{zk_root}/{number}"
+            zombie = ParticipantProcess(
+                f"zombie-{number}", tmp_path, hosts=zookeeper.hosts, root=root, session=SESSION, pace=PACE
+            )
+            heir = LeaderLockQueue(
+                session=session,
+                config=ElectionConfig(root=root),
+                participant=Participant(f"heir-{number}", "127.0.0.1", 2, uuid.uuid4().hex),
+                guard=lambda: Verdict(True),
+                electable=Quiet(),
+            )
+            made.append(Pair(root, zombie, heir))
+            zombie.spawn()
+        for pair in made:
+            pair.zombie.wait_ready()
+        yield made
     finally:
-        session.close(LONG)
+        for pair in made:
+            pair.zombie.kill()
+            pair.heir.close(LONG)
+
+
+def test_a_leader_woken_after_three_sessions_does_not_lead_for_a_moment_and_writes_nothing(
+    pairs: list[Pair], session: ZooKeeperSession, eventually: Eventually, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers: list[Did] = []
+    writes: list[Did] = []
+    while len(answers) < TRIALS:
+        for pair in pairs:
+            _wait_until_the_zombie_leads(pair, eventually)
+        _stop_until_the_heirs_lead(pairs, eventually)
+        for pair in pairs:
+            answers.append(_first_answer(pair, eventually))
+            writes += _fates_of_writes(pair, eventually)
+        for pair in pairs:
+            _let_the_zombie_lead_again(pair, session, eventually)
+
+    denied, accepted, refused = answers.count(Did.DENIED), writes.count(Did.WROTE), writes.count(Did.FENCED)
+    took = f"stopped for {PAUSE.total_seconds():g} s, session {SESSION.total_seconds():g} s"
+    found = f"first is_leader() False in {denied} of {len(answers)}"
+    say(capsys, [f"{took}: {found}; writes of zombies accepted: {accepted}, refused: {refused}"])
+    assert denied == len(answers)
+    assert accepted == 0
+
+
+def _wait_until_the_zombie_leads(pair: Pair, eventually: Eventually) -> None:
+    eventually(pair.zombie_leads, within_s=30, what=f"{pair.zombie.name} leads")
+    pair.heir.add_to_leader_lock_queue()
+    eventually(
+        lambda: len(pair.heir.get_all_participants()) == 2, within_s=30, what="the heir queues behind it"
+    )
+
+
+def _stop_until_the_heirs_lead(pairs: list[Pair], eventually: Eventually) -> None:
+    for pair in pairs:
+        pair.stop()
+    stopped_at = boottime()
+    for pair in pairs:
+        eventually(pair.heir.is_leader, within_s=30, what="the heir leads when the session has run out")
+    eventually(lambda: boottime() - stopped_at > PAUSE, within_s=30, what="three sessions are over")
+    for pair in pairs:
+        pair.zombie.resume()
+
+
+def _first_answer(pair: Pair, eventually: Eventually) -> Did:
+    eventually(pair.since_waking, within_s=30, what=f"{pair.zombie.name} asks again")
+    return pair.since_waking()[0].did
+
+
+def _fates_of_writes(pair: Pair, eventually: Eventually) -> list[Did]:
+    """Wait until one is refused."""
+
+    def fates() -> list[Did]:
+        return [line.did for line in pair.since_waking() if line.did in (Did.WROTE, Did.FENCED)]
+
+    eventually(lambda: Did.FENCED in fates(), within_s=30, what=f"a write of {pair.zombie.name} is refused")
+    assert pair.heir.is_leader()
+    return fates()
+
+
+def _let_the_zombie_lead_again(pair: Pair, session: ZooKeeperSession, eventually: Eventually) -> None:
+    leadership = pair.heir.leadership()
+    assert leadership is not None
+    path = f"{pair.root}/chaos"
+    fenced_transaction(session, leadership.token, lambda t: t.set_data(path, b"of the heir"))
+    assert session.call(session.client.get_async, path)[0] == b"of the heir"
+    eventually(
+        lambda: len(pair.heir.get_all_participants()) == 2, within_s=30, what=f"{pair.zombie.name} queues"
+    )
+    pair.zombie.read()
+    pair.heir.remove_from_leader_lock_queue()

@@ -8,9 +8,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from leader.testing.history import Kind, Moment
 from tests.chaos.election.election_driver import plan
 from tests.chaos.election.election_faults import KINDS
-from tests.chaos.election.election_laws import Due, judge
+from tests.chaos.election.election_laws import Due, judge, moment_of
 from tests.chaos.election.history_lines import Did, Line, Pen, Reader
 
 SESSION_NS = 1_000
@@ -27,9 +28,11 @@ def led(name: str, epoch: int, *moments: int) -> list[Line]:
     return [first, *(line(Did.OBSERVED, at, name, epoch=epoch, gap_ns=1) for at in moments)]
 
 
-def found(lines: list[Line], *, reborn: list[int] | None = None, dues: list[Due] | None = None) -> list[str]:
+def found(
+    lines: list[Line], *, played: list[Moment] | None = None, dues: list[Due] | None = None
+) -> list[str]:
     """What the judge says."""
-    return judge(lines, reborn or [], dues or [], SESSION_NS)
+    return judge(lines, played or [], dues or [], SESSION_NS)
 
 
 def test_judge_finds_nothing_when_one_leads_after_the_other() -> None:
@@ -37,51 +40,30 @@ def test_judge_finds_nothing_when_one_leads_after_the_other() -> None:
 
 
 def test_judge_finds_an_older_leader_that_still_leads_after_a_newer_began() -> None:
-    (wrong,) = found(led("a", 1, 10, 45) + led("b", 2, 40, 50))
+    (wrong,) = found(led("a", 1, 10_000, 45_000) + led("b", 2, 40_000, 50_000))
 
-    assert "epoch 1 (a/boot) said that it leads" in wrong
-    assert "after epoch 2 (b/boot) had begun" in wrong
+    assert wrong.startswith("no two leaders at one time: ")
 
 
 def test_judge_does_not_accuse_where_two_answers_may_have_been_given_in_good_order() -> None:
-    slow = line(Did.OBSERVED, 39, "a", until=60, epoch=1, gap_ns=1)
+    slow = line(Did.OBSERVED, 39_000, "a", until=60_000, epoch=1, gap_ns=1)
 
-    assert found([*led("a", 1, 10), slow, *led("b", 2, 40, 50)]) == []
-
-
-def test_judge_finds_epochs_that_fall() -> None:
-    wrong = found(led("a", 2, 10, 20) + led("b", 1, 40))
-
-    assert ["epoch 1 (b/boot) said that it leads" in each for each in wrong] == [True]
+    assert found([*led("a", 1, 10_000), slow, *led("b", 2, 40_000, 50_000)]) == []
 
 
-def test_judge_finds_two_leaders_of_one_epoch() -> None:
-    assert found(led("a", 1, 10) + led("b", 1, 40)) == [
-        "epoch 1 (a/boot) and epoch 1 (b/boot) share an epoch"
-    ]
+def test_judge_excuses_a_leader_that_an_operator_deposed_until_it_must_know() -> None:
+    lines = led("a", 1, 10_000, 45_000) + led("b", 2, 40_000, 50_000)
+    deposed = moment_of(Kind.DEPOSED, "a", 35_000, 60_000, of=lines[0])
+
+    assert found(lines, played=[deposed]) == []
 
 
 def test_judge_allows_epochs_to_begin_anew_in_another_process_when_the_data_were_lost() -> None:
-    assert found(led("a", 7, 10, 20) + led("b", 1, 40), reborn=[30]) == []
+    lines = led("a", 7, 10_000, 20_000) + led("b", 1, 40_000)
+    reborn = moment_of(Kind.REBORN, "ensemble", 28_000, 30_000)
 
-
-def test_judge_finds_a_leader_that_outlives_the_data() -> None:
-    (wrong,) = found(led("a", 7, 10, 50) + led("b", 1, 40), reborn=[30])
-
-    assert "epoch 7 (a/boot) said that it leads" in wrong
-
-
-def test_judge_finds_a_process_that_takes_an_epoch_below_one_it_had() -> None:
-    (wrong,) = found(led("a", 7, 10) + led("a", 3, 40), reborn=[30])
-
-    assert "was taken after epoch 7 (a/boot) by the same process" in wrong
-
-
-def test_judge_finds_a_write_accepted_after_a_newer_leader_began() -> None:
-    late = line(Did.WROTE, 60, "a", epoch=1, zxid=5)
-    (wrong,) = found([*led("a", 1, 10), *led("b", 2, 40), late])
-
-    assert "was accepted" in wrong
+    assert found(lines, played=[reborn]) == []
+    assert len(found(lines)) == 1
 
 
 def test_judge_finds_writes_that_zookeeper_took_in_the_wrong_order() -> None:
@@ -89,7 +71,7 @@ def test_judge_finds_writes_that_zookeeper_took_in_the_wrong_order() -> None:
     older = line(Did.WROTE, 39, "a", until=90, epoch=1, zxid=9)
     (wrong,) = found([*led("a", 1, 10), older, newer])
 
-    assert wrong == "a write of epoch 1 (a/boot) was accepted after one of epoch 2 (b/boot)"
+    assert wrong.startswith("no write is accepted in an epoch after a newer one was taken")
 
 
 def test_judge_finds_a_leader_that_wakes_as_one() -> None:

@@ -89,8 +89,8 @@ class Driver:
             self._round(draws)
         outcome = self._outcome
         outcome.wrong += self._stage.end()
-        reborn = [fault.reborn_ns for each in outcome.rounds for fault in each.faults if fault.reborn_ns]
-        outcome.wrong += judge(self._stage.lines(), reborn, self._dues, _ns(self._stage.session))
+        played = [moment for each in outcome.rounds for fault in each.faults for moment in fault.moments]
+        outcome.wrong += judge(self._stage.lines(), played, self._dues, _ns(self._stage.session))
         return outcome
 
     def _round(self, draws: list[Draw]) -> None:
@@ -116,7 +116,7 @@ class Driver:
     def _recover(self, struck: list[Struck]) -> None:
         """Somebody leads within the bound, and everybody queues again some time after that."""
         stage, what = self._stage, " and ".join(f"{fault.kind} of {fault.target}" for fault in struck)
-        alone = len(struck) == 1 and struck[0].reborn_ns is None
+        alone = len(struck) == 1 and struck[0].kind != "wiped"
         from_ns = struck[0].by_ns if alone else max(fault.mended_ns for fault in struck)
         bound = self._bound(struck)
         self._dues.append(Due(what, from_ns, _ns(bound)))

@@ -9,10 +9,13 @@ from datetime import timedelta
 from random import Random
 
 from leader import ElectionPaths
+from leader.testing.history import Kind as Happened
+from leader.testing.history import Moment
 from leader.testing.proxy import Direction, Op
 from nimbus.localstack.process import ManagedProcess
+from tests.chaos.election.election_laws import moment_of
 from tests.chaos.election.participant import now_ns
-from tests.chaos.election.stage import ROOT, ParticipantProcess, Stage
+from tests.chaos.election.stage import ROOT, Member, Stage
 
 _OPS = (None, None, Op.MULTI, Op.CREATE, Op.GET_CHILDREN, Op.EXISTS, Op.GET_DATA, Op.HANDSHAKE)
 _TRAP_LIMIT = timedelta(seconds=1.5)
@@ -53,7 +56,7 @@ class Struck:
         by_ns: It was in force by then.
         mend: What ends it.
         mended_ns: It was over by then.
-        reborn_ns: From then on ZooKeeper's data began anew; of a wipe only.
+        moments: What the judge must know of it.
         done: It did happen; a trap may have waited for a request that never came.
     """
 
@@ -62,7 +65,7 @@ class Struck:
     by_ns: int
     mend: Callable[[], None]
     mended_ns: int = 0
-    reborn_ns: int | None = None
+    moments: tuple[Moment, ...] = ()
     done: bool = True
 
 
@@ -85,7 +88,7 @@ def strike(stage: Stage, drawn: Draw) -> Struck:
     return KINDS[drawn.kind].strike(stage, drawn)
 
 
-def _victim(stage: Stage, drawn: Draw) -> ParticipantProcess:
+def _victim(stage: Stage, drawn: Draw) -> Member:
     line = stage.leading()
     led_by = None if line is None else line.name
     free = [member for member in stage.members if member.name not in drawn.spared]
@@ -166,8 +169,14 @@ def _server_paused(stage: Stage, drawn: Draw) -> Struck:
 
 
 def _latch_deleted(stage: Stage, drawn: Draw) -> Struck:
+    """The leader hears of it when its watch fires, which may be later than its heir does."""
+    leader, before_ns = stage.leading(), now_ns()
     stage.delete_first_latch()
-    return Struck(drawn.kind, "first latch", now_ns(), _nothing)
+    if leader is None:
+        return Struck(drawn.kind, "first latch", now_ns(), _nothing)
+    must_know_ns = now_ns() + stage.session // timedelta(microseconds=1) * 1_000
+    deposed = moment_of(Happened.DEPOSED, leader.name, before_ns, must_know_ns, of=leader)
+    return Struck(drawn.kind, leader.name, now_ns(), _nothing, moments=(deposed,))
 
 
 def _leader_node_deleted(stage: Stage, drawn: Draw) -> Struck:
@@ -178,11 +187,12 @@ def _leader_node_deleted(stage: Stage, drawn: Draw) -> Struck:
 def _wiped(stage: Stage, drawn: Draw) -> Struck:
     """All data of all servers are lost. Mended by what the error message tells the operator to do."""
     highest = max(line.epoch or 0 for line in stage.lines())
-    ensemble = stage.ensemble
+    ensemble, before_ns = stage.ensemble, now_ns()
     ensemble.kill()
-    at = reborn = now_ns()
+    at_ns = now_ns()
     for server in ensemble.servers:
         server.wipe()
+    reborn = moment_of(Happened.REBORN, "ensemble", before_ns, now_ns())
     ensemble.start()
 
     def restart_everybody() -> None:
@@ -204,7 +214,7 @@ def _wiped(stage: Stage, drawn: Draw) -> Struck:
         assert made, "the operator could not set the epoch"
 
     mend = restart_everybody if drawn.coin else set_the_epoch_above
-    return Struck(drawn.kind, "ensemble", at, mend, reborn_ns=reborn)
+    return Struck(drawn.kind, "ensemble", at_ns, mend, moments=(reborn,))
 
 
 def _nothing() -> None:

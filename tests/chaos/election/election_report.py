@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from tests.chaos.election.election_driver import Outcome, Round
-from tests.chaos.election.election_laws import claims, wakings
+from tests.chaos.election.election_laws import wakings
 from tests.chaos.election.history_lines import Did, Line
 from tests.chaos.report import spread
 
@@ -50,13 +50,13 @@ def _change(each: Round, observed: Sequence[Line]) -> tuple[Line, Line] | None:
 
 def _totals(outcome: Outcome, lines: Sequence[Line]) -> list[str]:
     count = Counter(line.did for line in lines)
-    terms = {claim.term for claim in claims(lines)}
+    terms = {(line.name, line.boot, line.epoch) for line in lines if line.did is Did.CONFIRMED}
     faults = [fault for each in outcome.rounds for fault in each.faults]
     woken = wakings(lines, int(outcome.session.total_seconds() * 1e9))
     denied = sum(line.did is Did.DENIED for line in woken)
     missed = sum(not fault.done for fault in faults)
     played = f"{len(faults)} faults in {len(outcome.rounds)} rounds ({missed} traps met no request)"
-    epochs = f"{len(terms)} leaderships, highest epoch {max((term.epoch for term in terms), default=0)}"
+    epochs = f"{len(terms)} leaderships, highest epoch {max((line.epoch or 0 for line in lines), default=0)}"
     writes = ", ".join(
         f"{count[did]} {words}"
         for did, words in ((Did.WROTE, "accepted"), (Did.FENCED, "refused"), (Did.UNKNOWN, "without answer"))

@@ -1,6 +1,6 @@
 """One participant in a process of its own: it asks, writes, and keeps a history, until SIGTERM.
 
-    python -m tests.chaos.election.participant HOSTS ROOT NAME SESSION_S HISTORY
+    python -m tests.chaos.election.participant HOSTS ROOT NAME SESSION_S HISTORY [PACE]
 
 Main thread: asks `is_leader()` all the time. Thread `chaos-writer`: writes with the token of the present
 leadership, and, once that is over, goes on with the old one until it is refused.
@@ -25,6 +25,8 @@ from tests.chaos.election.seat import OutcomeUnknownError, Seat
 
 _ASK_EVERY_S = 0.005
 _WRITE_EVERY_S = 0.02
+_ON_ITS_WAY_NS = 100_000_000
+"""How long a call to the electable may wait for its thread."""
 _CLOSE_LIMIT = timedelta(seconds=5)
 
 
@@ -38,6 +40,8 @@ class Witness:
 
     def __init__(self, name: str, boot: str, pen: Pen) -> None:
         self._name, self._boot, self._pen = name, boot, pen
+        self.awake_ns = self._told_ns = now_ns()
+        """The process was certainly not stopped yet."""
 
     def note(
         self,
@@ -66,12 +70,16 @@ class Witness:
         )
 
     def told(self, word: str, epoch: int, why: str) -> None:
-        """A call to the electable."""
-        at = now_ns()
-        self.note(Did.CONFIRMED if word == "elected" else Did.REVOKED, at, at, epoch=epoch, why=why)
+        """A call to the electable. If the process was stopped just before, it comes late."""
+        before = max(self._told_ns + 1, self.awake_ns - _ON_ITS_WAY_NS)
+        self._told_ns = now_ns()
+        did = Did.CONFIRMED if word == "elected" else Did.REVOKED
+        self.note(did, before, self._told_ns, epoch=epoch, why=why)
 
 
-def ask_all_the_time(seat: Seat, witness: Witness, stopping: threading.Event, session: timedelta) -> None:
+def ask_all_the_time(
+    seat: Seat, witness: Witness, stopping: threading.Event, session: timedelta, every_s: float
+) -> None:
     """Ask until told to stop. Of refusals only those are noted that say something new."""
     long_ns = session // timedelta(microseconds=1) * 1000 // 2
     last_ns, led = now_ns(), True
@@ -88,13 +96,14 @@ def ask_all_the_time(seat: Seat, witness: Witness, stopping: threading.Event, se
         elif led or gap > long_ns:
             witness.note(Did.DENIED, before, after, gap_ns=gap)
         last_ns, led = after, leads
-        stopping.wait(_ASK_EVERY_S)
+        witness.awake_ns = after
+        stopping.wait(every_s)
 
 
-def write_all_the_time(seat: Seat, witness: Witness, stopping: threading.Event) -> None:
+def write_all_the_time(seat: Seat, witness: Witness, stopping: threading.Event, every_s: float) -> None:
     """Write with the newest token there is, until it is refused; with one that was replaced, once more."""
     token: FencingToken | None = None
-    while not stopping.wait(_WRITE_EVERY_S):
+    while not stopping.wait(every_s):
         newest = seat.token()
         if newest is not None and newest != token:
             old, token = token, newest
@@ -116,7 +125,7 @@ def _write(seat: Seat, witness: Witness, token: FencingToken) -> bool:
     return zxid is not None
 
 
-def main(hosts: str, root: str, name: str, session_s: str, history: str) -> None:
+def main(hosts: str, root: str, name: str, session_s: str, history: str, pace: str = "1") -> None:
     """Take part until SIGTERM."""
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     stopping = threading.Event()
@@ -127,10 +136,13 @@ def main(hosts: str, root: str, name: str, session_s: str, history: str) -> None
     if not seat.open(stopping):
         return
     witness.note(Did.STARTED, now_ns(), now_ns())
-    writer = threading.Thread(target=write_all_the_time, args=(seat, witness, stopping), name="chaos-writer")
+    write_every_s, ask_every_s = _WRITE_EVERY_S * float(pace), _ASK_EVERY_S * float(pace)
+    writer = threading.Thread(
+        target=write_all_the_time, args=(seat, witness, stopping, write_every_s), name="chaos-writer"
+    )
     writer.start()
     try:
-        ask_all_the_time(seat, witness, stopping, session)
+        ask_all_the_time(seat, witness, stopping, session, ask_every_s)
     finally:
         stopping.set()
         seat.close(_CLOSE_LIMIT)

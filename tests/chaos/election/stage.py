@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -19,65 +17,25 @@ from kazoo.handlers.threading import KazooTimeoutError
 from leader import ElectionPaths
 from leader.protocol.paths import in_queue_order
 from nimbus.localstack.ensemble import Ensemble
-from nimbus.localstack.process import ManagedProcess
-from tests.chaos.election.history_lines import Did, Line, Reader
+from tests.chaos.election.history_lines import Did, Line
 from tests.chaos.election.participant import now_ns
+from tests.chaos.election.participant_process import ParticipantProcess
 from tests.chaos.election.wires import Wires
 
 ROOT = "/chaos-election"
 TICK = timedelta(milliseconds=500)
-_REPOSITORY = Path(__file__).parents[3]
 _POLL_S = 0.03
 _FRESH_NS = 200_000_000
 _ANSWER_LIMIT_S = 2.0
 _END_LIMIT = timedelta(seconds=20)
 
 
-class ParticipantProcess(ManagedProcess):
-    """One participant. It answers once its process has begun to queue."""
+class Member(ParticipantProcess):
+    """A participant, and its lines to the ensemble."""
 
     def __init__(self, name: str, folder: Path, wires: Wires, session: timedelta) -> None:
-        super().__init__(name=name, log=folder / f"{name}.log", environment={"PYTHONPATH": str(_REPOSITORY)})
-        self.wires, self._session = wires, session
-        self.history = folder / f"{name}.jsonl"
-        self._reader = Reader(self.history)
-        self.lines: list[Line] = []
-        self._starts = 0
-
-    def _command(self) -> Sequence[str]:
-        self.read()
-        self._starts = self._count_starts()
-        program = [sys.executable, "-m", "tests.chaos.election.participant"]
-        return [
-            *program,
-            self.wires.hosts,
-            ROOT,
-            self.name,
-            str(self._session.total_seconds()),
-            str(self.history),
-        ]
-
-    def _answers(self) -> bool:
-        self.read()
-        return self._count_starts() > self._starts
-
-    def exit_status(self, limit: timedelta) -> int | None:
-        """Wait for its end; None if it does not come."""
-        if self._process is None:
-            return None
-        try:
-            return self._process.wait(limit.total_seconds())
-        except subprocess.TimeoutExpired:
-            return None
-
-    def read(self) -> list[Line]:
-        """Read what is new in its history."""
-        news = self._reader.news()
-        self.lines += news
-        return news
-
-    def _count_starts(self) -> int:
-        return sum(line.did is Did.STARTED for line in self.lines)
+        super().__init__(name, folder, hosts=wires.hosts, root=ROOT, session=session)
+        self.wires = wires
 
 
 class Stage:
@@ -87,7 +45,7 @@ class Stage:
         self.session, self.tick = session, TICK
         self.ensemble = Ensemble(folder / "ensemble", tick=TICK)
         self.members = [
-            ParticipantProcess(f"p{number}", folder, Wires(self.ensemble.addresses), session)
+            Member(f"p{number}", folder, Wires(self.ensemble.addresses), session)
             for number in range(1, participants + 1)
         ]
         self.operator = KazooClient(
