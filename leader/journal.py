@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
@@ -39,7 +40,7 @@ class Move:
 
 
 class Journal(Protocol):
-    """Told on the election's thread, in order; must be quick and must not raise."""
+    """Told on the election's thread, in order, some milliseconds after it happened; must be quick."""
 
     def moved(self, move: Move) -> None:
         """A machine changed its state."""
@@ -56,6 +57,44 @@ class Journal(Protocol):
     def judged(self, epoch: int, verdict: Verdict, took: timedelta) -> None:
         """The guard answered, `took` after it was asked."""
         ...
+
+
+class DeferredJournal:
+    """Keeps entries until `flush`, so that nobody waits for a log while leadership changes hands."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._entries: list[Callable[[], None]] = []
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to flush."""
+        return not self._entries
+
+    def flush(self) -> None:
+        """Pass on what was kept, in order. A journal that raises is logged, and loses the entry."""
+        entries, self._entries = self._entries, []
+        for entry in entries:
+            try:
+                entry()
+            except Exception:  # noqa: BLE001 - foreign code: an entry is not worth a leadership
+                _log.exception("journal_raised")
+
+    def moved(self, move: Move) -> None:
+        """See `Journal.moved`."""
+        self._entries.append(lambda: self._journal.moved(move))
+
+    def granted(self, epoch: int, took: timedelta) -> None:
+        """See `Journal.granted`."""
+        self._entries.append(lambda: self._journal.granted(epoch, took))
+
+    def revoked(self, epoch: int, reason: str) -> None:
+        """See `Journal.revoked`."""
+        self._entries.append(lambda: self._journal.revoked(epoch, reason))
+
+    def judged(self, epoch: int, verdict: Verdict, took: timedelta) -> None:
+        """See `Journal.judged`."""
+        self._entries.append(lambda: self._journal.judged(epoch, verdict, took))
 
 
 class LogJournal:

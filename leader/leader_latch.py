@@ -16,7 +16,7 @@ import structlog
 
 from leader.clock import Clock, Countdown, boottime
 from leader.errors import ElectionConfigError, ElectionStateError
-from leader.journal import Journal, LogJournal
+from leader.journal import DeferredJournal, Journal, LogJournal
 from leader.latch import core as news
 from leader.latch import events as ev
 from leader.latch.core import LatchCore
@@ -120,6 +120,7 @@ class LeaderLatch:
             config.step_down_margin,
             any_connection=config.suspended_policy is SuspendedPolicy.SESSION,
         )
+        deferred = DeferredJournal(journal or LogJournal(config.id))
         self._latch = LatchCore(
             session=session,
             queue=config.path,
@@ -130,10 +131,10 @@ class LeaderLatch:
             uniform=random.uniform,
             retry_max=config.retry_max,
             tell=self._heard_news,
-            journal=journal or LogJournal(config.id),
+            journal=deferred,
             policy=config.suspended_policy,
         )
-        self._loop = Loop(session, clock, "leader-latch")
+        self._loop = Loop(session, clock, deferred, "leader-latch")
         self._listeners: list[_Mailbox] = []
         self._condition = threading.Condition()
         self._state = LatchState.LATENT

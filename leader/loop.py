@@ -15,12 +15,16 @@ from typing import Protocol
 import structlog
 
 from leader.clock import Clock
+from leader.journal import DeferredJournal
 from leader.latch import events as latch_ev
 from leader.protocol.requests import Steps
 from leader.zookeeper.executor import SessionExecutor
 from leader.zookeeper.session import SessionState, ZooKeeperSession
 
 _log = structlog.get_logger(__name__)
+
+_IDLE_S = 0.005
+"""Nothing happened for so long: now there is time for the journal."""
 
 LinkEvent = latch_ev.LinkUp | latch_ev.LinkDown | latch_ev.SessionGone
 
@@ -62,12 +66,12 @@ class Loop:
     """See the module. `post` may be called by any thread.
 
     Args:
-        core: Given later with `start`, because it wants to post here.
+        journal: Flushed when there is nothing else to do.
         name: Of the thread.
     """
 
-    def __init__(self, session: ZooKeeperSession, clock: Clock, name: str) -> None:
-        self._session, self._clock = session, clock
+    def __init__(self, session: ZooKeeperSession, clock: Clock, journal: DeferredJournal, name: str) -> None:
+        self._session, self._clock, self._journal = session, clock, journal
         self._inbox: SimpleQueue[Work] = SimpleQueue()
         self._executor = SessionExecutor(session, self._on_watch)
         self._halt = threading.Event()
@@ -115,22 +119,24 @@ class Loop:
                     core.abort("the election's loop failed")
         finally:
             core.abort("the election's loop ended")
+            self._journal.flush()
 
     def _next(self, core: Core) -> Work:
         """Wait for work or for the core's timer."""
-        due_at = core.due_at
-        if due_at is None:
-            return self._inbox.get()
-        wait_s = (due_at - self._clock()).total_seconds()
-        if wait_s <= 0:
-            return core.expired
-        try:
-            return self._inbox.get(timeout=wait_s)
-        except Empty:
-            return core.expired
+        while True:
+            due_at = core.due_at
+            wait_s = None if due_at is None else (due_at - self._clock()).total_seconds()
+            if wait_s is not None and wait_s <= 0:
+                return core.expired
+            if not self._journal.empty:
+                wait_s = _IDLE_S if wait_s is None else min(wait_s, _IDLE_S)
+            try:
+                return self._inbox.get(timeout=wait_s)
+            except Empty:
+                self._journal.flush()
 
     def _on_watch(self, path: str, gone: bool) -> None:
-        """Kazoo's watch thread: only enqueue."""
+        """Kazoo's connection thread: only enqueue."""
         core = self._core
         if path and core is not None:
             self._inbox.put(lambda: core.heard(path, gone))

@@ -12,7 +12,7 @@ from leader.clock import Clock, Countdown, boottime
 from leader.config import ElectionConfig
 from leader.errors import ElectionStateError
 from leader.guard import Guard, GuardThread
-from leader.journal import Journal, LogJournal
+from leader.journal import DeferredJournal, Journal, LogJournal
 from leader.loop import Loop, link_event
 from leader.notifier import Electable, Notifier
 from leader.observers import read_leader, read_participants
@@ -59,7 +59,8 @@ class LeaderLockQueue:
         config.check_against(session.config.session_timeout)
         config.check_against(session.negotiated_timeout)
         self._session, self._config, self._participant = session, config, participant
-        self._loop = Loop(session, clock, "leader-election")
+        deferred = DeferredJournal(journal or LogJournal(participant.id))
+        self._loop = Loop(session, clock, deferred, "leader-election")
         self._guard = GuardThread(guard)
         self._notifier = Notifier(electable, self._on_electable_failed)
         self._core = OfficeCore(
@@ -70,7 +71,7 @@ class LeaderLockQueue:
             notifier=self._notifier,
             clock=clock,
             uniform=random.uniform,
-            journal=journal or LogJournal(participant.id),
+            journal=deferred,
             post=self._post,
         )
         self._lifecycle = threading.Lock()

@@ -49,8 +49,14 @@ ProofAnswer = ev.Proven | ev.Refused | ev.LatchGone
 class Claimant(Protocol):
     """Who wants the lock: what it must commit to take and to keep it."""
 
-    def stand_by(self, node: Node, position: int) -> Steps[None]:
-        """Read what a claim will need. After each look at the queue while `position` is 0 or 1."""
+    def stand_by(self, node: Node, position: int, before: str | None) -> Steps[None]:
+        """Read what a claim will need, and what else tells of our turn. After each look at the queue.
+
+        Args:
+            node: Ours.
+            position: Our place; 0 is the oldest.
+            before: Name of the node before ours.
+        """
         ...
 
     def claim(self, node: Node) -> Steps[ClaimAnswer]:

@@ -77,8 +77,7 @@ class LatchSteps:
             # It left between the two reads. Who is before us now was before us then: nobody joins in front.
             position -= 1
         place = Place(position, names[position - 1] if position else None)
-        if position <= 1:
-            yield from self._claimant.stand_by(node, position)
+        yield from self._claimant.stand_by(node, position, place.before)
         return ev.SawSelf(place)
 
     def claim(self, node: Node) -> Steps[ClaimAnswer]:
@@ -103,7 +102,7 @@ class LatchSteps:
         more = self._claimant.farewell(node) if node.session_id == self._session.session_id else ()
         if more:
             try:
-                yield from transaction(*more, Delete(path))
+                yield from transaction(Delete(path), *more)  # who waits for us is told first
             except TransactionFailedError:
                 more = ()  # what the owner wanted gone is gone, or not its own
             else:
@@ -154,7 +153,7 @@ class PlainClaimant:
     def __init__(self, queue: str) -> None:
         self._queue = queue
 
-    def stand_by(self, node: Node, position: int) -> Steps[None]:  # noqa: ARG002 - the port's
+    def stand_by(self, node: Node, position: int, before: str | None) -> Steps[None]:  # noqa: ARG002
         """Needs nothing."""
         yield from ()
 

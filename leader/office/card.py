@@ -54,6 +54,10 @@ class CardKeeper:
         """Note what the guard said."""
         self.card = replace(self.card, declined=not ready, reasons=() if ready else reasons)
 
+    def leads(self, leads: bool) -> None:
+        """Note whether we hold office."""
+        self.card = replace(self.card, leads=leads)
+
     def keep(self) -> Steps[None]:
         """Write it, if it is not there as it should be.
 

@@ -11,7 +11,7 @@ from leader.latch.ports import ClaimAnswer, ProofAnswer
 from leader.latch.states import Node
 from leader.office.control import Eligibility
 from leader.protocol.paths import ElectionPaths
-from leader.protocol.records import Leadership, Participant, decode_epoch, encode_epoch
+from leader.protocol.records import Leadership, Participant, decode_epoch, decode_id, encode_epoch
 from leader.protocol.requests import (
     Check,
     Delete,
@@ -22,6 +22,7 @@ from leader.protocol.requests import (
     Steps,
     TransactionFailedError,
     create,
+    exists,
     get,
     transaction,
 )
@@ -40,8 +41,15 @@ class EpochClaimant:
         self.announced = False
         """Whether a leader node of ours may be there."""
 
-    def stand_by(self, node: Node, position: int) -> Steps[None]:  # noqa: ARG002 - the port's
-        """Read the epoch and what operators want, and watch both, so that a claim is a single write."""
+    def stand_by(self, node: Node, position: int, before: str | None) -> Steps[None]:  # noqa: ARG002
+        """Read the epoch and what operators want, and watch both, so that a claim is a single write.
+
+        Who stands further back watches the card of the one before it instead: when that one leads, its card
+        says so, and we are next in line.
+        """
+        if position > 1 and before is not None:
+            yield from self._watch_card(before)
+            return
         yield from self._eligibility.refresh()
         try:
             self._known = yield from self._read_epoch()
@@ -101,6 +109,14 @@ class EpochClaimant:
     def forget(self) -> None:
         """The term of the last claim is over."""
         self.leadership = None
+
+    def _watch_card(self, latch: str) -> Steps[None]:
+        path = self._paths.latch(latch)
+        try:
+            data, _ = yield from get(path)
+            yield from exists(self._paths.card(decode_id(data, path)), watch=True)
+        except (NodeMissingError, RecordError):
+            return  # it left, and we are told; or it is a stranger without a card
 
     def _read_epoch(self) -> Steps[tuple[int, int]]:
         """Epoch and znode version; makes the node in a new election."""

@@ -127,16 +127,15 @@ class OfficeCore:
 
     def heard(self, path: str, gone: bool) -> Steps[None]:
         """A watch has fired. It says "look again"; but of a latch node, that it is gone."""
-        if path in (self.paths.leader, self.paths.control):
-            if isinstance(self.state, st.Leading):
-                yield from self.handle(ev.Nudged())
-                return
-            gone = False  # not a latch node
+        if path in (self.paths.leader, self.paths.control) and isinstance(self.state, st.Leading):
+            yield from self.handle(ev.Nudged())
+            return
         if path == self.paths.leader or self._latch is None:
             return
-        if path == self.paths.epoch and isinstance(self._latch.state, latch_st.Holding):
-            return  # most likely we raised it; if not, the next proof will tell
-        event = self._latch.heard(path, gone and path.startswith(self.paths.queue))
+        of_latch = path.startswith(self.paths.queue)
+        if not of_latch and not isinstance(self._latch.state, latch_st.Waiting):
+            return  # of epoch, control or a card; who waits must know, who holds has its proofs
+        event = self._latch.heard(path, gone and of_latch)
         yield from self._settle(self._through_latch(event))
 
     def link(self, event: LinkEvent) -> Steps[None]:
@@ -178,7 +177,7 @@ class OfficeCore:
         if isinstance(event, ev.GuardSaid):
             event = yield from self._weighed(event)
         yield from self._settle(self._stepped(event))
-        if isinstance(event, ev.GuardSaid):
+        if isinstance(event, ev.GuardSaid | ev.Drained):
             yield from self._keep_card()
 
     def abort(self, reason: str) -> None:
@@ -321,6 +320,7 @@ class OfficeCore:
         if not self._tenure.stands():
             return [ev.LatchLost("the lock was lost while the guard was asked")]
         self._granted = leadership
+        self._card.leads(True)
         self._last_abdication = None
         self._eligibility.settled()
         self._consensus.somebody_leads()
@@ -332,6 +332,7 @@ class OfficeCore:
         leadership, self._granted = self._granted, None
         if leadership is None:
             return
+        self._card.leads(False)
         self._last_abdication = reason
         self._journal.revoked(leadership.epoch, reason)
         drained = ev.Drained(leadership.epoch)

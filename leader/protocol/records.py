@@ -96,6 +96,7 @@ class Card:
         nofailover: It never leads.
         reasons: Why it is not ready, or why its guard last said no.
         declined: Its guard said no, and has not been content since.
+        leads: It has taken office; who stands behind it is next in line.
     """
 
     participant: Participant
@@ -104,6 +105,7 @@ class Card:
     nofailover: bool = False
     reasons: tuple[str, ...] = ()
     declined: bool = False
+    leads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,7 @@ def encode_card(card: Card) -> bytes:
             "nofailover": card.nofailover,
             "reasons": list(card.reasons),
             "declined": card.declined,
+            "leads": card.leads,
         }
     )
 
@@ -211,6 +214,7 @@ def decode_card(data: bytes, path: str) -> Card:
         nofailover=_field(fields, "nofailover", bool, path),
         reasons=tuple(str(reason) for reason in _field(fields, "reasons", list, path)),
         declined=_field(fields, "declined", bool, path),
+        leads=_field(fields, "leads", bool, path),
     )
 
 

@@ -33,7 +33,7 @@ class SessionExecutor:
 
     Args:
         session: Started by somebody else.
-        on_watch: Called on kazoo's watch thread with path and whether the node is gone; must only enqueue.
+        on_watch: Called on kazoo's connection thread, with path and whether the node is gone; only enqueues.
         limit: Longest wait for one answer; a third of the session without it, for a later one is of no use.
     """
 
@@ -124,8 +124,10 @@ class SessionExecutor:
         return self._fired if wanted else None
 
     def _fired(self, event: WatchedEvent) -> None:
-        """Kazoo's watch thread: only enqueue. It fires on a broken connection too, with type NONE."""
+        """Kazoo's connection thread: only enqueue. It fires on a broken connection too, with type NONE."""
         self._on_watch(event.path or "", event.type == EventType.DELETED)
+
+    _fired.only_enqueues = True  # type: ignore[attr-defined]  # see kazoo_client._Handler
 
 
 def _add(transaction: TransactionRequest, operation: rq.Operation) -> None:
