@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from random import Random
 
+from nimbus.localstack.errors import LocalStackError
 from tests.chaos.election.election_faults import KINDS, PARTICIPANT_KINDS, Draw, Struck, draw, strike
 from tests.chaos.election.election_laws import Due, judge
 from tests.chaos.election.participant import now_ns
@@ -75,6 +76,17 @@ class Driver:
 
     def run(self, length: timedelta) -> Outcome:
         """Play for `length`, end the participants, judge."""
+        outcome = self._outcome
+        try:
+            self._play(length)
+        except LocalStackError as exc:
+            outcome.wrong.append(f"the play could not go on: {exc}")
+        outcome.wrong += self._stage.end()
+        played = [moment for each in outcome.rounds for fault in each.faults for moment in fault.moments]
+        outcome.wrong += judge(self._stage.lines(), played, self._dues, _ns(self._stage.session))
+        return outcome
+
+    def _play(self, length: timedelta) -> None:
         began = now_ns()
         length_ns = _ns(length)
         wipe = draw("wiped", self._rng, self._stage.session)
@@ -87,11 +99,6 @@ class Driver:
                 self._round([wipe])
                 wiped = True
             self._round(draws)
-        outcome = self._outcome
-        outcome.wrong += self._stage.end()
-        played = [moment for each in outcome.rounds for fault in each.faults for moment in fault.moments]
-        outcome.wrong += judge(self._stage.lines(), played, self._dues, _ns(self._stage.session))
-        return outcome
 
     def _round(self, draws: list[Draw]) -> None:
         began_ns = now_ns()

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
 
-from leader import ElectionPaths
 from leader.testing.history import Kind as Happened
 from leader.testing.history import Moment
 from leader.testing.proxy import Direction, Op
 from nimbus.localstack.process import ManagedProcess
 from tests.chaos.election.election_laws import moment_of
 from tests.chaos.election.participant import now_ns
-from tests.chaos.election.stage import ROOT, Member, Stage
+from tests.chaos.election.stage import Member, Stage
 
 _OPS = (None, None, Op.MULTI, Op.CREATE, Op.GET_CHILDREN, Op.EXISTS, Op.GET_DATA, Op.HANDSHAKE)
 _TRAP_LIMIT = timedelta(seconds=1.5)
@@ -194,26 +192,17 @@ def _wiped(stage: Stage, drawn: Draw) -> Struck:
         server.wipe()
     reborn = moment_of(Happened.REBORN, "ensemble", before_ns, now_ns())
     ensemble.start()
+    stage.renew_operator()
 
-    def restart_everybody() -> None:
+    def mend() -> None:
+        # Epochs begin anew, or go on above the highest that was.
         for member in stage.members:
             member.kill()
+        if drawn.coin:
+            stage.set_epoch(highest + 10)
         for member in stage.members:
             member.spawn()
 
-    def set_the_epoch_above() -> None:
-        data = json.dumps({"schema": 1, "epoch": highest + 10}).encode()
-        path = ElectionPaths(ROOT).epoch
-        made = stage.wait(
-            timedelta(seconds=20),
-            lambda: (
-                stage.ask(stage.operator.create_async, path, data, makepath=True)
-                or stage.ask(stage.operator.set_async, path, data)
-            ),
-        )
-        assert made, "the operator could not set the epoch"
-
-    mend = restart_everybody if drawn.coin else set_the_epoch_above
     return Struck(drawn.kind, "ensemble", at_ns, mend, moments=(reborn,))
 
 

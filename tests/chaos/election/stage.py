@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from leader import ElectionPaths
 from leader.protocol.paths import in_queue_order
 from nimbus.localstack.ensemble import Ensemble
+from nimbus.localstack.errors import LocalStackError
 from tests.chaos.election.history_lines import Did, Line
 from tests.chaos.election.participant import now_ns
 from tests.chaos.election.participant_process import ParticipantProcess
@@ -27,6 +29,7 @@ TICK = timedelta(milliseconds=500)
 _POLL_S = 0.03
 _FRESH_NS = 200_000_000
 _ANSWER_LIMIT_S = 2.0
+_OPERATOR_LIMIT = timedelta(seconds=20)
 _END_LIMIT = timedelta(seconds=20)
 
 
@@ -48,9 +51,7 @@ class Stage:
             Member(f"p{number}", folder, Wires(self.ensemble.addresses), session)
             for number in range(1, participants + 1)
         ]
-        self.operator = KazooClient(
-            hosts=self.ensemble.hosts, timeout=6.0, connection_retry={"max_tries": -1, "max_delay": 1.0}
-        )
+        self.operator = self._new_operator()
         self._last_observed: Line | None = None
 
     # --- looking --------------------------------------------------------------------------------
@@ -90,6 +91,17 @@ class Stage:
 
     # --- the operator -----------------------------------------------------------------------------
 
+    def renew_operator(self) -> None:
+        """ZooKeeper lets nobody in who has seen newer data than it has, as everybody has after a wipe."""
+        self.operator.stop()
+        self.operator.close()
+        self.operator = self._new_operator()
+        self.operator.start(timeout=30)
+
+    def _new_operator(self) -> KazooClient:
+        retry = {"max_tries": -1, "max_delay": 1.0}
+        return KazooClient(hosts=self.ensemble.hosts, timeout=6.0, connection_retry=retry)
+
     def ask(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """One of kazoo's answers; None if there is none, whatever the reason."""
         try:
@@ -107,6 +119,17 @@ class Stage:
     def delete_leader_node(self) -> None:
         """What an operator had better not do."""
         self.ask(self.operator.delete_async, ElectionPaths(ROOT).leader)
+
+    def set_epoch(self, epoch: int) -> None:
+        """What the message of EpochWentBackwardsError advises."""
+        path, data = ElectionPaths(ROOT).epoch, json.dumps({"schema": 1, "epoch": epoch}).encode()
+
+        def written() -> bool:
+            made = self.ask(self.operator.create_async, path, data, makepath=True)
+            return made is not None or self.ask(self.operator.set_async, path, data) is not None
+
+        if not self.wait(_OPERATOR_LIMIT, written):
+            raise LocalStackError("the operator could not set the epoch")
 
     # --- life -------------------------------------------------------------------------------------
 
