@@ -44,6 +44,12 @@ class Kind(Enum):
     """ZooKeeper's data began anew: epochs may begin anew too, for who has seen none."""
     ORPHAN = "orphan"
     """A latch node of a living session that no participant knows of."""
+    ABSENT = "absent"
+    """A participant that wants in the queue has no latch node there, though all is well."""
+    MISLED = "misled"
+    """The leader node does not name who leads, though all is well."""
+    CRASHED = "crashed"
+    """The election's own code raised what nobody caught."""
     FAULT = "fault"
     """Somebody began to disturb."""
     HEALED = "healed"
@@ -96,6 +102,9 @@ class Law(Enum):
     FENCED = "no write is accepted in an epoch after a newer one was taken"
     SOMEBODY_LEADS = "somebody leads soon after all is well"
     NO_ORPHANS = "no latch node is left behind by a living session"
+    NOBODY_GIVES_UP = "whoever wants in the queue comes back to it"
+    PUBLISHED_TRULY = "the leader node names who leads"
+    NEVER_RAISES = "the election answers for every error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,5 +142,5 @@ def check(history: list[Moment], *, bound: timedelta) -> list[Violation]:
         *laws.guarded(ordered),
         *laws.fenced(ordered),
         *laws.somebody_leads(ordered, bound),
-        *laws.no_orphans(ordered),
+        *laws.never_at_all(ordered),
     ]

@@ -122,11 +122,20 @@ def somebody_leads(history: list[Moment], bound: timedelta) -> Iterator[Violatio
             yield Violation(Law.SOMEBODY_LEADS, (healed,), f"nobody led within {bound.total_seconds():g} s")
 
 
-def no_orphans(history: list[Moment]) -> Iterator[Violation]:
-    """Law.NO_ORPHANS."""
+_NEVER = {
+    Kind.ORPHAN: Law.NO_ORPHANS,
+    Kind.ABSENT: Law.NOBODY_GIVES_UP,
+    Kind.MISLED: Law.PUBLISHED_TRULY,
+    Kind.CRASHED: Law.NEVER_RAISES,
+}
+
+
+def never_at_all(history: list[Moment]) -> Iterator[Violation]:
+    """The laws that forbid a kind of moment."""
     for moment in history:
-        if moment.kind is Kind.ORPHAN:
-            yield Violation(Law.NO_ORPHANS, (moment,))
+        law = _NEVER.get(moment.kind)
+        if law is not None:
+            yield Violation(law, (moment,))
 
 
 # --- helpers ------------------------------------------------------------------------------------

@@ -1,0 +1,372 @@
+"""What can befall a simulated election: faults, users and operators, drawn by the dice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from leader.errors import LeaderError
+from leader.office import events as ev
+from leader.protocol import requests as rq
+from leader.protocol.records import Control, Pause, Switchover, decode_epoch, encode_control, encode_epoch
+from leader.testing.history import Kind
+from leader.testing.simulator_process import Process, Work
+from leader.testing.simulator_session import Trap, Weather
+from leader.testing.simulator_world import ZERO
+
+if TYPE_CHECKING:
+    from leader.testing.simulator import Simulator
+
+_ALL = (rq.Create, rq.Transaction, rq.Delete, rq.GetChildren, rq.Exists, rq.Get, rq.SetData)
+_TRAPS: tuple[tuple[type, ...], ...] = (
+    _ALL,
+    (rq.Create,),
+    (rq.Create,),
+    (rq.Transaction,),
+    (rq.Delete, rq.Transaction),
+    (rq.GetChildren, rq.Exists),
+)
+
+
+class Faults:
+    """Strikes at random, and mends everything in the end."""
+
+    def __init__(self, simulator: Simulator) -> None:
+        self._sim, self._world, self._ensemble = simulator, simulator.world, simulator.ensemble
+        self._rng = self._world.rng
+        self._session = self._world.session_timeout
+        self._names = [strike.__name__.strip("_").replace("_", " ") for strike, _ in self._kinds()]
+        self._strikes = [strike for strike, _ in self._kinds()]
+        self._weights = [weight for _, weight in self._kinds()]
+
+    def _kinds(self) -> list[tuple[Callable[[], str | None], float]]:
+        return [
+            (self._cut, 3),
+            (self._trap, 8),
+            (self._black_hole, 5),
+            (self._slow_link, 3),
+            (self._pause, 5),
+            (self._crash, 4),
+            (self._expire_session, 2),
+            (self._replace_session, 3),
+            (self._mangle_signals, 4),
+            (self._isolate_server, 4),
+            (self._fell_server, 2),
+            (self._outage, 2),
+            (self._wipe, 0.7),
+            (self._delete_latch, 3),
+            (self._delete_leader_node, 2),
+            (self._delete_queue, 1),
+            (self._delete_epoch, 0.5),
+            (self._overwrite_leader_node, 1),
+            (self._delete_card, 1),
+            (self._abdicate, 2),
+            (self._leave_and_return, 3),
+            (self._close, 3),
+            (self._poke, 1),
+            (self._change_readiness, 2),
+            (self._pause_elections, 1),
+            (self._switch_over, 2),
+        ]
+
+    def strike(self) -> None:
+        """Let one thing happen."""
+        chosen = self._rng.choices(range(len(self._strikes)), self._weights)[0]
+        victim = self._strikes[chosen]()
+        if victim is not None:
+            self._world.note(Kind.FAULT, victim, note=self._names[chosen])
+
+    # --- whom ---------------------------------------------------------------------------------------
+
+    def _anybody(self) -> Process:
+        processes = self._sim.living()
+        if self._world.chance(0.6):
+            leading = [one for one in processes if one.core.leadership() is not None]
+            if leading:
+                return leading[0]
+        return self._rng.choice(processes)
+
+    def _while(self, least: float, most: float) -> timedelta:
+        return self._session * self._rng.uniform(least, most)
+
+    # --- links --------------------------------------------------------------------------------------
+
+    def _cut(self) -> str | None:
+        victim = self._anybody()
+        if victim.session.connection is not None:
+            victim.session.connection.close()
+        return victim.name
+
+    def _trap(self) -> str | None:
+        victim = self._anybody()
+        victim.session.trap = Trap(self._rng.choice(_TRAPS), self._world.chance(0.6))
+        if self._world.chance(0.5):  # most requests are made by who joins
+            self._jolt(victim)
+        return victim.name
+
+    def _jolt(self, victim: Process) -> None:
+        """Make it ask for something soon."""
+        if self._world.chance(0.4):
+            victim.post_event(ev.AbdicationAsked("asked to", at_once=True))
+        elif self._world.chance(0.5):
+            victim.post_event(ev.RemoveAsked())
+            victim.later(self._while(0, 0.1), victim.post_event, ev.AddAsked())
+        elif victim.session.session_id is not None:
+            self._depose(victim, told=True)
+            self._ensemble.zookeeper.close_session(victim.session.session_id)
+
+    def _black_hole(self) -> str | None:
+        victim = self._anybody()
+        up, down = self._rng.choice([(True, True), (True, True), (True, False), (False, True)])
+        victim.session.weather.up_held, victim.session.weather.down_held = up, down
+        victim.session.changed_weather()
+        self._world.clock.call_later(self._while(0.1, 2.5), self._clear, victim)
+        return victim.name
+
+    def _slow_link(self) -> str | None:
+        victim = self._anybody()
+        victim.session.weather.slow = self._while(0.02, 0.5)
+        self._world.clock.call_later(self._while(0.2, 3), self._clear, victim)
+        return victim.name
+
+    def _clear(self, victim: Process) -> None:
+        victim.session.weather = Weather()
+        victim.session.changed_weather()
+
+    def _mangle_signals(self) -> str | None:
+        """Signals come late, twice, or in another order."""
+        victim = self._anybody()
+
+        def mangle(work: Work, of_session: bool) -> None:
+            del of_session
+            copies = 2 if self._world.chance(0.2) else 1
+            for _ in range(copies):
+                late = self._while(0, 0.3) if self._world.chance(0.5) else ZERO
+                victim.later(late, victim.post, work)
+
+        def stop() -> None:
+            victim.mangle = None
+
+        victim.mangle = mangle
+        self._world.clock.call_later(self._while(0.5, 3), stop)
+        return victim.name
+
+    # --- processes ----------------------------------------------------------------------------------
+
+    def _pause(self) -> str | None:
+        victim = self._anybody()
+        victim.pause()
+        self._world.clock.call_later(self._while(0.05, 3), victim.wake)
+        return victim.name
+
+    def _crash(self) -> str | None:
+        victim = self._anybody()
+        victim.crash(power=self._world.chance(0.5))
+        self._world.clock.call_later(self._while(0.05, 3), self._sim.restart, victim)
+        return victim.name
+
+    # --- sessions and servers -----------------------------------------------------------------------
+
+    def _expire_session(self) -> str | None:
+        """Somebody closes the session, as ZooKeeper's tools and a wrong sentinel can."""
+        victim = self._anybody()
+        if victim.session.session_id is None:
+            return None
+        self._depose(victim, told=True)
+        self._ensemble.zookeeper.close_session(victim.session.session_id)
+        return victim.name
+
+    def _replace_session(self) -> str | None:
+        """At its next connection it gets another session, without a word about the old one (K2)."""
+        victim = self._anybody()
+        if victim.session.session_id is None:
+            return None
+        self._ensemble.forgotten.add(victim.session.session_id)
+        if victim.session.connection is not None:
+            victim.session.connection.close()
+        return victim.name
+
+    def _isolate_server(self) -> str | None:
+        server = self._rng.choice(self._ensemble.servers)
+        server.isolate()
+        self._world.clock.call_later(self._while(0.2, 3), server.join)
+        return f"server {server.number}"
+
+    def _fell_server(self) -> str | None:
+        server = self._rng.choice(self._ensemble.servers[1:] or self._ensemble.servers)
+        if server.number == 0:
+            return self._outage()
+        server.fall()
+        self._world.clock.call_later(self._while(0.1, 1), server.join)
+        return f"server {server.number}"
+
+    def _outage(self) -> str | None:
+        if not self._ensemble.serving:
+            return None
+        self._ensemble.fall()
+        self._world.clock.call_later(self._while(0.02, 2), self._rise)
+        return "ensemble"
+
+    def _rise(self) -> None:
+        if not self._ensemble.serving:
+            self._ensemble.rise()
+
+    def _wipe(self) -> str | None:
+        """All data are lost. An operator puts the epoch back in the end."""
+        if not self._ensemble.serving:
+            return None
+        self._ensemble.fall()
+        for process in self._sim.living():
+            self._depose(process, told=False)
+        self._ensemble.rise(wiped=True)
+        self._sim.lay_out()
+        self._world.note(Kind.REBORN)
+        return "ensemble"
+
+    # --- nodes --------------------------------------------------------------------------------------
+
+    def _delete_latch(self) -> str | None:
+        victim = self._anybody()
+        session_id = victim.session.session_id
+        for path in self._ensemble.zookeeper.tree.owned_by(session_id or -1):
+            if path.startswith(f"{self._sim.paths.queue}/"):
+                self._depose(victim, told=True)
+                return self._operate(rq.Delete(path), victim.name)
+        return None
+
+    def _delete_leader_node(self) -> str | None:
+        return self._operate(rq.Delete(self._sim.paths.leader), "leader node")
+
+    def _overwrite_leader_node(self) -> str | None:
+        return self._operate(rq.SetData(self._sim.paths.leader, b"nobody"), "leader node")
+
+    def _delete_card(self) -> str | None:
+        victim = self._anybody()
+        return self._operate(rq.Delete(self._sim.paths.card(victim.name)), victim.name)
+
+    def _delete_queue(self) -> str | None:
+        if not self._ensemble.serving:
+            return None
+        for process in self._sim.living():
+            self._depose(process, told=True)
+        for path in self._ensemble.zookeeper.tree.below(self._sim.paths.queue):
+            self._operate(rq.Delete(path), "queue")
+        return "queue"
+
+    def _delete_epoch(self) -> str | None:
+        done = self._operate(rq.Delete(self._sim.paths.epoch), "epoch")
+        if done is not None:
+            self._world.note(Kind.REBORN)
+        return done
+
+    def _operate(self, request: rq.Request, what: str) -> str | None:
+        if not self._ensemble.serving:
+            return None
+        try:
+            self._ensemble.zookeeper.write(request)
+        except LeaderError:
+            return None
+        return what
+
+    def _depose(self, victim: Process, *, told: bool) -> None:
+        """What it stands on is about to be taken from it.
+
+        Args:
+            victim: Whether it leads or not.
+            told: A watch or the end of the connection tells it, if the way to it is free; else only its
+                deadline does.
+        """
+        now, slow = self._world.clock.now, self._session
+        weather = victim.session.weather
+        connection = victim.session.connection
+        free = (
+            told
+            and weather == Weather()
+            and not victim.paused
+            and victim.mangle is None
+            and not victim.has_backlog
+            and connection is not None
+            and not connection.server.isolated
+        )
+        grace = timedelta(milliseconds=40) if free else slow
+        self._world.note(Kind.DEPOSED, victim.name, boot=victim.boot, until=now + grace)
+
+    # --- users and operators ------------------------------------------------------------------------
+
+    def _abdicate(self) -> str | None:
+        victim = self._anybody()
+        victim.post_event(ev.AbdicationAsked("asked to"))
+        return victim.name
+
+    def _leave_and_return(self) -> str | None:
+        victim = self._anybody()
+        victim.post_event(ev.RemoveAsked())
+        victim.later(self._while(0, 0.5), victim.post_event, ev.AddAsked())
+        return victim.name
+
+    def _close(self) -> str | None:
+        victim = self._anybody()
+        victim.post_event(ev.CloseAsked())
+        self._world.clock.call_later(self._while(0.1, 2), self._sim.restart, victim)
+        return victim.name
+
+    def _poke(self) -> str | None:
+        victim = self._anybody()
+        victim.post_event(ev.Poked())
+        return victim.name
+
+    def _change_readiness(self) -> str | None:
+        victim = self._anybody()
+        victim.publish_readiness(self._world.chance(0.5))
+        return victim.name
+
+    def _pause_elections(self) -> str | None:
+        control = Control(pause=Pause(self._anybody().name, "simulated"))
+        return self._control(control)
+
+    def _switch_over(self) -> str | None:
+        leading = [one for one in self._sim.living() if one.core.leadership() is not None]
+        leadership = leading[0].core.leadership() if leading else None
+        if leadership is None:
+            return None
+        to = self._rng.choice(self._sim.living()).name
+        return self._control(Control(switchover=Switchover(to, leadership.epoch, "simulated")))
+
+    def _control(self, control: Control) -> str | None:
+        path, data = self._sim.paths.control, encode_control(control)
+        if self._ensemble.zookeeper.tree.get(path) is None:
+            return self._operate(rq.Create(path, data), "control node")
+        return self._operate(rq.SetData(path, data), "control node")
+
+    # --- the end ------------------------------------------------------------------------------------
+
+    def mend(self) -> None:
+        """End every fault; let users and operators want what is usual."""
+        self._world.calm = True
+        if not self._ensemble.serving:
+            self._ensemble.rise()
+        for server in self._ensemble.servers:
+            server.join()
+        self._operate(rq.Delete(self._sim.paths.control), "control node")
+        self._restore_epoch()
+        for process in self._sim.processes():
+            process.session.trap = None
+            self._clear(process)
+            process.wake()
+            process.guard.release()
+            if process.alive:
+                process.publish_readiness(True)
+                process.post_event(ev.AddAsked())
+            self._sim.restart(process)
+        self._world.note(Kind.HEALED)
+
+    def _restore_epoch(self) -> None:
+        """What an operator does who is told that the epoch went backwards."""
+        path, highest = self._sim.paths.epoch, self._sim.highest_epoch
+        node = self._ensemble.zookeeper.tree.get(path)
+        if node is None:
+            self._operate(rq.EnsurePath(path), "epoch")
+            self._operate(rq.SetData(path, encode_epoch(highest)), "epoch")
+        elif decode_epoch(node.data, path) < highest:
+            self._operate(rq.SetData(path, encode_epoch(highest)), "epoch")

@@ -1,0 +1,276 @@
+"""A simulated process of a participant: an election's core, and what `leader.loop` would do with it.
+
+The loop is played, not run: one piece of work at a time, request by request, so that all other processes and
+all faults come in between.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from leader.config import ElectionConfig
+from leader.errors import LeaderError, ZooKeeperUnavailableError
+from leader.guard import Verdict
+from leader.journal import Move
+from leader.latch import events as latch_ev
+from leader.loop import link_event
+from leader.office import events as ev
+from leader.office.core import OfficeCore
+from leader.protocol.records import Leadership, Participant
+from leader.protocol.requests import Steps
+from leader.testing.history import Kind
+from leader.testing.simulator_ensemble import Ensemble
+from leader.testing.simulator_session import SimulatedSession
+from leader.testing.simulator_surroundings import SimulatedElectable, SimulatedGuard, SimulatedWriter
+from leader.testing.simulator_world import ZERO, World
+from leader.zookeeper.session import SessionState
+
+Work = Callable[[], Steps[None]]
+
+
+def configuration(world: World, root: str) -> ElectionConfig:
+    """Short times, so that much happens in little of it."""
+    session = world.session_timeout
+    return ElectionConfig(
+        root=root,
+        guard_timeout=session / 3,
+        requeue_backoff_min=session / 20,
+        requeue_backoff_max=session / 3,
+        retry_max=session / 10,
+        step_down_margin=session * world.settings.margin,
+        handover_timeout=session / 10,
+    )
+
+
+class Process:
+    """See the module. One start of one participant."""
+
+    def __init__(self, world: World, ensemble: Ensemble, root: str, name: str, boot: str) -> None:
+        self._world, self.name, self.boot = world, name, boot
+        drift = world.settings.drift
+        self._rate = 1.0 + world.between(-drift, drift) / timedelta(seconds=1)
+        self._born = world.clock.now
+        self._read: tuple[timedelta, timedelta] = (ZERO, ZERO)
+        self.alive, self.paused = True, False
+        self._held: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._inbox: deque[Work] = deque()
+        self._steps: Steps[None] | None = None
+        self._call = 0
+        self._turn_due = False
+        self._timer_at: timedelta | None = None
+        self.mangle: Callable[[Work, bool], None] | None = None
+        """What becomes of a signal that arrives; the flag says whether it is the session's."""
+        self.session = SimulatedSession(world, ensemble, self)
+        self.session.on_watch = self._on_watch
+        self.session.add_listener(self._on_session)
+        self.guard = SimulatedGuard(world, self)
+        self.electable = SimulatedElectable(world, self)
+        self.core = OfficeCore(
+            session=self.session,
+            config=configuration(world, root),
+            participant=Participant(name, boot_id=boot),
+            guard=self.guard,
+            notifier=self.electable,
+            clock=self.clock,
+            uniform=world.rng.uniform,
+            journal=_Journal(world, name),
+            post=self.post_event,
+        )
+        self.writer = SimulatedWriter(world, self)
+        self.post_event(ev.AddAsked())
+
+    # --- time ---------------------------------------------------------------------------------------
+
+    def clock(self) -> timedelta:
+        """The process's own clock, a little fast or slow. It goes on while the process does not."""
+        now = self._world.clock.now
+        if self._read[0] != now:
+            self._read = (now, now + (now - self._born) * (self._rate - 1.0))
+        return self._read[1]
+
+    def run(self, action: Callable[..., None], *args: Any) -> None:
+        """See `simulator_session.Host`."""
+        if not self.alive:
+            return
+        if self.paused or self._held:
+            self._held.append((action, args))
+        else:
+            action(*args)
+
+    def later(self, delay: timedelta, action: Callable[..., None], *args: Any) -> None:
+        """Do something after a while, if the process runs then."""
+        self._world.clock.call_later(delay, self.run, action, *args)
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether it has yet to handle what arrived during a pause."""
+        return bool(self._held)
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        self.paused = True
+
+    def wake(self) -> None:
+        """SIGCONT. The first thing that happens is that somebody asks whether we lead."""
+        if self.alive and self.paused:
+            self.paused = False
+            self.sample()
+            self._catch_up()
+
+    def crash(self, *, power: bool) -> None:
+        """kill -9, or the machine's power fails."""
+        self.alive = False
+        self.session.die(power=power)
+        self._steps = None
+
+    def _catch_up(self) -> None:
+        """Handle, one by one, what arrived during a pause; what arrives meanwhile stands behind."""
+        if not self._held or self.paused or not self.alive:
+            return
+        action, args = self._held.popleft()
+        action(*args)
+        self._world.clock.call_later(ZERO, self._catch_up)
+
+    def sample(self) -> Leadership | None:
+        """Ask whether we lead, and write the answer down."""
+        leadership = self.core.leadership()
+        if leadership is not None:
+            self._world.note(Kind.OBSERVED, self.name, leadership.epoch, boot=self.boot)
+        return leadership
+
+    # --- the loop -----------------------------------------------------------------------------------
+
+    def post(self, work: Work) -> None:
+        """Put work into the inbox."""
+        self._inbox.append(work)
+        self._soon()
+
+    def post_event(self, event: ev.Event) -> None:
+        """Put an event into the inbox."""
+        if isinstance(event, ev.GuardSaid):
+            kind = Kind.APPROVED if self.guard.content else Kind.REFUSED
+            self._world.note(kind, self.name, event.epoch, boot=self.boot)
+        self.post(lambda: self.core.handle(event))
+
+    def publish_readiness(self, ready: bool) -> None:
+        """As `LeaderLockQueue.publish_readiness`."""
+        self.post(lambda: self.core.readiness(ready, 0 if ready else 1, 0, ()))
+
+    def _soon(self) -> None:
+        if self._steps is None and not self._turn_due:
+            self._turn_due = True
+            self.later(self._world.between(0, 0.002), self._turn)
+
+    def _turn(self) -> None:
+        self._turn_due = False
+        if self._steps is not None or self.core.ended:
+            return
+        due_at = self.core.due_at
+        wait = None if due_at is None else due_at - self.clock()
+        if wait is not None and wait <= ZERO:
+            self._steps = self.core.expired()
+        elif self._inbox:
+            self._steps = self._inbox.popleft()()
+        else:
+            self._arm(wait)
+            return
+        self._resume(None, None)
+
+    def _arm(self, wait: timedelta | None) -> None:
+        if wait is None:
+            return
+        at = self._world.clock.now + wait
+        if self._timer_at is None or at < self._timer_at or self._timer_at <= self._world.clock.now:
+            self._timer_at = at
+            self._world.clock.call_at(at, self.run, self._soon)
+
+    def _resume(self, answer: Any, error: LeaderError | None) -> None:
+        steps = self._steps
+        assert steps is not None  # noqa: S101 - only a call under way is answered
+        try:
+            request = steps.send(answer) if error is None else steps.throw(error)
+            while not self.session.is_connected:
+                request = steps.throw(ZooKeeperUnavailableError("there is no connection to ZooKeeper"))
+        except StopIteration:
+            self._end_of_work()
+            return
+        except Exception as exc:  # noqa: BLE001 - as the loop does; the history will tell
+            self._world.note(Kind.CRASHED, self.name, boot=self.boot, note=f"{type(exc).__name__}: {exc}")
+            self.core.abort("the loop failed")
+            self._end_of_work()
+            return
+        self._call += 1
+        call = self._call
+        if self._world.telling:
+            self._world.tell(self.name, f"asks {_short(request)}")
+        self.later(self.session.negotiated_timeout / 3, self._answered, call, None, _TOO_LATE)
+        self.session.ask(request, lambda got, failed: self._answered(call, got, failed))
+
+    def _answered(self, call: int, answer: Any, error: LeaderError | None) -> None:
+        if call != self._call or self._steps is None:
+            return  # too late: the loop has given up waiting
+        self._call += 1
+        if self._world.telling:
+            self._world.tell(self.name, f"hears {_short(answer if error is None else error)}")
+        self._resume(answer, error)
+
+    def _end_of_work(self) -> None:
+        self._steps = None
+        if self.core.ended:
+            self.session.leave()
+            self.alive = False
+            return
+        self._soon()
+
+    # --- signals ------------------------------------------------------------------------------------
+
+    def _on_watch(self, path: str, gone: bool) -> None:
+        self._signal(lambda: self.core.heard(path, gone), of_session=False)
+
+    def _on_session(self, state: SessionState) -> None:
+        event = link_event(state, self.session.session_id)
+        if event is not None:
+            self._signal(lambda: self._linked(event), of_session=True)
+
+    def _linked(self, event: latch_ev.LinkUp | latch_ev.LinkDown | latch_ev.SessionGone) -> Steps[None]:
+        if self._world.telling:
+            self._world.tell(self.name, f"handles {event}")
+        return self.core.link(event)
+
+    def _signal(self, work: Work, *, of_session: bool) -> None:
+        if self.mangle is not None and not self._world.calm:
+            self.mangle(work, of_session)
+        else:
+            self.post(work)
+
+
+_TOO_LATE = ZooKeeperUnavailableError("no answer in time; the outcome is unknown")
+
+
+class _Journal:
+    """Tells the story, if anybody wants to hear it."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self._world, self._name = world, name
+
+    def moved(self, move: Move) -> None:
+        if self._world.telling:
+            reason = f" ({move.reason})" if move.reason else ""
+            self._world.tell(self._name, f"{move.machine}: {move.was} -> {move.now} on {move.on}{reason}")
+
+    def granted(self, epoch: int, took: timedelta) -> None:
+        """The history has it."""
+
+    def revoked(self, epoch: int, reason: str) -> None:
+        """The history has it."""
+
+    def judged(self, epoch: int, verdict: Verdict, took: timedelta) -> None:
+        """The history has it."""
+
+
+def _short(what: object) -> str:
+    text = repr(what)
+    return text if len(text) < 160 else f"{text[:157]}..."
