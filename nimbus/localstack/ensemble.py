@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,13 +18,17 @@ _SYNC_LIMIT_TICKS = 6
 """How long a follower may be silent."""
 
 
+Route = Callable[[int, int, int], int]
+"""Number of the server that connects, number of the other, its port -> the port to connect to."""
+
+
 class EnsembleServer(ZooKeeperServer):
     """One server of an ensemble. It answers once it belongs to a quorum.
 
     Args:
         data_dir: As for a single server.
         number: Its number in the ensemble, from 1.
-        peers: Of each server by its number: the ports for data and for elections.
+        peers: Of each server by its number, itself included: the ports for data and for elections.
         tick: As for a single server.
         environment: As for a single server.
     """
@@ -70,7 +74,10 @@ class EnsembleServer(ZooKeeperServer):
         return super()._settings() | {
             "initLimit": _INIT_LIMIT_TICKS,
             "syncLimit": _SYNC_LIMIT_TICKS,
-            **{f"server.{number}": f"{LOOPBACK}:{data}:{vote}" for number, (data, vote) in self._peers.items()},
+            **{
+                f"server.{number}": f"{LOOPBACK}:{data}:{vote}"
+                for number, (data, vote) in self._peers.items()
+            },
         }
 
 
@@ -84,6 +91,8 @@ class Ensemble:
         size: How many servers; a majority must run.
         tick: Unit of ZooKeeper's time; a session may be as short as two ticks.
         environment: Added to the environment of the processes.
+        route: Says through which port of loopback a server reaches a port of another, for proxies between
+            them. Directly without it.
     """
 
     def __init__(
@@ -93,6 +102,7 @@ class Ensemble:
         tick: timedelta = timedelta(milliseconds=500),
         *,
         environment: Mapping[str, str] | None = None,
+        route: Route | None = None,
     ) -> None:
         if size < 2:
             raise LocalStackError(f"an ensemble of {size} is none; use ZooKeeperServer for a single server")
@@ -104,7 +114,7 @@ class Ensemble:
                 folder / f"zookeeper-{number}",
                 number=number,
                 port=ports.pop(),
-                peers=peers,
+                peers=_seen_from(number, peers, route),
                 tick=tick,
                 environment=environment,
             )
@@ -162,6 +172,18 @@ class Ensemble:
         for server in self.servers:
             server.wipe()
         self.start(report)
+
+
+def _seen_from(
+    number: int, peers: Mapping[int, tuple[int, int]], route: Route | None
+) -> dict[int, tuple[int, int]]:
+    """The ports as one server is told them: its own as they are, those of the others by the route."""
+    if route is None:
+        return dict(peers)
+    return {
+        other: ports if other == number else (route(number, other, ports[0]), route(number, other, ports[1]))
+        for other, ports in peers.items()
+    }
 
 
 def _free_ports(count: int) -> list[int]:

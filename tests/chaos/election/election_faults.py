@@ -166,6 +166,14 @@ def _server_paused(stage: Stage, drawn: Draw) -> Struck:
     return Struck(drawn.kind, server.name, now_ns(), server.resume)
 
 
+def _server_isolated(stage: Stage, drawn: Draw) -> Struck:
+    """Its clients notice nothing: a follower answers pings and reads for six ticks more (CURATOR-444)."""
+    at = _victim(stage, drawn).wires.server()
+    server = stage.ensemble.servers[drawn.index % len(stage.ensemble.servers) if at is None else at]
+    stage.peers.isolate(server.number)
+    return Struck(drawn.kind, server.name, now_ns(), stage.peers.heal)
+
+
 def _latch_deleted(stage: Stage, drawn: Draw) -> Struck:
     """The leader hears of it when its watch fires, which may be later than its heir does."""
     leader, before_ns = stage.leading(), now_ns()
@@ -237,6 +245,7 @@ KINDS = {
     "cut_after": Kind(_cut),
     "server_killed": Kind(_server_killed, (0.2, 1.5), of_servers=True),
     "server_paused": Kind(_server_paused, (0.5, 2.0), of_servers=True),
+    "server_isolated": Kind(_server_isolated, (1.3, 2.5), of_servers=True),
     "latch_deleted": Kind(_latch_deleted),
     "leader_node_deleted": Kind(_leader_node_deleted),
     "wiped": Kind(_wiped, (1.0, 2.0), of_servers=True),

@@ -22,7 +22,7 @@ from nimbus.localstack.errors import LocalStackError
 from tests.chaos.election.history_lines import Did, Line
 from tests.chaos.election.participant import now_ns
 from tests.chaos.election.participant_process import ParticipantProcess
-from tests.chaos.election.wires import Wires
+from tests.chaos.election.wires import PeerWires, Wires
 
 ROOT = "/chaos-election"
 TICK = timedelta(milliseconds=500)
@@ -46,7 +46,8 @@ class Stage:
 
     def __init__(self, folder: Path, *, participants: int, session: timedelta) -> None:
         self.session, self.tick = session, TICK
-        self.ensemble = Ensemble(folder / "ensemble", tick=TICK)
+        self.peers = PeerWires()
+        self.ensemble = Ensemble(folder / "ensemble", tick=TICK, route=self.peers.route)
         self.members = [
             Member(f"p{number}", folder, Wires(self.ensemble.addresses), session)
             for number in range(1, participants + 1)
@@ -161,6 +162,7 @@ class Stage:
         self.operator.stop()
         self.operator.close()
         self.ensemble.kill()
+        self.peers.close()
 
 
 def pause(seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""The lines of one participant: a fault proxy to each ZooKeeper server."""
+"""The lines between participants and servers, and between the servers: each a fault proxy."""
 
 from __future__ import annotations
 
@@ -57,9 +57,43 @@ class Wires:
         for proxy in self._proxies:
             proxy.heal()
 
+    def server(self) -> int | None:
+        """Index of the server that a connection goes to now; None without one."""
+        return next((at for at, proxy in enumerate(self._proxies) if proxy.open_connections), None)
+
     def close(self) -> None:
         """End."""
         for proxy in self._proxies:
+            proxy.close()
+
+
+class PeerWires:
+    """The lines between the servers of an ensemble. Give `route` to it."""
+
+    def __init__(self) -> None:
+        self._proxies: list[tuple[set[int], FaultProxy]] = []
+
+    def route(self, number: int, other: int, port: int) -> int:
+        """See `nimbus.localstack.ensemble.Route`."""
+        proxy = FaultProxy([("127.0.0.1", port)], plain=True)
+        proxy.start()
+        self._proxies.append(({number, other}, proxy))
+        return proxy.port
+
+    def isolate(self, number: int) -> None:
+        """Cut one server from the others, but not from clients, and let nobody know."""
+        for ends, proxy in self._proxies:
+            if number in ends:
+                proxy.black_hole()
+
+    def heal(self) -> None:
+        """End all faults."""
+        for _, proxy in self._proxies:
+            proxy.heal()
+
+    def close(self) -> None:
+        """End."""
+        for _, proxy in self._proxies:
             proxy.close()
 
 
