@@ -38,7 +38,7 @@ def examine(session: ZooKeeperSession, root: str) -> list[Finding]:
     findings = [_session(session)]
     try:
         epoch = executor.run(get(paths.epoch))[0]
-        findings.append(Finding("epoch", True, f"epoch {decode_epoch(epoch, paths.epoch)}"))
+        findings.append(Finding("epoch", True, f"epoch {decode_epoch(epoch, paths.epoch)[0]}"))
     except NodeMissingError:
         findings.append(Finding("epoch", False, f"{paths.epoch} is missing: nobody has led here yet"))
         return findings

@@ -13,6 +13,7 @@ from leader.clock import Clock
 from leader.latch.ports import SessionView
 
 ZERO = timedelta(0)
+_LONG_AGO = -timedelta(days=1)
 
 
 class Tenure:
@@ -83,6 +84,10 @@ class Tenure:
         with self._lock:
             return self._deadline() - self._clock()
 
+    def worth(self) -> timedelta:
+        """How long the lock would stand if it were gained now; negative without two proofs."""
+        return self.remaining()
+
     def proof_age(self) -> timedelta | None:
         """Time since the last proof was submitted; None without one."""
         with self._lock:
@@ -99,5 +104,5 @@ class Tenure:
 
     def _deadline(self) -> timedelta:
         if self._older is None:
-            return ZERO
+            return _LONG_AGO
         return self._older + self._session.negotiated_timeout - self._margin

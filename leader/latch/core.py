@@ -202,14 +202,13 @@ class LatchCore:
 
     def _claim(self, node: Node) -> Steps[Event]:
         """Claim, on top of a proof that is young enough to count from."""
-        age = self._tenure.proof_age()
-        if age is None or age > self._session.negotiated_timeout / 2:
+        if self._tenure.worth() < self._session.negotiated_timeout / 4:
             proven = yield from self._prove(node)
             if not isinstance(proven, ev.Proven):
                 return proven
         submitted = self._clock()
         answer = yield from self._steps.claim(node)
-        if isinstance(answer, ev.Claimed):
+        if isinstance(answer, ev.Claimed) and answer.by_us:
             self._tenure.proven(submitted)
         return answer
 
@@ -231,6 +230,8 @@ class LatchCore:
         match timer:
             case Timer.PROOF:
                 return session_timeout / 4
+            case Timer.FIRST_PROOF:
+                return min(self._tenure.remaining() / 2, session_timeout / 4)
             case Timer.PATROL:
                 return session_timeout * 3  # watches tell us sooner; this is for the one that got lost
             case Timer.DEADLINE:

@@ -85,6 +85,7 @@ class Timer(Enum):
 
     RETRY = "retry"
     PROOF = "proof"
+    FIRST_PROOF = "first_proof"
     PATROL = "patrol"
     DEADLINE = "deadline"
 

@@ -80,7 +80,13 @@ class LatchGone:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A committed write proved that our node is there, while it was the oldest."""
+    """A committed write proved that our node is there, while it was the oldest, or about to be.
+
+    Args:
+        by_us: Whether the write was ours, and so proves our session; else it was our predecessor's farewell.
+    """
+
+    by_us: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,8 +144,9 @@ def _waiting(state: st.Waiting, event: Event) -> Transition:  # noqa: C901 - one
         case ev.SawSelf(place):
             if place.position == 0:
                 return _claim(state.node)
-            timer = Timer.PROOF if place.position == 1 else Timer.PATROL
-            return Transition(st.Waiting(state.node, place), (SetTimer(timer),))
+            if place.position == 1:  # a claim must stand on fresh proofs: begin to gather them
+                return Transition(st.Waiting(state.node, place), (do.Prove(state.node),))
+            return Transition(st.Waiting(state.node, place), (SetTimer(Timer.PATROL),))
         case ev.NodeGone(name):
             # Who was oldest but one is oldest now: nobody can join before us. The claim will prove it.
             next_in_line = state.place is not None and state.place.position == 1
@@ -183,7 +184,8 @@ def _patrol(state: st.Waiting) -> Transition:
 def _claiming(state: st.Claiming, event: Event) -> Transition:  # noqa: C901 - one branch for each group of events
     match event:
         case ev.Claimed():
-            return Transition(st.Holding(state.node), (do.Gain(state.node), SetTimer(Timer.PROOF)))
+            holding = st.Holding(state.node)
+            return Transition(holding, (do.Gain(state.node), SetTimer(Timer.FIRST_PROOF)))
         case ev.Postponed():
             return Transition(st.Waiting(state.node, st.Place(0)), (SetTimer(Timer.PROOF),))
         case ev.Barred(reason, at_once):

@@ -67,6 +67,6 @@ class Claimant(Protocol):
         """Commit a write that needs `node` to be there and, when the lock is held, all that this means."""
         ...
 
-    def farewell(self, node: Node) -> tuple[Operation, ...]:
-        """What shall be done in one transaction with the deletion of `node`; tried once."""
+    def farewell(self, node: Node) -> tuple[tuple[Operation, ...], ...]:
+        """What shall be done in one transaction with the deletion of `node`: the best, else the next best."""
         ...

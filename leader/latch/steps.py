@@ -99,14 +99,15 @@ class LatchSteps:
 
     def _say_farewell(self, node: Node) -> Steps[None]:
         path = self._path(node.name)
-        more = self._claimant.farewell(node) if node.session_id == self._session.session_id else ()
-        if more:
+        ours = node.session_id == self._session.session_id
+        for more in self._claimant.farewell(node) if ours else ():
+            if not more:
+                break
             try:
                 yield from transaction(Delete(path), *more)  # who waits for us is told first
             except TransactionFailedError:
-                more = ()  # what the owner wanted gone is gone, or not its own
-            else:
-                return
+                continue  # things are not as the owner thought
+            return
         yield from delete_if_there(path)
 
     def _adopt(self, session_id: int) -> Steps[str | None]:
@@ -165,7 +166,7 @@ class PlainClaimant:
         """See `Claimant.prove`."""
         return ev.Proven() if (yield from self._there(node)) else ev.LatchGone()
 
-    def farewell(self, node: Node) -> tuple[Operation, ...]:  # noqa: ARG002 - the port's
+    def farewell(self, node: Node) -> tuple[tuple[Operation, ...], ...]:  # noqa: ARG002 - the port's
         """Leaves nothing."""
         return ()
 

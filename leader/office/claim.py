@@ -10,7 +10,7 @@ from leader.latch import events as ev
 from leader.latch.ports import ClaimAnswer, ProofAnswer
 from leader.latch.states import Node
 from leader.office.control import Eligibility
-from leader.protocol.paths import ElectionPaths
+from leader.protocol.paths import ElectionPaths, in_queue_order
 from leader.protocol.records import Leadership, Participant, decode_epoch, decode_id, encode_epoch
 from leader.protocol.requests import (
     Check,
@@ -24,10 +24,12 @@ from leader.protocol.requests import (
     create,
     exists,
     get,
+    get_children,
     transaction,
 )
 
 _CLAIM_TRIES = 3
+_PROOFS_BEFORE_LOOK = 4
 
 
 class EpochClaimant:
@@ -36,48 +38,50 @@ class EpochClaimant:
     def __init__(self, paths: ElectionPaths, participant: Participant, eligibility: Eligibility) -> None:
         self._paths, self._participant, self._eligibility = paths, participant, eligibility
         self._highest = 0
-        self._known: tuple[int, int] | None = None  # epoch and version, as last read
+        self._spent = 0  # the last epoch that was ours: never taken twice
+        self._successor: str | None = None  # latch node right behind ours, as last seen
+        self._proofs = 0
         self.leadership: Leadership | None = None
         self.announced = False
         """Whether a leader node of ours may be there."""
 
     def stand_by(self, node: Node, position: int, before: str | None) -> Steps[None]:  # noqa: ARG002
-        """Read the epoch and what operators want, and watch both, so that a claim is a single write.
+        """Read what operators want, and watch it, so that a claim need not.
 
         Who stands further back watches the card of the one before it instead: when that one leads, its card
         says so, and we are next in line.
         """
         if position > 1 and before is not None:
             yield from self._watch_card(before)
-            return
-        yield from self._eligibility.refresh()
-        try:
-            self._known = yield from self._read_epoch()
-        except (EpochWentBackwardsError, RecordError):
-            self._known = None  # the claim will find it again, and say so
+        else:
+            yield from self._eligibility.refresh()
 
     def claim(self, node: Node) -> Steps[ClaimAnswer]:
-        """Raise the epoch by one, in one transaction with a check that our latch is there."""
+        """Raise the epoch by one, in one transaction with a check that our latch is there.
+
+        A leader that steps down has done so for us, in the transaction that deleted its own latch: then the
+        epoch bears the name of our latch, and a read is enough.
+        """
         objection = yield from self._eligibility.objection(node)
         if objection is not None:
             return objection
+        latch = self._paths.latch(node.name)
         for _ in range(_CLAIM_TRIES):
             try:
-                epoch, version = self._known or (yield from self._read_epoch())
+                epoch, version, holder = yield from self._read_epoch()
             except (EpochWentBackwardsError, RecordError) as exc:
                 return ev.Barred(str(exc))
-            latch = self._paths.latch(node.name)
-            raised = SetData(self._paths.epoch, encode_epoch(epoch + 1), version)
-            self._known = None
+            if holder == node.name and epoch > self._spent:
+                self._took(epoch, version, latch)
+                return ev.Claimed(by_us=False)
+            raised = SetData(self._paths.epoch, encode_epoch(epoch + 1, node.name), version)
             try:
                 _, stat = yield from transaction(Check(latch), raised)
             except TransactionFailedError as exc:
                 if exc.index == 0:
                     return ev.LatchGone()
                 continue  # somebody raised it since we read it
-            self._highest = epoch + 1
-            token = FencingToken(self._paths.epoch, stat.version, epoch + 1, latch)
-            self.leadership = Leadership(epoch + 1, token, self._participant)
+            self._took(epoch + 1, stat.version, latch)
             return ev.Claimed()
         return ev.Refused("the epoch kept changing while we raised it")
 
@@ -100,15 +104,40 @@ class EpochClaimant:
                 return ev.LatchGone()
             self.leadership = None  # over: the next proof is that of a candidate
             return ev.Refused(f"epoch {token.epoch if token else '?'} is over: another one has begun")
+        self._proofs += 1
+        if token is not None and self._proofs % _PROOFS_BEFORE_LOOK == 0:
+            yield from self.find_successor(node)
         return ev.Proven()
 
-    def farewell(self, node: Node) -> tuple[Operation, ...]:  # noqa: ARG002 - the port's
-        """Take the leader node along."""
-        return (Delete(self._paths.leader),) if self.announced else ()
+    def find_successor(self, node: Node) -> Steps[None]:
+        """Remember who stands right behind us, for the day we step down."""
+        try:
+            names = [entry.name for entry in in_queue_order((yield from get_children(self._paths.queue)))]
+        except NodeMissingError:
+            names = []
+        behind = names[names.index(node.name) + 1 :] if node.name in names else []
+        self._successor = behind[0] if behind else None
+
+    def farewell(self, node: Node) -> tuple[tuple[Operation, ...], ...]:
+        """Raise the epoch for who stands behind us, and take the leader node along; or only the latter."""
+        take_along = (Delete(self._paths.leader),) if self.announced else ()
+        term, successor = self.leadership, self._successor
+        if term is None or successor is None or not self._eligibility.open:
+            return (take_along,)
+        if term.token.latch != self._paths.latch(node.name):
+            return (take_along,)
+        raised = SetData(term.token.path, encode_epoch(term.epoch + 1, successor), term.token.version)
+        return ((raised, Check(self._paths.latch(successor)), *take_along), take_along)
 
     def forget(self) -> None:
         """The term of the last claim is over."""
         self.leadership = None
+        self._successor = None
+
+    def _took(self, epoch: int, version: int, latch: str) -> None:
+        self._highest = self._spent = epoch
+        token = FencingToken(self._paths.epoch, version, epoch, latch)
+        self.leadership = Leadership(epoch, token, self._participant)
 
     def _watch_card(self, latch: str) -> Steps[None]:
         path = self._paths.latch(latch)
@@ -118,17 +147,17 @@ class EpochClaimant:
         except (NodeMissingError, RecordError):
             return  # it left, and we are told; or it is a stranger without a card
 
-    def _read_epoch(self) -> Steps[tuple[int, int]]:
-        """Epoch and znode version; makes the node in a new election."""
+    def _read_epoch(self) -> Steps[tuple[int, int, str]]:
+        """Epoch, znode version, and name of the latch it was raised for; makes the node in a new election."""
         path = self._paths.epoch
         try:
-            data, stat = yield from get(path, watch=True)
+            data, stat = yield from get(path)
         except NodeMissingError:
             with suppress(NodeExistsError):  # made by another meanwhile
                 yield from create(path, encode_epoch(0))
-            data, stat = yield from get(path, watch=True)
-        epoch = decode_epoch(data, path)
+            data, stat = yield from get(path)
+        epoch, latch = decode_epoch(data, path)
         if epoch < self._highest:
             raise EpochWentBackwardsError(path=path, stored=epoch, seen=self._highest)
         self._highest = epoch
-        return epoch, stat.version
+        return epoch, stat.version, latch

@@ -43,6 +43,11 @@ class Eligibility:
         self.paused = None if self._control.pause is None else self._control.pause.reason
         return self._control
 
+    @property
+    def open(self) -> bool:
+        """Whether whoever stands next may lead: no pause, no wish of an operator for somebody else."""
+        return self._control.pause is None and self._control.switchover is None
+
     def settled(self) -> None:
         """We lead: yielding begins anew next time."""
         self._yields = 0

@@ -344,6 +344,9 @@ class OfficeCore:
         if refused is not None:
             return [ev.Refused(refused)]
         control = yield from self._eligibility.refresh()
+        latch = self._latch
+        if latch is not None and isinstance(latch.state, latch_st.Holding):
+            yield from self._claimant.find_successor(latch.state.node)
         wish = yield from see_to(self.paths, control, leadership)
         if wish is not None:
             what = f"switchover to {wish.to}" if wish.to else "abdication"

@@ -246,14 +246,16 @@ def decode_control(data: bytes, path: str) -> Control:
     )
 
 
-def encode_epoch(epoch: int) -> bytes:
-    """Content of the epoch node."""
-    return _encode({"epoch": epoch})
+def encode_epoch(epoch: int, latch: str = "") -> bytes:
+    """Content of the epoch node: the number, and the name of the latch node it was raised for."""
+    return _encode({"epoch": epoch, "latch": latch})
 
 
-def decode_epoch(data: bytes, path: str) -> int:
-    """Read the epoch node. RecordError names `path` if it is not ours."""
-    return _field(_decode(data, path), "epoch", int, path)
+def decode_epoch(data: bytes, path: str) -> tuple[int, str]:
+    """Read the epoch node; a latch that is not named is "". RecordError names `path` if it is not ours."""
+    fields = _decode(data, path)
+    latch = fields.get("latch", "")
+    return _field(fields, "epoch", int, path), latch if isinstance(latch, str) else ""
 
 
 def encode_leader(info: LeaderInfo) -> bytes:

@@ -70,7 +70,7 @@ def test_the_lock_is_held_when_the_claim_was_committed() -> None:
     moved = step(st.Claiming(NODE), ev.Claimed())
 
     assert moved.state == st.Holding(NODE)
-    assert moved.effects == (do.Gain(NODE), SetTimer(Timer.PROOF))
+    assert moved.effects == (do.Gain(NODE), SetTimer(Timer.FIRST_PROOF))
 
 
 @pytest.mark.parametrize("answer", [ev.Refused("x"), ev.Troubled("x"), ev.Crashed("x")])

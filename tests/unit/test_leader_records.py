@@ -73,7 +73,8 @@ def test_what_is_written_is_read_back() -> None:
 
     assert r.decode_leader(r.encode_leader(info), "/l") == info
     assert r.decode_id(r.encode_id(WHO), "/p") == "a"
-    assert r.decode_epoch(r.encode_epoch(41), "/e") == 41
+    assert r.decode_epoch(r.encode_epoch(41, "l"), "/e") == (41, "l")
+    assert r.decode_epoch(b'{"schema": 1, "epoch": 3}', "/e") == (3, "")
     assert r.decode_card(r.encode_card(card), "/m/a") == card
     assert r.decode_control(r.encode_control(control), "/c") == control
     assert r.decode_control(r.encode_control(r.Control()), "/c") == r.Control()
