@@ -1,0 +1,511 @@
+"""One suite for every Elector: the lock queue on a real ZooKeeper, the single node, the one in memory."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leader import (
+    ElectionConfig,
+    ElectionStateError,
+    FencedOutError,
+    FencingToken,
+    GatePolicy,
+    Leadership,
+    Participant,
+    Phase,
+    Verdict,
+    ZooKeeperConfig,
+    ZooKeeperSession,
+    fenced_transaction,
+)
+from leader.elector import Elector
+from leader.electors.factory import ElectorSetup, make_elector
+from leader.electors.memory import MemoryElection
+
+LONG = timedelta(seconds=10)
+NO = Verdict(False, ("not synced",))
+Eventually = Callable[..., None]
+SHARED = ("zookeeper", "memory")
+ALL = (*SHARED, "single")
+
+
+class Member:
+    """One participant: its elector, a guard we can steer, and what it was told."""
+
+    def __init__(self, kind: str, name: str, parts: dict[str, Any], settings: dict[str, Any]) -> None:
+        self.session: ZooKeeperSession | None = parts.get("session")
+        self.told: list[tuple[str, int]] = []
+        self.reasons: list[str] = []
+        self.terms: list[Leadership] = []
+        self.guard: Callable[[], Verdict] = lambda: Verdict(True)
+        self.asked = 0
+        self.on_elected: Callable[[Leadership], None] = lambda _leadership: None
+        self.elector = make_elector(
+            kind,
+            ElectorSetup(
+                config=ElectionConfig(**settings),
+                participant=Participant(name, "127.0.0.1", 1, uuid.uuid4().hex),
+                guard=self._answer,
+                electable=self,
+                **parts,
+            ),
+        )
+
+    def _answer(self) -> Verdict:
+        self.asked += 1
+        return self.guard()
+
+    def elected(self, leadership: Leadership) -> None:
+        self.on_elected(leadership)
+        self.terms.append(leadership)
+        self.told.append(("elected", leadership.epoch))
+
+    def revoked(self, leadership: Leadership, reason: str) -> None:
+        self.reasons.append(reason)
+        self.told.append(("revoked", leadership.epoch))
+
+
+class Bench:
+    """Makes the members of one election, of one kind."""
+
+    def __init__(self, kind: str, root: str, hosts: str) -> None:
+        self.kind, self._root, self._hosts = kind, root, hosts
+        self._election = MemoryElection()
+        self._members: list[Member] = []
+
+    def member(self, name: str, **settings: Any) -> Member:
+        defaults = {
+            "root": self._root,
+            "guard_timeout": timedelta(seconds=1),
+            "requeue_backoff_min": timedelta(milliseconds=100),
+            "requeue_backoff_max": timedelta(milliseconds=800),
+            "step_down_margin": timedelta(milliseconds=400),
+        }
+        parts: dict[str, Any] = {}
+        if self.kind == "zookeeper":
+            session = ZooKeeperSession(
+                ZooKeeperConfig(hosts=self._hosts, session_timeout=timedelta(seconds=6))
+            )
+            session.start(LONG)
+            parts["session"] = session
+        elif self.kind == "memory":
+            parts["election"] = self._election
+        member = Member(self.kind, name, parts, defaults | settings)
+        self._members.append(member)
+        return member
+
+    def write(self, member: Member, token: FencingToken) -> None:
+        """Write something under a token."""
+        if member.session is not None:
+            path = f"{self._root}/state-{uuid.uuid4().hex}"
+            fenced_transaction(member.session, token, lambda t: t.create(path, b""))
+        else:
+            self._election.check(token)
+
+    def end(self) -> None:
+        for member in self._members:
+            member.elector.close(LONG)
+            if member.session is not None:
+                member.session.close(LONG)
+
+
+@pytest.fixture
+def bench(request: pytest.FixtureRequest, zk_root: str) -> Iterator[Bench]:
+    hosts = request.getfixturevalue("zookeeper").hosts if request.param == "zookeeper" else ""
+    bench = Bench(request.param, zk_root, hosts)
+    yield bench
+    bench.end()
+
+
+every_kind = pytest.mark.parametrize("bench", ALL, indirect=True)
+shared_kinds = pytest.mark.parametrize("bench", SHARED, indirect=True)
+
+
+def _queue_up(bench: Bench, eventually: Eventually, *names: str) -> list[Member]:
+    """Start members one after the other, so that they stand in this order."""
+    joined: list[Member] = []
+    for name in names:
+        joined.append(bench.member(name))
+        joined[-1].elector.add_to_leader_lock_queue()
+        eventually(
+            lambda: len(joined[0].elector.get_all_participants()) == len(joined), what=f"{name} queues"
+        )
+    return joined
+
+
+def _terms_in_turn(told: list[tuple[str, int]]) -> bool:
+    """Whether each elected is followed by the revoked of the same epoch, and epochs rise."""
+    epochs = [epoch for word, epoch in told if word == "elected"]
+    expected = [(word, epoch) for epoch in epochs for word in ("elected", "revoked")]
+    return told in (expected, expected[:-1]) and epochs == sorted(set(epochs))
+
+
+@every_kind
+def test_an_elector_leads_tells_once_and_on_close_is_deposed_once(
+    bench: Bench, eventually: Eventually
+) -> None:
+    member = bench.member("a")
+    assert isinstance(member.elector, Elector)
+    assert not member.elector.is_leader()
+    assert member.elector.get_leader() is None
+
+    member.elector.add_to_leader_lock_queue()
+    member.elector.add_to_leader_lock_queue()
+
+    eventually(lambda: member.told == [("elected", 1)], what="it is told")
+    assert member.elector.leadership() == member.terms[0]
+    assert member.elector.status().phase is Phase.LEADING
+    assert member.asked == 1, "nobody leads before the guard said yes"
+    eventually(lambda: member.elector.get_leader() is not None, what="it is published")
+    leader = member.elector.get_leader()
+    assert leader is not None
+    assert (leader.participant.id, leader.epoch) == ("a", 1)
+
+    member.elector.close(LONG)
+    member.elector.close(LONG)
+
+    assert member.told == [("elected", 1), ("revoked", 1)]
+    assert not member.elector.is_leader()
+    assert member.elector.status().phase is Phase.CLOSED
+    assert member.elector.get_leader() is None
+    with pytest.raises(ElectionStateError, match="closed"):
+        member.elector.add_to_leader_lock_queue()
+
+
+@every_kind
+def test_an_elector_closed_before_it_queued_tells_nothing(bench: Bench) -> None:
+    member = bench.member("a")
+
+    member.elector.close(LONG)
+
+    assert member.told == []
+    with pytest.raises(ElectionStateError):
+        member.elector.add_to_leader_lock_queue()
+
+
+@every_kind
+def test_each_change_is_told_exactly_once_with_rising_epochs_through_many_abdications(
+    bench: Bench, eventually: Eventually
+) -> None:
+    member = bench.member("a", requeue_backoff_max=timedelta(milliseconds=100))
+    member.elector.add_to_leader_lock_queue()
+
+    for count in range(1, 6):
+        eventually(lambda count=count: len(member.terms) == count, what=f"term {count}")
+        member.elector.abdicate(f"reason {count}")
+        eventually(lambda count=count: len(member.reasons) == count, what=f"term {count} ends")
+        assert not member.elector.is_leader() or len(member.told) > 2 * count
+    member.elector.close(LONG)
+
+    assert _terms_in_turn(member.told), member.told
+    assert member.reasons[:5] == [f"reason {count}" for count in range(1, 6)]
+    assert len(member.terms) - len(member.reasons) == 0
+
+
+@every_kind
+def test_who_the_guard_refuses_is_asked_again_until_it_may_lead(bench: Bench, eventually: Eventually) -> None:
+    member = bench.member("a")
+    member.guard = lambda: NO
+    member.elector.add_to_leader_lock_queue()
+
+    eventually(lambda: member.asked >= 3, what="it is asked again and again")
+    assert member.told == []
+    assert not member.elector.is_leader()
+    assert member.elector.get_leader() is None
+    assert member.elector.status().last_verdict == NO
+
+    member.guard = lambda: Verdict(True)
+    eventually(lambda: len(member.told) == 1, what="it leads without being poked")
+    assert member.elector.is_leader()
+
+
+@every_kind
+def test_a_guard_that_raises_or_hangs_means_no(bench: Bench, eventually: Eventually) -> None:
+    member = bench.member("a")
+    release = threading.Event()
+
+    def hang() -> Verdict:
+        release.wait(60)
+        return Verdict(True)
+
+    def broken() -> Verdict:
+        member.guard = hang
+        raise LookupError("no such pipeline")
+
+    member.guard = broken
+    try:
+        member.elector.add_to_leader_lock_queue()
+        eventually(
+            lambda: "LookupError: no such pipeline" in (member.elector.status().last_abdication or ""),
+            what="it says what the guard raised",
+        )
+        eventually(
+            lambda: any(
+                words in (member.elector.status().last_abdication or "")
+                for words in ("no answer in time", "still hangs")
+            ),
+            what="silence means no",
+        )
+        assert member.told == []
+        assert not member.elector.is_leader()
+    finally:
+        release.set()
+    eventually(member.elector.is_leader, what="it leads once the guard answers")
+
+
+@every_kind
+def test_a_poke_ends_a_back_off(bench: Bench, eventually: Eventually) -> None:
+    member = bench.member("a", requeue_backoff_min=timedelta(hours=1), requeue_backoff_max=timedelta(hours=1))
+    member.guard = lambda: NO
+    member.elector.add_to_leader_lock_queue()
+    eventually(lambda: member.elector.status().phase is Phase.BACKING_OFF)
+
+    member.guard = lambda: Verdict(True)
+    member.elector.poke()
+
+    eventually(lambda: [word for word, _ in member.told] == ["elected"], what="it leads")
+
+
+@every_kind
+def test_who_cannot_take_office_does_not_keep_it(bench: Bench, eventually: Eventually) -> None:
+    member = bench.member("a")
+
+    def refuse(leadership: Leadership) -> None:
+        if leadership.epoch == 1:
+            raise OSError("disk full")
+
+    member.on_elected = refuse
+    member.elector.add_to_leader_lock_queue()
+
+    eventually(lambda: len(member.told) == 2, what="revoked, then elected anew")
+    assert member.told == [("revoked", 1), ("elected", 2)]
+    assert "disk full" in member.reasons[0]
+
+
+@every_kind
+def test_who_was_removed_stays_out_until_added_again(bench: Bench, eventually: Eventually) -> None:
+    member = bench.member("a")
+    member.elector.add_to_leader_lock_queue()
+    eventually(lambda: member.told == [("elected", 1)])
+
+    member.elector.remove_from_leader_lock_queue()
+
+    eventually(lambda: member.told == [("elected", 1), ("revoked", 1)])
+    eventually(lambda: member.elector.status().phase is Phase.LATENT)
+    assert member.elector.get_all_participants() == []
+    member.elector.add_to_leader_lock_queue()
+    eventually(lambda: member.told[2:] == [("elected", 2)], what="it leads again, in a higher epoch")
+
+
+@every_kind
+def test_a_slow_electable_does_not_make_is_leader_wait(bench: Bench, eventually: Eventually) -> None:
+    member = bench.member("a", handover_timeout=timedelta(milliseconds=200))
+    release = threading.Event()
+
+    def slow(_leadership: Leadership) -> None:
+        release.wait(60)
+
+    member.on_elected = slow
+    try:
+        member.elector.add_to_leader_lock_queue()
+        eventually(member.elector.is_leader)
+
+        member.elector.remove_from_leader_lock_queue()
+
+        eventually(lambda: not member.elector.is_leader())
+        eventually(lambda: member.elector.status().phase is Phase.LATENT, what="the lock is let go")
+        assert member.told == []
+    finally:
+        release.set()
+    eventually(lambda: member.told == [("elected", 1), ("revoked", 1)], what="told in order all the same")
+
+
+@shared_kinds
+def test_of_several_one_leads_and_on_its_close_the_next_in_a_higher_epoch(
+    bench: Bench, eventually: Eventually
+) -> None:
+    first, second, third = members = _queue_up(bench, eventually, "a", "b", "c")
+    eventually(lambda: first.told == [("elected", 1)])
+    eventually(lambda: first.elector.get_leader() is not None, what="it is published")
+    assert [member.elector.is_leader() for member in members] == [True, False, False]
+    assert [
+        (view.participant.id, view.position, view.is_leader) for view in second.elector.get_all_participants()
+    ] == [("a", 0, True), ("b", 1, False), ("c", 2, False)]
+
+    first.elector.close(LONG)
+
+    eventually(lambda: len(second.terms) == 1, what="the second leads")
+    assert second.terms[0].epoch > 1
+    assert first.told == [("elected", 1), ("revoked", 1)]
+    assert third.told == []
+    eventually(lambda: third.elector.status().position == 1, what="the third moves up")
+
+
+@shared_kinds
+def test_a_token_of_an_older_term_is_refused(bench: Bench, eventually: Eventually) -> None:
+    first, second = _queue_up(bench, eventually, "a", "b")
+    eventually(lambda: len(first.terms) == 1)
+    old = first.terms[0].token
+    bench.write(first, old)
+
+    first.elector.abdicate("test")
+    eventually(lambda: len(second.terms) == 1, what="the second leads")
+
+    with pytest.raises(FencedOutError, match="epoch 1"):
+        bench.write(first, old)
+    bench.write(second, second.terms[0].token)
+
+
+@shared_kinds
+def test_never_two_lead_while_leadership_goes_round(bench: Bench, eventually: Eventually) -> None:
+    members = _queue_up(bench, eventually, "a", "b", "c")
+    stop, doubled = threading.Event(), []
+
+    def watch() -> None:
+        while not stop.is_set():
+            # One who led before and after another was seen to lead, in one term, led beside it.
+            before = [member.elector.leadership() for member in members]
+            after = [member.elector.leadership() for member in members]
+            steady = [one for one, two in zip(before, after, strict=True) if one is not None and one == two]
+            if len(steady) > 1:
+                doubled.append(steady)
+
+    watcher = threading.Thread(target=watch, name="watch-leaders")
+    watcher.start()
+    try:
+        for count in range(1, 10):
+            eventually(lambda count=count: sum(len(member.terms) for member in members) >= count)
+            leader = next((member for member in members if member.elector.is_leader()), members[0])
+            leader.elector.abdicate("round and round")
+    finally:
+        stop.set()
+        watcher.join()
+    for member in members:
+        member.elector.close(LONG)
+
+    assert doubled == []
+    assert all(_terms_in_turn(member.told) for member in members), [member.told for member in members]
+    epochs = [leadership.epoch for member in members for leadership in member.terms]
+    assert len(epochs) == len(set(epochs)), "an epoch was led twice"
+
+
+@shared_kinds
+def test_an_unready_head_of_the_queue_yields_to_a_ready_one(bench: Bench, eventually: Eventually) -> None:
+    leader, unready, ready = _queue_up(bench, eventually, "a", "b", "c")
+    eventually(lambda: leader.told == [("elected", 1)])
+    unready.elector.publish_readiness(False, missing=1, reasons=("file 7",))
+    ready.elector.publish_readiness(True)
+
+    def known() -> bool:
+        views = leader.elector.get_all_participants()
+        return [view.card is not None and view.card.rank.unready for view in views] == [1, 2, 0]
+
+    eventually(known, what="all know how ready the others are")
+    leader.elector.close(LONG)
+
+    eventually(lambda: len(ready.told) == 1, what="the ready one leads")
+    assert unready.told == []
+    assert unready.asked == 0, "it yields before its guard is asked"
+
+
+@shared_kinds
+def test_an_id_in_use_is_refused_until_it_is_free(bench: Bench, eventually: Eventually) -> None:
+    first = _queue_up(bench, eventually, "a")[0]
+    eventually(lambda: first.told == [("elected", 1)])
+    twin = bench.member("a")
+    twin.elector.add_to_leader_lock_queue()
+    eventually(lambda: "belongs to a participant" in (twin.elector.status().last_abdication or ""))
+
+    first.elector.close(LONG)
+
+    eventually(lambda: len(twin.told) == 1, what="it leads once the id is free", within_s=20)
+
+
+@every_kind
+def test_a_guard_is_overruled_after_the_configured_time_if_so_wanted(
+    bench: Bench, eventually: Eventually
+) -> None:
+    member = bench.member(
+        "a",
+        guard_timeout=timedelta(milliseconds=200),
+        gate_policy=GatePolicy.FORCED,
+        forced_takeover_after=timedelta(milliseconds=600),
+    )
+    member.guard = lambda: NO
+    member.elector.add_to_leader_lock_queue()
+
+    eventually(lambda: len(member.told) == 1, what="somebody leads in the end")
+    assert member.asked >= 2
+
+
+@pytest.mark.parametrize("bench", ["memory"], indirect=True)
+def test_who_loses_its_session_in_memory_is_deposed_at_once_and_queues_again(
+    bench: Bench, eventually: Eventually
+) -> None:
+    first, second = _queue_up(bench, eventually, "a", "b")
+    eventually(lambda: first.told == [("elected", 1)])
+    old = first.terms[0].token
+
+    first.elector.lose_session()  # type: ignore[attr-defined]  # MemoryElector's
+
+    assert not first.elector.is_leader()
+    eventually(lambda: len(second.terms) == 1, what="the second leads")
+    eventually(lambda: first.told == [("elected", 1), ("revoked", 1)])
+    with pytest.raises(FencedOutError):
+        bench.write(first, old)
+    eventually(lambda: [v.participant.id for v in second.elector.get_all_participants()] == ["b", "a"])
+
+
+@pytest.fixture
+def single(tmp_path: Path) -> Iterator[Callable[[str], Member]]:
+    """Makes single nodes on one epoch file; ends them all."""
+    made: list[Member] = []
+
+    def make(name: str) -> Member:
+        settings = {"root": "/alone", "requeue_backoff_max": timedelta(seconds=1)}
+        made.append(Member("single", name, {"epoch_file": tmp_path / "epoch"}, settings))
+        return made[-1]
+
+    yield make
+    for member in made:
+        member.elector.close(LONG)
+
+
+def test_a_single_node_with_an_epoch_file_goes_on_above_the_epochs_of_its_earlier_life(
+    single: Callable[[str], Member], tmp_path: Path, eventually: Eventually
+) -> None:
+    epochs: list[int] = []
+    for _ in range(3):
+        member = single("a")
+        on_disk: list[str] = []
+        member.on_elected = lambda _leadership, seen=on_disk: seen.append((tmp_path / "epoch").read_text())  # type: ignore[misc]
+        member.elector.add_to_leader_lock_queue()
+        eventually(lambda member=member: len(member.terms) == 1)
+        epochs.append(member.terms[0].epoch)
+        assert on_disk == [f"{epochs[-1]}\n"], "on disk before anybody is told"
+        member.elector.close(LONG)
+
+    assert epochs == sorted(set(epochs))
+
+
+def test_a_second_single_node_on_the_same_epoch_file_is_refused_until_the_first_ends(
+    single: Callable[[str], Member], eventually: Eventually
+) -> None:
+    first, second = single("a"), single("b")
+    first.elector.add_to_leader_lock_queue()
+    eventually(lambda: len(first.terms) == 1)
+
+    with pytest.raises(ElectionStateError, match="another process leads by"):
+        second.elector.add_to_leader_lock_queue()
+
+    first.elector.close(LONG)
+    second.elector.add_to_leader_lock_queue()
+    eventually(lambda: len(second.terms) == 1, what="the second leads")
+    assert second.terms[0].epoch > first.terms[0].epoch
