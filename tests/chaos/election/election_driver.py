@@ -8,8 +8,9 @@ from datetime import timedelta
 from random import Random
 
 from nimbus.localstack.errors import LocalStackError
-from tests.chaos.election.election_faults import KINDS, PARTICIPANT_KINDS, Draw, Struck, draw, strike
+from tests.chaos.election.election_faults import KINDS, PARTICIPANT_KINDS, draw, strike
 from tests.chaos.election.election_laws import Due, judge
+from tests.chaos.election.fault_records import Draw, Struck
 from tests.chaos.election.participant import now_ns
 from tests.chaos.election.stage import Stage, pause
 

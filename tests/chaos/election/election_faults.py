@@ -8,63 +8,15 @@ from datetime import timedelta
 from random import Random
 
 from leader.testing.history import Kind as Happened
-from leader.testing.history import Moment
 from leader.testing.proxy import Direction, Op
 from nimbus.localstack.process import ManagedProcess
 from tests.chaos.election.election_laws import moment_of
+from tests.chaos.election.fault_records import Draw, Struck
 from tests.chaos.election.participant import now_ns
 from tests.chaos.election.stage import Member, Stage
 
 _OPS = (None, None, Op.MULTI, Op.CREATE, Op.GET_CHILDREN, Op.EXISTS, Op.GET_DATA, Op.HANDSHAKE)
 _TRAP_LIMIT = timedelta(seconds=1.5)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draw:
-    """All that chance decides about a fault, drawn before it is known who leads.
-
-    Args:
-        kind: A key of `KINDS`.
-        at_leader: Whether it strikes who leads then; else `index` says whom.
-        index: Number of the victim among the others, or of the server.
-        hold: How long it lasts.
-        op: Of a trap.
-        nth: Of a trap.
-        coin: For whatever has two forms.
-        spared: Names of participants that another fault has struck already.
-    """
-
-    kind: str
-    at_leader: bool
-    index: int
-    hold: timedelta
-    op: int | None
-    nth: int
-    coin: bool
-    spared: frozenset[str] = frozenset()
-
-
-@dataclass(slots=True)
-class Struck:
-    """A fault that was played: for the checker and for the report. Times by CLOCK_BOOTTIME.
-
-    Args:
-        kind: Of fault.
-        target: Participant, server or node.
-        by_ns: It was in force by then.
-        mend: What ends it.
-        mended_ns: It was over by then.
-        moments: What the judge must know of it.
-        done: It did happen; a trap may have waited for a request that never came.
-    """
-
-    kind: str
-    target: str
-    by_ns: int
-    mend: Callable[[], None]
-    mended_ns: int = 0
-    moments: tuple[Moment, ...] = ()
-    done: bool = True
 
 
 def draw(kind: str, rng: Random, session: timedelta) -> Draw:
