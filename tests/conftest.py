@@ -15,6 +15,7 @@ from typing import NoReturn, TypeVar
 
 import psutil
 import pytest
+import structlog
 
 from nimbus.java import JavaMissingError, JavaRuntime, find_java
 from nimbus.localstack.process import ManagedProcess
@@ -26,7 +27,7 @@ Server = TypeVar("Server", bound=ManagedProcess)
 LEAK_TAG = "NIMBUS_TEST"
 """Set to a new value for each test, so that what it leaves is found even when it has detached itself."""
 
-LEAK_GRACE_S = 5.0
+LEAK_GRACE_S = 15.0
 """How long what a test has told to end may take to do so."""
 
 
@@ -59,6 +60,20 @@ def _java_environment() -> Iterator[JavaRuntime | JavaMissingError]:
         else:
             patch.setenv("JAVA_HOME", str(runtime.java_home))
             yield runtime
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _plain_traces() -> Iterator[None]:
+    """Log exceptions plainly, as a daemon does.
+
+    structlog's default draws all local variables, with the interpreter to itself: on a busy machine that
+    takes seconds, in which no session is kept alive, and a leader of the test is deposed.
+    """
+    renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+    processors = structlog.get_config()["processors"]
+    structlog.configure(processors=[*processors[:-1], renderer])
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")
@@ -120,11 +135,14 @@ def _served(server: Server, long_lived: LongLived | None = None) -> Iterator[Ser
 
 @pytest.fixture
 def eventually() -> Callable[..., None]:
-    """Waits: `eventually(condition, within_s=10, what="the port is open")`; fails with these words."""
+    """Waits: `eventually(condition, within_s=30, what="the port is open")`; fails with these words.
+
+    The limit is for a machine that is busy with other things: only a test that fails takes that long.
+    """
     return _eventually
 
 
-def _eventually(condition: Callable[[], object], within_s: float = 10.0, what: str = "") -> None:
+def _eventually(condition: Callable[[], object], within_s: float = 30.0, what: str = "") -> None:
     until = time.monotonic() + within_s
     pause = threading.Event()
     while not condition():

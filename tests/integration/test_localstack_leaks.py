@@ -9,12 +9,13 @@ from pathlib import Path
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
 
 SUSPECTS = {
-    "thread": "gate = threading.Event(); threading.Thread(target=gate.wait, args=(3,), name='T').start()",
+    "thread": "gate = threading.Event(); threading.Thread(target=gate.wait, args=(5,), name='T').start()",
     "daemon": "threading.Thread(target=threading.Event().wait, daemon=True, name='D').start()",
     "child": "subprocess.Popen(['sleep', '321'])",
     "forked": "os.fork() or os.execvpe('sleep', ['sleep', '322'], {})",
     "detached": "subprocess.run(['sh', '-c', 'setsid sleep 323 >/dev/null 2>&1 &'], check=True)",
-    "unreaped": "subprocess.Popen(['true'])",
+    # Kept: one that has ended before it is dropped would be reaped with it.
+    "unreaped": "request.config.kept = subprocess.Popen(['true'])",
 }
 INNOCENT = {
     "pool": "with ThreadPoolExecutor(2) as pool: list(pool.map(str, range(4)))",
@@ -34,7 +35,7 @@ def wide(long_lived):
 
 def test_leaks_of_every_kind_fail_their_test_and_nothing_else_does(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
-        CONFTEST.read_text().replace("LEAK_GRACE_S = 5.0", "LEAK_GRACE_S = 0.3")
+        CONFTEST.read_text().replace("LEAK_GRACE_S = 15.0", "LEAK_GRACE_S = 0.3")
     )
     lines = ["import os, subprocess, threading, pytest"]
     lines.append("from concurrent.futures import ThreadPoolExecutor")

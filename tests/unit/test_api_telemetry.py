@@ -17,13 +17,14 @@ from nimbus.telemetry.logging import LoggingConfigError, configure
 def _logging_as_before() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
+    standing = structlog.get_config()
     noisy = {name: logging.getLogger(name).level for name in ("uvicorn.access", "botocore", "urllib3")}
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
     for name, old in noisy.items():
         logging.getLogger(name).setLevel(old)
-    structlog.reset_defaults()
+    structlog.configure(**standing)
 
 
 def _lines(stream: io.StringIO) -> list[dict[str, object]]:
