@@ -173,8 +173,12 @@ class ManagedProcess(ABC):
         self.start(report)
 
     def pause(self) -> None:
-        """Freeze it (SIGSTOP): connections stay open and nothing answers."""
-        self._living().send_signal(signal.SIGSTOP)
+        """Freeze it (SIGSTOP) and wait until it stands: connections stay open and nothing answers."""
+        process = self._living()
+        process.send_signal(signal.SIGSTOP)
+        # A signal is only sent then: on a busy machine its threads may go on for a while. Its state is looked
+        # at and left in place (WNOWAIT): if it has died instead, that is for `Popen` to find.
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """Let it go on after `pause`."""
