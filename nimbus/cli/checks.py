@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nimbus.config import Settings
 
 _DEADLINE_S = 3.0
+_LONGEST_ANSWER_BYTES = 65_536
 _DISK_LOW, _DISK_TOO_LOW = 5 << 30, 1 << 30
 _SKEW_WARN_S, _SKEW_FAIL_S = 5.0, 300.0
 """S3 refuses signatures that are more than 15 minutes off; schedules are wrong long before that."""
@@ -113,7 +114,7 @@ def _zookeeper_server(server: str) -> Finding:
         with socket.create_connection((host or server, int(number or 2181)), _DEADLINE_S) as connection:
             connection.settimeout(_DEADLINE_S)
             connection.sendall(b"srvr")
-            said = connection.recv(4096).decode(errors="replace")
+            said = _whole_answer(connection).decode(errors="replace")
     except (OSError, ValueError) as exc:
         why = getattr(exc, "strerror", None) or str(exc)
         return Finding(name, Verdict.FAIL, why, "start ZooKeeper, or correct zookeeper.hosts")
@@ -124,6 +125,14 @@ def _zookeeper_server(server: str) -> Finding:
     if "not currently serving" in said:
         return Finding(name, Verdict.FAIL, "has no quorum", "start the other ZooKeeper servers")
     return Finding(name, Verdict.FAIL, "does not answer as ZooKeeper does", "correct zookeeper.hosts")
+
+
+def _whole_answer(connection: socket.socket) -> bytes:
+    """All that a server says before it closes the connection: it may come in pieces."""
+    said = b""
+    while len(said) < _LONGEST_ANSWER_BYTES and (part := connection.recv(4096)):
+        said += part
+    return said
 
 
 def s3(settings: Settings) -> Finding:

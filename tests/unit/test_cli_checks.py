@@ -37,8 +37,8 @@ def test_disk(free: int, verdict: Verdict, tmp_path: Path, monkeypatch: pytest.M
 
 
 @contextmanager
-def _answering(text: bytes) -> Iterator[str]:
-    """A server that answers one connection with `text`."""
+def _answering(*parts: bytes) -> Iterator[str]:
+    """A server that answers one connection with these parts, each a moment after the last."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -47,12 +47,15 @@ def _answering(text: bytes) -> Iterator[str]:
             connection, _ = listener.accept()
             with connection:
                 connection.recv(16)
-                connection.sendall(text)
+                connection.sendall(parts[0])
+                for part in parts[1:]:
+                    threading.Event().wait(0.2)
+                    connection.sendall(part)
 
         thread = threading.Thread(target=serve)
         thread.start()
         yield f"127.0.0.1:{listener.getsockname()[1]}"
-        thread.join(10)
+        thread.join(30)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +72,13 @@ def test_a_zookeeper_server(text: bytes, verdict: Verdict, detail: str) -> None:
         (finding,) = checks.zookeeper(f"{server}/chroot")
 
     assert (finding.verdict, finding.detail) == (verdict, detail)
+
+
+def test_a_zookeeper_server_whose_answer_comes_in_pieces() -> None:
+    with _answering(b"Zookeeper version: 3.9\n", b"Mode: leader\n") as server:
+        (finding,) = checks.zookeeper(server)
+
+    assert (finding.verdict, finding.detail) == (Verdict.OK, "answers, leader")
 
 
 def test_one_zookeeper_server_of_three_that_is_down_is_a_warning() -> None:
