@@ -16,7 +16,7 @@ from nimbus.worker import procfs
 from nimbus.worker.launcher import launch
 from nimbus.worker.testing_bench import Bench, eventually
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("java_home")]
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("java_home"), pytest.mark.timeout(900)]
 
 WRITES = """
 from pyspark.sql import SparkSession
@@ -66,7 +66,7 @@ def test_sql_task_reads_what_a_pyspark_task_wrote(bench: Bench) -> None:
     first = bench.folder("run1.make-numbers.1")
     first.create(made)
     launch(first, bench.startup(spark_conf={"spark.sql.shuffle.partitions": "5"}))
-    eventually(lambda: first.is_delivered, "the first task", 120)
+    eventually(lambda: first.is_delivered, "the first task", 300)
     end = bench.slots("run1.make-numbers.1").end
     assert end is not None
     assert end.outcome is Outcome.SUCCEEDED, first.log.read_text()
@@ -81,7 +81,7 @@ def test_sql_task_reads_what_a_pyspark_task_wrote(bench: Bench) -> None:
     second = bench.folder("run1.sum.1")
     second.create(summed)
     launch(second, bench.startup())
-    eventually(lambda: second.is_delivered, "the second task", 120)
+    eventually(lambda: second.is_delivered, "the second task", 300)
 
     end = bench.slots("run1.sum.1").end
     assert end is not None
@@ -94,7 +94,7 @@ def test_spark_reports_progress_and_dies_with_its_runner(bench: Bench) -> None:
     folder = bench.folder()
     folder.create(bench.order(bench.script("task.py", HANGS), task_kind=TaskKind.PYSPARK))
     launch(folder, bench.startup())
-    eventually(lambda: bench.slots().progress.get("tasks_active") == 2, "progress", 120)
+    eventually(lambda: bench.slots().progress.get("tasks_active") == 2, "progress", 300)
     assert bench.slots().progress["tasks_total"] == 2
     runner = bench.runner()
     assert runner is not None
