@@ -91,7 +91,7 @@ def zookeeper_bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     config = ZooKeeperConfig(hosts=request.getfixturevalue("zookeeper").hosts)
     sessions = [ZooKeeperSession(config), ZooKeeperSession(config)]
     for session in sessions:
-        session.start(timedelta(seconds=15))
+        session.start(timedelta(seconds=30))
     leader = sessions[0]
     leader.call(leader.client.create_async, f"{root}/epoch", b"1", makepath=True)
     store = ZooKeeperLeaderStore(leader, root, FencingToken(path=f"{root}/epoch", version=0, epoch=1))
@@ -144,14 +144,14 @@ def test_of_many_that_claim_at_once_one_wins(bench: Bench) -> None:
     ready = threading.Barrier(len(claims))
 
     def claim(ours: Claim) -> None:
-        ready.wait(10)
+        ready.wait(30)
         answers.append((bench.board if ours.pid in (1, 3, 5, 7) else bench.other).claim(ours))
 
     threads = [threading.Thread(target=claim, args=(ours,)) for ours in claims]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
 
     assert len(answers) == len(claims)
     assert set(map(repr, answers)) == {repr(bench.board.read(ATTEMPT).claim)}
@@ -261,7 +261,7 @@ def test_an_order_that_cannot_be_read_hides_no_other(
 ) -> None:
     zookeeper_board.assign(ORDER)
     session = ZooKeeperSession(ZooKeeperConfig(hosts=zookeeper.hosts))
-    session.start(timedelta(seconds=15))
+    session.start(timedelta(seconds=30))
     session.call(session.client.create_async, f"{Paths(zk_root).orders(WORKER)}/r.broken.1", b"{broken")
     session.close(timedelta(seconds=10))
 

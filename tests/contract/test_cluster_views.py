@@ -61,7 +61,7 @@ from nimbus.ports import Catalog, ClusterReader, CommandQueue
 
 Eventually = Callable[..., None]
 NOW = datetime(2026, 3, 1, 12, 30, 15, 123456, tzinfo=UTC)
-LONG = timedelta(seconds=10)
+LONG = timedelta(seconds=30)
 ATTEMPT = AttemptId(RunId("r"), TaskName("t"), 1)
 DIGEST = ReleaseDigest("0" * 64)
 TASK = TaskSpec(
@@ -188,7 +188,7 @@ def zookeeper_bench(session: ZooKeeperSession, root: str) -> Bench:
 @pytest.fixture
 def session(request: pytest.FixtureRequest) -> Iterator[ZooKeeperSession]:
     session = ZooKeeperSession(ZooKeeperConfig(hosts=request.getfixturevalue("zookeeper").hosts))
-    session.start(timedelta(seconds=15))
+    session.start(timedelta(seconds=30))
     yield session
     session.close(LONG)
 
@@ -238,7 +238,7 @@ def test_waiting_for_an_outcome_ends_when_it_comes(bench: Bench) -> None:
     waiting = threading.Thread(target=lambda: found.append(bench.queue.await_outcome(key, LONG)))
     waiting.start()
     bench.answer(outcome(key))
-    waiting.join(20)
+    waiting.join(60)
 
     assert found == [outcome(key)]
 

@@ -119,7 +119,7 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
         return
     root: str = request.getfixturevalue("zk_root")
     session = ZooKeeperSession(ZooKeeperConfig(hosts=request.getfixturevalue("zookeeper").hosts))
-    session.start(timedelta(seconds=15))
+    session.start(timedelta(seconds=30))
     try:
         session.call(session.client.create_async, f"{root}/epoch", b"1", makepath=True)
         token = FencingToken(path=f"{root}/epoch", version=0, epoch=1)

@@ -41,12 +41,12 @@ class Sessions:
     """ZooKeeper sessions, all closed at the end."""
 
     def __init__(self, hosts: str) -> None:
-        self._config = ZooKeeperConfig(hosts=hosts, session_timeout=timedelta(seconds=4))
+        self._config = ZooKeeperConfig(hosts=hosts, session_timeout=timedelta(seconds=10))
         self.made: list[ZooKeeperSession] = []
 
     def new(self) -> ZooKeeperSession:
         session = ZooKeeperSession(self._config)
-        session.start(timedelta(seconds=15))
+        session.start(timedelta(seconds=30))
         self.made.append(session)
         return session
 
@@ -182,6 +182,6 @@ def expire(session: ZooKeeperSession) -> None:
     from kazoo.client import KazooClient
 
     twin = KazooClient(hosts=session.config.hosts, client_id=session.client.client_id)
-    twin.start(timeout=10)
+    twin.start(timeout=30)
     twin.stop()
     twin.close()

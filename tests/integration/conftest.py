@@ -238,5 +238,5 @@ def api_url(world: World) -> Iterator[str]:
 @pytest.fixture
 def api(api_url: str) -> Iterator[httpx.Client]:
     """A client of that server."""
-    with httpx.Client(base_url=f"{api_url}/api/v1", timeout=10) as client:
+    with httpx.Client(base_url=f"{api_url}/api/v1", timeout=30) as client:
         yield client

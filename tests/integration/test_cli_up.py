@@ -29,7 +29,7 @@ def test_up_serves_until_sigterm_and_leaves_data_only(
         )
         try:
             eventually(
-                lambda: client.exists() or process.poll() is not None, within_s=90, what="the cluster is up"
+                lambda: client.exists() or process.poll() is not None, within_s=120, what="the cluster is up"
             )
             log.seek(0)
             assert client.exists(), log.read()
@@ -41,7 +41,7 @@ def test_up_serves_until_sigterm_and_leaves_data_only(
 
             eventually(leads, within_s=60, what="a scheduler leads")
             process.send_signal(signal.SIGTERM)
-            assert process.wait(timeout=60) == 0
+            assert process.wait(timeout=120) == 0
         finally:
             if process.poll() is None:
                 process.kill()

@@ -56,6 +56,10 @@ verify("sizes", table, rows=4, unique=("id",), always=always)
 """
 
 
+pytestmark = pytest.mark.timeout(1200)
+"""The first test starts Spark for each task of the pipeline, one after the other."""
+
+
 @pytest.fixture(scope="module")
 def wheel_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The release's wheel, fetched if nobody has yet, unpacked as a runner does it."""
@@ -103,7 +107,7 @@ class Run:
             cwd=place,
             text=True,
             capture_output=True,
-            timeout=120,
+            timeout=400,
             check=False,
         )
         if done.returncode == 0:
@@ -297,7 +301,7 @@ def test_table_that_breaks_expectations_fails_with_all_of_them(tmp_path: Path, w
         cwd=tmp_path,
         text=True,
         capture_output=True,
-        timeout=120,
+        timeout=400,
         check=False,
     )
 

@@ -33,7 +33,7 @@ def run_task(folder: Path, task: str, args: list[str], inputs: dict[str, str]) -
         [sys.executable, str(ROOT / "tasks" / f"{task}.py"), *args],
         env={**os.environ, "NIMBUS_CONTEXT": str(document)},
         check=True,
-        timeout=30,
+        timeout=120,
     )
     return output
 

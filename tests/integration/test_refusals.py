@@ -44,7 +44,7 @@ class Answer:
 def stack(tmp_path_factory: pytest.TempPathFactory, long_lived: Any) -> Iterator[LocalStack]:
     with LocalStack(tmp_path_factory.mktemp("stack"), 1) as stack:
         long_lived.processes.extend((stack.zookeeper, stack.s3, *stack.schedulers))
-        stack.wait_ready(timedelta(seconds=60))
+        stack.wait_ready(timedelta(seconds=120))
         said = nimbus(stack, "pipeline", "publish", str(HELLO), "--activate", "--config", config(stack))
         assert said.code == 0, said.err
         yield stack
@@ -61,7 +61,7 @@ def nimbus(stack: LocalStack | None, *words: str, **environment: str) -> Answer:
         env={**os.environ, **servers, **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     return Answer(done.returncode, done.stdout, done.stderr)
@@ -239,7 +239,7 @@ def test_a_missing_java_is_named(stack: LocalStack, tmp_path: Path) -> None:
         env={**{k: v for k, v in os.environ.items() if k != "JAVA_HOME"}, "PATH": str(tmp_path / "bin")},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 
@@ -260,6 +260,6 @@ def test_after_all_this_the_cluster_still_works(stack: LocalStack) -> None:
     assert [p["name"] for p in catalog(stack)] == ["hello"]
     assert stack.schedulers[0].running
 
-    said = nimbus(stack, "run", "start", "hello", "--watch", "--watch-timeout", "60")
+    said = nimbus(stack, "run", "start", "hello", "--watch", "--watch-timeout", "180")
 
     assert said.code == 0, said.err

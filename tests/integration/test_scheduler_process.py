@@ -47,7 +47,7 @@ def test_a_signal_stops_in_order_and_is_no_failure(number: signal.Signals) -> No
     assert line(process.stdout) == "started"
 
     process.send_signal(number)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=60)
 
     assert (process.returncode, out) == (0, "stopping\n")
     assert number.name in err
@@ -57,7 +57,7 @@ def test_a_signal_stops_in_order_and_is_no_failure(number: signal.Signals) -> No
 def test_a_signal_that_another_thread_takes_is_not_lost() -> None:
     process = daemon(start=FROM_A_THREAD)
 
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=60)
 
     assert (process.returncode, out) == (0, "started\nstopping\n")
 
@@ -69,7 +69,7 @@ def test_sigterm_while_stopping_changes_nothing() -> None:
     assert line(process.stdout) == "stopping"
 
     process.terminate()
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=60)
 
     assert process.returncode == 0
     assert "shutdown_done" in err
@@ -83,7 +83,7 @@ def test_a_second_interrupt_ends_the_process_at_once() -> None:
 
     process.send_signal(signal.SIGINT)
 
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     assert process.returncode == 70
 
 
@@ -92,7 +92,7 @@ def test_a_stop_that_hangs_is_forced_and_says_where_it_hung() -> None:
     assert line(process.stdout) == "started"
 
     process.terminate()
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=60)
 
     assert process.returncode == 70
     assert "shutdown_forced" in err
@@ -102,7 +102,7 @@ def test_a_stop_that_hangs_is_forced_and_says_where_it_hung() -> None:
 def test_what_was_started_is_stopped_when_a_later_part_cannot_start() -> None:
     process = daemon(start="raise RuntimeError('no port')")
 
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=60)
 
     assert process.returncode == 1
     assert out == "stopping\n"
