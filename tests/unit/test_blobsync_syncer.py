@@ -206,10 +206,15 @@ def test_each_blob_is_fetched_once(rig: Rig, eventually: Eventually) -> None:
 
 
 def flip_a_byte_unseen(path: Path) -> None:
+    """Without a moment in which the file is anything else: a scrub may be at it."""
     before = path.stat()
     path.chmod(0o644)
-    path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    fd = os.open(path, os.O_RDWR)
+    try:
+        os.pwrite(fd, bytes([os.pread(fd, 1, 0)[0] ^ 1]), 0)
+        os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))  # by now it may have been moved away
+    finally:
+        os.close(fd)
 
 
 def test_scrub_finds_a_flipped_byte_quarantines_reports_and_fetches_anew(

@@ -118,12 +118,12 @@ def test_template_that_cannot_be_rendered_names_task_and_argument(text: str, wor
     ],
 )
 def test_costly_template_is_refused_before_it_costs_anything(text: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()  # of our own: others may keep the processor busy
 
     with pytest.raises(TemplateError):
         rendered(text)
 
-    assert time.monotonic() - began < 10
+    assert time.process_time() - began < 10
 
 
 def test_argument_and_all_arguments_are_bounded() -> None:

@@ -41,6 +41,7 @@ class World:
         self.changes = self.reads = 0
         self.trouble: Exception | None = None
         self.refuse_want = False
+        self.refused = 0
         self.watch: Enqueue | None = None
         self.gate = threading.Event()
         self.gate.set()
@@ -48,7 +49,7 @@ class World:
 
     def read(self, changed: Enqueue | None = None) -> tuple[PipelineRecord, ...]:
         self.reads += 1
-        self.gate.wait(10)
+        self.gate.wait(60)
         if self.trouble is not None:
             raise self.trouble
         self.watch = changed
@@ -56,6 +57,7 @@ class World:
 
     def want(self, releases: Set[ReleaseRef]) -> None:
         if self.refuse_want:
+            self.refused += 1
             raise RuntimeError("not now")
         self.wanted.append(releases)
 
@@ -69,7 +71,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     world = World()
     yield world
     world.gate.set()
-    world.follower.stop(timedelta(seconds=5))
+    world.follower.stop(timedelta(seconds=30))
 
 
 def test_it_wants_what_is_active_and_what_may_become_so(world: World, eventually: Eventually) -> None:
@@ -130,7 +132,7 @@ def test_a_catalog_that_could_not_be_handed_on_is_handed_on_later(
 ) -> None:
     world.refuse_want = True
     world.follower.start()
-    eventually(lambda: world.reads == 1)
+    eventually(lambda: world.refused == 1)
     world.refuse_want = False
     world.follower.look()
 

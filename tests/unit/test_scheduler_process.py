@@ -16,13 +16,13 @@ never = threading.Event()
 def start():
     print("starting", flush=True)
     {start}
-sys.exit(run_until_signal(start, lambda: print("stopping", flush=True), timedelta(seconds=1.5)))
+sys.exit(run_until_signal(start, lambda: print("stopping", flush=True), timedelta(seconds={limit})))
 """
 
 
-def told_to_end(start: str) -> subprocess.CompletedProcess[str]:
+def told_to_end(start: str, limit: float) -> subprocess.CompletedProcess[str]:
     process = subprocess.Popen(
-        [sys.executable, "-c", DAEMON.format(start=start)],
+        [sys.executable, "-c", DAEMON.format(start=start, limit=limit)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -31,7 +31,7 @@ def told_to_end(start: str) -> subprocess.CompletedProcess[str]:
         assert process.stdout is not None
         assert process.stdout.readline() == "starting\n"
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=60)
     finally:
         process.kill()
         process.communicate()
@@ -39,20 +39,20 @@ def told_to_end(start: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_start_that_hangs_is_forced_to_end() -> None:
-    done = told_to_end("never.wait()")
+    done = told_to_end("never.wait()", limit=1)
 
     assert done.returncode == 70
     assert "never.wait()" in done.stderr or "in wait" in done.stderr
 
 
 def test_a_thread_that_outlives_the_stop_does_not_keep_the_process() -> None:
-    done = told_to_end("threading.Thread(target=never.wait).start()")
+    done = told_to_end("threading.Thread(target=never.wait).start()", limit=5)
 
     assert done.stdout == "stopping\n"
     assert done.returncode == 70
 
 
 def test_an_orderly_end_is_not_forced() -> None:
-    done = told_to_end("pass")
+    done = told_to_end("pass", limit=60)
 
     assert (done.returncode, done.stdout) == (0, "stopping\n")

@@ -90,14 +90,14 @@ def board(monkeypatch: pytest.MonkeyPatch) -> Iterator[Board]:
     board = Board()
     board.registrar.start()
     yield board
-    board.registrar.stop(timedelta(seconds=5))
+    board.registrar.stop(timedelta(seconds=30))
 
 
 def test_it_publishes_again_and_again_and_withdraws_at_the_end(board: Board, eventually: Eventually) -> None:
     eventually(lambda: len(board.published) > 2, what="it reports without a change")
     board.registrar.draining()
     eventually(lambda: board.published[-1].role is Role.STOPPING)
-    board.registrar.stop(timedelta(seconds=5))
+    board.registrar.stop(timedelta(seconds=30))
 
     assert board.withdrawn == 1
 
