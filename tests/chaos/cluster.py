@@ -34,7 +34,8 @@ FINAL = ("succeeded", "failed", "stopped")
 
 _POLL_S = 0.05
 _ASK_S = 3.0
-_COMMAND_S = 30.0
+"""Of one request: whoever does not answer is passed over."""
+_COMMAND_S = 60.0
 
 
 class NotInTimeError(AssertionError):
@@ -75,7 +76,7 @@ class Cluster:
         """File that all executions write to."""
         return self.stack.folder / "journal.jsonl"
 
-    def ask(self, path: str, *, within_s: float = 15.0) -> Any:
+    def ask(self, path: str, *, within_s: float = 60.0) -> Any:
         """Read a JSON document below `/api/v1` from the first scheduler that gives one."""
         return until(f"an answer to GET {path}", within_s, lambda: self._asked(path))
 
@@ -121,7 +122,7 @@ class Cluster:
         """One scheduler, as shown; empty while nobody has seen it."""
         return next((each for each in self.participants() if each["id"] == f"scheduler-{number}"), {})
 
-    def leader(self, *, above: int = 0, within_s: float = 40.0) -> dict[str, Any]:
+    def leader(self, *, above: int = 0, within_s: float = 90.0) -> dict[str, Any]:
         """The participant that leads and has recovered, with an epoch above `above`."""
 
         def look() -> dict[str, Any] | None:
@@ -132,7 +133,7 @@ class Cluster:
 
         return until(f"a leader with an epoch above {above}", within_s, look)
 
-    def whole(self, within_s: float = 40.0, *, unready: int = 0) -> None:
+    def whole(self, within_s: float = 90.0, *, unready: int = 0) -> None:
         """Wait until all schedulers are up and queued, one leads, and all workers are registered.
 
         Args:
@@ -147,7 +148,7 @@ class Cluster:
             queued = [each for each in self.participants() if each["queue_position"] is not None]
             return bool(enough and len(queued) == count and status["leader"] and status["workers"] >= workers)
 
-        self.stack.wait_ready()
+        self.stack.wait_ready(timedelta(seconds=120))
         until("the cluster to be whole", within_s, look)
 
     def publish(self) -> str:
@@ -158,18 +159,26 @@ class Cluster:
         self.command(f"/pipelines/{NAME}/releases", {"digest": digest, "activate": True})
         return digest
 
-    def start_run(self, run_id: str, *, scale: float = 1.0) -> str:
-        """Start a run; its id is ours, so that asking twice starts one."""
-        self.command("/runs", self._wish(run_id, scale))
+    def start_run(self, run_id: str, *, scale: float = 1.0, gates: Path | None = None) -> str:
+        """Start a run; its id is ours, so that asking twice starts one.
+
+        Args:
+            run_id: Its id.
+            scale: Of the tasks in the middle.
+            gates: A folder. Each task in the middle goes on until there is a file of its name.
+        """
+        self.command("/runs", self._wish(run_id, scale, gates))
         return run_id
 
     def restart_run(self, run_id: str, *, scale: float = 1.0) -> None:
         """Ask once more for a run that is there: a command that changes nothing. Waits for nobody."""
-        answer = self.http.post(f"{self._urls()[0]}/api/v1/runs", json=self._wish(run_id, scale))
+        answer = self.http.post(
+            f"{self._urls()[0]}/api/v1/runs", json=self._wish(run_id, scale), timeout=_COMMAND_S
+        )
         assert answer.is_success, answer.text
 
-    def _wish(self, run_id: str, scale: float) -> dict[str, Any]:
-        parameters = {"journal": str(self.journal), "scale": scale}
+    def _wish(self, run_id: str, scale: float, gates: Path | None = None) -> dict[str, Any]:
+        parameters = {"journal": str(self.journal), "scale": scale, "gates": str(gates or "")}
         return {"pipeline": NAME, "run_id": run_id, "parameters": parameters}
 
     def run(self, run_id: str) -> dict[str, Any]:
@@ -238,7 +247,7 @@ class Cluster:
         """Start it again."""
         self.stack.scheduler(number).spawn()
         if wait:
-            self.stack.scheduler(number).wait_ready()
+            self.stack.scheduler(number).wait_ready(timedelta(seconds=120))
         self.silent.discard(number)
 
 
@@ -253,13 +262,22 @@ def seconds_after(at: float, shown: str) -> float:
 
 
 @contextmanager
-def cluster(folder: Path, *, schedulers: int = 3, workers: int = 0) -> Iterator[Cluster]:
-    """A started cluster with the chaos pipeline active; stopped afterwards, whatever happens."""
-    tuning = StackTuning(slots=3, session_timeout=SESSION, attempt_patience=timedelta(seconds=2))
+def cluster(
+    folder: Path, *, schedulers: int = 3, workers: int = 0, session: timedelta = SESSION
+) -> Iterator[Cluster]:
+    """A started cluster with the chaos pipeline active; stopped afterwards, whatever happens.
+
+    Args:
+        folder: Of the stack.
+        schedulers: How many.
+        workers: How many of their own.
+        session: Longer where a leader must not lose its own by the machine being busy.
+    """
+    tuning = StackTuning(slots=3, session_timeout=session, attempt_patience=timedelta(seconds=2))
     with LocalStack(folder, schedulers, workers=workers, tuning=tuning) as stack:
         made = Cluster(stack)
         with made.http:
-            stack.wait_ready()
+            stack.wait_ready(timedelta(seconds=120))
             made.publish()
             made.whole()
             yield made

@@ -23,7 +23,7 @@ LONGEST_DELAY_S = 5.0
 """From a run's start to the fault: an undisturbed run takes six to eight seconds."""
 SCALE = 2.0
 """Of the tasks of such a run."""
-_DRIVER_DIES_S = 5.0
+_DRIVER_DIES_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,7 @@ def _epoch_of(cluster: Cluster) -> Iterator[Callable[[], int]]:
         client.set(f"{ROOT}/epoch", json.dumps(document).encode(), stat.version)
         return int(document["epoch"])
 
-    client.start(timeout=10)
+    client.start(timeout=30)
     try:
         yield raise_epoch
     finally:
@@ -182,7 +182,7 @@ def _victim(cluster: Cluster, run_id: str, rng: random.Random) -> tuple[str, Map
         computing[:] = cluster.computing(run_id)
         return bool(computing) or cluster.run(run_id)["state"] in FINAL
 
-    until(f"a computing attempt of {run_id}", 60, look)
+    until(f"a computing attempt of {run_id}", 120, look)
     return rng.choice(computing) if computing else None
 
 

@@ -1,5 +1,7 @@
 """Works for some seconds and writes into a journal that it lives: at its start, all the while, at its end.
 
+Given a folder with gates, it works on until a file of its own name is there.
+
 A killed execution has no last line, but its last sign of life is at most TICK_S before its death.
 """
 
@@ -7,10 +9,15 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 
 from nimbus.task import context
 
 TICK_S = 0.02
+
+
+def is_open(gate: Path | None) -> bool:
+    return gate is None or gate.exists()
 
 
 def main() -> None:
@@ -24,9 +31,10 @@ def main() -> None:
         line = {"attempt": attempt, "pid": os.getpid(), "event": event, "at_ns": now_ns}
         os.write(journal, (json.dumps(line) + "\n").encode())  # one write: lines do not mix
 
+    gate = Path(sys.argv[4]) / ctx.task if len(sys.argv) > 4 and sys.argv[4] else None
     note("start")
     until = time.monotonic() + seconds
-    while time.monotonic() < until:
+    while time.monotonic() < until or not is_open(gate):
         time.sleep(TICK_S)
         note("alive")
     (ctx.output / "worked.txt").write_text(attempt, encoding="utf-8")
