@@ -139,6 +139,7 @@ class LeaderLatch:
         self._condition = threading.Condition()
         self._state = LatchState.LATENT
         self._close_mode = config.close_mode
+        self._told = False  # that we lead; the latch's thread
 
     @property
     def id(self) -> str:
@@ -243,11 +244,15 @@ class LeaderLatch:
     def _heard_news(self, told: news.News) -> None:
         """The latch's thread."""
         match told:
-            case news.Gained():
+            case news.Gained() if self._state is LatchState.STARTED:
+                self._told = True
                 self._tell(lambda listener: listener.is_leader())
-            case news.Lost():
-                if self._state is not LatchState.CLOSED or self._close_mode is CloseMode.NOTIFY_LEADER:
+            case news.Lost() if self._told:
+                self._told = False
+                if self._state is LatchState.STARTED or self._close_mode is CloseMode.NOTIFY_LEADER:
                     self._tell(lambda listener: listener.not_leader())
+            case news.Gained() | news.Lost():
+                pass  # gained when it was closed already
             case news.HeldBack() | news.Ended():
                 pass
         with self._condition:
@@ -301,6 +306,7 @@ class _Mailbox:
         self._calls: deque[Callable[[LatchListener], None]] = deque()
         self._condition = threading.Condition()
         self._busy = False
+        self._teller: threading.Thread | None = None
 
     def put(self, call: Callable[[LatchListener], None]) -> None:
         """Deliver `call`, later."""
@@ -321,8 +327,10 @@ class _Mailbox:
                 self._busy = False
 
     def close(self, timeout: timedelta) -> None:
-        """Wait until all is delivered, but not for ever."""
+        """Wait until all is delivered, but not for ever; and not if it is the listener who closes."""
         with self._condition:
+            if self._teller is threading.current_thread():
+                return
             if not self._condition.wait_for(lambda: not self._busy, timeout.total_seconds()):
                 _log.warning("listener_still_busy")
 
@@ -330,9 +338,10 @@ class _Mailbox:
         while True:
             with self._condition:
                 if not self._calls:
-                    self._busy = False
+                    self._busy, self._teller = False, None
                     self._condition.notify_all()
                     return
+                self._teller = threading.current_thread()
                 call = self._calls.popleft()
             try:
                 call(self.listener)

@@ -1,0 +1,128 @@
+"""A latch on a real session whose requests go out one by one, when the test says so.
+
+With it a test plays a race step by step: whatever can happen between two requests, it does there.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from datetime import timedelta
+from typing import Any
+
+from leader.clock import boottime
+from leader.errors import LeaderError, ZooKeeperUnavailableError
+from leader.journal import DeferredJournal, LogJournal
+from leader.latch import events as ev
+from leader.latch import states as st
+from leader.latch.core import Gained, LatchCore, Lost, News
+from leader.latch.steps import PlainClaimant
+from leader.protocol.requests import Request, Steps
+from leader.tenure import Tenure
+from leader.zookeeper.executor import SessionExecutor
+from leader.zookeeper.session import ZooKeeperSession
+
+MARGIN = timedelta(milliseconds=500)
+
+
+class HandDriven:
+    """See the module. `woken` holds what watches have told and the latch has not heard yet."""
+
+    def __init__(self, session: ZooKeeperSession, queue: str, name: str = "") -> None:
+        self.session, self.queue = session, queue
+        self.news: list[News] = []
+        self.woken: deque[tuple[str, bool]] = deque()
+        self.tenure = Tenure(session, boottime, MARGIN)
+        self.core = LatchCore(
+            session=session,
+            queue=queue,
+            data=name.encode(),
+            claimant=PlainClaimant(queue),
+            tenure=self.tenure,
+            clock=boottime,
+            uniform=random.uniform,
+            retry_max=timedelta(seconds=1),
+            tell=self.news.append,
+            journal=DeferredJournal(LogJournal(name)),
+        )
+        self.asked: list[Request] = []
+        self.pending: Request | None = None
+        self._executor = SessionExecutor(session, lambda path, gone: self.woken.append((path, gone)))
+        self._steps: Steps[None] | None = None
+
+    @property
+    def holds(self) -> bool:
+        return isinstance(self.core.state, st.Holding) and self.tenure.stands()
+
+    @property
+    def node(self) -> str:
+        node = getattr(self.core.state, "node", None)
+        assert isinstance(node, st.Node), self.core.state
+        return node.name
+
+    @property
+    def words(self) -> list[str]:
+        return [
+            "is" if isinstance(one, Gained) else "not" for one in self.news if isinstance(one, Gained | Lost)
+        ]
+
+    @property
+    def idle(self) -> bool:
+        return self._steps is None
+
+    def begin(self, event: ev.Event) -> Request | None:
+        """Hear `event`, and stop before the first request."""
+        assert self._steps is None, "it is still busy with the event before"
+        self._steps = self.core.handle(event)
+        self._advance(None, None)
+        return self.pending
+
+    def answer_one(self, *, lose_reply: bool = False) -> None:
+        """Send the pending request, and stop before the next. Its reply may get lost."""
+        assert self.pending is not None
+        self.asked.append(self.pending)
+        answer: Any = None
+        error: LeaderError | None = None
+        try:
+            answer = self._executor.answer(self.pending)
+        except LeaderError as exc:
+            error = exc
+        if lose_reply:
+            error = ZooKeeperUnavailableError("the test lost the reply")
+        self._advance(answer, error)
+
+    def until(self, *kinds: type[object]) -> Request:
+        """Go on until the next request is one of `kinds`; it is not sent yet."""
+        while self.pending is not None and not isinstance(self.pending, kinds):
+            self.answer_one()
+        assert self.pending is not None, f"it never asked for {kinds}"
+        return self.pending
+
+    def finish(self) -> None:
+        """Go on until all is done."""
+        while self.pending is not None:
+            self.answer_one()
+
+    def do(self, event: ev.Event) -> None:
+        """Hear `event`, and do all it leads to."""
+        self.begin(event)
+        self.finish()
+
+    def hear(self) -> bool:
+        """Hear the oldest of what watches have told. False if there is nothing."""
+        if not self.woken:
+            return False
+        self.do(self.core.heard(*self.woken.popleft()))
+        return True
+
+    def expire(self) -> None:
+        """Its timer runs out."""
+        self.core.due_at = None
+        self.do(ev.Due())
+
+    def _advance(self, answer: Any, error: LeaderError | None) -> None:
+        assert self._steps is not None
+        try:
+            self.pending = self._steps.send(answer) if error is None else self._steps.throw(error)
+        except StopIteration:
+            self.pending, self._steps = None, None
