@@ -57,8 +57,8 @@ class Pair:
     stopped_at: int = 0
 
     def zombie_leads(self) -> bool:
-        """It said so in the moments since the last question; then there is a line for it."""
-        return any(line.did is Did.OBSERVED for line in self.zombie.read())
+        """It has written since the last question, so it leads and has a token that it can try later."""
+        return any(line.did is Did.WROTE for line in self.zombie.read())
 
     def stop(self) -> None:
         """Freeze the zombie; what it did before is of no interest."""
