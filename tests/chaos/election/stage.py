@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -85,10 +86,13 @@ class Stage:
             pause(_POLL_S)
         return True
 
-    def queued(self) -> int:
-        """How many latches there are; 0 while ZooKeeper gives no answer."""
-        children = self.ask(self.operator.get_children_async, ElectionPaths(ROOT).queue)
-        return 0 if children is None else len(children)
+    def absent(self) -> list[Member]:
+        """Who has no latch, or whose latch nobody can read now; or has two."""
+        paths = ElectionPaths(ROOT)
+        children = self.ask(self.operator.get_children_async, paths.queue) or []
+        found = [self.ask(self.operator.get_async, paths.latch(child)) for child in children]
+        names = Counter(each[0].decode() for each in found if each is not None)
+        return [member for member in self.members if names[member.name] != 1]
 
     # --- the operator -----------------------------------------------------------------------------
 
@@ -142,7 +146,7 @@ class Stage:
             member.spawn()
         for member in self.members:
             member.wait_ready()
-        assert self.wait(limit, lambda: self.leading() and self.queued() == len(self.members)), "nobody leads"
+        assert self.wait(limit, lambda: self.leading() and not self.absent()), "nobody leads"
 
     def end(self) -> list[str]:
         """Tell all participants to end, and wait; which of them did not end well."""
