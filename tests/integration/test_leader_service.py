@@ -1,0 +1,631 @@
+"""The election service on a real ZooKeeper: contenders, session ids, published leader information.
+
+Flink's DefaultLeaderElectionServiceTest is the model; each test says which of its cases it stands for.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+from kazoo.security import make_acl
+
+from leader import (
+    ElectionConfig,
+    ElectionConfigError,
+    ElectionPaths,
+    ElectionStateError,
+    LeaderError,
+    LeaderLockQueue,
+    Participant,
+    Verdict,
+    ZooKeeperConfig,
+    ZooKeeperSession,
+)
+from leader.electors.factory import ElectorSetup, make_elector
+from leader.electors.memory import MemoryElection
+from leader.notifier import Electable
+from leader.protocol.component import decode_component
+from leader.service import LeaderElection, LeaderElectionService
+from nimbus.localstack.zookeeper import ZooKeeperServer
+
+LONG = timedelta(seconds=10)
+Eventually = Callable[..., None]
+
+
+class Contender:
+    """Confirms each grant with its address, unless told otherwise, and remembers what it was told."""
+
+    def __init__(self, description: str = "contender") -> None:
+        self.description = description
+        self.election: LeaderElection | None = None
+        self.told: list[str] = []
+        self.sessions: list[UUID] = []
+        self.errors: list[LeaderError] = []
+        self.threads: set[str] = set()
+        self.on_grant: Callable[[UUID], None] = lambda _session: None
+        self.on_revoke: Callable[[], None] = lambda: None
+        self.address: str | None = f"{description}:1"
+
+    def grant(self, session: UUID) -> None:
+        self.threads.add(threading.current_thread().name)
+        self.sessions.append(session)
+        self.told.append("grant")
+        self.on_grant(session)
+        if self.election is not None and self.address is not None:
+            self.election.confirm_leadership(session, self.address)
+
+    def revoke(self) -> None:
+        self.threads.add(threading.current_thread().name)
+        self.told.append("revoke")
+        self.on_revoke()
+
+    def handle_error(self, error: LeaderError) -> None:
+        self.errors.append(error)
+
+
+class Node:
+    """One participant with a service."""
+
+    def __init__(self, hosts: str, root: str, name: str, **settings: Any) -> None:
+        self.session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=timedelta(seconds=6)))
+        self.session.start(LONG)
+        self.root, self.name, self.settings = root, name, settings
+        self.service = LeaderElectionService(elect=self._elect, root=root, session=self.session)
+
+    def _elect(self, electable: Electable) -> LeaderLockQueue:
+        defaults: dict[str, Any] = {
+            "root": self.root,
+            "requeue_backoff_min": timedelta(milliseconds=100),
+            "requeue_backoff_max": timedelta(milliseconds=400),
+            "step_down_margin": timedelta(milliseconds=400),
+        }
+        return LeaderLockQueue(
+            session=self.session,
+            config=ElectionConfig(**(defaults | self.settings)),
+            participant=Participant(self.name, "127.0.0.1", 1, uuid.uuid4().hex),
+            guard=lambda: Verdict(True),
+            electable=electable,
+        )
+
+    def contend(self, component: str) -> Contender:
+        contender = Contender(f"{self.name}-{component}")
+        contender.election = self.service.election(component)
+        contender.election.start(contender)
+        return contender
+
+    def end(self) -> None:
+        self.service.stop(LONG)
+        self.session.close(LONG)
+
+
+@pytest.fixture
+def nodes(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Callable[..., Node]]:
+    """Makes participants of one election; ends them all."""
+    made: list[Node] = []
+
+    def make(name: str, **settings: Any) -> Node:
+        made.append(Node(zookeeper.hosts, zk_root, name, **settings))
+        return made[-1]
+
+    yield make
+    for node in made:
+        node.end()
+
+
+@pytest.fixture
+def operator(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
+    """Somebody at a shell, with a session of its own."""
+    client = KazooClient(hosts=zookeeper.hosts)
+    client.start(timeout=10)
+    yield client
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def published(operator: KazooClient, zk_root: str) -> Callable[[str], tuple[str, int, UUID, str] | None]:
+    """Reads what is published of a component: participant, epoch, session, address."""
+
+    def read(component: str) -> tuple[str, int, UUID, str] | None:
+        path = ElectionPaths(zk_root).component(component)
+        try:
+            info = decode_component(operator.get(path)[0], path)
+        except (NoNodeError, LeaderError):
+            return None
+        return (info.participant_id, info.epoch, info.session, info.address)
+
+    return read
+
+
+Published = Callable[[str], tuple[str, int, UUID, str] | None]
+
+
+def test_all_components_are_granted_one_session_id_and_publish_their_addresses(
+    nodes: Callable[..., Node], eventually: Eventually, published: Published, operator: KazooClient
+) -> None:
+    """testOnGrantAndRevokeLeadership, the granting half; FLINK-30462."""
+    node = nodes("a")
+    contenders = {name: node.contend(name) for name in ("dispatcher", "rest", "resources")}
+    node.service.start()
+
+    eventually(lambda: all(published(name) for name in contenders), what="all are published")
+
+    sessions = {contender.sessions[0] for contender in contenders.values()}
+    assert len(sessions) == 1, "all see the same session id"
+    session = sessions.pop()
+    for name, contender in contenders.items():
+        assert contender.told == ["grant"]
+        assert contender.election is not None
+        assert contender.election.has_leadership(session)
+        assert published(name) == ("a", 1, session, f"a-{name}:1")
+        assert operator.exists(ElectionPaths(node.root).component(name)).ephemeralOwner == (
+            node.session.session_id
+        )
+        assert contender.threads == {"leader-service"}
+    assert not node.service.has_leadership(uuid.uuid4())
+
+
+def test_a_contender_registered_while_leading_is_granted_at_once_with_the_same_session_id(
+    nodes: Callable[..., Node], eventually: Eventually, published: Published
+) -> None:
+    """testMultipleLeaderElectionRegistrations / lazy registration."""
+    node = nodes("a")
+    first = node.contend("first")
+    node.service.start()
+    eventually(lambda: first.told == ["grant"])
+
+    second = node.contend("second")
+
+    eventually(lambda: published("second") is not None)
+    assert second.sessions == first.sessions
+
+
+def test_who_steps_down_is_revoked_and_granted_a_new_session_id_with_the_next_term(
+    nodes: Callable[..., Node], eventually: Eventually, published: Published
+) -> None:
+    """testOnGrantAndRevokeLeadership, the whole."""
+    node = nodes("a")
+    contender = node.contend("c")
+    node.service.start()
+    eventually(lambda: published("c") is not None)
+    old = contender.sessions[0]
+    withdrawn_at_revoke: list[bool] = []
+    contender.on_revoke = lambda: withdrawn_at_revoke.append(node.service.has_leadership(old))
+
+    node.service.elector.abdicate("test")
+
+    eventually(lambda: contender.told == ["grant", "revoke", "grant"], what="revoked, then granted anew")
+    assert withdrawn_at_revoke == [False], "has_leadership is false before the contender hears of it"
+    assert contender.sessions[1] != old
+    assert not node.service.has_leadership(old)
+    assert node.service.has_leadership(contender.sessions[1])
+    eventually(lambda: (published("c") or ("", 0))[1] > 1, what="published in the new epoch")
+
+
+def test_the_next_leader_publishes_its_own_and_takes_over_nothing(
+    nodes: Callable[..., Node], eventually: Eventually, published: Published
+) -> None:
+    first, second = nodes("a"), nodes("b")
+    a, b = first.contend("c"), second.contend("c")
+    first.service.start()
+    eventually(lambda: published("c") is not None)
+    second.service.start()
+    eventually(lambda: len(first.service.elector.get_all_participants()) == 2)
+
+    first.service.stop(LONG)
+
+    assert a.told == ["grant", "revoke"]
+    eventually(lambda: (published("c") or ("",))[0] == "b", what="the second is published")
+    assert b.told == ["grant"]
+    assert not first.service.has_leadership(a.sessions[0])
+
+
+def test_what_was_published_is_gone_when_leadership_ends_though_the_session_lives(
+    nodes: Callable[..., Node], eventually: Eventually, published: Published, operator: KazooClient
+) -> None:
+    node = nodes("a", requeue_backoff_min=timedelta(hours=1), requeue_backoff_max=timedelta(hours=1))
+    contender = node.contend("c")
+    node.service.start()
+    eventually(lambda: published("c") is not None)
+
+    node.service.elector.abdicate("test")
+
+    eventually(lambda: contender.told == ["grant", "revoke"])
+    eventually(lambda: operator.exists(ElectionPaths(node.root).component("c")) is None)
+    assert node.session.is_connected
+
+
+def test_a_stale_confirmation_changes_nothing(
+    nodes: Callable[..., Node], eventually: Eventually, published: Published
+) -> None:
+    """testOldConfirmLeaderInformationWhileHavingNewLeadership, ...WhenLostLeadership; FLINK-11524, 11855."""
+    node = nodes("a")
+    contender, marker = node.contend("c"), node.contend("marker")
+    marker.address = None
+    node.service.start()
+    eventually(lambda: contender.told == ["grant"])
+    old = contender.sessions[0]
+    node.service.elector.abdicate("test")
+    eventually(lambda: len(contender.sessions) == 2 and len(marker.sessions) == 2)
+    eventually(lambda: (published("c") or ("", 0))[1] > 1)
+    before = published("c")
+    assert contender.election is not None
+    assert marker.election is not None
+
+    contender.election.confirm_leadership(old, "zombie:1")
+    contender.election.confirm_leadership(uuid.uuid4(), "stranger:1")
+    marker.election.confirm_leadership(marker.sessions[-1], "marker:1")  # done after those before it
+
+    eventually(lambda: published("marker") is not None)
+    assert published("c") == before
+
+
+@pytest.mark.parametrize("vandalism", ["overwritten", "deleted", "replaced"])
+def test_the_leader_corrects_what_somebody_changed(
+    nodes: Callable[..., Node],
+    eventually: Eventually,
+    published: Published,
+    operator: KazooClient,
+    vandalism: str,
+) -> None:
+    """testLeaderInformationChangedWithHavingLeadership..., testLeaderInformationChangedIfNotBeingLeader."""
+    node = nodes("a")
+    contender = node.contend("c")
+    node.service.start()
+    eventually(lambda: published("c") is not None)
+    right = published("c")
+    path = ElectionPaths(node.root).component("c")
+    before = operator.exists(path)
+
+    if vandalism == "overwritten":
+        operator.set(path, b"mine now")
+    elif vandalism == "deleted":
+        operator.delete(path)
+    else:
+        transaction = operator.transaction()
+        transaction.delete(path)
+        transaction.create(path, b"mine now")
+        transaction.commit()
+
+    def corrected() -> bool:
+        stat = operator.exists(path)
+        return stat is not None and stat.mzxid > before.mzxid and published("c") == right
+
+    eventually(corrected)
+    assert operator.exists(path).ephemeralOwner == node.session.session_id
+    assert contender.told == ["grant"]
+    assert contender.errors == []
+
+
+def test_a_correction_follows_each_change_however_many(
+    nodes: Callable[..., Node], eventually: Eventually, published: Published, operator: KazooClient
+) -> None:
+    node = nodes("a")
+    node.contend("c")
+    node.service.start()
+    eventually(lambda: published("c") is not None)
+    right = published("c")
+
+    for _ in range(5):
+        operator.set(ElectionPaths(node.root).component("c"), b"mine now")
+        eventually(lambda: published("c") == right)
+
+
+def test_who_does_not_lead_leaves_alone_what_is_published(
+    nodes: Callable[..., Node], eventually: Eventually, published: Published, operator: KazooClient
+) -> None:
+    """testLeaderInformationChangedWithNoLeadership... : a non-leader corrects nothing."""
+    node = nodes("a", requeue_backoff_min=timedelta(hours=1), requeue_backoff_max=timedelta(hours=1))
+    contender, other = node.contend("c"), node.contend("other")
+    node.service.start()
+    eventually(lambda: published("c") is not None and published("other") is not None)
+    node.service.elector.abdicate("test")
+    eventually(lambda: contender.told == ["grant", "revoke"] == other.told)
+    path = ElectionPaths(node.root).component("c")
+    eventually(lambda: operator.exists(path) is None)
+
+    operator.create(path, b"somebody else's")
+    operator.set(path, b"somebody else's still")
+    # What it would do, it would do within a job that follows the watch; this one comes later still.
+    node.session.reconnect()
+    eventually(lambda: node.session.is_connected)
+    assert contender.election is not None
+    contender.election.stop(LONG)
+
+    assert operator.get(path)[0] == b"somebody else's still"
+
+
+def test_leader_information_of_an_older_leader_is_replaced_though_its_session_lives(
+    nodes: Callable[..., Node], eventually: Eventually, published: Published, operator: KazooClient
+) -> None:
+    path = ElectionPaths(nodes("unused").root).component("c")
+    operator.create(path, b"left by somebody whose session lives", ephemeral=True, makepath=True)
+    node = nodes("a")
+    node.contend("c")
+
+    node.service.start()
+
+    eventually(lambda: published("c") is not None)
+    assert operator.exists(path).ephemeralOwner == node.session.session_id
+
+
+def test_stop_revokes_and_after_it_nothing_is_told(
+    nodes: Callable[..., Node], eventually: Eventually, published: Published, operator: KazooClient
+) -> None:
+    """testGrantCallOnStop..., testErrorForwarding after stop, testOnLeadershipChangeAfterStop..."""
+    node = nodes("a")
+    contender = node.contend("c")
+    node.service.start()
+    eventually(lambda: published("c") is not None)
+    session = contender.sessions[0]
+
+    node.service.stop(LONG)
+    node.service.stop(LONG)
+
+    assert contender.told == ["grant", "revoke"]
+    assert not node.service.has_leadership(session)
+    assert operator.exists(ElectionPaths(node.root).component("c")) is None
+    assert node.service.elector.get_all_participants() == []
+    assert contender.election is not None
+    contender.election.confirm_leadership(session, "late:1")
+    operator.create(ElectionPaths(node.root).component("c"), b"somebody else's", makepath=True)
+    contender.election.stop(LONG)
+    assert contender.told == ["grant", "revoke"]
+    assert contender.errors == []
+    assert operator.get(ElectionPaths(node.root).component("c"))[0] == b"somebody else's"
+    with pytest.raises(ElectionStateError, match="stopped"):
+        contender.election.start(contender)
+    with pytest.raises(ElectionStateError):
+        node.service.start()
+
+
+def test_one_component_stops_and_the_others_go_on(
+    nodes: Callable[..., Node], eventually: Eventually, published: Published, operator: KazooClient
+) -> None:
+    """testLeaderElectionsAreIndependent... / closing one registration."""
+    node = nodes("a")
+    staying, leaving = node.contend("staying"), node.contend("leaving")
+    node.service.start()
+    eventually(lambda: published("staying") is not None and published("leaving") is not None)
+    assert leaving.election is not None
+
+    leaving.election.stop(LONG)
+
+    assert leaving.told == ["grant", "revoke"]
+    assert not leaving.election.has_leadership(leaving.sessions[0])
+    assert staying.told == ["grant"]
+    assert node.service.has_leadership(staying.sessions[0])
+    eventually(lambda: operator.exists(ElectionPaths(node.root).component("leaving")) is None)
+    assert published("staying") is not None
+
+    again = node.contend("leaving")
+    eventually(lambda: again.sessions == staying.sessions, what="another contender may take its place")
+
+
+def test_stop_within_a_callback_does_not_deadlock(nodes: Callable[..., Node], eventually: Eventually) -> None:
+    node = nodes("a")
+    contender, other = node.contend("c"), node.contend("other")
+    returned = threading.Event()
+
+    def stop(_session: UUID) -> None:
+        node.service.stop(LONG)
+        returned.set()
+
+    contender.on_grant = stop
+    node.service.start()
+
+    eventually(returned.is_set, what="stop returns within the callback")
+    eventually(lambda: contender.told == ["grant", "revoke"], what="revoke follows the callback")
+    assert other.told in ([], ["grant", "revoke"])
+    eventually(lambda: node.service.elector.get_all_participants() == [], what="the election is left")
+
+
+def test_stop_of_a_component_within_its_callback_does_not_deadlock(
+    nodes: Callable[..., Node], eventually: Eventually
+) -> None:
+    node = nodes("a")
+    contender, other = node.contend("c"), node.contend("other")
+    returned = threading.Event()
+
+    def stop(_session: UUID) -> None:
+        assert contender.election is not None
+        contender.election.stop(LONG)
+        returned.set()
+
+    contender.on_grant = stop
+    node.service.start()
+
+    eventually(returned.is_set)
+    eventually(lambda: contender.told == ["grant", "revoke"])
+    eventually(lambda: other.told == ["grant"])
+
+
+def test_stop_with_a_lock_that_the_contender_wants_returns_in_bounded_time_and_revokes_afterwards(
+    nodes: Callable[..., Node], eventually: Eventually
+) -> None:
+    """testNestedDeadlockInLeadershipConfirmation and its kin (FLINK-20008, 25847, 29234, 32311, 34672)."""
+    node = nodes("a")
+    contender = node.contend("c")
+    lock, waiting = threading.Lock(), threading.Event()
+
+    def revoke() -> None:
+        waiting.set()
+        with lock:
+            contender.told.append("had the lock")
+
+    contender.on_revoke = revoke
+    node.service.start()
+    eventually(lambda: contender.told == ["grant"])
+
+    with lock:
+        node.service.stop(timedelta(seconds=2))
+        assert waiting.is_set()
+        assert contender.told == ["grant", "revoke"]
+        assert not node.service.has_leadership(contender.sessions[0])
+
+    eventually(lambda: contender.told == ["grant", "revoke", "had the lock"])
+
+
+def test_has_leadership_does_not_wait_for_a_contender_that_blocks(
+    nodes: Callable[..., Node], eventually: Eventually
+) -> None:
+    node = nodes("a", handover_timeout=timedelta(milliseconds=200))
+    contender = node.contend("c")
+    release = threading.Event()
+    contender.on_grant = lambda _session: (release.wait(60), None)[1]
+    try:
+        node.service.start()
+        eventually(lambda: contender.told == ["grant"])
+        session = contender.sessions[0]
+        assert node.service.has_leadership(session)
+
+        node.service.elector.remove_from_leader_lock_queue()
+
+        eventually(lambda: not node.service.has_leadership(session))
+        eventually(lambda: node.service.elector.get_all_participants() == [], what="the lock is let go")
+        assert contender.told == ["grant"]
+    finally:
+        release.set()
+    eventually(lambda: contender.told == ["grant", "revoke"])
+
+
+def test_a_contender_that_cannot_take_office_makes_the_whole_election_abdicate(
+    nodes: Callable[..., Node], eventually: Eventually
+) -> None:
+    node = nodes("a")
+    broken, other = node.contend("broken"), node.contend("other")
+
+    def fail_once(_session: UUID) -> None:
+        if len(broken.sessions) == 1:
+            raise OSError("port in use")
+
+    broken.on_grant = fail_once
+    node.service.start()
+
+    eventually(lambda: broken.told == ["grant", "revoke", "grant"])
+    eventually(lambda: other.told[-1:] == ["grant"] and other.sessions[-1] == broken.sessions[-1])
+    assert other.told in (["grant"], ["grant", "revoke", "grant"])
+
+
+def test_a_broken_connection_revokes_and_the_next_term_is_published_on_the_same_session(
+    nodes: Callable[..., Node], eventually: Eventually, published: Published
+) -> None:
+    node = nodes("a")
+    contender = node.contend("c")
+    node.service.start()
+    eventually(lambda: published("c") is not None)
+    session_id = node.session.session_id
+
+    node.session.reconnect()
+
+    eventually(lambda: contender.told == ["grant", "revoke", "grant"])
+    assert node.session.session_id == session_id
+    eventually(lambda: (published("c") or ("", 0, None))[2] == contender.sessions[1])
+
+
+def test_an_error_of_zookeeper_is_told_to_the_contender_once_and_publication_goes_on_trying(
+    nodes: Callable[..., Node], eventually: Eventually, published: Published, operator: KazooClient
+) -> None:
+    """testErrorForwarding."""
+    node = nodes("a")
+    parent = ElectionPaths(node.root).components
+    read_only = [make_acl("world", "anyone", read=True, admin=True)]
+    operator.ensure_path(node.root)
+    operator.create(parent, b"", acl=read_only)
+    contender = node.contend("c")
+    node.service.start()
+
+    eventually(lambda: len(contender.errors) == 1, what="the contender is told")
+    assert "access list" in str(contender.errors[0])
+    assert contender.told == ["grant"]
+    assert published("c") is None
+
+    operator.set_acls(parent, [make_acl("world", "anyone", all=True)])
+    eventually(lambda: published("c") is not None, what="it is published once it is allowed")
+    assert len(contender.errors) == 1
+
+
+def test_a_participant_whose_session_is_taken_is_deposed_and_publishes_with_its_next_one(
+    nodes: Callable[..., Node], eventually: Eventually, published: Published, zookeeper: ZooKeeperServer
+) -> None:
+    first, second = nodes("a"), nodes("b")
+    a, b = first.contend("c"), second.contend("c")
+    first.service.start()
+    eventually(lambda: published("c") is not None)
+    second.service.start()
+    eventually(lambda: len(first.service.elector.get_all_participants()) == 2)
+
+    thief = KazooClient(hosts=zookeeper.hosts, client_id=first.session.client.client_id)
+    thief.start(timeout=10)
+    thief.stop()
+    thief.close()
+
+    eventually(lambda: (published("c") or ("",))[0] == "b")
+    eventually(lambda: a.told == ["grant", "revoke"])
+    assert b.told == ["grant"]
+    second.service.stop(LONG)
+    eventually(lambda: (published("c") or ("",))[0] == "a", what="the first leads again")
+
+
+@pytest.mark.parametrize("name", ["", "a/b", ".", "a\nb"])
+def test_a_component_that_cannot_name_a_node_is_refused(nodes: Callable[..., Node], name: str) -> None:
+    with pytest.raises(ElectionConfigError, match="component"):
+        nodes("a").service.election(name)
+
+
+def test_a_second_contender_of_one_component_and_an_empty_address_are_refused(
+    nodes: Callable[..., Node],
+) -> None:
+    node = nodes("a")
+    contender = node.contend("c")
+    assert node.service.election("c") is contender.election
+
+    with pytest.raises(ElectionStateError, match="a-c"):
+        node.service.election("c").start(Contender())
+    with pytest.raises(ElectionConfigError, match="empty"):
+        node.service.election("c").confirm_leadership(uuid.uuid4(), "")
+
+
+def _in_memory(kind: str, election: MemoryElection, name: str, root: str) -> LeaderElectionService:
+    def elect(electable: Electable) -> Any:
+        config = ElectionConfig(root=root, requeue_backoff_max=timedelta(seconds=1))
+        return make_elector(
+            kind,
+            ElectorSetup(
+                config=config,
+                participant=Participant(name),
+                guard=lambda: Verdict(True),
+                electable=electable,
+                election=election,
+            ),
+        )
+
+    return LeaderElectionService(elect=elect, root=root)
+
+
+@pytest.mark.parametrize("kind", ["single", "memory"])
+def test_the_service_works_without_zookeeper_and_then_publishes_nothing(
+    kind: str, eventually: Eventually
+) -> None:
+    service = _in_memory(kind, MemoryElection(), "a", "/alone")
+    contender = Contender()
+    contender.election = service.election("c")
+    contender.election.start(contender)
+    service.start()
+    try:
+        eventually(lambda: contender.told == ["grant"])
+        assert contender.election.has_leadership(contender.sessions[0])
+        service.elector.abdicate("test")
+        eventually(lambda: contender.told == ["grant", "revoke", "grant"])
+        assert contender.sessions[0] != contender.sessions[1]
+    finally:
+        service.stop(LONG)
+    assert contender.told == ["grant", "revoke", "grant", "revoke"]
