@@ -157,6 +157,11 @@ class LeaderLatch:
         node = getattr(self._latch.state, "node", None)
         return None if node is None else node.name
 
+    @property
+    def trouble(self) -> str | None:
+        """What last went wrong with ZooKeeper; None once something went right. It is tried again meanwhile."""
+        return self._latch.trouble
+
     def start(self) -> None:
         """Queue. Returns at once; there need be no connection yet. ElectionStateError the second time."""
         with self._condition:

@@ -102,7 +102,7 @@ class LatchSteps:
         ours = node.session_id == self._session.session_id
         for more in self._claimant.farewell(node) if ours else ():
             if not more:
-                break
+                continue
             try:
                 yield from transaction(Delete(path), *more)  # who waits for us is told first
             except TransactionFailedError:

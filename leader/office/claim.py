@@ -44,6 +44,8 @@ class EpochClaimant:
         self.leadership: Leadership | None = None
         self.announced = False
         """Whether a leader node of ours may be there."""
+        self.closing = False
+        """Whether we leave for good, and take our card along."""
 
     def stand_by(self, node: Node, position: int, before: str | None) -> Steps[None]:  # noqa: ARG002
         """Read what operators want, and watch it, so that a claim need not.
@@ -119,15 +121,20 @@ class EpochClaimant:
         self._successor = behind[0] if behind else None
 
     def farewell(self, node: Node) -> tuple[tuple[Operation, ...], ...]:
-        """Raise the epoch for who stands behind us, and take the leader node along; or only the latter."""
-        take_along = (Delete(self._paths.leader),) if self.announced else ()
+        """Raise the epoch for who stands behind us, and take the leader node along, and for good the card."""
+        leader: tuple[Operation, ...] = (Delete(self._paths.leader),) if self.announced else ()
+        card = (Delete(self._paths.card(self._participant.id)),) if self.closing else ()
+        heir = self._raise_for_successor(node)
+        return ((*heir, *leader, *card), (*heir, *leader), leader)
+
+    def _raise_for_successor(self, node: Node) -> tuple[Operation, ...]:
         term, successor = self.leadership, self._successor
         if term is None or successor is None or not self._eligibility.open:
-            return (take_along,)
+            return ()
         if term.token.latch != self._paths.latch(node.name):
-            return (take_along,)
+            return ()
         raised = SetData(term.token.path, encode_epoch(term.epoch + 1, successor), term.token.version)
-        return ((raised, Check(self._paths.latch(successor)), *take_along), take_along)
+        return (raised, Check(self._paths.latch(successor)))
 
     def forget(self) -> None:
         """The term of the last claim is over."""

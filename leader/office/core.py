@@ -39,7 +39,7 @@ from leader.office.effects import Effect, Timer
 from leader.office.events import Event
 from leader.office.operators import see_to
 from leader.office.ports import GuardPort, NotifierPort
-from leader.office.states import State
+from leader.office.states import Leave, State
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.records import Leadership, Participant, encode_id
 from leader.protocol.requests import Steps
@@ -228,6 +228,8 @@ class OfficeCore:
             case do.CloseLatch(reason):
                 if self._latch is None:
                     return [ev.LatchEnded()]
+                leave = self.state.leave if isinstance(self.state, st.Leaving) else None
+                self._claimant.closing = leave is Leave.CLOSE
                 return (yield from self._through_latch(latch_ev.CloseAsked(reason)))
             case do.Publish(leadership):
                 return (yield from self._publish(leadership))

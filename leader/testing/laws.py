@@ -45,14 +45,19 @@ def one_leader(history: list[Moment]) -> Iterator[Violation]:
 
 
 def epochs_rise(history: list[Moment]) -> Iterator[Violation]:
-    """Law.EPOCHS_RISE. For all between two rebirths of the data; for one process, always."""
+    """Law.EPOCHS_RISE. For all between two rebirths of the data; for one process, always.
+
+    Who was deposed without knowing it may be confirmed late, in an epoch that is over.
+    """
     confirmed = [moment for moment in history if moment.kind is Kind.CONFIRMED]
+    deposed = [moment for moment in history if moment.kind is Kind.DEPOSED]
     by_process: defaultdict[Process, list[Moment]] = defaultdict(list)
     for moment in confirmed:
         by_process[_process(moment)].append(moment)
     found = [fault for moments in by_process.values() for fault in _not_rising(moments)]
     for era in _eras(history, confirmed):
-        found.extend(fault for fault in _not_rising(era) if not _of_one_process(fault))
+        knowing = [one for one in era if not any(_covers(moment, one) for moment in deposed)]
+        found.extend(fault for fault in _not_rising(knowing) if not _of_one_process(fault))
     yield from found
 
 
@@ -171,6 +176,10 @@ def _is_excused(one: Spell, other: Spell, deposed: list[Moment]) -> bool:
         )
         for moment in deposed
     )
+
+
+def _covers(deposed: Moment, confirmed: Moment) -> bool:
+    return _process(deposed) == _process(confirmed) and deposed.at <= confirmed.at <= deposed.end
 
 
 def _eras(history: list[Moment], moments: list[Moment]) -> Iterator[list[Moment]]:

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
+from leader.errors import RecordError
 from leader.protocol import requests as rq
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.records import LeaderInfo, decode_epoch, decode_leader
-from leader.errors import RecordError
 from leader.testing.history import Kind, Moment, Violation, check
 from leader.testing.simulator_ensemble import Ensemble
-from leader.testing.simulator_faults import Faults
+from leader.testing.simulator_faults import Faults, epoch_in
 from leader.testing.simulator_process import Process
 from leader.testing.simulator_surroundings import WORK
 from leader.testing.simulator_world import Settings, World
@@ -37,8 +37,18 @@ class Outcome:
     violations: list[Violation]
     history: list[Moment]
     story: list[tuple[timedelta, str, str]]
-    calm_after: timedelta
-    """From the last repair until all was well."""
+    calm_after: float
+    """From the last repair until all was well, in session timeouts."""
+
+    @property
+    def faults(self) -> list[str]:
+        """What befell it."""
+        return [moment.note for moment in self.history if moment.kind is Kind.FAULT]
+
+    @property
+    def leaderships(self) -> int:
+        """How many leaderships there were."""
+        return sum(moment.kind is Kind.CONFIRMED for moment in self.history)
 
 
 class Simulator:
@@ -75,10 +85,10 @@ class Simulator:
         self._faults.mend()
         healed = world.clock.now
         bound = world.session_timeout * self.settings.bound
-        while not self._is_well() and world.clock.now < healed + bound:
-            self._run_for(_PATIENCE)
-        took = world.clock.now - healed
+        self._settle(healed + bound)
+        took = (world.clock.now - healed) / world.session_timeout
         self._run_for(world.session_timeout)
+        self._settle(healed + bound)
         self._last_look()
         world.note(Kind.DENIED, "nobody", note="the end")
         violations = check(world.history, bound=bound)
@@ -127,7 +137,7 @@ class Simulator:
             if operation.path == WORK:
                 self._attributed(Kind.WROTE, session_id, int(operation.data), zxid)
             elif operation.path == self.paths.epoch:
-                epoch = decode_epoch(operation.data, operation.path)
+                epoch = epoch_in(operation.data)
                 self.highest_epoch = max(self.highest_epoch, epoch)
                 self._attributed(Kind.TAKEN, session_id, epoch, zxid)
             elif operation.path == self.paths.leader:
@@ -145,6 +155,12 @@ class Simulator:
         return next((one for one in self._processes if one.session.session_id == session_id), None)
 
     # --- the end ----------------------------------------------------------------------------------
+
+    def _settle(self, limit: timedelta) -> None:
+        while not self._is_well() and self.world.clock.now < limit:
+            self._run_for(_PATIENCE)
+            for process in self.processes():
+                self.restart(process)  # who was asked to close before has done so by now
 
     def _is_well(self) -> bool:
         return not any(True for _ in self._complaints())
@@ -185,3 +201,9 @@ class Simulator:
             return None if node is None else decode_leader(node.data, self.paths.leader)
         except RecordError:
             return None
+
+
+if __name__ == "__main__":
+    from leader.testing.simulator_runner import main
+
+    raise SystemExit(main())

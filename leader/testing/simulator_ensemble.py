@@ -22,6 +22,12 @@ _GIVE_UP_TICKS = 5
 """How long a follower without its leader goes on (ZooKeeper's syncLimit)."""
 
 
+class SessionMovedError(ZooKeeperUnavailableError):
+    """The session lives at another server, so this connection is torn down."""
+
+    code = "session_moved"
+
+
 class Client(Protocol):
     """The other end of a connection."""
 
@@ -68,7 +74,7 @@ class ServerConnection:
         self._busy = False
         if not self.open:
             return
-        if self.cut_after == xid:
+        if self.cut_after == xid or isinstance(error, SessionMovedError):
             self.close()
             return
         self.to_client.send(self._client.replied, xid, answer, error)
@@ -258,7 +264,7 @@ class Ensemble:
     def write(self, request: rq.Request, session_id: int, server: Server) -> Any:
         """At the leader: carry out a write that came through `server`."""
         if self._where.get(session_id) is not server:
-            raise ZooKeeperUnavailableError("the session has moved to another server")
+            raise SessionMovedError("the session has moved to another server")
         answer = self.zookeeper.write(request, session_id)
         self.witness(request, session_id, self.zookeeper.zxid)
         return answer

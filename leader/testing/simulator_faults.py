@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -9,8 +10,8 @@ from typing import TYPE_CHECKING
 from leader.errors import LeaderError
 from leader.office import events as ev
 from leader.protocol import requests as rq
-from leader.protocol.records import Control, Pause, Switchover, decode_epoch, encode_control, encode_epoch
-from leader.testing.history import Kind
+from leader.protocol.records import Control, Pause, Switchover, encode_control, encode_epoch
+from leader.testing.history import Kind, Moment
 from leader.testing.simulator_process import Process, Work
 from leader.testing.simulator_session import Trap, Weather
 from leader.testing.simulator_world import ZERO
@@ -28,6 +29,9 @@ _TRAPS: tuple[tuple[type, ...], ...] = (
     (rq.GetChildren, rq.Exists),
 )
 
+_A_MOMENT = timedelta(milliseconds=40)
+"""For a message to arrive and a request under way to be answered, if nothing is wrong."""
+
 
 class Faults:
     """Strikes at random, and mends everything in the end."""
@@ -36,6 +40,7 @@ class Faults:
         self._sim, self._world, self._ensemble = simulator, simulator.world, simulator.ensemble
         self._rng = self._world.rng
         self._session = self._world.session_timeout
+        self._deposed: dict[Process, tuple[timedelta, timedelta]] = {}
         self._names = [strike.__name__.strip("_").replace("_", " ") for strike, _ in self._kinds()]
         self._strikes = [strike for strike, _ in self._kinds()]
         self._weights = [weight for _, weight in self._kinds()]
@@ -72,6 +77,7 @@ class Faults:
 
     def strike(self) -> None:
         """Let one thing happen."""
+        self._forgive()
         chosen = self._rng.choices(range(len(self._strikes)), self._weights)[0]
         victim = self._strikes[chosen]()
         if victim is not None:
@@ -221,7 +227,7 @@ class Faults:
             self._depose(process, told=False)
         self._ensemble.rise(wiped=True)
         self._sim.lay_out()
-        self._world.note(Kind.REBORN)
+        self._reborn()
         return "ensemble"
 
     # --- nodes --------------------------------------------------------------------------------------
@@ -257,8 +263,12 @@ class Faults:
     def _delete_epoch(self) -> str | None:
         done = self._operate(rq.Delete(self._sim.paths.epoch), "epoch")
         if done is not None:
-            self._world.note(Kind.REBORN)
+            self._reborn()
         return done
+
+    def _reborn(self) -> None:
+        """Epochs may begin anew, and who had taken one before may still be confirmed for a while."""
+        self._world.note(Kind.REBORN, until=self._world.clock.now + self._session)
 
     def _operate(self, request: rq.Request, what: str) -> str | None:
         if not self._ensemble.serving:
@@ -277,7 +287,7 @@ class Faults:
             told: A watch or the end of the connection tells it, if the way to it is free; else only its
                 deadline does.
         """
-        now, slow = self._world.clock.now, self._session
+        now = self._world.clock.now
         weather = victim.session.weather
         connection = victim.session.connection
         free = (
@@ -289,8 +299,18 @@ class Faults:
             and connection is not None
             and not connection.server.isolated
         )
-        grace = timedelta(milliseconds=40) if free else slow
-        self._world.note(Kind.DEPOSED, victim.name, boot=victim.boot, until=now + grace)
+        told_by = max(now, victim.session.delivered_by) + _A_MOMENT
+        until = told_by if free else now + self._session
+        self._world.note(Kind.DEPOSED, victim.name, boot=victim.boot, until=until)
+        self._deposed[victim] = (now, until)
+
+    def _forgive(self) -> None:
+        """Who was deposed and would have been told in a moment may not be told, for another fault struck."""
+        now = self._world.clock.now
+        for victim, (at, until) in self._deposed.items():
+            if at < now <= until < at + self._session:
+                grace = Moment(at, victim.name, Kind.DEPOSED, until=at + self._session, boot=victim.boot)
+                self._world.history.append(grace)
 
     # --- users and operators ------------------------------------------------------------------------
 
@@ -368,5 +388,10 @@ class Faults:
         if node is None:
             self._operate(rq.EnsurePath(path), "epoch")
             self._operate(rq.SetData(path, encode_epoch(highest)), "epoch")
-        elif decode_epoch(node.data, path) < highest:
+        elif epoch_in(node.data) < highest:
             self._operate(rq.SetData(path, encode_epoch(highest)), "epoch")
+
+
+def epoch_in(data: bytes) -> int:
+    """The number in the epoch node, whatever else it holds."""
+    return int(json.loads(data)["epoch"])

@@ -121,7 +121,7 @@ class Process:
             self._catch_up()
 
     def crash(self, *, power: bool) -> None:
-        """kill -9, or the machine's power fails."""
+        """Kill -9, or the machine's power fails."""
         self.alive = False
         self.session.die(power=power)
         self._steps = None

@@ -87,6 +87,11 @@ class SimulatedSession(ZooKeeperSession):
         """The server's end of our connection, for faults."""
         return self._connection
 
+    @property
+    def delivered_by(self) -> timedelta:
+        """When all that is on the way now has arrived, either way, if nothing holds it."""
+        return max((channel.empty_by for channel in self._channels), default=ZERO)
+
     def ask(self, request: rq.Request, reply: Reply) -> None:
         """Send a request; the answer arrives at `reply`, or an error once the connection is known broken."""
         connection, up, trap = self._connection, self._up, self.trap

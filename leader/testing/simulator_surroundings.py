@@ -111,9 +111,7 @@ class SimulatedElectable:
 
     def revoked(self, leadership: Leadership, reason: str, done: Callable[[], None]) -> None:
         """Stop."""
-        self._world.note(
-            Kind.REVOKED, self._owner.name, leadership.epoch, boot=self._owner.boot, note=reason
-        )
+        self._world.note(Kind.REVOKED, self._owner.name, leadership.epoch, boot=self._owner.boot, note=reason)
         if self._world.calm or self._world.chance(0.9):
             self._owner.later(self._world.session_timeout * self._world.rng.uniform(0, 0.15), done)
 

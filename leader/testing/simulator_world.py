@@ -74,7 +74,9 @@ class World:
         """Write into the history that something happens now."""
         self.history.append(Moment(self.clock.now, who, kind, epoch, until, boot, order, note))
         if self.telling and kind is not Kind.OBSERVED:
-            self.tell(who, f"{kind.value.upper()}{'' if epoch is None else f' epoch {epoch}'} {note}".rstrip())
+            self.tell(
+                who, f"{kind.value.upper()}{'' if epoch is None else f' epoch {epoch}'} {note}".rstrip()
+            )
 
     def tell(self, who: str, text: str) -> None:
         """Add a line to the story. Callers ask `telling` first, for words cost time."""
@@ -106,6 +108,11 @@ class Channel:
         self._inside.append((deliver, args))
         self._last = max(self._last, self._world.clock.now + self._delay())
         self._world.clock.call_at(self._last, self._arrive)
+
+    @property
+    def empty_by(self) -> timedelta:
+        """When all that is inside now has come out, if nothing holds it."""
+        return self._last
 
     def hold(self) -> None:
         """Let nothing out: a black hole, as long as nobody opens it."""
