@@ -1,0 +1,426 @@
+"""Curator's TestLeaderSelector and its kin, for lock queue and latch. Docstrings name the cases.
+
+What a selector calls an interruption is an abdication here; taking leadership is `Electable.elected`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+from kazoo.security import make_acl
+
+from leader import Phase, Verdict
+from leader.errors import LeaderError
+from leader.latch.machine import SuspendedPolicy
+from leader.protocol.paths import ElectionPaths
+from nimbus.localstack.zookeeper import ZooKeeperServer
+from tests.integration.curator.latch_crew import LONG, Crew, Heard, end_session
+from tests.integration.curator.office_crew import Offices, Official
+
+Eventually = Callable[..., None]
+
+
+@pytest.fixture
+def offices(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Offices]:
+    with Offices(zookeeper.hosts, zk_root) as made:
+        yield made
+
+
+@pytest.fixture
+def crew(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Crew]:
+    with Crew(zookeeper.hosts, f"{zk_root}/latch") as made:
+        yield made
+
+
+@pytest.fixture
+def own_offices(own_zookeeper: ZooKeeperServer) -> Iterator[Offices]:
+    with Offices(own_zookeeper.hosts, "/election") as made:
+        yield made
+
+
+def test_an_interrupted_leader_releases_the_lock_and_queues_again(
+    offices: Offices, eventually: Eventually
+) -> None:
+    """TestLeaderSelector.testInterruption, testInterruptLeadership"""
+    first, second = offices.queued(eventually, "a", "b")
+    old = offices.nodes()[0]
+
+    first.queue.abdicate("interrupted")
+
+    eventually(lambda: second.told == [("elected", 2)])
+    eventually(lambda: first.told == [("elected", 1), ("revoked", 1)])
+    eventually(lambda: offices.ids() == ["b", "a"])
+    assert first.reasons == ["interrupted"]
+    assert old not in offices.nodes()
+
+
+def test_a_leader_interrupted_twice_in_a_row_still_queues_again(
+    offices: Offices, eventually: Eventually
+) -> None:
+    """TestLeaderSelector.testInterruptLeadershipWithRequeue (CURATOR-518)"""
+    (leader,) = offices.queued(eventually, "a")
+
+    for number in range(2):
+        leader.queue.abdicate(f"interruption {number}")
+        leader.queue.abdicate("and once more while it leaves")
+        eventually(lambda n=number: len(leader.epochs) == n + 2, what="it leads again")
+
+    assert leader.words == ["elected", "revoked", "elected", "revoked", "elected"]
+    assert leader.epochs == sorted(set(leader.epochs))
+
+
+def test_a_leader_that_gives_up_each_term_at_once_leads_again_and_again(
+    offices: Offices, eventually: Eventually
+) -> None:
+    """TestLeaderSelector.testAutoRequeue"""
+    one = offices.official("a")
+    one.then = lambda word: one.queue.abdicate("done") if word == "elected" else None
+    one.queue.add_to_leader_lock_queue()
+
+    eventually(lambda: len(one.epochs) >= 4, what="it has led four times")
+    assert one.epochs == sorted(set(one.epochs))
+
+
+def test_a_loss_between_winning_and_taking_office_is_never_followed_by_taking_it(
+    offices: Offices, zookeeper: ZooKeeperServer, eventually: Eventually
+) -> None:
+    """TestLeaderSelector.testRaceAtStateChanged"""
+    asked, release = threading.Event(), threading.Event()
+    one = offices.official("a")
+
+    def guard() -> Verdict:
+        first = not asked.is_set()
+        asked.set()
+        release.wait(LONG.total_seconds())
+        return Verdict(first, () if first else ("only the first answer is yes",))
+
+    one.guard = guard
+    try:
+        one.queue.add_to_leader_lock_queue()
+        assert asked.wait(LONG.total_seconds())
+        old = one.session.session_id
+
+        end_session(zookeeper.hosts, one.session)
+        eventually(lambda: one.session.session_id not in (None, old), what="it has a new session")
+        eventually(lambda: one.queue.status().phase is not Phase.GUARDING or one.queue.status().epoch != 1)
+    finally:
+        release.set()  # "yes", for an epoch that is over
+
+    eventually(lambda: one.queue.status().last_verdict == Verdict(False, ("only the first answer is yes",)))
+    assert one.told == []
+
+
+@pytest.mark.parametrize("verb", ["close", "remove"])
+def test_a_leader_that_leaves_while_the_server_is_down_leaves_no_node(
+    own_offices: Offices, own_zookeeper: ZooKeeperServer, eventually: Eventually, verb: str
+) -> None:
+    """TestLeaderSelector.testLeaderNodeDeleteOnInterrupt"""
+    first, second = own_offices.queued(eventually, "a", "b")
+    own_zookeeper.kill()
+    eventually(lambda: first.words == ["elected", "revoked"])
+
+    closing = threading.Thread(target=first.queue.close, args=(timedelta(minutes=1),))
+    if verb == "close":
+        closing.start()
+    else:
+        first.queue.remove_from_leader_lock_queue()
+    own_zookeeper.start()
+
+    eventually(lambda: second.leads, what="the second leads")
+    eventually(lambda: own_offices.ids() == ["b"])
+    if verb == "close":
+        closing.join(LONG.total_seconds())
+        assert not closing.is_alive()
+    assert first.words == ["elected", "revoked"]
+
+
+def test_closing_is_bounded_when_the_server_dies_and_the_electable_does_not_return(
+    own_offices: Offices, own_zookeeper: ZooKeeperServer, eventually: Eventually
+) -> None:
+    """TestLeaderSelector.testServerDying"""
+    release = threading.Event()
+    one = own_offices.official("a")
+    one.then = lambda word: release.wait(LONG.total_seconds()) and None if word == "elected" else None
+    one.queue.add_to_leader_lock_queue()
+    eventually(lambda: one.leads and one.words == ["elected"])
+
+    own_zookeeper.kill()
+    eventually(lambda: not one.leads)
+    one.queue.close(timedelta(milliseconds=300))
+
+    assert one.words == ["elected"]
+    assert not one.leads
+    release.set()
+    eventually(lambda: one.words == ["elected", "revoked"], what="it is told when it listens again")
+
+
+def test_when_a_leaders_session_is_killed_and_it_closes_the_next_leads(
+    offices: Offices, zookeeper: ZooKeeperServer, eventually: Eventually
+) -> None:
+    """TestLeaderSelector.testKillSessionThenCloseShouldElectNewLeader"""
+    first, second = offices.queued(eventually, "a", "b")
+
+    end_session(zookeeper.hosts, first.session)
+    first.queue.close(LONG)
+
+    eventually(lambda: second.words == ["elected"])
+    eventually(lambda: offices.ids() == ["b"])
+    assert first.told == [("elected", 1), ("revoked", 1)]
+
+
+def test_when_the_server_is_killed_and_the_leader_closes_the_next_leads(
+    own_offices: Offices, own_zookeeper: ZooKeeperServer, eventually: Eventually
+) -> None:
+    """TestLeaderSelector.testKillServerThenCloseShouldElectNewLeader"""
+    first, second = own_offices.queued(eventually, "a", "b")
+
+    own_zookeeper.kill()
+    eventually(lambda: first.words == ["elected", "revoked"])
+    own_zookeeper.start()
+    first.queue.close(LONG)
+
+    eventually(lambda: second.leads)
+    eventually(lambda: own_offices.ids() == ["b"])
+    assert own_offices.leaders() == [second]
+
+
+def test_a_leader_that_closes_while_it_still_takes_office_makes_room(
+    offices: Offices, eventually: Eventually
+) -> None:
+    """TestLeaderSelector.testClosing"""
+    release = threading.Event()
+    first = offices.official("a", handover_timeout=timedelta(milliseconds=100))
+    first.then = lambda word: release.wait(LONG.total_seconds()) and None if word == "elected" else None
+    second = offices.official("b")
+    try:
+        first.queue.add_to_leader_lock_queue()
+        eventually(lambda: first.words == ["elected"])
+        second.queue.add_to_leader_lock_queue()
+        eventually(lambda: offices.ids() == ["a", "b"])
+
+        first.queue.close(timedelta(seconds=1))
+        eventually(lambda: second.leads, what="the second leads")
+        assert not first.leads
+    finally:
+        release.set()
+    eventually(lambda: first.words == ["elected", "revoked"])
+
+
+def test_five_participants_lead_in_turn_three_rounds_long(offices: Offices, eventually: Eventually) -> None:
+    """TestLeaderSelector.testRotatingLeadership"""
+    turns: list[str] = []
+    names = [f"id{number}" for number in range(5)]
+
+    def gives_way(one: Official) -> Callable[[str], None]:
+        def then(word: str) -> None:
+            if word == "elected":
+                turns.append(one.name)
+                one.queue.remove_from_leader_lock_queue()
+                one.queue.add_to_leader_lock_queue()
+
+        return then
+
+    made = [offices.official(name) for name in names]
+    for one in made:
+        one.then = gives_way(one)
+        one.queue.add_to_leader_lock_queue()
+        eventually(lambda n=one.name: n in offices.ids() or n in turns)
+
+    # Once all five have joined, each turn goes to who has waited longest.
+    eventually(lambda: set(turns) == set(names), what="each has led")
+    begin = len(turns)
+    eventually(lambda: len(turns) >= begin + 15, what="three rounds")
+    for start in range(begin, begin + 15, 5):
+        assert sorted(turns[start : start + 5]) == names, turns
+    epochs = [epoch for one in made for epoch in one.epochs]
+    assert len(epochs) == len(set(epochs))
+
+
+def test_the_id_of_a_participant_is_what_it_was_given(crew: Crew, eventually: Eventually) -> None:
+    """TestLeaderSelectorParticipants.testId"""
+    member = crew.started("A is A")
+    eventually(lambda: member.leads)
+
+    view = member.latch.get_leader()
+
+    assert view is not None
+    assert (view.participant.id, member.latch.id) == ("A is A", "A is A")
+
+
+def test_ten_participants_all_see_the_same_queue_with_one_leader(
+    offices: Offices, eventually: Eventually
+) -> None:
+    """TestLeaderSelectorParticipants.testBasic"""
+    names = [f"id{number}" for number in range(10)]
+    made = [offices.official(name, offices.witness) for name in names]
+    for number, one in enumerate(made):
+        one.queue.add_to_leader_lock_queue()
+        eventually(lambda n=number: len(offices.ids()) == n + 1)
+    eventually(lambda: made[0].queue.get_leader() is not None)
+
+    views = [one.queue.get_all_participants() for one in made]
+
+    assert all(view == views[0] for view in views)
+    assert [view.participant.id for view in views[0]] == names
+    assert [view.is_leader for view in views[0]] == [True] + [False] * 9
+    assert {str(one.queue.get_leader()) for one in made} == {str(made[0].queue.get_leader())}
+    assert offices.leaders() == [made[0]]
+
+
+def test_listeners_run_on_an_outer_executor_in_order(crew: Crew, eventually: Eventually) -> None:
+    """TestLeaderSelectorWithExecutor.test"""
+    threads: list[str] = []
+    with ThreadPoolExecutor(4, thread_name_prefix="outer") as executor:
+        member = crew.latch("a", executor=executor)
+        member.heard.then = lambda _word: threads.append(threading.current_thread().name)
+        member.latch.start()
+        for number in range(1, 4):
+            eventually(lambda n=number: member.words.count("is") == n)
+            crew.delete(member.latch.own_node)
+        eventually(lambda: member.words == ["is", "not"] * 3 + ["is"])
+    assert threads
+    assert all(name.startswith("outer") for name in threads)
+
+    crew.delete(member.latch.own_node)  # nobody listens any more; the latch goes on
+    eventually(lambda: member.leads)
+
+
+def test_a_listener_that_was_removed_or_raises_troubles_no_other(crew: Crew, eventually: Eventually) -> None:
+    """Curator has no such case."""
+    member = crew.latch("a")
+    removed, good = Heard(), Heard()
+
+    def raises(_word: str) -> None:
+        raise LookupError("no listener of ours")
+
+    member.heard.then = raises
+    member.latch.add_listener(removed)
+    member.latch.add_listener(good)
+    member.latch.remove_listener(removed)
+    member.latch.start()
+
+    eventually(lambda: good.words == ["is"])
+    crew.delete(member.latch.own_node)
+    eventually(lambda: good.words == ["is", "not", "is"] and member.words == good.words)
+    assert removed.words == []
+
+
+@pytest.fixture
+def owner(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
+    client = KazooClient(hosts=zookeeper.hosts, auth_data=[("digest", "owner:secret")])
+    client.start(timeout=20)
+    yield client
+    client.stop()
+    client.close()
+
+
+def _close_to_others(owner: KazooClient, path: str) -> None:
+    owner.ensure_path(path)
+    owner.set_acls(path, [make_acl("auth", "", all=True)])
+
+
+def _open_to_all(owner: KazooClient, path: str) -> None:
+    with suppress(NoNodeError):  # it was made anew meanwhile
+        owner.set_acls(path, [make_acl("world", "anyone", all=True)])
+
+
+def test_a_latch_that_may_not_queue_says_so_and_queues_when_it_may(
+    crew: Crew, owner: KazooClient, zk_root: str, eventually: Eventually
+) -> None:
+    """TestLeaderAcls.testAclErrorWithLeader (CURATOR-365)"""
+    _close_to_others(owner, zk_root)
+
+    member = crew.started("a")
+
+    eventually(lambda: "access list" in (member.latch.trouble or ""), what="it says what is wrong")
+    assert not member.leads
+    with pytest.raises(LeaderError, match="access list"):
+        _close_to_others(owner, crew.path)
+        member.latch.get_participants()
+    for path in (crew.path, zk_root):
+        _open_to_all(owner, path)
+    eventually(lambda: member.leads, what="it leads once it may")
+    assert member.latch.trouble is None
+
+
+def test_an_election_that_may_not_be_held_says_so_and_is_held_when_it_may(
+    offices: Offices, owner: KazooClient, zk_root: str, eventually: Eventually
+) -> None:
+    """TestLeaderAcls.testAclErrorWithLeader, for the lock queue"""
+    _close_to_others(owner, zk_root)
+    one = offices.official("a")
+
+    one.queue.add_to_leader_lock_queue()
+
+    eventually(lambda: "access list" in (one.queue.status().trouble or ""))
+    assert "access list" in one.queue.status().why()
+    _open_to_all(owner, zk_root)
+    eventually(lambda: one.leads)
+
+
+@pytest.mark.parametrize("node", ["own latch", "queue"])
+def test_a_latch_whose_access_list_is_changed_under_it_stops_leading_and_can_be_closed(
+    crew: Crew, owner: KazooClient, eventually: Eventually, node: str
+) -> None:
+    """Missing everywhere: access list removed while leading"""
+    member = crew.started("a")
+    eventually(lambda: member.words == ["is"])
+    path = f"{crew.path}/{member.latch.own_node}" if node == "own latch" else crew.path
+
+    _close_to_others(owner, path)
+    crew.shared.reconnect()  # it looks, at once
+
+    eventually(lambda: member.words == ["is", "not"])
+    eventually(lambda: "access list" in (member.latch.trouble or ""))
+    _open_to_all(owner, path)
+    eventually(lambda: member.leads)
+
+
+@pytest.mark.parametrize("node", ["latch", "queue", "epoch", "leader"])
+def test_an_election_whose_access_list_is_changed_under_it_ends_leadership_or_bears_it_and_heals(
+    offices: Offices, owner: KazooClient, zk_root: str, eventually: Eventually, node: str
+) -> None:
+    """Missing everywhere: access list removed while leading, in the lock queue"""
+    paths = ElectionPaths(zk_root)
+    (one,) = offices.queued(eventually, "a")
+    path = {
+        "latch": paths.latch(offices.nodes()[0]),
+        "queue": paths.queue,
+        "epoch": paths.epoch,
+        "leader": paths.leader,
+    }[node]
+
+    _close_to_others(owner, path)
+    one.session.reconnect()
+
+    eventually(lambda: one.words[:2] == ["elected", "revoked"])
+    eventually(lambda: "access list" in (one.queue.status().trouble or "") or one.leads)
+    _open_to_all(owner, path)
+    eventually(lambda: one.leads, what="it leads again")
+    assert one.epochs == sorted(set(one.epochs))
+
+
+def test_under_the_session_policy_ten_latches_outlive_a_broken_connection_without_a_word(
+    crew: Crew, eventually: Eventually
+) -> None:
+    """TestLeaderSelector.testErrorPolicies, session"""
+    made = crew.queued(10, eventually, policy=SuspendedPolicy.SESSION)
+    eventually(lambda: made[0].words == ["is"])
+    before: Any = crew.nodes()
+
+    for _ in range(2):
+        generation = crew.shared.generation
+        crew.shared.reconnect()
+        eventually(lambda g=generation: crew.shared.is_connected and crew.shared.generation > g)
+        assert crew.leaders() == [made[0]]
+
+    assert crew.nodes() == before
+    assert [member.words for member in made] == [["is"]] + [[]] * 9
