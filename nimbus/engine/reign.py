@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 import structlog
 
@@ -34,6 +35,8 @@ from nimbus.ports import (
 from nimbus.telemetry.engine import EngineMetrics
 
 _log = structlog.get_logger(__name__)
+
+Answer = TypeVar("Answer")
 
 MOST_CONFLICTS = 5
 """How often in a row a decision about one subject may find the state changed under it."""
@@ -100,19 +103,20 @@ class Reign:
             StoreUnavailableError: ZooKeeper does not answer; what was written last is not known.
         """
         for _ in range(MOST_AT_ONCE):
-            decision = self._next_decision()
+            decision = self._asked(next_decision)
             if decision is None:
                 return False
             self._try(decision)
         return True
 
-    def _next_decision(self) -> Decision | None:
+    def _asked(self, question: Callable[[f.Facts, datetime], Answer]) -> Answer:
+        """What the rules say; over what one of them fails is set aside, and they are asked again."""
         now = self._clock.now()
         while True:
             try:
-                return next_decision(self.facts, now)
+                return question(self.facts, now)
             except Exception as exc:
-                subject = culprit(self.facts, now, next_decision)
+                subject = culprit(self.facts, now, question)
                 if subject is None:
                     raise
                 self._set_aside(subject, exc)
@@ -254,4 +258,4 @@ class Reign:
 
     def wakeup(self) -> datetime | None:
         """The next moment at which a rule may answer without news."""
-        return next_wakeup(self.facts, self._clock.now())
+        return self._asked(next_wakeup)
