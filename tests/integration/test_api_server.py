@@ -11,6 +11,7 @@ import pytest
 
 from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer, BindError, PortInUseError
+from nimbus.localstack.ports import free_port
 
 
 def test_a_busy_port_is_named_with_its_key_and_leaves_nothing_behind(world: Any) -> None:
@@ -34,7 +35,7 @@ def test_an_address_of_another_machine_is_refused(world: Any) -> None:
 
 def test_it_serves_from_its_own_thread_and_frees_the_port_when_stopped(world: Any) -> None:
     app = create_app(world.services())
-    server = ApiServer(app)
+    server = ApiServer(app, port=free_port())  # none that the kernel may lend to somebody's connection
     server.start()
     assert "nimbus-api" in {thread.name for thread in threading.enumerate()}
     assert httpx.get(f"{server.url}/healthz").status_code == 200

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +38,13 @@ def nimbus(api_url: str, monkeypatch: pytest.MonkeyPatch) -> Invoke:
     return invoke
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+@pytest.fixture
+def closed_ports() -> Iterator[tuple[int, int]]:
+    """Two ports that refuse: bound, so that nobody else gets them, and not listening."""
+    with socket.socket() as one, socket.socket() as two:
+        for held in (one, two):
+            held.bind(("127.0.0.1", 0))
+        yield int(one.getsockname()[1]), int(two.getsockname()[1])
 
 
 def _command(world: Any) -> Any:
@@ -309,16 +312,17 @@ def test_a_defect_is_exit_70_and_shows_its_place_only_with_debug(
     assert "Traceback" in long.stderr
 
 
-def test_an_unreachable_cluster_is_exit_6_and_names_each_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_cluster_is_exit_6_and_names_each_server(
+    monkeypatch: pytest.MonkeyPatch, closed_ports: tuple[int, int]
+) -> None:
     monkeypatch.setattr(client_module, "PATIENCE_S", 0.0)
     monkeypatch.setattr(Api.__init__, "__kwdefaults__", {"patience_s": 0.0})
-    ports = [_free_port(), _free_port()]
-    words = [word for port in ports for word in ("--server", f"http://127.0.0.1:{port}")]
+    words = [word for port in closed_ports for word in ("--server", f"http://127.0.0.1:{port}")]
 
     result = CliRunner().invoke(cli, ["cluster", "status", *words])
 
     assert result.exit_code == 6
-    assert all(f"http://127.0.0.1:{port}: " in result.stderr for port in ports)
+    assert all(f"http://127.0.0.1:{port}: " in result.stderr for port in closed_ports)
 
 
 def test_no_server_known_is_exit_2_and_says_the_three_ways(
@@ -344,8 +348,8 @@ def test_the_local_stacks_file_tells_where_the_servers_are(
     assert CliRunner().invoke(cli, ["cluster", "leader"]).exit_code == 0
 
 
-def test_a_dead_seed_is_passed_over(api_url: str) -> None:
-    with Api([f"http://127.0.0.1:{_free_port()}", api_url]) as api:
+def test_a_dead_seed_is_passed_over(api_url: str, closed_ports: tuple[int, int]) -> None:
+    with Api([f"http://127.0.0.1:{closed_ports[0]}", api_url]) as api:
         assert api.leader() is not None
 
 

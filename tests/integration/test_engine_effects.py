@@ -65,7 +65,7 @@ class Preparer:
         self.gate.set()
 
     def prepare(self, release: ReleaseOf) -> PipelineSpec:
-        self.gate.wait(10)
+        self.gate.wait(60)
         if self.trouble is not None:
             raise self.trouble
         return SPEC

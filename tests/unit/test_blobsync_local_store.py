@@ -193,7 +193,7 @@ def test_two_processes_fill_one_store_at_once(tmp_path: Path) -> None:
         assert racer.stdin is not None
         racer.stdin.write(manifest.canonical)
         racer.stdin.close()
-    ends = [(racer.wait(60), racer.stdout.read() if racer.stdout else b"") for racer in racers]
+    ends = [(racer.wait(240), racer.stdout.read() if racer.stdout else b"") for racer in racers]
 
     assert [code for code, _ in ends] == [0, 0]
     with LocalStore(tmp_path) as local:
