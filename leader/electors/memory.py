@@ -117,7 +117,7 @@ class MemoryElector:
             clock=election.clock,
             uniform=random.uniform,
             journal=self._journal,
-            post=self._post,
+            post=self._submit,
         )
         self._thread = InboxThread(
             "leader-election",
