@@ -27,6 +27,19 @@ class ElectionStateError(LeaderError):
     code = "election_state"
 
 
+class ForkedError(ElectionStateError):
+    """Used in a forked child, where it has no threads and its socket is the parent's."""
+
+    code = "forked"
+
+    def __init__(self, *, made_in: int) -> None:
+        super().__init__(
+            f"this was made in process {made_in}, which was forked since: its threads are not in this "
+            f"process and its connection belongs to the other. Make a new ZooKeeperSession here."
+        )
+        self.made_in = made_in
+
+
 class ParticipantIdInUseError(LeaderError):
     """Another participant bears our id, or an earlier one of ours whose session is not over yet."""
 
@@ -53,6 +66,12 @@ class ZooKeeperAuthError(LeaderError):
     """ZooKeeper refused our credentials."""
 
     code = "zookeeper_auth"
+
+
+class ZooKeeperTlsError(LeaderError):
+    """A ZooKeeper server was found, and no encrypted connection with it could be agreed on."""
+
+    code = "zookeeper_tls"
 
 
 class ZooKeeperUnavailableError(LeaderError):

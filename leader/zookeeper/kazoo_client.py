@@ -1,38 +1,96 @@
-"""A kazoo client with the settings an election needs, and the three things kazoo hides.
+"""A kazoo client with the settings an election needs, and with what kazoo lacks.
 
-kazoo 2.11 waits a whole session timeout for one dead server to accept a connection, lets the kernel
-retransmit for minutes, and forgets which session timeout the server granted. We reach into its
-connection object for these; nothing else in the package touches kazoo's private parts.
+kazoo 2.11 waits a whole session timeout for one dead server to accept a connection, does not notice a dead
+link while requests are being sent, forgets which session timeout the server granted and why a connection
+failed, and blocks whoever adds a request to a full queue. We reach into its connection object for these;
+nothing else in the package touches kazoo's private parts.
 """
 
 from __future__ import annotations
 
+import os
 import socket
+import ssl
 from datetime import timedelta
 from typing import Any
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionDropped
 from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Connect
-from kazoo.security import CREATOR_ALL_ACL
+from kazoo.security import ACL, Id
+
+from leader.zookeeper.access import default_access
+from leader.zookeeper.config import SASL, ZooKeeperConfig
+from leader.zookeeper.hosts import read_hosts
+from leader.zookeeper.link import LinkWatch, cut, ready
+from leader.zookeeper.patience import Patience
+
+_MAX_BACKOFF_S = 1.0
+_JITTER = 0.4
+
+
+class TlsHandshakeError(OSError):
+    """A server accepted the connection, and then no encryption could be agreed on."""
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """Threads as usual; TCP connections that fail early and notice a dead peer."""
+    """Threads as usual; connections that fail early, and a select that knows a dead link."""
 
-    def __init__(self, connect_timeout: timedelta, dead_peer_after: timedelta) -> None:
+    def __init__(self, patience: Patience, tls: ssl.SSLContext | None) -> None:
         super().__init__()
-        self._connect_timeout_s = connect_timeout.total_seconds()
-        self._dead_peer_ms = int(dead_peer_after.total_seconds() * 1000)
+        self._patience, self._tls, self._pid = patience, tls, os.getpid()
+        self.watch: LinkWatch | None = None
 
-    def create_connection(self, *args: Any, timeout: float | None = None, **kwargs: Any) -> Any:
-        """Connect within our own limit, so that one black-holed server does not cost the session."""
-        limit = self._connect_timeout_s if timeout is None else min(timeout, self._connect_timeout_s)
-        sock = super().create_connection(*args, timeout=limit, **kwargs)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):
-            # Unacknowledged bytes end the connection after this, not after the kernel's quarter of an hour.
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, self._dead_peer_ms)
-        return sock
+    def create_connection(
+        self, address: tuple[str, int], *_: Any, hostname: str | None = None, **__: Any
+    ) -> socket.socket:
+        """Connect within our own limit. kazoo's TLS would trust the system's authorities beside ours."""
+        limit_s = self._patience.limit().total_seconds()
+        sock = socket.create_connection(address, limit_s)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._tls is None:
+            return sock
+        try:
+            return self._tls.wrap_socket(sock, server_hostname=hostname)
+        except TimeoutError:
+            sock.close()
+            raise
+        except OSError as exc:
+            sock.close()
+            raise TlsHandshakeError(f"TLS with {hostname}:{address[1]} failed: {exc}") from exc
+        except BaseException:
+            sock.close()
+            raise
+
+    def select(
+        self, readers: Any, writers: Any, _errors: Any, timeout: float | None = None
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        """Wait as `select.select` does, but not for a dead link: that ends the connection."""
+        watch = self.watch
+        if watch is None or watch.socket is None:
+            return *ready(readers, writers, timeout), []
+        left_s = watch.left_s()
+        if left_s is not None:
+            timeout = left_s if timeout is None else min(timeout, left_s)
+        readable, writable = ready(readers, writers, timeout)
+        if watch.socket in readable:
+            watch.heard()
+        elif left_s is not None:
+            self._end_if_dead(watch)
+        return readable, writable, []
+
+    def _end_if_dead(self, watch: LinkWatch) -> None:
+        left_s = watch.left_s()
+        if left_s is None or left_s > 0:
+            return
+        if ready([watch.socket], [], 0)[0]:  # we were away, or busy sending, and it did answer
+            watch.heard()
+            return
+        raise ConnectionDropped(
+            "an answer is due and the server has been silent for two thirds of the session"
+        )
 
     def dispatch_callback(self, callback: Any) -> None:
         """Run what only enqueues at once; kazoo would take it to another thread, which costs time."""
@@ -41,57 +99,114 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
             return
         super().dispatch_callback(callback)
 
+    def stop(self) -> None:
+        """End the threads. Does nothing in a forked child, which has none and calls this when it exits."""
+        if os.getpid() == self._pid:
+            super().stop()
+
+
+class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's connection, with a watch over the link, and a memory for what went wrong."""
+
+    def __init__(self, client: KazooClient, patience: Patience, sasl: dict[str, str] | None) -> None:
+        super().__init__(client, client._conn_retry.copy(), logger=client.logger, sasl_options=sasl)
+        self._patience = patience
+        self._watch = LinkWatch(self._is_answer_due)
+        self.handler.watch = self._watch
+        self.last_failure: BaseException | None = None
+
+    def start(self) -> None:
+        super().start()
+        # Each request writes a byte, and those of requests that were given up stay: never wait for room.
+        self._write_sock.setblocking(False)
+
+    def _is_answer_due(self) -> bool:
+        return bool(self.client._pending) or self.ping_outstanding.is_set()
+
+    def _connect(self, host: str, hostip: str, port: int) -> Any:
+        self._watch.disarm()
+        try:
+            timeouts = super()._connect(host, hostip, port)
+        except Exception as exc:
+            self._patience.failed()
+            dropped = isinstance(exc, ConnectionDropped) and exc.__context__ is not None
+            self.last_failure = exc.__context__ if dropped else exc
+            raise
+        self._patience.succeeded()
+        self._watch.arm(self._socket, self._patience.session_timeout.total_seconds())
+        return timeouts
+
+    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        """Kazoo's handshake steps. We note the session timeout that the server grants."""
+        if not isinstance(request, Connect):
+            return super()._invoke(timeout, request, xid)
+        answer = super()._invoke(min(timeout, self._patience.limit().total_seconds()), request, xid)
+        granted_ms = answer[0].time_out
+        if granted_ms > 0:  # 0 says that the session is over
+            self._patience.granted(timedelta(milliseconds=granted_ms))
+        return answer
+
+    def _submit(self, request: Any, timeout: float, xid: int | None = None) -> None:
+        self._watch.asked()
+        super()._submit(request, timeout, xid)
+
 
 class Connector:
     """One KazooClient and what had to be learned from its insides."""
 
-    def __init__(
-        self,
-        *,
-        hosts: str,
-        session_timeout: timedelta,
-        connect_timeout: timedelta,
-        auth: tuple[str, str] | None,
-    ) -> None:
-        self.negotiated: timedelta = session_timeout
+    def __init__(self, config: ZooKeeperConfig) -> None:
+        servers = len(read_hosts(config.hosts).addresses)
+        self._patience = Patience(
+            configured=config.connect_timeout, servers=servers, session_timeout=config.session_timeout
+        )
+        auth, sasl = _credentials(config)
+        access = default_access(config)
         self.client = KazooClient(
-            hosts=hosts,
-            timeout=session_timeout.total_seconds(),
-            handler=_Handler(connect_timeout, session_timeout * 2 / 3),
-            auth_data=[auth] if auth else None,
-            # Who brings a credential wants its nodes closed to others.
-            default_acl=CREATOR_ALL_ACL if auth else None,
+            hosts=config.hosts,
+            timeout=config.session_timeout.total_seconds(),
+            handler=_Handler(self._patience, config.tls.context() if config.tls else None),
+            auth_data=auth,
+            default_acl=access and [ACL(int(one.permissions), Id(one.scheme, one.id)) for one in access],
             connection_retry={
                 "max_tries": -1,
                 "delay": 0.1,
                 "backoff": 2,
-                "max_jitter": 0.4,
-                "max_delay": 1.0,
+                "max_jitter": _JITTER,  # on top of the delay
+                "max_delay": _MAX_BACKOFF_S / (1 + _JITTER),
             },
             command_retry={"max_tries": 1},
         )
-        self._handshake = self.client._connection._invoke
-        self.client._connection._invoke = self._invoke
+        self._connection = _Connection(self.client, self._patience, sasl)
+        self.client._connection = self._connection
+
+    @property
+    def negotiated(self) -> timedelta:
+        """The session timeout the server granted; the one asked for before that."""
+        return self._patience.session_timeout
+
+    @property
+    def last_failure(self) -> BaseException | None:
+        """Why the last try to connect failed."""
+        return self._connection.last_failure
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether kazoo's connection thread is at its end. It is never started again by itself."""
+        stopped: bool = self._connection.connection_stopped.is_set()
+        return stopped
 
     def drop(self) -> None:
-        """Cut the TCP connection; kazoo notices at once and reconnects with the same session.
+        """Cut the connection; kazoo notices at once and reconnects with the same session."""
+        sock = self._connection._socket
+        if sock is not None:
+            cut(sock)
 
-        For links that are dead while kazoo says connected: it looks for missing pings only when it
-        has nothing to send (K1), and a leader always has.
-        """
-        sock = getattr(self.client._connection, "_socket", None)
-        if sock is None:
-            return
-        try:
-            sock.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            return  # closed already: kazoo is reconnecting, which is all we want
 
-    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
-        """Kazoo's handshake step; we note the session timeout the server grants."""
-        answer = self._handshake(timeout, request, xid)
-        if isinstance(request, Connect):
-            granted_ms = answer[0].time_out
-            if granted_ms > 0:  # 0 says that the session is over
-                self.negotiated = timedelta(milliseconds=granted_ms)
-        return answer
+def _credentials(config: ZooKeeperConfig) -> tuple[list[tuple[str, str]] | None, dict[str, str] | None]:
+    if config.auth is None:
+        return None, None
+    scheme, credential = config.auth
+    if scheme != SASL:
+        return [config.auth], None
+    user, _, password = credential.partition(":")
+    return None, {"mechanism": "DIGEST-MD5", "username": user, "password": password}

@@ -1,17 +1,20 @@
 """One ZooKeeper session, with care around kazoo.
 
-What kazoo leaves to its users and this class does: every call has a time limit (since 2.7 requests
-queue while it connects, so its synchronous calls hang for as long as the outage lasts); a session id
-that changed is reported as a loss; a connection thread that died is started again; stopping is bounded.
+What kazoo leaves to its users and this class does: every call has a time limit, and nothing is queued for a
+connection that is not there (since 2.7 kazoo's calls hang for as long as the outage lasts); a session id
+that changed is reported as a loss; a dead link is noticed, see `leader.zookeeper.link`; a connection thread
+that died is started again; stopping is bounded; a forked child is kept from the parent's connection.
+
+Listeners and watches of ours run on kazoo's threads, so they only enqueue.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
 from datetime import timedelta
-from enum import Enum
 from typing import Any
 
 import structlog
@@ -20,23 +23,31 @@ from kazoo.exceptions import (
     AuthFailedError,
     ConnectionClosedError,
     ConnectionLoss,
+    NoAuthError,
     OperationTimeoutError,
+    SessionClosedRequireSaslError,
     SessionExpiredError,
     SessionMovedError,
+    ZookeeperError,
     ZookeeperStoppedError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState, KeeperState
 
+from leader.clock import Countdown
 from leader.errors import (
-    ElectionConfigError,
     ElectionStateError,
+    ForkedError,
     LeaderError,
-    ZooKeeperAuthError,
     ZooKeeperUnavailableError,
     ZooKeeperUnreachableError,
 )
+from leader.zookeeper import refusals
+from leader.zookeeper.config import ZooKeeperConfig
 from leader.zookeeper.kazoo_client import Connector
+from leader.zookeeper.states import SessionState, SessionStates
+
+__all__ = ["SessionState", "ZooKeeperConfig", "ZooKeeperSession"]
 
 _log = structlog.get_logger(__name__)
 
@@ -49,76 +60,19 @@ _UNAVAILABLE = (
     SessionMovedError,
     ZookeeperStoppedError,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ZooKeeperConfig:
-    """Where ZooKeeper is and how patient we are. Checked once, here, then trusted.
-
-    Args:
-        hosts: `host:port,host:port/chroot`, as kazoo takes it.
-        session_timeout: Asked for; the server may grant less or more (2 to 20 of its ticks).
-        call_timeout: Longest wait for one answer.
-        connect_timeout: Longest wait for one server to accept a TCP connection.
-        auth: Scheme and credential, for example `("digest", "user:password")`. Nodes are then created
-            for this credential only.
-    """
-
-    hosts: str
-    session_timeout: timedelta = timedelta(seconds=10)
-    call_timeout: timedelta = timedelta(seconds=10)
-    connect_timeout: timedelta = timedelta(seconds=2)
-    auth: tuple[str, str] | None = None
-
-    def __post_init__(self) -> None:
-        if not self.hosts.strip():
-            raise ElectionConfigError("hosts is empty; give at least one host:port")
-        for name in ("session_timeout", "call_timeout", "connect_timeout"):
-            value: timedelta = getattr(self, name)
-            if value <= timedelta(0):
-                raise ElectionConfigError(f"{name} ({value}) must be above 0")
-        if self.connect_timeout >= self.session_timeout:
-            raise ElectionConfigError(
-                f"connect_timeout ({self.connect_timeout}) must be below session_timeout "
-                f"({self.session_timeout}): otherwise one dead server costs the session; "
-                f"lower the one or raise the other"
-            )
-        if self.auth is not None and ":" not in self.auth[1]:
-            raise ElectionConfigError("the credential of auth must look like user:password")
-
-
-class SessionState(Enum):
-    """What is known of the session.
-
-    SUSPENDED: not connected; the session may or may not live. LOST: it is over, its ephemeral nodes are
-    gone or will go; a new one is made by itself as soon as a server answers.
-    """
-
-    CONNECTED = "connected"
-    SUSPENDED = "suspended"
-    LOST = "lost"
+_REFUSED = (AuthFailedError, SessionClosedRequireSaslError)
+_LOOK_AGAIN_S = 0.1
+"""While we wait for a first connection: how often we look whether kazoo has given up."""
 
 
 class ZooKeeperSession:
-    """See the module. Any thread may use it, except kazoo's own."""
+    """See the module. Any thread may use it, except kazoo's own; no process but the one that made it."""
 
     def __init__(self, config: ZooKeeperConfig) -> None:
         self.config = config
-        try:
-            self._connector = Connector(
-                hosts=config.hosts,
-                session_timeout=config.session_timeout,
-                connect_timeout=config.connect_timeout,
-                auth=config.auth,
-            )
-        except ValueError as exc:
-            raise ElectionConfigError(
-                f"hosts {config.hosts!r} cannot be read ({exc}); write host:port"
-            ) from exc
-        self._state = SessionState.LOST
-        self._session_id: int | None = None
-        self._generation = 0
-        self._listeners: list[Callable[[SessionState], None]] = []
+        self._connector = Connector(config)
+        self._pid = os.getpid()
+        self._states = SessionStates()
         self._started = False
         self._closed = False
         self._reviving = threading.Lock()
@@ -129,60 +83,75 @@ class ZooKeeperSession:
 
         Raises:
             ZooKeeperUnreachableError: No server answered within `timeout`. The session is closed.
+            ZooKeeperTlsError: A server answered, but not with TLS as it is configured. The session is closed.
             ZooKeeperAuthError: A server answered and refused the credential. The session is closed.
         """
+        self._require_own_process()
         if self._closed:
             raise ElectionStateError("this session was closed; make a new ZooKeeperSession")
         self._started = True
-        self.client.start_async().wait(timeout.total_seconds())
+        left = Countdown(timeout)
         try:
+            self._await_first_connection(left, timeout)
             self._be_let_in(timeout)
         except LeaderError:
             self.close(self.config.call_timeout)
             raise
+        if self.negotiated_timeout != self.config.session_timeout:
+            _log.warning(
+                "zookeeper_session_timeout_changed",
+                hosts=self.config.hosts,
+                asked_s=self.config.session_timeout.total_seconds(),
+                granted_s=self.negotiated_timeout.total_seconds(),
+            )
+
+    def _await_first_connection(self, left: Countdown, timeout: timedelta) -> None:
+        live = self.client.start_async()
+        while not live.wait(min(_LOOK_AGAIN_S, left.remaining().total_seconds())):
+            if self._client_state() == KeeperState.AUTH_FAILED:
+                raise refusals.credential_refused(self.config)
+            if self._connector.has_stopped or not left.remaining():
+                raise refusals.unreachable(self.config, timeout, self._connector.last_failure)
 
     def _be_let_in(self, timeout: timedelta) -> None:
-        if self._client_state() == KeeperState.AUTH_FAILED:
-            raise self._refused()
-        if not self.client.connected:
-            raise ZooKeeperUnreachableError(
-                f"no ZooKeeper server at {self.config.hosts} answered within {timeout}; "
-                f"check that one runs there, and that address, port and firewall let us reach it"
-            )
         try:
             # kazoo reports a connection before it has sent the credential, so ask for something.
             if self.call(self.client.exists_async, "/", timeout=timeout) is None:
                 self.call(self.client.ensure_path_async, "/", timeout=timeout)  # the chroot, on first use
         except ZooKeeperUnavailableError as exc:
+            raise refusals.silent(self.config, timeout) from exc
+        except NoAuthError as exc:
+            raise refusals.chroot_closed(self.config) from exc
+        except ZookeeperError as exc:
             raise ZooKeeperUnreachableError(
-                f"ZooKeeper at {self.config.hosts} accepted a connection but answered no question within "
-                f"{timeout}; check that the ensemble has a quorum"
+                f"ZooKeeper at {self.config.hosts} answered {type(exc).__name__} to the first question"
             ) from exc
 
     @property
     def client(self) -> KazooClient:
         """The kazoo client, for its `*_async` methods and `transaction()`; wait through `call`."""
+        self._require_own_process()
         return self._connector.client
 
     @property
     def state(self) -> SessionState:
         """The newest state kazoo told us. Says nothing of the server's view."""
-        return self._state
+        return self._states.state
 
     @property
     def is_connected(self) -> bool:
         """Whether calls have a chance now."""
-        return self._state is SessionState.CONNECTED
+        return self._states.state is SessionState.CONNECTED
 
     @property
     def session_id(self) -> int | None:
         """Id of the present session; the last one while suspended, None after a loss."""
-        return self._session_id
+        return self._states.session_id
 
     @property
     def generation(self) -> int:
         """How often the connection broke. Equal numbers before and after: it did not in between."""
-        return self._generation
+        return self._states.generation
 
     @property
     def negotiated_timeout(self) -> timedelta:
@@ -194,19 +163,20 @@ class ZooKeeperSession:
 
         `enqueue` is called on kazoo's connection thread: it must not block, nor call ZooKeeper.
         """
-        self._listeners = [*self._listeners, enqueue]
+        self._states.add(enqueue)
 
     def remove_listener(self, enqueue: Callable[[SessionState], None]) -> None:
         """Undo `add_listener`. Nothing happens if it was not added."""
-        self._listeners = [known for known in self._listeners if known != enqueue]
+        self._states.remove(enqueue)
 
     def call(
         self, method: Callable[..., Any], *args: Any, timeout: timedelta | None = None, **kw: Any
     ) -> Any:
         """Call one of kazoo's `*_async` methods and wait for the answer, but not for ever.
 
-        A request that was given up stays in kazoo's queue and may still be sent after a reconnect.
-        kazoo sends in order, so a read that follows sees its effect.
+        Without a connection it waits for one first, with the request in hand: kazoo's queue has no end.
+        A request that was sent and then given up may still be carried out. ZooKeeper keeps the order, so a
+        read that follows over the same connection sees its effect.
 
         Args:
             method: For example `session.client.get_async`.
@@ -220,30 +190,49 @@ class ZooKeeperSession:
         Raises:
             ZooKeeperUnavailableError: No answer; the outcome of a write is unknown.
             ZooKeeperAuthError: The server refused our credential.
+            ForkedError: This process is a child of the one that made the session.
             kazoo.exceptions.ZookeeperError: The server's answer, as it is (NoNodeError and so on).
         """
+        self._require_own_process()
         limit = self.config.call_timeout if timeout is None else timeout
+        name = getattr(method, "__name__", repr(method)).removesuffix("_async")
+        left = limit if self.is_connected else self._await_connection(name, limit)
         try:
-            return method(*args, **kw).get(timeout=limit.total_seconds())
-        except AuthFailedError as exc:
+            return method(*args, **kw).get(timeout=left.total_seconds())
+        except _REFUSED as exc:
             self.heal()
-            raise self._refused() from exc
+            raise refusals.credential_refused(self.config) from exc
         except _UNAVAILABLE as exc:
             self.heal()
-            what = getattr(method, "__name__", repr(method)).removesuffix("_async")
             advice = "the session is closed" if self._closed else "read what happened, then try again"
             raise ZooKeeperUnavailableError(
-                f"ZooKeeper at {self.config.hosts} gave no answer to {what} "
+                f"ZooKeeper at {self.config.hosts} gave no answer to {name} "
                 f"({type(exc).__name__}, limit {limit}); outcome unknown: {advice}",
                 retryable=not self._closed,
             ) from exc
 
+    def _await_connection(self, name: str, limit: timedelta) -> timedelta:
+        """Wait while kazoo connects. Returns what is left of the limit."""
+        left = Countdown(limit)
+        if self._states.wait_for(lambda: not self._is_connecting(), limit):
+            return left.remaining()
+        raise ZooKeeperUnavailableError(
+            f"no connection to ZooKeeper at {self.config.hosts} within {limit}; {name} was not sent"
+        )
+
+    def _is_connecting(self) -> bool:
+        if self._closed or self.is_connected:
+            return False
+        return self._client_state() in (KeeperState.CONNECTING, KeeperState.EXPIRED_SESSION)
+
     def reconnect(self) -> None:
         """Cut a connection that seems dead, so that kazoo makes another with the same session."""
+        self._require_own_process()
         self._connector.drop()
 
     def heal(self) -> None:
         """Start kazoo again if its connection thread ended, which it never does by itself."""
+        self._require_own_process()
         if not self._started or self._closed:
             return
         if self._client_state() not in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):
@@ -251,7 +240,7 @@ class ZooKeeperSession:
         if not self._reviving.acquire(blocking=False):
             return  # somebody else does it
         try:
-            if not self._closed and self.client._connection.connection_stopped.is_set():
+            if not self._closed and self._connector.has_stopped:
                 _log.warning("zookeeper_client_restarted", hosts=self.config.hosts)
                 self.client.start_async()
         finally:
@@ -260,11 +249,13 @@ class ZooKeeperSession:
     def close(self, timeout: timedelta) -> None:
         """End the session; its ephemeral nodes go at once if a server hears it. Safe to repeat.
 
-        kazoo's stop can hang, so it runs on a thread that is left behind after `timeout`.
+        kazoo's stop can hang, so it runs on a thread that is left behind after `timeout`. In a forked child
+        nothing is done: the session is its parent's.
         """
-        if self._closed:
+        if self._closed or os.getpid() != self._pid:
             return
         self._closed = True
+        self._states.wake()
         stopper = threading.Thread(target=self._stop, name="leader-session-stop", daemon=True)
         stopper.start()
         stopper.join(timeout.total_seconds())
@@ -273,39 +264,25 @@ class ZooKeeperSession:
 
     def _stop(self) -> None:
         with self._reviving:
-            self.client.stop()
-            self.client.close()
+            # A full pipe says that kazoo has been woken already; it has stopped by now.
+            with suppress(BlockingIOError):
+                self._connector.client.stop()
+            self._connector.client.close()
 
     def _client_state(self) -> str:
-        state: str = self.client.client_state
+        state: str = self._connector.client.client_state
         return state
 
-    def _refused(self) -> ZooKeeperAuthError:
-        scheme = self.config.auth[0] if self.config.auth else "none"
-        return ZooKeeperAuthError(
-            f"ZooKeeper at {self.config.hosts} refused our credential (scheme {scheme}); check scheme, user "
-            f"and password, and that the server knows the scheme"
-        )
+    def _require_own_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise ForkedError(made_in=self._pid)
 
     def _on_state(self, state: str) -> None:
         """Kazoo's connection thread: note the state, pass it on, nothing else."""
         if state == KazooState.CONNECTED:
             client_id = self.client.client_id
-            session_id = client_id[0] if client_id else None
-            if self._session_id is not None and session_id != self._session_id:
-                # The server gave us another session without a word about the old one (K2).
-                self._enter(SessionState.LOST)
-            self._session_id = session_id
-            self._enter(SessionState.CONNECTED)
+            self._states.connected(client_id[0] if client_id else None)
         elif state == KazooState.SUSPENDED:
-            self._enter(SessionState.SUSPENDED)
+            self._states.suspended()
         else:
-            self._session_id = None
-            self._enter(SessionState.LOST)
-
-    def _enter(self, state: SessionState) -> None:
-        if state is not SessionState.CONNECTED:
-            self._generation += 1
-        self._state = state
-        for enqueue in self._listeners:
-            enqueue(state)
+            self._states.lost()
