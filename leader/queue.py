@@ -163,7 +163,7 @@ class LeaderLockQueue:
         """How we stand. No I/O; any thread."""
         return self._core.status()
 
-    def _post(self, event: ev.Event) -> None:
+    def _post(self, event: ev.Posted) -> None:
         self._loop.post(lambda: self._core.handle(event))
 
     def _on_electable_failed(self, leadership: Leadership, reason: str) -> None:

@@ -117,7 +117,7 @@ class MemoryElector:
             clock=election.clock,
             uniform=random.uniform,
             journal=self._journal,
-            post=self._submit,
+            post=self._post,
         )
         self._thread = InboxThread(
             "leader-election",
@@ -215,7 +215,7 @@ class MemoryElector:
         if session_id is not None:
             self._submit(lambda: self._core.link(latch_ev.LinkUp(session_id)))
 
-    def _post(self, event: ev.Event) -> None:
+    def _post(self, event: ev.Posted) -> None:
         self._submit(lambda: self._core.handle(event))
 
     def _submit(self, work: Callable[[], Steps[None]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from leader.errors import EpochWentBackwardsError, RecordError
@@ -33,10 +34,23 @@ _PROOFS_BEFORE_LOOK = 4
 
 
 class EpochClaimant:
-    """See `leader.latch.ports.Claimant`. `leadership` is the term of the last claim, None before it."""
+    """See `leader.latch.ports.Claimant`. `leadership` is the term of the last claim, None before it.
 
-    def __init__(self, paths: ElectionPaths, participant: Participant, eligibility: Eligibility) -> None:
+    Args:
+        on_claim: Called when a claim begins and nothing speaks against it.
+    """
+
+    def __init__(
+        self,
+        paths: ElectionPaths,
+        participant: Participant,
+        eligibility: Eligibility,
+        on_claim: Callable[[], None],
+    ) -> None:
         self._paths, self._participant, self._eligibility = paths, participant, eligibility
+        self._on_claim = on_claim
+        self.inherited = False
+        """Whether the epoch of the last claim was raised for us before the claim began."""
         self._highest = 0
         self._spent = 0  # the last epoch that was ours: never taken twice
         self._successor: str | None = None  # latch node right behind ours, as last seen
@@ -67,6 +81,8 @@ class EpochClaimant:
         objection = yield from self._eligibility.objection(node)
         if objection is not None:
             return objection
+        self._on_claim()
+        self.inherited = False
         latch = self._paths.latch(node.name)
         for _ in range(_CLAIM_TRIES):
             try:
@@ -75,6 +91,7 @@ class EpochClaimant:
                 return ev.Barred(str(exc))
             if holder == node.name and epoch > self._spent:
                 self._took(epoch, version, latch)
+                self.inherited = True
                 return ev.Claimed(by_us=False)
             raised = SetData(self._paths.epoch, encode_epoch(epoch + 1, node.name), version)
             try:

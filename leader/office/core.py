@@ -36,9 +36,10 @@ from leader.office.claim import EpochClaimant
 from leader.office.consensus import Consensus
 from leader.office.control import Eligibility
 from leader.office.effects import Effect, Timer
-from leader.office.events import Event
+from leader.office.events import Event, Posted
 from leader.office.operators import see_to
 from leader.office.ports import GuardPort, NotifierPort
+from leader.office.questions import Questions
 from leader.office.states import Leave, State
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.records import Leadership, Participant, encode_id
@@ -71,17 +72,18 @@ class OfficeCore:
         clock: Clock,
         uniform: Uniform,
         journal: Journal,
-        post: Callable[[Event], None],
+        post: Callable[[Posted], None],
     ) -> None:
         self._session, self._config, self._participant = session, config, participant
-        self._guard, self._notifier, self._journal, self._post = guard, notifier, journal, post
+        self._notifier, self._journal, self._post = notifier, journal, post
         self._clock, self._uniform = clock, uniform
         self.paths = ElectionPaths(config.root)
         self._card = CardKeeper(
             self.paths, session, participant, reserve=-config.priority, nofailover=config.nofailover
         )
         self._eligibility = Eligibility(self.paths, lambda: self._card.card)
-        self._claimant = EpochClaimant(self.paths, participant, self._eligibility)
+        self._questions = Questions(guard, lambda verdict: post(ev.GuardAnswered(verdict)))
+        self._claimant = EpochClaimant(self.paths, participant, self._eligibility, self._ask_early)
         self._announcement = Announcement(self.paths, self._claimant)
         self._consensus = Consensus(self.paths, participant, config.forced_takeover_after)
         self._tenure = Tenure(session, clock, config.step_down_margin)
@@ -170,8 +172,13 @@ class OfficeCore:
             yield from self.handle(ev.Poked())
         yield from self._keep_card()
 
-    def handle(self, event: Event) -> Steps[None]:
+    def handle(self, event: Posted) -> Steps[None]:
         """Step through `event` and through all it leads to."""
+        if isinstance(event, ev.GuardAnswered):
+            answer = self._questions.answered(event.verdict)
+            if answer is None:
+                return
+            event = ev.GuardSaid(*answer)
         if isinstance(event, ev.AddAsked) and self._config.nofailover:
             return  # it shows its card, and never stands in the queue
         if isinstance(event, ev.GuardSaid):
@@ -238,7 +245,7 @@ class OfficeCore:
             case do.End():
                 yield from self._end()
             case do.AskGuard(epoch):
-                self._ask_guard(epoch)
+                self._questions.ask(epoch, early_counts=self._claimant.inherited)
             case do.Revoke(_, reason):
                 self._revoke(reason)
             case do.SetTimer(timer, count):
@@ -293,11 +300,9 @@ class OfficeCore:
             case _:
                 assert_never(news)
 
-    def _ask_guard(self, epoch: int) -> None:
+    def _ask_early(self) -> None:
         self._asked_at = self._clock()
-        if not self._guard.ask(lambda verdict: self._post(ev.GuardSaid(epoch, verdict))):
-            hangs = Verdict(False, ("the guard still hangs in an earlier question",))
-            self._post(ev.GuardSaid(epoch, hangs))
+        self._questions.ask_early()
 
     def _weighed(self, said: ev.GuardSaid) -> Steps[ev.GuardSaid]:
         """Let a long silence of everybody overrule the guard, where that is wanted."""

@@ -78,6 +78,13 @@ class GuardSaid:
 
 
 @dataclass(frozen=True, slots=True)
+class GuardAnswered:
+    """The guard has answered; what it was asked about, the core knows. Not heard by the machine itself."""
+
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
 class Drained:
     """The electable has finished what the leadership of this epoch began."""
 
@@ -133,3 +140,6 @@ Event = (
     | Troubled
     | Crashed
 )
+
+Posted = Event | GuardAnswered
+"""What is posted to a core from outside."""

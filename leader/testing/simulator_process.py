@@ -76,7 +76,7 @@ class Process:
             notifier=self.electable,
             clock=self.clock,
             uniform=world.rng.uniform,
-            journal=_Journal(world, name),
+            journal=_Journal(world, name, boot, self.guard),
             post=self.post_event,
         )
         self.writer = SimulatedWriter(world, self)
@@ -148,11 +148,8 @@ class Process:
         self._inbox.append(work)
         self._soon()
 
-    def post_event(self, event: ev.Event) -> None:
+    def post_event(self, event: ev.Posted) -> None:
         """Put an event into the inbox."""
-        if isinstance(event, ev.GuardSaid):
-            kind = Kind.APPROVED if self.guard.content else Kind.REFUSED
-            self._world.note(kind, self.name, event.epoch, boot=self.boot)
         self.post(lambda: self.core.handle(event))
 
     def publish_readiness(self, ready: bool) -> None:
@@ -253,8 +250,8 @@ _TOO_LATE = ZooKeeperUnavailableError("no answer in time; the outcome is unknown
 class _Journal:
     """Tells the story, if anybody wants to hear it."""
 
-    def __init__(self, world: World, name: str) -> None:
-        self._world, self._name = world, name
+    def __init__(self, world: World, name: str, boot: str, guard: SimulatedGuard) -> None:
+        self._world, self._name, self._boot, self._guard = world, name, boot, guard
 
     def moved(self, move: Move) -> None:
         if self._world.telling:
@@ -268,7 +265,9 @@ class _Journal:
         """The history has it."""
 
     def judged(self, epoch: int, verdict: Verdict, took: timedelta) -> None:
-        """The history has it."""
+        """What the guard really said counts, not what the core made of it."""
+        kind = Kind.APPROVED if self._guard.content else Kind.REFUSED
+        self._world.note(kind, self._name, epoch, boot=self._boot)
 
 
 def _short(what: object) -> str:

@@ -49,7 +49,7 @@ class SimulatedGuard:
         self._world, self._owner = world, owner
         self._question: Callable[[Verdict], None] | None = None
         self.content = False
-        """What it says at this moment; False while it says nothing."""
+        """What it last said; False before it said anything."""
 
     def ask(self, report: Callable[[Verdict], None]) -> bool:
         """Ask; False while it hangs in an earlier question."""
@@ -83,7 +83,6 @@ class SimulatedGuard:
             return
         self.content = guard == self._say_yes
         report(checked(guard))
-        self.content = False
 
     def _say_yes(self) -> Verdict:
         return Verdict(True)
