@@ -16,7 +16,7 @@ from datetime import timedelta
 from leader.errors import RecordError
 from leader.protocol import requests as rq
 from leader.protocol.paths import ElectionPaths
-from leader.protocol.records import LeaderInfo, decode_epoch, decode_leader
+from leader.protocol.records import LeaderInfo, decode_leader
 from leader.testing.history import Kind, Moment, Violation, check
 from leader.testing.simulator_ensemble import Ensemble
 from leader.testing.simulator_faults import Faults, epoch_in

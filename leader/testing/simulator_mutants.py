@@ -1,0 +1,6 @@
+"""x"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+MUTANTS: dict[str, Callable[[], AbstractContextManager[None]]] = {}
