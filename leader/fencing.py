@@ -29,8 +29,9 @@ class FencingToken:
         path: The epoch node.
         version: Its znode version in our epoch; this is what ZooKeeper compares.
         epoch: The epoch number, for people, for logs and for fencing other stores.
-        latch: The latch node of this term, which must be there. Its name is unique, so a token stays
-            invalid even if ZooKeeper's data are wiped and the epoch's version comes round again.
+        latch: The latch node of this term, which must be there. Its name is unique, and it never serves under
+            a second epoch node, so a token stays invalid even if ZooKeeper's data are wiped and the epoch's
+            version comes round again.
     """
 
     path: str

@@ -53,6 +53,7 @@ class EpochClaimant:
         """Whether the epoch of the last claim was raised for us before the claim began."""
         self._highest = 0
         self._spent = 0  # the last epoch that was ours: never taken twice
+        self._token: FencingToken | None = None  # of that epoch
         self._successor: str | None = None  # latch node right behind ours, as last seen
         self._proofs = 0
         self.leadership: Leadership | None = None
@@ -89,6 +90,9 @@ class EpochClaimant:
                 epoch, version, holder = yield from self._read_epoch()
             except (EpochWentBackwardsError, RecordError) as exc:
                 return ev.Barred(str(exc))
+            if self._token is not None and self._token.latch == latch and version < self._token.version:
+                # Somebody put another node in its place: with this latch an old token could be valid again.
+                return ev.Barred(f"{self._paths.epoch} was replaced; we come back with a new latch")
             if holder == node.name and epoch > self._spent:
                 self._took(epoch, version, latch)
                 self.inherited = True
@@ -160,8 +164,8 @@ class EpochClaimant:
 
     def _took(self, epoch: int, version: int, latch: str) -> None:
         self._highest = self._spent = epoch
-        token = FencingToken(self._paths.epoch, version, epoch, latch)
-        self.leadership = Leadership(epoch, token, self._participant)
+        self._token = FencingToken(self._paths.epoch, version, epoch, latch)
+        self.leadership = Leadership(epoch, self._token, self._participant)
 
     def _watch_card(self, latch: str) -> Steps[None]:
         path = self._paths.latch(latch)

@@ -267,6 +267,8 @@ class OfficeCore:
             except ParticipantIdInUseError as exc:
                 self._trouble = str(exc)
                 return [ev.LatchHeldBack(str(exc))]
+            except LeaderError as exc:  # it informs, no more: the latch has its own way through trouble
+                self._card_trouble(exc)
         self._latch = LatchCore(
             session=self._session,
             queue=self.paths.queue,
@@ -372,8 +374,11 @@ class OfficeCore:
             self._card_due_at = self._clock() + self._session.negotiated_timeout / 4
             yield from self._settle(self._stepped(ev.LatchHeldBack(str(exc))))
         except LeaderError as exc:
-            _log.warning("card_not_written", error=str(exc))
-            self._card_due_at = self._clock() + self._session.negotiated_timeout / 4
+            self._card_trouble(exc)
+
+    def _card_trouble(self, exc: LeaderError) -> None:
+        _log.warning("card_not_written", error=str(exc))
+        self._card_due_at = self._clock() + self._session.negotiated_timeout / 4
 
     def _end(self) -> Steps[None]:
         self.ended = True
