@@ -16,6 +16,11 @@ deposed leader is refused.
 
 from leader.clock import Clock, boottime
 from leader.config import ElectionConfig, GatePolicy
+from leader.contender import LeaderContender
+from leader.elector import Elector
+from leader.electors.factory import ElectorSetup, make_elector
+from leader.electors.memory import MemoryElection, MemoryElector
+from leader.electors.single import SingleElector
 from leader.errors import (
     ElectionConfigError,
     ElectionStateError,
@@ -34,11 +39,15 @@ from leader.guard import Guard, Verdict, all_of, limited, named
 from leader.journal import Journal, LogJournal, Move
 from leader.latch.machine import SuspendedPolicy
 from leader.leader_latch import CloseMode, LatchConfig, LatchListener, LatchState, LeaderLatch
+from leader.leader_view import LeaderView, ViewState
 from leader.notifier import Electable
 from leader.observers import read_latches, read_leader, read_participants
+from leader.protocol.component import ComponentInfo
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.records import Card, LeaderInfo, Leadership, Participant, ParticipantView, Rank
 from leader.queue import LeaderLockQueue
+from leader.retrieval import LeaderObserver, LeaderRetrievalService
+from leader.service import LeaderElection, LeaderElectionService
 from leader.status import ElectionStatus, Phase
 from leader.zookeeper.session import SessionState, ZooKeeperConfig, ZooKeeperSession
 
@@ -46,12 +55,15 @@ __all__ = [
     "Card",
     "Clock",
     "CloseMode",
+    "ComponentInfo",
     "Electable",
     "ElectionConfig",
     "ElectionConfigError",
     "ElectionPaths",
     "ElectionStateError",
     "ElectionStatus",
+    "Elector",
+    "ElectorSetup",
     "EpochWentBackwardsError",
     "FencedOutError",
     "FencingToken",
@@ -61,12 +73,20 @@ __all__ = [
     "LatchConfig",
     "LatchListener",
     "LatchState",
+    "LeaderContender",
+    "LeaderElection",
+    "LeaderElectionService",
     "LeaderError",
     "LeaderInfo",
     "LeaderLatch",
     "LeaderLockQueue",
+    "LeaderObserver",
+    "LeaderRetrievalService",
+    "LeaderView",
     "Leadership",
     "LogJournal",
+    "MemoryElection",
+    "MemoryElector",
     "Move",
     "Participant",
     "ParticipantIdInUseError",
@@ -75,9 +95,11 @@ __all__ = [
     "Rank",
     "RecordError",
     "SessionState",
+    "SingleElector",
     "SuspendedPolicy",
     "TransactionRefusedError",
     "Verdict",
+    "ViewState",
     "ZooKeeperAuthError",
     "ZooKeeperConfig",
     "ZooKeeperSession",
@@ -87,6 +109,7 @@ __all__ = [
     "boottime",
     "fenced_transaction",
     "limited",
+    "make_elector",
     "named",
     "read_latches",
     "read_leader",
