@@ -1,0 +1,60 @@
+"""The questions put to the guard: one at a time, and each answer counts for one epoch, or for none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from leader.guard import Verdict
+from leader.office.ports import GuardPort
+
+
+class Questions:
+    """Asks the guard on behalf of an office. Driver only, but for what `guard` calls back.
+
+    A leader that steps down raises the epoch for its successor, in the transaction that deletes its own
+    latch. So the successor may ask its guard as soon as it hears of the deletion, while it reads the epoch;
+    the answer counts if the epoch was indeed raised for it, and is thrown away if it was not.
+
+    Args:
+        guard: May be asked one question at a time.
+        report: Puts an answer into the driver's inbox, which calls `answered` with it.
+    """
+
+    def __init__(self, guard: GuardPort, report: Callable[[Verdict], None]) -> None:
+        self._guard, self._report = guard, report
+        self._asking = False
+        self._for: int | None = None  # epoch that the question under way is about; None: about none yet
+        self._next: int | None = None  # epoch to ask about when the question under way is answered
+
+    def ask_early(self) -> None:
+        """Ask before it is known whether the epoch is ours."""
+        if not self._asking:
+            self._for = self._next = None
+            self._ask()
+
+    def ask(self, epoch: int, *, early_counts: bool) -> None:
+        """Ask about `epoch`; with `early_counts`, a question that is under way will do."""
+        if not self._asking:
+            self._for, self._next = epoch, None
+            self._ask()
+        elif early_counts and self._for is None and self._next is None:
+            self._for = epoch
+        else:
+            self._for, self._next = None, epoch
+
+    def answered(self, verdict: Verdict) -> tuple[int, Verdict] | None:
+        """Take the answer to the question under way. Returns the epoch it counts for, and the verdict."""
+        self._asking = False
+        epoch, self._for = self._for, None
+        following, self._next = self._next, None
+        if following is not None:
+            self.ask(following, early_counts=False)
+            return None
+        return None if epoch is None else (epoch, verdict)
+
+    def forget(self) -> None:
+        """No answer is wanted any more."""
+        self._for = self._next = None
+
+    def _ask(self) -> None:
+        self._asking = self._guard.ask(self._report)
