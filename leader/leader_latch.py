@@ -159,7 +159,7 @@ class LeaderLatch:
 
     @property
     def trouble(self) -> str | None:
-        """What last went wrong with ZooKeeper; None once something went right. It is tried again meanwhile."""
+        """What last went wrong with ZooKeeper; None once something went right. It goes on trying."""
         return self._latch.trouble
 
     def start(self) -> None:

@@ -104,7 +104,7 @@ def test_a_latch_whose_predecessor_vanishes_while_it_makes_a_new_node_leads_with
     second.do(ev.Started())
     assert (first.holds, second.holds) == (True, False)
 
-    crew.latch().session.call(crew.shared.client.delete_async, f"{crew.path}/{second.node}")
+    crew.delete(second.node)
     second.begin(ev.LatchGone())
     second.until(Create)
     first.do(ev.CloseAsked())
@@ -151,7 +151,6 @@ def test_two_latches_that_reset_at_once_never_lead_both_and_one_leads_in_the_end
     """testResettingOfLeadershipAfterConcurrentLeadershipChange"""
     dice = random.Random(seed)
     pair = [HandDriven(crew.shared, crew.path, name) for name in "ab"]
-    crew.latch()  # lets the crew read the queue
     for latch in pair:
         latch.do(ev.Started())
     for latch in pair:
@@ -180,7 +179,6 @@ def test_when_the_leader_leaves_between_reading_the_queue_and_watching_it_one_of
 ) -> None:
     """testLeadershipElectionWhenNodeDisappearsAfterChildrenAreRetrieved"""
     leader, second, third = (HandDriven(crew.shared, crew.path, name) for name in "abc")
-    crew.latch()
     leader.do(ev.Started())
     second.begin(ev.Started())
     second.until(Exists)  # it has read the queue, and watches nothing yet

@@ -16,6 +16,7 @@ from leader.clock import Clock, boottime
 from leader.errors import ZooKeeperUnavailableError
 from leader.latch.machine import SuspendedPolicy
 from leader.leader_latch import CloseMode, LatchConfig, LatchState, LeaderLatch
+from leader.observers import read_latches
 from leader.zookeeper.session import ZooKeeperConfig, ZooKeeperSession
 from nimbus.localstack.zookeeper import ZooKeeperServer
 
@@ -150,7 +151,7 @@ class Crew:
     def nodes(self) -> list[str]:
         """The queue, oldest first; empty while it cannot be read."""
         try:
-            return [view.node for view in self.members[0].latch.get_participants()]
+            return [view.node for view in read_latches(self.shared, self.path)]
         except ZooKeeperUnavailableError:
             return []
 
