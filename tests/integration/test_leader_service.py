@@ -545,8 +545,10 @@ def test_an_error_of_zookeeper_is_told_to_the_contender_once_and_publication_goe
 
     eventually(lambda: len(contender.errors) == 1, what="the contender is told")
     assert "access list" in str(contender.errors[0])
+    eventually(lambda: node.service._seats["c"].failures >= 3, what="it is tried again")
     assert contender.told == ["grant"]
     assert published("c") is None
+    assert len(contender.errors) == 1, "told once for the whole row"
 
     operator.set_acls(parent, [make_acl("world", "anyone", all=True)])
     eventually(lambda: published("c") is not None, what="it is published once it is allowed")
