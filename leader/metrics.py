@@ -1,0 +1,137 @@
+"""Prometheus metrics of one participant, in a registry that is handed in."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from leader.guard import Verdict
+from leader.journal import Journal, LogJournal, Move
+from leader.status import ElectionStatus
+
+_MILLISECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 2.5, 10)
+
+
+class Watched(Protocol):
+    """A participant, as far as its metrics are read from it. Neither call does I/O."""
+
+    def is_leader(self) -> bool:
+        """Whether it certainly leads at this moment."""
+        ...
+
+    def status(self) -> ElectionStatus:
+        """How it stands."""
+        ...
+
+
+class ElectionMetrics:
+    """A journal that counts, and passes each entry on.
+
+    Args:
+        registry: Where the metrics appear.
+        journal: Who is told next; writes log lines without it.
+    """
+
+    def __init__(self, registry: CollectorRegistry, journal: Journal | None = None) -> None:
+        self._next = journal or LogJournal()
+        self._registry = registry
+        self._moves = Counter(
+            "leader_transitions",
+            "Changes of state, by machine, new state and what caused it.",
+            labelnames=("machine", "now", "on"),  # closed sets of class names: some hundred series at most
+            registry=registry,
+        )
+        self._granted = Counter("leader_granted", "Leaderships that were confirmed.", registry=registry)
+        self._revoked = Counter("leader_revoked", "Confirmed leaderships that ended.", registry=registry)
+        self._handover = Histogram(
+            "leader_confirm_duration_seconds",
+            "From holding the lock to confirmed: epoch raised, guard content.",
+            buckets=_MILLISECONDS,
+            registry=registry,
+        )
+        self._verdicts = Counter(
+            "leader_guard_verdicts", "Answers of the guard.", labelnames=("ready",), registry=registry
+        )
+        self._guard = Histogram(
+            "leader_guard_duration_seconds",
+            "From the question to the guard's answer.",
+            buckets=_MILLISECONDS,
+            registry=registry,
+        )
+        self._epoch = Gauge("leader_epoch", "Epoch of the last confirmed leadership here.", registry=registry)
+
+    def watch(self, participant: Watched) -> None:
+        """Add gauges that are read from `participant` when somebody scrapes. Once for each registry."""
+        self._registry.register(_StatusCollector(participant))
+
+    def moved(self, move: Move) -> None:
+        """See `Journal.moved`."""
+        self._moves.labels(move.machine, move.now, move.on).inc()
+        self._next.moved(move)
+
+    def granted(self, epoch: int, took: timedelta) -> None:
+        """See `Journal.granted`."""
+        self._granted.inc()
+        self._epoch.set(epoch)
+        self._handover.observe(took.total_seconds())
+        self._next.granted(epoch, took)
+
+    def revoked(self, epoch: int, reason: str) -> None:
+        """See `Journal.revoked`."""
+        self._revoked.inc()
+        self._next.revoked(epoch, reason)
+
+    def judged(self, epoch: int, verdict: Verdict, took: timedelta) -> None:
+        """See `Journal.judged`."""
+        self._verdicts.labels("yes" if verdict.ready else "no").inc()
+        self._guard.observe(took.total_seconds())
+        self._next.judged(epoch, verdict, took)
+
+
+class _StatusCollector(Collector):
+    """Reads the participant at each scrape, so that no gauge is older than the scrape."""
+
+    def __init__(self, participant: Watched) -> None:
+        self._participant = participant
+
+    def collect(self) -> list[GaugeMetricFamily]:
+        status = self._participant.status()
+        gauges = [
+            (
+                "leader_is_leader",
+                "1 if this participant certainly leads.",
+                float(self._participant.is_leader()),
+            ),
+            (
+                "leader_queue_position",
+                "Place in the queue, 0 the oldest; -1 outside.",
+                _number(status.position),
+            ),
+            ("leader_everybody_declines", "1 while every guard says no.", float(status.everybody_declines)),
+            (
+                "leader_paused",
+                "1 while an operator forbids a change of leader.",
+                float(status.paused is not None),
+            ),
+        ]
+        if status.proof_age is not None:
+            gauges.append(
+                ("leader_proof_age_seconds", "Since the last proof.", status.proof_age.total_seconds())
+            )
+        if status.time_left is not None:
+            gauges.append(
+                (
+                    "leader_time_left_seconds",
+                    "Until leadership ends unproven.",
+                    status.time_left.total_seconds(),
+                )
+            )
+        return [GaugeMetricFamily(name, text, value=value) for name, text, value in gauges]
+
+
+def _of(position: int | None) -> float:
+    return -1.0 if position is None else float(position)

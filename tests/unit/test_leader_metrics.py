@@ -1,0 +1,125 @@
+"""Metrics of a participant: counted from its journal, read from its status."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from leader import ElectionStatus, Phase, Verdict
+from leader.journal import DeferredJournal, Move
+from leader.metrics import ElectionMetrics
+
+MS = timedelta(milliseconds=1)
+
+
+class Deaf:
+    """A journal that only counts what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def moved(self, move: Move) -> None:
+        self.told.append("moved")
+
+    def granted(self, epoch: int, took: timedelta) -> None:
+        self.told.append("granted")
+
+    def revoked(self, epoch: int, reason: str) -> None:
+        self.told.append("revoked")
+
+    def judged(self, epoch: int, verdict: Verdict, took: timedelta) -> None:
+        self.told.append("judged")
+
+
+class Participant:
+    """One that leads."""
+
+    def is_leader(self) -> bool:
+        return True
+
+    def status(self) -> ElectionStatus:
+        return ElectionStatus(
+            Phase.LEADING, epoch=7, position=0, proof_age=250 * MS, time_left=6 * timedelta(seconds=1)
+        )
+
+
+def test_what_the_journal_hears_is_counted_and_passed_on() -> None:
+    registry, deaf = CollectorRegistry(), Deaf()
+    metrics = ElectionMetrics(registry, deaf)
+
+    metrics.moved(Move("office", "Guarding", "Leading", "GuardSaid"))
+    metrics.judged(7, Verdict(True), 2 * MS)
+    metrics.judged(7, Verdict(False), 2 * MS)
+    metrics.granted(7, 3 * MS)
+    metrics.revoked(7, "closed")
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(name, labels)
+
+    assert value("leader_transitions_total", machine="office", now="Leading", on="GuardSaid") == 1
+    assert value("leader_guard_verdicts_total", ready="no") == 1
+    assert value("leader_granted_total") == value("leader_revoked_total") == 1
+    assert value("leader_epoch") == 7
+    assert value("leader_confirm_duration_seconds_sum") == 0.003
+    assert deaf.told == ["moved", "judged", "judged", "granted", "revoked"]
+
+
+def test_gauges_are_read_when_somebody_looks() -> None:
+    registry = CollectorRegistry()
+    ElectionMetrics(registry, Deaf()).watch(Participant())
+
+    page = generate_latest(registry).decode()
+
+    assert "leader_is_leader 1.0" in page
+    assert "leader_queue_position 0.0" in page
+    assert "leader_proof_age_seconds 0.25" in page
+    assert "leader_time_left_seconds 6.0" in page
+    assert "leader_paused 0.0" in page
+
+
+def test_a_deferred_journal_keeps_the_order_and_survives_one_that_raises() -> None:
+    deaf = Deaf()
+
+    class Raises(Deaf):
+        def granted(self, epoch: int, took: timedelta) -> None:
+            raise OSError("disk full")
+
+        def revoked(self, epoch: int, reason: str) -> None:
+            deaf.told.append("revoked")
+
+    journal = DeferredJournal(Raises())
+    journal.granted(1, MS)
+    journal.revoked(1, "closed")
+    assert not journal.empty
+    assert deaf.told == []
+
+    journal.flush()
+
+    assert journal.empty
+    assert deaf.told == ["revoked"]
+
+
+def test_why_says_what_keeps_a_participant_from_leading() -> None:
+    status = ElectionStatus(
+        Phase.QUEUED,
+        position=2,
+        predecessor="_c_x-latch-0000000003",
+        last_verdict=Verdict(False, ("file 7 is missing",)),
+        last_abdication="file 7 is missing",
+        trouble="no answer",
+        everybody_declines=True,
+        paused="migration",
+    )
+
+    why = status.why()
+
+    for words in (
+        "stands in the queue",
+        "place 2 in the queue, behind _c_x-latch-0000000003",
+        "elections are paused: migration",
+        "every participant's guard says no",
+        "the guard last said no: file 7 is missing",
+        "trouble: no answer",
+    ):
+        assert words in why
