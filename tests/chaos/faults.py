@@ -112,7 +112,7 @@ def _epoch_of(cluster: Cluster) -> Iterator[Callable[[], int]]:
     def raise_epoch() -> int:
         data, stat = client.get(f"{ROOT}/epoch")
         document = json.loads(data)
-        document["epoch"] += 1
+        document |= {"epoch": document["epoch"] + 1, "latch": ""}
         client.set(f"{ROOT}/epoch", json.dumps(document).encode(), stat.version)
         return int(document["epoch"])
 

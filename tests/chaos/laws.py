@@ -1,7 +1,8 @@
 """The laws of leadership, held against what ZooKeeper has really committed. Pure.
 
-Whoever raised the epoch last is the only one who may write what belongs to the leader, and every such write
-is one transaction that begins with a check of the epoch. A committed write that breaks this is the write of
+Only who the epoch was raised for last may write what belongs to the leader, and every such write is one
+transaction that begins with a check of the epoch. The epoch names the latch that it was raised for: that of
+who raised it, or, when a leader steps down, of its successor. A committed write that breaks this is the write of
 a zombie that was accepted.
 """
 
@@ -23,6 +24,7 @@ class EpochRaised:
 
     zxid: int
     session: int
+    """Whom it was raised for."""
     time_ms: int
     epoch: int
 
@@ -45,7 +47,7 @@ class Violation:
     zxid: int
     session: int
     holder: int | None
-    """Session that raised the epoch last; None: nobody had."""
+    """Session that the epoch was raised for last; None: nobody had raised it."""
     path: str
     why: str
 
@@ -77,15 +79,18 @@ def audit(transactions: Iterable[Transaction], root: str) -> Ledger:
     """
     ledger = Ledger()
     holder: int | None = None
+    latches: dict[str, int] = {}
     for each in transactions:
         if not each.is_committed:
             ledger.fenced_off += each.is_fenced_off
             continue
         fenced = bool(each.operations) and _checks_epoch(each.operations[0], root)
         for operation in each.operations:
+            if operation.kind == "create" and operation.path.startswith(f"{root}/leader-lock/"):
+                latches[operation.path.rpartition("/")[2]] = each.session
             if operation.kind == "setData" and operation.path == f"{root}/epoch":
-                holder = each.session
-                ledger.raised.append(_raised(each, operation))
+                ledger.raised.append(_raised(each, operation, latches))
+                holder = ledger.raised[-1].session
             if not is_leaders_write(operation, root):
                 continue
             ledger.leader_writes += 1
@@ -151,9 +156,10 @@ def _checks_epoch(operation: Operation, root: str) -> bool:
     return operation.kind == "check" and operation.path == f"{root}/epoch"
 
 
-def _raised(each: Transaction, operation: Operation) -> EpochRaised:
-    epoch = int(json.loads(operation.data)["epoch"])
-    return EpochRaised(zxid=each.zxid, session=each.session, time_ms=each.time_ms, epoch=epoch)
+def _raised(each: Transaction, operation: Operation, latches: Mapping[str, int]) -> EpochRaised:
+    document = json.loads(operation.data)
+    session = latches.get(document.get("latch", ""), each.session)
+    return EpochRaised(zxid=each.zxid, session=session, time_ms=each.time_ms, epoch=int(document["epoch"]))
 
 
 def _named(each: Transaction, root: str) -> Iterator[LeaderNamed]:

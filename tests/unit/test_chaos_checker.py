@@ -144,8 +144,8 @@ class Log:
             Transaction(zxid=zxid, session=session, time_ms=zxid, kind=kind, operations=operations)
         )
 
-    def raise_epoch(self, session: int, epoch: int) -> None:
-        data = json.dumps({"epoch": epoch}).encode()
+    def raise_epoch(self, session: int, epoch: int, latch: str = "") -> None:
+        data = json.dumps({"epoch": epoch, "latch": latch}).encode()
         self.add(
             session, Operation(kind="check", path=f"{ROOT}/leader-lock/x"), _op("setData", "epoch", data)
         )
@@ -219,6 +219,21 @@ def test_what_anybody_may_write_is_no_violation(operation: Operation) -> None:
     log.add(B, operation, kind=operation.kind)
 
     assert audit(log.transactions, ROOT).violations == []
+
+
+def test_epoch_that_a_leader_raised_for_its_successor_is_the_successors() -> None:
+    log = Log()
+    log.add(A, _op("create", "leader-lock/a"), kind="create")
+    log.add(B, _op("create", "leader-lock/b"), kind="create")
+    log.raise_epoch(A, 1, latch="a")
+    log.raise_epoch(A, 2, latch="b")  # stepping down
+    log.write(B, _op("create", "leader", b'{"id": "s2", "epoch": 2}'))
+    log.write(A, _op("create", "runs/r1"))
+
+    ledger = audit(log.transactions, ROOT)
+
+    assert [(v.session, v.holder, v.path) for v in ledger.violations] == [(A, B, f"{ROOT}/runs/r1")]
+    assert [(each.session, each.epoch) for each in ledger.raised] == [(A, 1), (B, 2)]
 
 
 def test_write_before_any_epoch_is_a_violation() -> None:
