@@ -19,7 +19,8 @@ def test_up_serves_until_sigterm_and_leaves_data_only(
     tmp_path: Path, java_home: Path, eventually: Callable[..., None]
 ) -> None:
     client = tmp_path / ".nimbus" / "client.json"
-    with (tmp_path / "up.log").open("w+") as log:
+    said = tmp_path / "up.log"
+    with said.open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "nimbus.cli.main", "up", "--schedulers", "1"],
             cwd=tmp_path,
@@ -31,8 +32,7 @@ def test_up_serves_until_sigterm_and_leaves_data_only(
             eventually(
                 lambda: client.exists() or process.poll() is not None, within_s=120, what="the cluster is up"
             )
-            log.seek(0)
-            assert client.exists(), log.read()
+            assert client.exists(), said.read_text()
             servers = json.loads(client.read_text())["servers"]
             asked = [word for server in servers for word in ("--server", server)]
 
@@ -46,11 +46,10 @@ def test_up_serves_until_sigterm_and_leaves_data_only(
             if process.poll() is None:
                 process.kill()
                 process.wait()
-        log.seek(0)
-        said = log.read()
 
-    assert "nimbus run start hello --watch" in said
-    assert said.rstrip().endswith("stopped")
+    # Read anew: to seek in our own handle would move the process's place in the file, too.
+    assert "nimbus run start hello --watch" in said.read_text()
+    assert said.read_text().rstrip().endswith("stopped")
     assert not client.exists()
     assert (tmp_path / ".nimbus" / "s3").is_dir()
 
