@@ -172,10 +172,18 @@ class Cluster:
 
     def restart_run(self, run_id: str, *, scale: float = 1.0) -> None:
         """Ask once more for a run that is there: a command that changes nothing. Waits for nobody."""
-        answer = self.http.post(
-            f"{self._urls()[0]}/api/v1/runs", json=self._wish(run_id, scale), timeout=_COMMAND_S
-        )
-        assert answer.is_success, answer.text
+        wish = self._wish(run_id, scale)
+
+        def queued() -> bool:
+            for url in self._urls():
+                try:
+                    if self.http.post(f"{url}/api/v1/runs", json=wish).is_success:
+                        return True
+                except httpx.TransportError:
+                    continue
+            return False
+
+        until(f"run {run_id} to be asked for again", _COMMAND_S, queued)
 
     def _wish(self, run_id: str, scale: float, gates: Path | None = None) -> dict[str, Any]:
         parameters = {"journal": str(self.journal), "scale": scale, "gates": str(gates or "")}

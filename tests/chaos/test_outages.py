@@ -160,9 +160,20 @@ def _check(chaos: Cluster, run: dict[str, Any]) -> None:
     executions = chaos.executions()
     assert check_run(run, executions, chaos.ends()) == []
     assert check_undisturbed(run, executions) == []
+    assert _bad_attempts(run) == []
     assert {task["name"]: len(task["attempts"]) for task in run["tasks"]} == dict.fromkeys(_names(run), 1)
     assert {end["written_by"] for end in chaos.ends().values()} == {"runner"}
     until("all runners' records to be delivered", RECOVERY_BOUND_S, lambda: _all_delivered(chaos, run))
+
+
+def _bad_attempts(run: dict[str, Any]) -> list[str]:
+    """Attempts that did not succeed, each with why."""
+    return [
+        f"{task['name']}.{each['number']} on {each['worker']}: {each['outcome']}: {each['reason']}"
+        for task in run["tasks"]
+        for each in task["attempts"]
+        if each["outcome"] != "succeeded"
+    ]
 
 
 def _names(run: dict[str, Any]) -> list[str]:
