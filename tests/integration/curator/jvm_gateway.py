@@ -5,7 +5,6 @@ Nothing is compiled, so a Java runtime is enough.
 
 from __future__ import annotations
 
-import gc
 import socket
 from collections.abc import Sequence
 from datetime import timedelta
@@ -13,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from py4j.finalizer import ThreadSafeFinalizer
 from py4j.java_gateway import GatewayParameters, JavaGateway
 
 from nimbus.java import find_java
@@ -54,7 +54,8 @@ class JvmGateway(ManagedProcess):
 
     def stop(self, deadline: timedelta = timedelta(seconds=10)) -> None:
         if self._gateway is not None:
-            gc.collect()  # py4j tells the JVM of each object that has gone: now, while it is there
+            # Else py4j would tell the JVM of each object that is garbage, when it is not there any more.
+            ThreadSafeFinalizer.clear_finalizers(clear_all=True)
             self._gateway.close()
             self._gateway = None
         super().stop(deadline)
