@@ -2,8 +2,8 @@
 
 Only who the epoch was raised for last may write what belongs to the leader, and every such write is one
 transaction that begins with a check of the epoch. The epoch names the latch that it was raised for: that of
-who raised it, or, when a leader steps down, of its successor. A committed write that breaks this is the write of
-a zombie that was accepted.
+who raised it, or, when a leader steps down, of its successor. A committed write that breaks this is the
+write of a zombie that was accepted.
 """
 
 from __future__ import annotations
