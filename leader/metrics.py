@@ -92,6 +92,16 @@ class ElectionMetrics:
         self._next.judged(epoch, verdict, took)
 
 
+_HELP = {
+    "leader_is_leader": "1 if this participant certainly leads.",
+    "leader_queue_position": "Place in the queue, 0 being the oldest; -1 outside.",
+    "leader_everybody_declines": "1 while nobody leads and every guard says no.",
+    "leader_paused": "1 while an operator forbids a change of leader.",
+    "leader_proof_age_seconds": "Since the last proof that our latch stands.",
+    "leader_time_left_seconds": "Until leadership ends, if it is not proven again.",
+}
+
+
 class _StatusCollector(Collector):
     """Reads the participant at each scrape, so that no gauge is older than the scrape."""
 
@@ -100,38 +110,14 @@ class _StatusCollector(Collector):
 
     def collect(self) -> list[GaugeMetricFamily]:
         status = self._participant.status()
-        gauges = [
-            (
-                "leader_is_leader",
-                "1 if this participant certainly leads.",
-                float(self._participant.is_leader()),
-            ),
-            (
-                "leader_queue_position",
-                "Place in the queue, 0 the oldest; -1 outside.",
-                _number(status.position),
-            ),
-            ("leader_everybody_declines", "1 while every guard says no.", float(status.everybody_declines)),
-            (
-                "leader_paused",
-                "1 while an operator forbids a change of leader.",
-                float(status.paused is not None),
-            ),
-        ]
+        values = {
+            "leader_is_leader": float(self._participant.is_leader()),
+            "leader_queue_position": -1.0 if status.position is None else float(status.position),
+            "leader_everybody_declines": float(status.everybody_declines),
+            "leader_paused": float(status.paused is not None),
+        }
         if status.proof_age is not None:
-            gauges.append(
-                ("leader_proof_age_seconds", "Since the last proof.", status.proof_age.total_seconds())
-            )
+            values["leader_proof_age_seconds"] = status.proof_age.total_seconds()
         if status.time_left is not None:
-            gauges.append(
-                (
-                    "leader_time_left_seconds",
-                    "Until leadership ends unproven.",
-                    status.time_left.total_seconds(),
-                )
-            )
-        return [GaugeMetricFamily(name, text, value=value) for name, text, value in gauges]
-
-
-def _of(position: int | None) -> float:
-    return -1.0 if position is None else float(position)
+            values["leader_time_left_seconds"] = status.time_left.total_seconds()
+        return [GaugeMetricFamily(name, _HELP[name], value=value) for name, value in values.items()]

@@ -22,6 +22,7 @@ from nimbus.bootstrap.foundation import Foundation, build_syncer
 from nimbus.bootstrap.worker import build_worker
 from nimbus.config import Settings
 from nimbus.domain.ids import PipelineName
+from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.supervision import Timings
 from nimbus.engine.effects import Effects
 from nimbus.engine.facts import Policy
@@ -99,7 +100,7 @@ def build_parts(foundation: Foundation) -> Parts:
         info=report.info,
         somebody_leads=lambda: report.leader() is not None,
         leader_seen=guard.leader_seen,
-        poke=late.election.poke,
+        publish_readiness=late.publish_readiness,
         quarantine=late.quarantine,
         metrics=ReadinessMetrics(registry),
     )
@@ -144,6 +145,13 @@ class _Switchboard:
     def quarantine(self, quarantined: Mapping[PipelineName, str]) -> None:
         """To the engine."""
         self.engine.tell(QuarantineChanged(quarantined))
+
+    def publish_readiness(self, info: SchedulerInfo) -> None:
+        """To the election."""
+        lacks = () if info.ready else (f"{info.missing_count} files are missing",)
+        self.election.publish_readiness(
+            info.ready, missing=info.missing_count, missing_bytes=info.missing_bytes, reasons=lacks
+        )
 
     def resign(self, reason: str) -> None:
         """To the election."""

@@ -34,7 +34,7 @@ class Registrar:
         info: Callable[[], SchedulerInfo],
         somebody_leads: Callable[[], bool],
         leader_seen: Callable[[], None],
-        poke: Callable[[], None],
+        publish_readiness: Callable[[SchedulerInfo], None],
         quarantine: Callable[[Mapping[PipelineName, str]], None],
         metrics: ReadinessMetrics,
     ) -> None:
@@ -42,11 +42,11 @@ class Registrar:
         self._info = info
         self._somebody_leads = somebody_leads
         self._leader_seen = leader_seen
-        self._poke = poke
+        self._publish_readiness = publish_readiness
         self._quarantine = quarantine
         self._metrics = metrics
         self._inbox: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._was_ready = False
+        self._told: tuple[bool, int, int] | None = None  # of our readiness, to the election
         self._quarantined: tuple[int | None, Mapping[str, str]] = (None, {})
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="nimbus-registrar", daemon=True)
@@ -101,9 +101,10 @@ class Registrar:
             info = replace(info, role=Role.STOPPING)
         self._metrics.reported(info)
         self._registrations.publish_scheduler(info)
-        if info.ready and not self._was_ready:
-            self._poke()  # a back-off for lack of artifacts ends here
-        self._was_ready = info.ready
+        readiness = (info.ready, info.missing_count, info.missing_bytes)
+        if readiness != self._told:  # who is not ready yields; being ready ends a back-off
+            self._told = readiness
+            self._publish_readiness(info)
         quarantined = (info.epoch, info.quarantined)
         if quarantined != self._quarantined:  # each term anew: what the guard said at its start may be over
             self._quarantined = quarantined

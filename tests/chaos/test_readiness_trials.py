@@ -220,13 +220,13 @@ def _watched(chaos: Cluster, broken: int, *, above: int) -> dict[str, Any]:
 
 
 def _abdications(chaos: Cluster, number: int, begin: int, end: int) -> int:
-    """Epochs that a scheduler raised and did not lead in, in a part of the log."""
-    ledger = chaos.ledger()
+    """Latches that a scheduler gave back, in a part of the log: it yielded, or its guard said no."""
     sessions = _sessions(chaos, number, begin)
-    led = {each.epoch for each in ledger.named}
     return sum(
-        each.session in sessions and each.epoch not in led and begin < each.zxid <= end
-        for each in ledger.raised
+        operation.kind == "delete" and operation.path.startswith("/nimbus/leader-lock/")
+        for each in chaos.log()
+        if each.session in sessions and begin < each.zxid <= end
+        for operation in each.operations
     )
 
 

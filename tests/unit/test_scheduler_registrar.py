@@ -44,14 +44,14 @@ class Board:
         self.published: list[SchedulerInfo] = []
         self.withdrawn = 0
         self.leader_seen = 0
-        self.poked = 0
+        self.readiness: list[SchedulerInfo] = []
         self.quarantines: list[Mapping[PipelineName, str]] = []
         self.registrar = Registrar(
             registrations=self,
             info=self.report,
             somebody_leads=lambda: self.somebody_leads,
             leader_seen=self.saw_leader,
-            poke=self.poke,
+            publish_readiness=self.readiness.append,
             quarantine=self.quarantines.append,
             metrics=ReadinessMetrics(CollectorRegistry()),
         )
@@ -61,9 +61,6 @@ class Board:
 
     def saw_leader(self) -> None:
         self.leader_seen += 1
-
-    def poke(self) -> None:
-        self.poked += 1
 
     def publish_scheduler(self, info: SchedulerInfo) -> None:
         if self.down:
@@ -102,12 +99,12 @@ def test_it_publishes_again_and_again_and_withdraws_at_the_end(board: Board, eve
     assert board.withdrawn == 1
 
 
-def test_becoming_ready_ends_a_back_off_once(board: Board, eventually: Eventually) -> None:
+def test_the_election_is_told_of_each_change_of_readiness_once(board: Board, eventually: Eventually) -> None:
     eventually(lambda: board.published)
-    assert board.poked == 0
     seen = board.now(ready=True)
     eventually(lambda: len(board.published) > seen + 2)
-    assert board.poked == 1
+
+    assert [info.ready for info in board.readiness] == [False, True]
 
 
 def test_a_new_leader_tells_what_it_cannot_run_even_if_that_is_nothing(
