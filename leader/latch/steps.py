@@ -174,7 +174,8 @@ class PlainClaimant:
         """Ask with a transaction, not with a read: docs/election.md, "What proves a session"."""
         try:
             yield from transaction(Check(f"{self._queue}/{node.name}"))
-        except TransactionFailedError:
+        except TransactionFailedError as exc:
+            exc.raise_if_forbidden()
             return False
         return True
 

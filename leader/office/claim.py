@@ -101,6 +101,7 @@ class EpochClaimant:
             try:
                 _, stat = yield from transaction(Check(latch), raised)
             except TransactionFailedError as exc:
+                exc.raise_if_forbidden()
                 if exc.index == 0:
                     return ev.LatchGone()
                 continue  # somebody raised it since we read it
@@ -123,6 +124,7 @@ class EpochClaimant:
         try:
             yield from transaction(*checks)
         except TransactionFailedError as exc:
+            exc.raise_if_forbidden()
             if exc.index == 0:
                 return ev.LatchGone()
             self.leadership = None  # over: the next proof is that of a candidate

@@ -192,6 +192,11 @@ class TransactionFailedError(LeaderError):
         super().__init__(f"operation {index} of the transaction was refused: {cause}")
         self.index, self.cause = index, cause
 
+    def raise_if_forbidden(self) -> None:
+        """Raise the cause if it is an access list: then nothing is known of what is there."""
+        if isinstance(self.cause, NotPermittedError):
+            raise self.cause from self
+
 
 # --- asking -----------------------------------------------------------------------------------
 

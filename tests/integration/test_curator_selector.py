@@ -20,7 +20,13 @@ from kazoo.security import make_acl
 from leader import Phase, Verdict
 from leader.errors import LeaderError
 from leader.latch.machine import SuspendedPolicy
+from leader.latch.states import Node
+from leader.latch.steps import PlainClaimant
+from leader.office.claim import EpochClaimant
+from leader.office.control import Eligibility
 from leader.protocol.paths import ElectionPaths
+from leader.protocol.records import Card, Participant, Rank
+from leader.protocol.requests import NotPermittedError, TransactionFailedError
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.integration.curator.latch_crew import LONG, Crew, Heard, end_session
 from tests.integration.curator.office_crew import Offices, Official
@@ -406,6 +412,18 @@ def test_an_election_whose_access_list_is_changed_under_it_ends_leadership_or_be
     _open_to_all(owner, path)
     eventually(lambda: one.leads, what="it leads again")
     assert one.epochs == sorted(set(one.epochs))
+
+
+def test_a_refusal_by_an_access_list_does_not_count_as_a_latch_that_is_gone() -> None:
+    """Older servers let us see a node that we may not check: taking it for gone, we would join for ever."""
+    refused = TransactionFailedError(0, NotPermittedError("/q/mine"))
+    node = Node("mine", 7)
+    paths, me = ElectionPaths("/e"), Participant("a")
+    claimant = EpochClaimant(paths, me, Eligibility(paths, lambda: Card(me, 7, Rank())), lambda: None)
+    for steps in (PlainClaimant("/q").claim(node), PlainClaimant("/q").prove(node), claimant.prove(node)):
+        next(steps)
+        with pytest.raises(NotPermittedError):
+            steps.throw(refused)
 
 
 def test_under_the_session_policy_ten_latches_outlive_a_broken_connection_without_a_word(
