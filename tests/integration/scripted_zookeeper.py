@@ -58,7 +58,7 @@ class ScriptedZooKeeper:
             self._cut(connection)
 
     def vanish(self) -> None:
-        """From now on whatever comes over the present connections is dropped by the kernel, unacknowledged."""
+        """From now on the kernel drops whatever comes over the present connections, unacknowledged."""
         drop_all = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))  # BPF: return 0 bytes
         program = struct.pack("HxxxxxxP", 1, ctypes.addressof(drop_all))
         for connection in self._connections:

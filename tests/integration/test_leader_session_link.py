@@ -11,7 +11,6 @@ from datetime import timedelta
 import pytest
 
 from leader import SessionState, ZooKeeperConfig, ZooKeeperSession, ZooKeeperUnavailableError
-from leader.clock import boottime
 from leader.testing.proxy import FaultProxy
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.integration.scripted_zookeeper import ScriptedZooKeeper
@@ -28,8 +27,7 @@ class Client:
     def __init__(self, hosts: str, session_timeout: timedelta = SESSION) -> None:
         self.session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=session_timeout))
         self.heard: list[SessionState] = []
-        self.suspended_at: timedelta | None = None
-        self.session.add_listener(self._on_state)
+        self.session.add_listener(self.heard.append)
         self._stop = threading.Event()
         self._sender = threading.Thread(target=self._send, name="test-sender")
 
@@ -47,11 +45,6 @@ class Client:
         if self._sender.ident is not None:
             self._sender.join(30)
         self.session.close(LONG)
-
-    def _on_state(self, state: SessionState) -> None:
-        self.heard.append(state)
-        if state is SessionState.SUSPENDED and self.suspended_at is None:
-            self.suspended_at = boottime()
 
     def _send(self) -> None:
         while not self._stop.wait(0.1):
@@ -76,13 +69,8 @@ def _is_cut_while_sending(client: Client, kill_the_link: Callable[[], None], eve
     client.keep_sending()
     assert client.session.negotiated_timeout == SESSION
     kill_the_link()
-    killed_at = boottime()
     # kazoo alone says CONNECTED for ever, or until the kernel gives up after a quarter of an hour.
-    eventually(lambda: client.suspended_at is not None, within_s=15, what="the dead link is noticed")
-    assert client.suspended_at is not None
-    print(
-        f"noticed after {(client.suspended_at - killed_at).total_seconds():.2f} s of a session of {SESSION}"
-    )
+    eventually(lambda: SessionState.SUSPENDED in client.heard, within_s=15, what="the dead link is noticed")
 
 
 def test_link_that_swallows_everything_is_noticed_though_requests_are_sent_all_the_time(
@@ -132,7 +120,9 @@ def test_link_is_noticed_when_the_server_has_no_more_room_for_what_we_send(
         for _ in range(100):
             client.session.client.set_async("/", bytes(100_000))
 
-        eventually(lambda: client.suspended_at is not None, within_s=15, what="the dead link is noticed")
+        eventually(
+            lambda: SessionState.SUSPENDED in client.heard, within_s=15, what="the dead link is noticed"
+        )
         client.close()
 
 
@@ -203,36 +193,23 @@ def test_session_that_somebody_else_ended_is_lost_and_another_begins(
     assert client.session.session_id != stolen
 
 
-def test_one_server_of_three_that_swallows_everything_does_not_cost_the_session(
+def test_one_server_of_three_whose_machine_is_gone_does_not_cost_the_session(
     zookeeper: ZooKeeperServer, eventually: Eventually
 ) -> None:
     target = [("127.0.0.1", zookeeper.port)]
-    with FaultProxy(target) as first, FaultProxy(target) as hole, FaultProxy(target) as third:
-        hole.black_hole()  # accepts, as a machine does whose ZooKeeper hangs
-        client = Client(f"{first.hosts},{hole.hosts},{third.hosts}", timedelta(seconds=6))
+    with FaultProxy(target) as first, _full_listener() as gone, FaultProxy(target) as third:
+        client = Client(f"{first.hosts},127.0.0.1:{gone},{third.hosts}", timedelta(seconds=6))
         try:
             client.start(in_order=True)
             mine = client.session.session_id
             first.refuse()
             first.black_hole()
 
+            # kazoo alone would wait six seconds for `gone`, and the session has two left by then.
             eventually(lambda: len(client.heard) >= 3, what="it has moved to the third server")
             assert client.heard == [SessionState.CONNECTED, SessionState.SUSPENDED, SessionState.CONNECTED]
             assert client.session.session_id == mine
             assert third.open_connections == 1
-        finally:
-            client.close()
-
-
-def test_server_whose_machine_is_gone_is_given_up_soon(
-    zookeeper: ZooKeeperServer, eventually: Eventually
-) -> None:
-    with _full_listener() as port:
-        client = Client(f"127.0.0.1:{port},{zookeeper.hosts}", timedelta(seconds=6))
-        try:
-            client.start(in_order=True)  # a SYN into nothing costs kazoo the whole session timeout
-            assert client.session.negotiated_timeout == timedelta(seconds=6)
-            assert client.heard == [SessionState.CONNECTED]
         finally:
             client.close()
 
