@@ -15,7 +15,12 @@ from datetime import timedelta
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionDropped
+from kazoo.exceptions import (
+    AuthFailedError,
+    ConnectionDropped,
+    SASLException,
+    SessionClosedRequireSaslError,
+)
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Connect
@@ -126,7 +131,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
     def _connect(self, host: str, hostip: str, port: int) -> Any:
         self._watch.disarm()
         try:
-            timeouts = super()._connect(host, hostip, port)
+            timeouts = self._connect_and_log_in(host, hostip, port)
         except Exception as exc:
             self._patience.failed()
             dropped = isinstance(exc, ConnectionDropped) and exc.__context__ is not None
@@ -135,6 +140,12 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
         self._patience.succeeded()
         self._watch.arm(self._socket, self._patience.session_timeout.total_seconds())
         return timeouts
+
+    def _connect_and_log_in(self, host: str, hostip: str, port: int) -> Any:
+        try:
+            return super()._connect(host, hostip, port)
+        except (SASLException, SessionClosedRequireSaslError) as exc:
+            raise AuthFailedError(f"SASL was refused ({exc!r})") from exc  # of another, its thread would die
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         """Kazoo's handshake steps. We note the session timeout that the server grants."""

@@ -1,0 +1,352 @@
+"""TLS and SASL to a real ZooKeeper."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from leader import (
+    ElectionConfigError,
+    SessionState,
+    ZooKeeperAuthError,
+    ZooKeeperConfig,
+    ZooKeeperSession,
+    ZooKeeperUnreachableError,
+)
+from leader.errors import ZooKeeperTlsError
+from leader.testing.proxy import FaultProxy
+from leader.zookeeper.tls import TlsConfig
+from nimbus.localstack.ports import free_port
+from nimbus.localstack.zookeeper import ZooKeeperServer
+
+LONG = timedelta(seconds=30)
+SHORT = timedelta(seconds=3)
+PASSWORD = "of-the-key"
+Eventually = Callable[..., None]
+
+
+class Authority:
+    """Signs certificates, each a PEM file with its key behind it."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder, self._key = folder, ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        self.file = folder / f"{name}.pem"
+        self.file.write_bytes(_pem(self._signed(self._name, self._key, ca=True)))
+
+    def certificate(self, name: str, *, address: str = "127.0.0.1", ends_in_h: int = 1) -> Path:
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        made = self._signed(subject, key, ca=False, address=address, ends_in_h=ends_in_h)
+        file = self._folder / f"{name}.pem"
+        file.write_bytes(_pem(made) + _key_pem(key, serialization.NoEncryption()))
+        locked = serialization.BestAvailableEncryption(PASSWORD.encode())
+        file.with_suffix(".key").write_bytes(_key_pem(key, locked))
+        return file
+
+    def _signed(
+        self,
+        subject: x509.Name,
+        key: ec.EllipticCurvePrivateKey,
+        *,
+        ca: bool,
+        address: str = "127.0.0.1",
+        ends_in_h: int = 1,
+    ) -> x509.Certificate:
+        now = datetime.now(UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(hours=2))
+            .not_valid_after(now + timedelta(hours=ends_in_h))
+            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))]), critical=False)
+            .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+            .sign(self._key, hashes.SHA256())
+        )
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey, lock: serialization.KeySerializationEncryption) -> bytes:
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, lock)
+
+
+class SecureServer(ZooKeeperServer):
+    """A server with more settings, and a port for TLS beside the plain one."""
+
+    def __init__(self, data_dir: Path, settings: Mapping[str, object], **options: Any) -> None:
+        super().__init__(data_dir, **options)
+        self.secure_port = free_port()
+        self._more = settings
+
+    @property
+    def secure_hosts(self) -> str:
+        return f"127.0.0.1:{self.secure_port}"
+
+    def _settings(self) -> dict[str, object]:
+        return super()._settings() | self._more
+
+
+class Stage(SecureServer):
+    """A server that wants TLS with a certificate of ours, and the certificates."""
+
+    def __init__(self, folder: Path, *, server_address: str = "127.0.0.1", ends_in_h: int = 1) -> None:
+        self.ours, self.others = Authority(folder, "ours"), Authority(folder, "others")
+        server = self.ours.certificate("server", address=server_address, ends_in_h=ends_in_h)
+        self.client = self.ours.certificate("client")
+        super().__init__(
+            folder / "data",
+            {
+                "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+                "ssl.keyStore.location": server,
+                "ssl.keyStore.type": "PEM",
+                "ssl.trustStore.location": self.ours.file,
+                "ssl.trustStore.type": "PEM",
+                "authProvider.x509": "org.apache.zookeeper.server.auth.X509AuthenticationProvider",
+            },
+        )
+
+    def _settings(self) -> dict[str, object]:
+        return super()._settings() | {"secureClientPort": self.secure_port}
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory, long_lived: Any) -> Iterator[Stage]:
+    made = Stage(tmp_path_factory.mktemp("tls"))
+    made.start()
+    long_lived.processes.append(made)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[..., ZooKeeperSession]]:
+    made: list[ZooKeeperSession] = []
+
+    def start(hosts: str, timeout: timedelta = LONG, **settings: Any) -> ZooKeeperSession:
+        made.append(ZooKeeperSession(ZooKeeperConfig(hosts=hosts, **settings)))
+        made[-1].start(timeout)
+        return made[-1]
+
+    yield start
+    for session in made:
+        session.close(LONG)
+
+
+Connect = Callable[..., ZooKeeperSession]
+
+
+def _tls(stage: Stage, **settings: Any) -> TlsConfig:
+    return TlsConfig(**{"ca_file": stage.ours.file, "cert_file": stage.client, **settings})
+
+
+def test_session_over_tls_does_its_work(stage: Stage, connect: Connect) -> None:
+    session = connect(stage.secure_hosts, tls=_tls(stage))
+    big = bytes(500_000)
+
+    session.call(session.client.create_async, "/over-tls", big)
+
+    assert session.call(session.client.get_async, "/over-tls")[0] == big
+    session.call(session.client.delete_async, "/over-tls")
+
+
+def test_many_answers_in_a_row_over_tls_are_all_heard_at_once(stage: Stage, connect: Connect) -> None:
+    session = connect(stage.secure_hosts, tls=_tls(stage))
+
+    asked = [session.client.exists_async("/") for _ in range(300)]
+
+    assert all(one.get(timeout=30) is not None for one in asked)
+
+
+def test_key_with_a_password_is_opened(stage: Stage, connect: Connect) -> None:
+    key = stage.client.with_suffix(".key")
+
+    session = connect(stage.secure_hosts, tls=_tls(stage, key_file=key, key_password=PASSWORD))
+
+    assert session.is_connected
+
+
+def test_session_over_tls_survives_a_cut_connection(
+    stage: Stage, connect: Connect, eventually: Eventually
+) -> None:
+    with FaultProxy([("127.0.0.1", stage.secure_port)], plain=True) as proxy:
+        session = connect(proxy.hosts, tls=_tls(stage))
+        mine, heard = session.session_id, list[SessionState]()
+        session.add_listener(heard.append)
+        for number in range(1, 4):
+            session.reconnect()
+            eventually(lambda number=number: heard.count(SessionState.CONNECTED) == number)
+
+        assert SessionState.LOST not in heard
+        assert session.session_id == mine
+        session.close(LONG)
+
+
+def test_dead_link_is_noticed_over_tls_too(stage: Stage, connect: Connect, eventually: Eventually) -> None:
+    with FaultProxy([("127.0.0.1", stage.secure_port)], plain=True) as proxy:
+        session = connect(proxy.hosts, tls=_tls(stage), session_timeout=timedelta(seconds=3))
+        heard: list[SessionState] = []
+        session.add_listener(heard.append)
+        proxy.black_hole()
+
+        def asked_again_and_suspended() -> bool:
+            session.client.exists_async("/")
+            return bool(heard)
+
+        eventually(asked_again_and_suspended, within_s=15)
+        session.close(LONG)
+
+
+def test_server_whose_certificate_nobody_we_trust_has_signed_is_refused(
+    stage: Stage, connect: Connect
+) -> None:
+    with pytest.raises(ZooKeeperTlsError, match="certificate verify failed") as refused:
+        connect(stage.secure_hosts, SHORT, tls=_tls(stage, ca_file=stage.others.file))
+
+    assert isinstance(refused.value.__cause__, OSError)
+
+
+def test_authorities_of_the_system_are_not_trusted_beside_our_own(stage: Stage) -> None:
+    trusted = _tls(stage).context().get_ca_certs()
+
+    assert [dict(part[0] for part in one["subject"])["commonName"] for one in trusted] == ["ours"]
+
+
+def test_server_that_wants_a_certificate_refuses_who_has_none(stage: Stage, connect: Connect) -> None:
+    with pytest.raises(ZooKeeperTlsError, match="certificate"):
+        connect(stage.secure_hosts, SHORT, tls=_tls(stage, cert_file=None))
+
+
+def test_plain_server_is_told_from_one_that_speaks_tls(stage: Stage, connect: Connect) -> None:
+    with pytest.raises(ZooKeeperTlsError, match="check that the port speaks TLS"):
+        connect(stage.hosts, SHORT, tls=_tls(stage))
+
+
+def test_session_without_tls_at_a_port_that_wants_it_says_so(stage: Stage, connect: Connect) -> None:
+    with pytest.raises(ZooKeeperUnreachableError, match="whether the port wants TLS"):
+        connect(stage.secure_hosts, SHORT)
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        ({"server_address": "127.0.0.9"}, "IP address mismatch"),
+        ({"ends_in_h": -1}, "certificate has expired"),
+    ],
+)
+def test_certificate_for_another_name_or_of_another_time_is_refused_unless_told_otherwise(
+    tmp_path: Path, connect: Connect, server: dict[str, Any], words: str
+) -> None:
+    stage = Stage(tmp_path, **server)
+    stage.start()
+    try:
+        with pytest.raises(ZooKeeperTlsError, match=words):
+            connect(stage.secure_hosts, SHORT, tls=_tls(stage))
+
+        assert connect(stage.secure_hosts, tls=_tls(stage, verify_certificate=False)).is_connected
+        if "expired" not in words:
+            assert connect(stage.secure_hosts, tls=_tls(stage, verify_hostname=False)).is_connected
+    finally:
+        stage.stop()
+
+
+@pytest.mark.parametrize("setting", ["ca_file", "cert_file"])
+def test_file_that_is_missing_or_no_certificate_is_refused_at_once(
+    stage: Stage, tmp_path: Path, setting: str
+) -> None:
+    nonsense = tmp_path / "nonsense.pem"
+    with pytest.raises(ElectionConfigError, match=f"{setting} .*nonsense.pem"):
+        _tls(stage, **{setting: nonsense})
+    nonsense.write_text("no certificate")
+    with pytest.raises(ElectionConfigError, match=f"{setting} .*nonsense.pem"):
+        _tls(stage, **{setting: nonsense})
+
+
+def test_key_that_does_not_fit_or_cannot_be_opened_is_refused_at_once(stage: Stage) -> None:
+    key = stage.client.with_suffix(".key")
+    with pytest.raises(ElectionConfigError, match="key_password"):
+        _tls(stage, key_file=key)
+    with pytest.raises(ElectionConfigError, match="belong together"):
+        _tls(stage, key_file=stage.others.certificate("stranger"))
+    with pytest.raises(ElectionConfigError, match="needs cert_file"):
+        TlsConfig(key_file=key)
+
+
+def test_old_tls_is_not_spoken(stage: Stage) -> None:
+    assert _tls(stage).context().minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+def test_password_of_the_key_is_not_shown() -> None:
+    assert "secret" not in repr(TlsConfig(key_password="secret"))
+
+
+JAAS = """
+Server {
+    org.apache.zookeeper.server.auth.DigestLoginModule required
+    user_nimbus="right";
+};
+"""
+
+
+@pytest.fixture(scope="module")
+def sasl_server(tmp_path_factory: pytest.TempPathFactory, long_lived: Any) -> Iterator[ZooKeeperServer]:
+    folder = tmp_path_factory.mktemp("sasl")
+    (folder / "jaas.conf").write_text(JAAS)
+    made = SecureServer(
+        folder / "data",
+        {
+            "authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+            "enforce.auth.enabled": "true",
+            "enforce.auth.schemes": "sasl",
+        },
+        environment={"JAVA_TOOL_OPTIONS": f"-Djava.security.auth.login.config={folder / 'jaas.conf'}"},
+    )
+    made.start()
+    long_lived.processes.append(made)
+    yield made
+    made.stop()
+
+
+def test_sasl_without_its_package_is_refused_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("leader.zookeeper.config.find_spec", lambda _name: None)
+
+    with pytest.raises(ElectionConfigError, match="pip install pure-sasl"):
+        ZooKeeperConfig(hosts="one:1", auth=("sasl", "nimbus:right"))
+
+
+def test_sasl_user_is_let_in_and_its_nodes_are_closed_to_others(
+    sasl_server: ZooKeeperServer, connect: Connect, zk_root: str
+) -> None:
+    pytest.importorskip("puresasl", reason="SASL needs the package pure-sasl")
+    session = connect(sasl_server.hosts, auth=("sasl", "nimbus:right"))
+    session.call(session.client.create_async, zk_root, b"")
+
+    (entry,), _ = session.call(session.client.get_acls_async, zk_root)
+    assert tuple(entry.id) == ("sasl", "nimbus")
+
+
+def test_wrong_sasl_password_is_an_auth_error(sasl_server: ZooKeeperServer, connect: Connect) -> None:
+    pytest.importorskip("puresasl", reason="SASL needs the package pure-sasl")
+    with pytest.raises(ZooKeeperAuthError, match="scheme sasl"):
+        connect(sasl_server.hosts, SHORT, auth=("sasl", "nimbus:wrong"))
+
+
+def test_server_that_wants_sasl_refuses_who_brings_nothing(
+    sasl_server: ZooKeeperServer, connect: Connect
+) -> None:
+    with pytest.raises(ZooKeeperAuthError, match="scheme none"):
+        connect(sasl_server.hosts, SHORT)
