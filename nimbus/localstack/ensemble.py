@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,8 +12,8 @@ from nimbus.localstack.ports import LOOPBACK, free_port
 from nimbus.localstack.process import Report, silent
 from nimbus.localstack.zookeeper import ZooKeeperServer
 
-_INIT_LIMIT_TICKS = 20
-"""How long a follower may take to copy its leader's data."""
+_INIT_LIMIT_TICKS = 6
+"""How long a new leader waits for a majority, and a follower for the data, before they vote again."""
 _SYNC_LIMIT_TICKS = 6
 """How long a follower may be silent."""
 
@@ -67,6 +67,10 @@ class EnsembleServer(ZooKeeperServer):
     @property
     def _data(self) -> Path:
         return self.data_dir / "data"
+
+    def _more_options(self) -> Sequence[str]:
+        # A vote that got lost is sent again soon; the default lets the pauses grow to a minute.
+        return ("-Dzookeeper.fastleader.maxNotificationInterval=400",)
 
     def _settings(self) -> dict[str, object]:
         self._data.mkdir(parents=True, exist_ok=True)

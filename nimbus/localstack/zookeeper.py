@@ -75,7 +75,19 @@ class ZooKeeperServer(ManagedProcess):
         config.write_text("".join(f"{key}={value}\n" for key, value in self._settings().items()))
         jars = _jars()
         java = find_java().java
-        return [str(java), *_JVM_OPTIONS, "-cp", ":".join(map(str, jars)), _MAIN_CLASS, str(config)]
+        return [
+            str(java),
+            *_JVM_OPTIONS,
+            *self._more_options(),
+            "-cp",
+            ":".join(map(str, jars)),
+            _MAIN_CLASS,
+            str(config),
+        ]
+
+    def _more_options(self) -> Sequence[str]:
+        """Options of the JVM for a subclass."""
+        return ()
 
     def _settings(self) -> dict[str, object]:
         """What its configuration says."""

@@ -81,10 +81,17 @@ def test_judge_finds_a_leader_that_wakes_as_one() -> None:
     assert found([*led("a", 1, 10), woken, denied]) == ["a leads after 0.000 s without a question"]
 
 
-def test_judge_finds_that_nobody_led_in_time() -> None:
-    dues = [Due("a fault", 15, 10), Due("another", 100, 10)]
+def test_judge_finds_that_nobody_led_for_too_long() -> None:
+    dues = [
+        Due("one", 15, 16, 10),
+        Due("two", 21, 25, 8),
+        Due("three", 100, 112, 10),
+        Due("four", 130, 150, 10),
+    ]
 
-    assert found(led("a", 1, 10, 20), dues=dues) == ["nobody led within 0.0 s of another"]
+    wrong = found(led("a", 1, 10, 20, 30, 105), dues=dues)
+
+    assert [each.rpartition(" ")[2] for each in wrong] == ["two", "four"]
 
 
 def test_history_survives_the_way_through_its_file(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ from tests.chaos.election.stage import Stage, pause
 
 SLACK = timedelta(seconds=3)
 """For what is neither session nor tick: reconnecting (at most 1 s of back-off), a busy machine."""
-ENSEMBLE_SLACK = timedelta(seconds=5)
-"""For the ensemble's own election: six ticks until a silent server is given up, then a vote."""
+ENSEMBLE_SLACK = timedelta(seconds=8)
+"""For the ensemble's own election: six ticks until a silent server is given up, six until a leader without a
+majority gives up, and the votes."""
 
 _PAIRED = 0.3
 _POLL_S = 0.03
@@ -124,12 +125,8 @@ class Driver:
     def _recover(self, struck: list[Struck]) -> None:
         """Somebody leads within the bound, and everybody queues again some time after that."""
         stage, what = self._stage, " and ".join(f"{fault.kind} of {fault.target}" for fault in struck)
-        alone = len(struck) == 1 and struck[0].kind != "wiped"
-        from_ns = struck[0].by_ns if alone else max(fault.mended_ns for fault in struck)
         bound = self._bound(struck)
-        self._dues.append(Due(what, from_ns, _ns(bound)))
         mended_ns = max(fault.mended_ns for fault in struck)
-        self._dues.append(Due(f"the end of {what}", mended_ns, _ns(bound)))
         if not stage.wait(bound * 2, lambda: stage.leading(mended_ns)):
             self._outcome.wrong.append(f"nobody leads long after {what}")
         if not stage.wait(bound * 2 + stage.session, lambda: not stage.absent() and stage.leading()):
@@ -141,6 +138,9 @@ class Driver:
                 if member.wanted:
                     self._outcome.wrong.append(f"{member.name} ended by itself after {what}")
                 member.spawn()
+        alone = len(struck) == 1 and struck[0].kind != "wiped"
+        from_ns = struck[0].by_ns if alone else mended_ns
+        self._dues.append(Due(what, from_ns, now_ns(), _ns(bound)))
 
     def _bound(self, struck: list[Struck]) -> timedelta:
         bound = self._stage.session + self._stage.tick + SLACK

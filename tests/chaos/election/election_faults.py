@@ -9,7 +9,7 @@ from random import Random
 
 from leader.testing.history import Kind as Happened
 from leader.testing.proxy import Direction, Op
-from nimbus.localstack.process import ManagedProcess
+from nimbus.localstack.ensemble import EnsembleServer
 from tests.chaos.election.election_laws import moment_of
 from tests.chaos.election.fault_records import Draw, Struck
 from tests.chaos.election.participant import now_ns
@@ -99,7 +99,7 @@ def _cut(stage: Stage, drawn: Draw) -> Struck:
     return Struck(drawn.kind, victim.name, now_ns(), victim.wires.heal, done=done)
 
 
-def _server(stage: Stage, drawn: Draw) -> ManagedProcess:
+def _server(stage: Stage, drawn: Draw) -> EnsembleServer:
     leader = stage.ensemble.leader
     if leader is not None and drawn.coin:
         return leader
@@ -108,8 +108,14 @@ def _server(stage: Stage, drawn: Draw) -> ManagedProcess:
 
 def _server_killed(stage: Stage, drawn: Draw) -> Struck:
     server = _server(stage, drawn)
+    stage.peers.refuse(server.number)
     server.kill()
-    return Struck(drawn.kind, server.name, now_ns(), server.start)
+
+    def mend() -> None:
+        stage.peers.heal()
+        server.start()
+
+    return Struck(drawn.kind, server.name, now_ns(), mend)
 
 
 def _server_paused(stage: Stage, drawn: Draw) -> Struck:

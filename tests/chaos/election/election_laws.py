@@ -6,9 +6,11 @@ has slept wakes as no leader, and somebody leads when somebody must.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import pairwise
 
 from leader.testing.history import Kind, Moment, check
 from tests.chaos.election.history_lines import Did, Line
@@ -27,10 +29,11 @@ _NEVER = timedelta(days=1_000)
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Somebody must lead within `bound_ns` of `from_ns`."""
+    """Between two moments, nobody leading may last for `bound_ns` at most; beginning before `until_ns`."""
 
     what: str
     from_ns: int
+    until_ns: int
     bound_ns: int
 
 
@@ -100,5 +103,8 @@ def _leading_out_of_sleep(lines: Sequence[Line], session_ns: int) -> Iterator[st
 def _nobody(lines: Iterable[Line], dues: Iterable[Due]) -> Iterator[str]:
     observed = sorted(line.after_ns for line in lines if line.did is Did.OBSERVED)
     for due in dues:
-        if not any(due.from_ns <= at <= due.from_ns + due.bound_ns for at in observed):
-            yield f"nobody led within {due.bound_ns / 1e9:.1f} s of {due.what}"
+        inside = observed[bisect_left(observed, due.from_ns) : bisect_right(observed, due.until_ns)]
+        after = observed[bisect_right(observed, due.until_ns) :][:1] or [due.until_ns]
+        longest_ns = max(end - begin for begin, end in pairwise([due.from_ns, *inside, *after]))
+        if longest_ns > due.bound_ns:
+            yield f"nobody led for {longest_ns / 1e9:.1f} s, not {due.bound_ns / 1e9:.1f}, after {due.what}"

@@ -71,29 +71,35 @@ class PeerWires:
     """The lines between the servers of an ensemble. Give `route` to it."""
 
     def __init__(self) -> None:
-        self._proxies: list[tuple[set[int], FaultProxy]] = []
+        self._proxies: list[tuple[int, int, FaultProxy]] = []
 
     def route(self, number: int, other: int, port: int) -> int:
         """See `nimbus.localstack.ensemble.Route`."""
         proxy = FaultProxy([("127.0.0.1", port)], plain=True)
         proxy.start()
-        self._proxies.append(({number, other}, proxy))
+        self._proxies.append((number, other, proxy))
         return proxy.port
 
     def isolate(self, number: int) -> None:
         """Cut one server from the others, but not from clients, and let nobody know."""
-        for ends, proxy in self._proxies:
-            if number in ends:
+        for one, other, proxy in self._proxies:
+            if number in (one, other):
                 proxy.black_hole()
+
+    def refuse(self, number: int) -> None:
+        """Refuse connections to a server that is down, as its own port would."""
+        for _, other, proxy in self._proxies:
+            if number == other:
+                proxy.refuse()
 
     def heal(self) -> None:
         """End all faults."""
-        for _, proxy in self._proxies:
+        for _, _, proxy in self._proxies:
             proxy.heal()
 
     def close(self) -> None:
         """End."""
-        for _, proxy in self._proxies:
+        for _, _, proxy in self._proxies:
             proxy.close()
 
 
