@@ -169,10 +169,10 @@ class LeaderRetrievalService:
                 self._failures = 0
                 self._look()
             case SessionState.SUSPENDED:
-                self._cut_off_at = at
+                self._cut_off_at, self._retry_at = at, None  # nothing can be read until there is a connection
                 self._learn(self._known.doubted(_CUT_OFF))
             case SessionState.LOST:
-                self._cut_off_at = None
+                self._cut_off_at = self._retry_at = None
                 self._learn(self._known.forgot(_OVER, at))
 
     def _look(self) -> None:

@@ -18,6 +18,7 @@ from leader import (
     LeaderInfo,
     LeaderLockQueue,
     Participant,
+    SessionState,
     Verdict,
     ZooKeeperConfig,
     ZooKeeperSession,
@@ -263,6 +264,7 @@ def test_a_broken_connection_makes_it_stale_and_the_next_one_reads_and_watches_a
     follower.session.reconnect()
 
     eventually(lambda: observer.told[before:] == [("stale", "a", 1), ("current", "a", 1)])
+    assert follower.session.is_connected
     _leads(client, zk_root, "b", 2)
     eventually(lambda: observer.told[-1] == ("current", "b", 2), what="it is watched again")
 
@@ -311,6 +313,7 @@ def test_an_outage_longer_than_the_session_timeout_makes_it_unknown_without_a_wo
         eventually(lambda: observer.told[before:] == [("stale", None, None)])
         assert follower.retrieval.view().state is ViewState.STALE
         eventually(lambda: observer.told[before + 1 :] == [("unknown", None, None)], within_s=20)
+        assert follower.session.state is SessionState.SUSPENDED, "nobody said that the session is over"
         assert "longer than the session lasts" in observer.views[-1].reason
         assert follower.retrieval.view().state is ViewState.UNKNOWN
 
@@ -379,6 +382,28 @@ def test_after_stop_nothing_is_told_and_stop_within_a_callback_returns(
     assert follower.retrieval.view().state is ViewState.UNKNOWN
     with pytest.raises(ElectionStateError):
         follower.retrieval.start()
+
+
+def test_what_is_queued_for_a_slow_observer_is_not_told_after_stop(
+    follow: Callable[..., Follower], client: KazooClient, zk_root: str, eventually: Eventually
+) -> None:
+    follower = follow()
+    release = threading.Event()
+    follower.observer.on_view = lambda _view: (release.wait(60), None)[1]
+    try:
+        eventually(lambda: follower.observer.told == [("current", None, None)])
+        _leads(client, zk_root, "a", 1)
+        eventually(lambda: follower.retrieval.view().id == "a", what="another view is queued")
+        follower.retrieval.stop(timedelta(milliseconds=100))
+    finally:
+        release.set()
+    eventually(lambda: not _alive("leader-observers"))
+
+    assert follower.observer.told == [("current", None, None)]
+
+
+def _alive(name: str) -> bool:
+    return any(thread.name == name for thread in threading.enumerate())
 
 
 def test_a_path_that_cannot_be_is_refused(follow: Callable[..., Follower]) -> None:

@@ -199,6 +199,7 @@ def test_who_steps_down_is_revoked_and_granted_a_new_session_id_with_the_next_te
     old = contender.sessions[0]
     withdrawn_at_revoke: list[bool] = []
     contender.on_revoke = lambda: withdrawn_at_revoke.append(node.service.has_leadership(old))
+    assert node.service.has_leadership(old)
 
     node.service.elector.abdicate("test")
 
@@ -416,13 +417,13 @@ def test_stop_within_a_callback_does_not_deadlock(nodes: Callable[..., Node], ev
     returned = threading.Event()
 
     def stop(_session: UUID) -> None:
-        node.service.stop(LONG)
+        node.service.stop(timedelta(minutes=5))
         returned.set()
 
     contender.on_grant = stop
     node.service.start()
 
-    eventually(returned.is_set, what="stop returns within the callback")
+    eventually(returned.is_set, what="stop returns within the callback, and not after its timeout")
     eventually(lambda: contender.told == ["grant", "revoke"], what="revoke follows the callback")
     assert other.told in ([], ["grant", "revoke"])
     eventually(lambda: node.service.elector.get_all_participants() == [], what="the election is left")
@@ -495,6 +496,48 @@ def test_has_leadership_does_not_wait_for_a_contender_that_blocks(
     finally:
         release.set()
     eventually(lambda: contender.told == ["grant", "revoke"])
+
+
+def test_the_lock_is_not_let_go_before_the_contenders_were_revoked(
+    nodes: Callable[..., Node], eventually: Eventually
+) -> None:
+    node = nodes("a", handover_timeout=timedelta(seconds=30))
+    contender = node.contend("c")
+    release, revoking = threading.Event(), threading.Event()
+
+    def revoke() -> None:
+        revoking.set()
+        release.wait(60)
+
+    contender.on_revoke = revoke
+    node.service.start()
+    eventually(lambda: contender.told == ["grant"])
+    try:
+        node.service.elector.remove_from_leader_lock_queue()
+        eventually(revoking.is_set)
+        eventually(lambda: not node.service.elector.is_leader())
+        # Asked through the election's own session, so that it is answered after whatever it has sent.
+        for _ in range(20):
+            assert len(node.service.elector.get_all_participants()) == 1, "the lock is held meanwhile"
+    finally:
+        release.set()
+    eventually(lambda: node.service.elector.get_all_participants() == [], what="it is let go afterwards")
+
+
+def test_stop_makes_has_leadership_false_at_once_and_waits_for_revoke(
+    nodes: Callable[..., Node], eventually: Eventually
+) -> None:
+    node = nodes("a")
+    contender = node.contend("c")
+    seen: list[bool] = []
+    contender.on_revoke = lambda: seen.append(node.service.has_leadership(contender.sessions[0]))
+    node.service.start()
+    eventually(lambda: contender.told == ["grant"])
+
+    node.service.stop(LONG)
+
+    assert seen == [False]
+    assert contender.told == ["grant", "revoke"]
 
 
 def test_a_contender_that_cannot_take_office_makes_the_whole_election_abdicate(
