@@ -8,7 +8,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
 
-.PHONY: help setup examples demo test check lint format chaos chaos-smoke lock clean
+.PHONY: help setup examples demo test check lint format chaos chaos-smoke bench-leader lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -43,6 +43,9 @@ chaos: setup ## Ten minutes of faults against an election of five on three ZooKe
 
 chaos-smoke: examples ## Thirty rounds of killed leaders and workers, with a checker
 	NIMBUS_CHAOS_ROUNDS=$${NIMBUS_CHAOS_ROUNDS:-30} $(PYTEST) tests/chaos/test_chaos_smoke.py
+
+bench-leader: setup ## Compare our hand-over with Curator's and kazoo's; options in ARGS, see docs/benchmarks.md
+	$(PY) -m tests.benchmark.leader $(ARGS)
 
 lock: ## Resolve requirements.lock anew from pyproject.toml
 	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \

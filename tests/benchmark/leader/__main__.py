@@ -1,77 +1,70 @@
-"""`python -m tests.benchmark.leader`: see docs/benchmarks.md."""
+"""Compares our hand-over with Curator's and kazoo's. See docs/benchmarks.md for what the figures mean."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 from tests.benchmark.leader.bench_server import bench_server
 from tests.benchmark.leader.contenders import contenders
-from tests.benchmark.leader.figures import machine, summary
-from tests.benchmark.leader.handover_run import Plan, measure, queues
-from tests.benchmark.leader.profile_handover import profile
-from tests.benchmark.leader.table import handover_table
+from tests.benchmark.leader.handover_run import Plan
+from tests.benchmark.leader.whole_run import profiled, whole_run
+
+_STAGES = ("handover", "calls", "wire")
 
 
-def say(line: str) -> None:
+def _say(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
-def arguments() -> argparse.Namespace:
+def _arguments(words: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmark.leader", description=__doc__)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[3, 30, 300], help="participants")
-    parser.add_argument("--rounds", type=int, default=300)
-    parser.add_argument("--warm-up", type=int, default=50)
-    parser.add_argument(
-        "--block", type=int, default=25, help="rounds of one contender before the next's turn"
-    )
-    parser.add_argument("--pause-ms", type=float, default=20.0, help="between rounds")
-    parser.add_argument("--only", nargs="+", default=["ours", "curator", "kazoo"])
-    parser.add_argument("--data", type=Path, default=Path("build"), help="where the server's data go")
-    parser.add_argument("--json", type=Path, default=Path("build/bench-leader.json"))
-    parser.add_argument("--profile-handover", action="store_true", help="where our time goes; nothing else")
-    return parser.parse_args()
+    add = parser.add_argument
+    add("--sizes", type=int, nargs="+", default=[3, 30, 300], help="numbers of participants, multiples of 3")
+    add("--rounds", type=int, default=300, help="counted hand-overs for each size and contender")
+    add("--warm-up", type=int, default=50, help="rounds before them at each size")
+    add("--first-warm-up", type=int, default=1000, help="quick rounds at the start, for Java's compiler")
+    add("--block", type=int, default=25, help="rounds of one contender before the next one's turn")
+    add("--pause-ms", type=float, default=20.0, help="between rounds")
+    add("--idle-s", type=float, default=30.0, help="how long to look at participants that wait")
+    add("--write-pairs", type=int, default=1000, help="writes of each kind, to price the fence")
+    add("--only", nargs="+", default=["ours", "latch", "curator", "kazoo"], help="contenders")
+    add("--stages", nargs="+", default=list(_STAGES), choices=_STAGES)
+    add("--data", type=Path, default=Path("build"), help="where the server's data go, such as /dev/shm")
+    add("--json", type=Path, default=Path("build/bench-leader.json"))
+    add("--profile-handover", action="store_true", help="where our time goes, and nothing else")
+    return parser.parse_args(words)
 
 
-def main() -> int:
-    options = arguments()
+def main(words: list[str] | None = None) -> int:
+    """Run it; the process's exit code."""
+    options = _arguments(words)
     plan = Plan(
         sizes=options.sizes,
         rounds=options.rounds,
         warm_up=options.warm_up,
+        first_warm_up=options.first_warm_up,
         block=options.block,
         pause_s=options.pause_ms / 1000,
+        idle_s=options.idle_s,
+        write_pairs=options.write_pairs,
     )
-    result: dict[str, object] = {"machine": machine()}
     with bench_server(options.data) as bench:
-        say(bench.described())
-        if options.profile_handover:
-            ours = replace(contenders(["ours"], bench.folder)[0][0], traced=True)
-            with queues([ours], bench.server.hosts, bench.folder, plan.pause_s) as made:
-                say(profile(made[0], plan))
-            return 0
+        _say(bench.described())
         found, skipped = contenders(options.only, bench.folder)
         for line in skipped:
-            say(line)
-        labels = {contender.name: contender.label for contender in found}
-        with queues(found, bench.server.hosts, bench.folder, plan.pause_s) as made:
-            samples = measure(made, plan, say)
-        say(handover_table(samples, labels))
-        result |= {
-            "server": bench.described(),
-            "labels": labels,
-            "handover_ms": {
-                size: {name: summary(values) for name, values in found.items()}
-                for size, found in samples.items()
-            },
-            "handover_samples_ms": samples,
-        }
+            _say(line)
+        if options.profile_handover:
+            _say(profiled(bench, found, plan))
+            return 0
+        result = whole_run(bench, found, plan, set(options.stages), _say)
+    result["skipped"] = skipped
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(result, indent=1))
+    _say(f"\nall figures: {options.json}")
     return 0
 
 

@@ -24,8 +24,8 @@ class BenchServer:
 
     def described(self) -> str:
         return (
-            f"one ZooKeeper, every write fsynced; transaction log on {self.file_system}, where a durable write"
-            f" of 512 bytes takes {self.fsync_ms['p50']:.3f} ms (p50), {self.fsync_ms['p99']:.3f} ms (p99)"
+            f"one ZooKeeper, every write fsynced; transaction log on {self.file_system}, where a durable "
+            f"write of 512 bytes takes {self.fsync_ms['p50']:.3f} ms (p50), {self.fsync_ms['p99']:.3f} (p99)"
         )
 
 
@@ -33,7 +33,7 @@ class BenchServer:
 def bench_server(place: Path) -> Iterator[BenchServer]:
     """Start a server with its data in a new folder below `place`, and remove them afterwards."""
     place.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="bench-leader-", dir=place))
+    folder = Path(tempfile.mkdtemp(prefix="bench-leader-", dir=place.absolute()))
     server = ZooKeeperServer(folder / "zookeeper")
     try:
         probe = fsync_ms(folder)

@@ -57,6 +57,8 @@ def contenders(wanted: Sequence[str], folder: Path) -> tuple[list[Contender], li
     skipped: list[str] = []
     if "ours" in wanted:
         found.append(Contender("ours", "ours (confirmed, fenced, guarded)", "/ours/leader-lock", "/ours"))
+    if "latch" in wanted:
+        found.append(Contender("latch", "our LeaderLatch (unguarded)", "/latch", "/latch"))
     if "curator" in wanted:
         try:
             program = CuratorProgram(folder / "classes")

@@ -18,8 +18,9 @@ _POLL_S = 0.003
 
 @dataclass
 class Round:
-    """One hand-over, in ns of the common clock."""
+    """One hand-over, in ns of the common clock; `old` is the participant that led before."""
 
+    old: int
     called_ns: int
     returned_ns: int
     led_ns: int
@@ -46,9 +47,9 @@ class Queue:
     _epoch: int = -1
 
     def grow(self, participants: int) -> None:
-        """Add participants at the end. The queue must begin with number 0, so that neighbours live apart."""
-        if self.order and self.order[0] != 0:
-            raise HostFailedError(f"{self.contender.name}: turn the queue to participant 0 first")
+        """Add participants at the end, once number 0 leads: so neighbours go on living apart."""
+        while self.order and self.order[0] != 0:
+            self.round()
         for number in range(len(self.order), participants):
             self.join(number)
 
@@ -83,20 +84,19 @@ class Queue:
             answers[answer[0]] = answer
         closed, leads = answers["closed"], answers["leads"]
         self._led(leads, self.order[0])
-        return Round(called_ns=int(closed[2]), returned_ns=int(closed[3]), led_ns=int(leads[2]))
+        return Round(old=old, called_ns=int(closed[2]), returned_ns=int(closed[3]), led_ns=int(leads[2]))
 
     def round(self) -> Round:
         """Hand over, then let the old leader join again."""
-        old = self.order[0]
         done = self.hand_over()
-        self.join(old)
+        self.join(done.old)
         time.sleep(self.pause_s)
         return done
 
-    def turn_to_first(self) -> None:
-        """Rounds that nobody counts, until participant 0 leads."""
-        while self.order[0] != 0:
-            self.round()
+    def warm_up(self, rounds: int) -> None:
+        """Rounds without a pause, which nobody counts."""
+        for _ in range(rounds):
+            self.join(self.hand_over().old)
 
     def _led(self, answer: list[str], wanted: int) -> None:
         """The right one leads, in a later epoch than the last."""

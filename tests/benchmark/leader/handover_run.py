@@ -24,14 +24,22 @@ class Plan:
         sizes: Numbers of participants, rising, each a multiple of the number of processes.
         rounds: Counted hand-overs for each size and contender.
         warm_up: Rounds before, which are not counted.
+        first_warm_up: Rounds without pauses at the start, likewise. Java compiles what runs often, and a
+            cold JVM would flatter us.
         block: Rounds of one contender before the next one's turn; so noise of the machine meets all.
+        pause_s: Between rounds.
+        idle_s: How long to look at participants that wait.
+        write_pairs: Writes of each kind, to price the fence.
     """
 
     sizes: Sequence[int]
     rounds: int
     warm_up: int
+    first_warm_up: int
     block: int
     pause_s: float
+    idle_s: float
+    write_pairs: int
 
     def __post_init__(self) -> None:
         if any(size % HOSTS or size < HOSTS for size in self.sizes) or list(self.sizes) != sorted(self.sizes):
@@ -59,8 +67,9 @@ def measure(made: Sequence[Queue], plan: Plan, report: Report) -> dict[int, dict
     samples: dict[int, dict[str, list[float]]] = {}
     for size in plan.sizes:
         for queue in made:
-            queue.turn_to_first() if queue.order else None
             queue.grow(size)
+            if not samples:
+                queue.warm_up(plan.first_warm_up)
         samples[size] = _one_size(made, plan, report, size)
     return samples
 

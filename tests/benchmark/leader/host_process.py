@@ -13,6 +13,7 @@ from pathlib import Path
 from tests.benchmark.leader.clock import now_ns
 
 _END_LIMIT_S = 20.0
+_PROJECT = Path(__file__).parents[3]
 
 
 class HostFailedError(Exception):
@@ -33,7 +34,12 @@ class HostProcess:
         self._log = folder / f"{name}.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, bufsize=1
+                list(command),
+                cwd=_PROJECT,  # where `tests` is found
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
             )
         self._reader = threading.Thread(target=self._read, name=f"read-{name}", daemon=True)
         self._reader.start()
@@ -74,7 +80,7 @@ class HostProcess:
 
 
 class HostGroup:
-    """The host processes of one contender: participant number i lives in the process i modulo their number."""
+    """The host processes of one contender: participant i lives in the process i modulo their number."""
 
     def __init__(self, name: str, commands: Sequence[Sequence[str]], folder: Path) -> None:
         self.name = name

@@ -33,6 +33,9 @@ class KazooSide:
     def close(self, participant: int) -> tuple[int, int]:
         return self._contenders.pop(participant).close()
 
+    def cost(self, participant: int, pairs: int) -> dict[str, float]:
+        raise NotImplementedError("kazoo has no fence, and no check at the point of use")
+
     def end(self) -> None:
         self._client.stop()
         self._client.close()

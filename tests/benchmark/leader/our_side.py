@@ -18,6 +18,7 @@ from leader import (
     ZooKeeperConfig,
     ZooKeeperSession,
 )
+from tests.benchmark.leader.call_cost import call_cost
 from tests.benchmark.leader.clock import now_ns
 
 Lead = Callable[[int, int, int], None]
@@ -65,6 +66,11 @@ class OurSide:
         called = now_ns()
         queue.close(_LIMIT)
         return called, now_ns()
+
+    def cost(self, participant: int, pairs: int) -> dict[str, float]:
+        """See `call_cost`; the participant must lead."""
+        leadership, queue = self.leaderships[participant], self.queues[participant]
+        return call_cost(self.session, queue, leadership, f"{self._root}/written", pairs)
 
     def end(self) -> None:
         for queue in self.queues.values():

@@ -28,8 +28,7 @@ class Step:
 def profile(queue: Queue, plan: Plan) -> str:
     """Rounds with notes, and the medians of their steps as a table. Hosts must be started with `traced`."""
     queue.grow(plan.sizes[0])
-    for _ in range(plan.warm_up):
-        queue.round()
+    queue.warm_up(plan.warm_up)
     seen: dict[tuple[str, str, int], list[float]] = defaultdict(list)
     took = []
     for _ in range(plan.rounds):

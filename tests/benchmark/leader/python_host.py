@@ -1,6 +1,6 @@
 """One process of a Python contender, which holds a third of the participants.
 
-    python -m tests.benchmark.leader.python_host ours|kazoo HOSTS PATH SESSION_MS [traced]
+    python -m tests.benchmark.leader.python_host ours|latch|kazoo HOSTS PATH SESSION_MS [traced]
 
 Reads commands from standard input, one a line, and answers on standard output:
 
@@ -9,6 +9,7 @@ Reads commands from standard input, one a line, and answers on standard output:
 | `clock` | `clock NS` |
 | `join P` | `leads P NS EPOCH`, once that participant leads |
 | `close P` | `closed P CALLED_NS RETURNED_NS` |
+| `cost P PAIRS` | `json {...}`: what a leader pays, see call_cost.py; ours only |
 | `trace` | `json [[NS, WORDS], ...]`: what was noted since the last time; wants the argument `traced` |
 | `quit`, or the end of input | the process ends |
 
@@ -38,6 +39,10 @@ class Side(Protocol):
         """Leave; the moments of the call and of its return, in ns."""
         ...
 
+    def cost(self, participant: int, pairs: int) -> dict[str, float]:
+        """What a leader pays as it works."""
+        ...
+
     def end(self) -> None:
         """Close everything."""
         ...
@@ -61,6 +66,10 @@ def _side(contender: str, hosts: str, path: str, session_timeout: timedelta, tra
         from tests.benchmark.leader.kazoo_side import KazooSide
 
         return KazooSide(hosts, path, session_timeout, _leads)
+    if contender == "latch":
+        from tests.benchmark.leader.latch_side import LatchSide
+
+        return LatchSide(hosts, path, session_timeout, _leads)
     from tests.benchmark.leader.our_side import OurSide
 
     note = None if trace is None else trace.note
@@ -83,6 +92,8 @@ def main(arguments: list[str]) -> int:
             case ["close", participant]:
                 called, returned = side.close(int(participant))
                 say(f"closed {participant} {called} {returned}")
+            case ["cost", participant, pairs]:
+                say(f"json {json.dumps(side.cost(int(participant), int(pairs)))}")
             case ["trace"] if trace is not None:
                 say(f"json {json.dumps(trace.taken())}")
             case ["quit"]:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from tests.benchmark.leader.figures import summary
+
+Samples = Mapping[int, Mapping[str, Sequence[float]]]
+Labels = Mapping[str, str]
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
@@ -22,16 +26,51 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([line(heading), "  ".join("-" * width for width in widths), *map(line, body)])
 
 
-def handover_table(samples: Mapping[int, Mapping[str, Sequence[float]]], labels: Mapping[str, str]) -> str:
+def handover_table(samples: Samples, labels: Labels) -> str:
     """Percentiles of each contender and size, with ratios to ours and to its smallest queue."""
-    rows = [["hand-over, ms", "queue", "p50", "p90", "p99", "max", "p50 ours/this", "p99 ours/this", "flat"]]
+    rows = [["hand-over, ms", "queue", "p50", "p90", "p99", "max", "ours/this p50", "p99", "p50 / smallest"]]
     smallest = min(samples)
     for size, by_contender in samples.items():
-        ours = summary(by_contender["ours"]) if by_contender.get("ours") else None
+        ours = summary(by_contender["ours"]) if "ours" in by_contender else None
         for name, values in by_contender.items():
             found = summary(values)
             flat = found["p50"] / summary(samples[smallest][name])["p50"]
             ratios = [f"{ours[point] / found[point]:.2f}" if ours else "-" for point in ("p50", "p99")]
             points = [f"{found[point]:.2f}" for point in ("p50", "p90", "p99", "max")]
             rows.append([labels[name], str(size), *points, *ratios, f"{flat:.2f}"])
+    return aligned(rows)
+
+
+def wire_table(costs: Mapping[str, Any], labels: Labels, participants: int) -> str:
+    """Requests and bytes of a join and of a leader's leave."""
+    parts = ("join", "leave", "take over", "others")
+    rows = [[f"requests / bytes, {participants} in the queue", *parts]]
+    for name, cost in costs.items():
+        cells = [f"{cost[part]['requests']:g} / {cost[part]['bytes']:g}" for part in parts]
+        rows.append([labels[name], *cells])
+    return aligned(rows)
+
+
+def idle_table(costs: Mapping[str, Mapping[str, float]], labels: Labels) -> str:
+    """What one that waits costs."""
+    rows = [["a participant that waits", "threads", "CPU us each s", "its whole process, us each s"]]
+    for name, cost in costs.items():
+        cells = (cost["threads"], cost["cpu_us_per_s"], cost["process_cpu_us_per_s"])
+        rows.append([labels[name], *(f"{value:g}" for value in cells)])
+    return aligned(rows)
+
+
+def call_table(cost: Mapping[str, float]) -> str:
+    """What our leader pays as it works."""
+    fenced = cost["fenced_write_ms_p50"]
+    rows = [["our leader", "p50", "fenced / this"]]
+    rows.append(["is_leader(), ns, best repeat", f"{cost['is_leader_ns_best']:.0f}", ""])
+    rows.append(["is_leader(), ns", f"{cost['is_leader_ns_p50']:.0f}", ""])
+    for name, words in (
+        ("plain", "set"),
+        ("transaction", "the same set in a transaction"),
+        ("fenced", "fenced"),
+    ):
+        p50 = cost[f"{name}_write_ms_p50"]
+        rows.append([f"a write, {words}, ms", f"{p50:.3f}", f"{fenced / p50:.3f}"])
     return aligned(rows)
