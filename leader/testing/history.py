@@ -120,13 +120,15 @@ class Violation:
         return f"{self.law.value}{note}: " + "; ".join(str(moment) for moment in self.moments)
 
 
-def check(history: list[Moment], *, bound: timedelta) -> list[Violation]:
+def check(history: list[Moment], *, bound: timedelta, guarded: bool = False) -> list[Violation]:
     """Judge a history.
 
     Args:
         history: In any order.
         bound: How soon somebody must lead after a HEALED. Not judged where a FAULT comes sooner, or the
             history ends sooner.
+        guarded: The history tells what every guard said. Without it, who had none that said anything is
+            not judged for it.
 
     Returns:
         Every violation that is certain; an empty list if there is none.
@@ -139,7 +141,7 @@ def check(history: list[Moment], *, bound: timedelta) -> list[Violation]:
         *laws.epochs_rise(ordered),
         *laws.told_in_turn(ordered),
         *laws.revoked_is_over(ordered),
-        *laws.guarded(ordered),
+        *laws.guarded(ordered, all_are=guarded),
         *laws.fenced(ordered),
         *laws.somebody_leads(ordered, bound),
         *laws.never_at_all(ordered),

@@ -87,8 +87,8 @@ def revoked_is_over(history: list[Moment]) -> Iterator[Violation]:
             yield Violation(Law.REVOKED_IS_OVER, (over.pop(key), moment))
 
 
-def guarded(history: list[Moment]) -> Iterator[Violation]:
-    """Law.GUARDED. Judged for the epochs' processes of which the history tells what their guards said."""
+def guarded(history: list[Moment], *, all_are: bool) -> Iterator[Violation]:
+    """Law.GUARDED. Judged for the processes of which the history tells what their guards said, or for all."""
     judges = {_process(m) for m in history if m.kind in (Kind.APPROVED, Kind.REFUSED)}
     approved: set[tuple[Process, int | None]] = set()
     for moment in history:
@@ -97,7 +97,7 @@ def guarded(history: list[Moment]) -> Iterator[Violation]:
             approved.add(key)
         elif (
             moment.kind in (Kind.CONFIRMED, Kind.OBSERVED, Kind.PUBLISHED)
-            and key[0] in judges
+            and (all_are or key[0] in judges)
             and key not in approved
         ):
             approved.add(key)  # say it once

@@ -1,4 +1,4 @@
-"""Elections in virtual time: real cores, simulated everything else, faults by the dice. Equal seeds, equal runs.
+"""Elections in virtual time: real cores, all else simulated, faults by the dice. Equal seeds, equal runs.
 
     python -m leader.testing.simulator --seeds 10000 --jobs 2
 
@@ -91,7 +91,7 @@ class Simulator:
         self._settle(healed + bound)
         self._last_look()
         world.note(Kind.DENIED, "nobody", note="the end")
-        violations = check(world.history, bound=bound)
+        violations = check(world.history, bound=bound, guarded=True)
         return Outcome(self.seed, violations, world.history, world.story, took)
 
     # --- used by faults ---------------------------------------------------------------------------

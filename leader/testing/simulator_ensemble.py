@@ -18,9 +18,6 @@ from leader.testing.memory import Commit, MemoryZooKeeper
 from leader.testing.replica import Replica
 from leader.testing.simulator_world import Channel, World
 
-_GIVE_UP_TICKS = 5
-"""How long a follower without its leader goes on (ZooKeeper's syncLimit)."""
-
 
 class SessionMovedError(ZooKeeperUnavailableError):
     """The session lives at another server, so this connection is torn down."""
@@ -142,7 +139,7 @@ class Server:
         self.isolated = True
         self._to_leader.hold()
         self._from_leader.hold()
-        self._world.clock.call_later(self._ensemble.zookeeper.tick * _GIVE_UP_TICKS, self._give_up)
+        self._world.clock.call_later(self._ensemble.sync_limit, self._give_up)
 
     def join(self) -> None:
         """Undo `isolate`."""
@@ -244,6 +241,7 @@ class Ensemble:
         self.zookeeper = MemoryZooKeeper(world.clock, tick=world.settings.tick)
         self.zookeeper.subscribe(self._committed)
         self.serving = True
+        self.sync_limit = world.settings.tick * world.rng.choice(world.settings.sync_ticks)
         self.witness: Callable[[rq.Request, int, int], None] = lambda _request, _session_id, _zxid: None
         """Sees each write of a client that was accepted: what, by which session, its transaction id."""
         self.forgotten: set[int] = set()

@@ -41,9 +41,11 @@ class Faults:
         self._rng = self._world.rng
         self._session = self._world.session_timeout
         self._deposed: dict[Process, tuple[timedelta, timedelta]] = {}
-        self._names = [strike.__name__.strip("_").replace("_", " ") for strike, _ in self._kinds()]
-        self._strikes = [strike for strike, _ in self._kinds()]
-        self._weights = [weight for _, weight in self._kinds()]
+        wanted = self._world.settings.kinds
+        kinds = [(_named(strike), strike, weight) for strike, weight in self._kinds()]
+        self._names = [name for name, _, _ in kinds]
+        self._strikes = [strike for _, strike, _ in kinds]
+        self._weights = [weight if not wanted or name in wanted else 0.0 for name, _, weight in kinds]
 
     def _kinds(self) -> list[tuple[Callable[[], str | None], float]]:
         return [
@@ -57,6 +59,7 @@ class Faults:
             (self._replace_session, 3),
             (self._mangle_signals, 4),
             (self._isolate_server, 4),
+            (self._isolate_and_pause, 1),
             (self._fell_server, 2),
             (self._outage, 2),
             (self._wipe, 0.7),
@@ -107,6 +110,8 @@ class Faults:
     def _trap(self) -> str | None:
         victim = self._anybody()
         victim.session.trap = Trap(self._rng.choice(_TRAPS), self._world.chance(0.6))
+        if victim.session.session_id is not None and self._world.chance(0.2):
+            self._ensemble.forgotten.add(victim.session.session_id)
         if self._world.chance(0.5):  # most requests are made by who joins
             self._jolt(victim)
         return victim.name
@@ -115,12 +120,20 @@ class Faults:
         """Make it ask for something soon."""
         if self._world.chance(0.4):
             victim.post_event(ev.AbdicationAsked("asked to", at_once=True))
-        elif self._world.chance(0.5):
-            victim.post_event(ev.RemoveAsked())
-            victim.later(self._while(0, 0.1), victim.post_event, ev.AddAsked())
+        elif self._world.chance(0.6):
+            self._flap(victim)
         elif victim.session.session_id is not None:
             self._depose(victim, told=True)
             self._ensemble.zookeeper.close_session(victim.session.session_id)
+
+    def _flap(self, victim: Process) -> None:
+        """Its user cannot decide."""
+        at = ZERO
+        for _ in range(self._rng.randint(1, 4)):
+            victim.later(at, victim.post_event, ev.RemoveAsked())
+            at += self._while(0, 0.05)
+            victim.later(at, victim.post_event, ev.AddAsked())
+            at += self._while(0, 0.05)
 
     def _black_hole(self) -> str | None:
         victim = self._anybody()
@@ -198,6 +211,17 @@ class Faults:
         server.isolate()
         self._world.clock.call_later(self._while(0.2, 3), server.join)
         return f"server {server.number}"
+
+    def _isolate_and_pause(self) -> str | None:
+        """The server's signs of life never reach its leader, and the client does not notice."""
+        victim = self._anybody()
+        if victim.session.connection is not None:
+            server = victim.session.connection.server
+            server.isolate()
+            self._world.clock.call_later(self._while(1, 3), server.join)
+        victim.pause()
+        self._world.clock.call_later(self._while(0.5, 1.1), victim.wake)
+        return victim.name
 
     def _fell_server(self) -> str | None:
         server = self._rng.choice(self._ensemble.servers[1:] or self._ensemble.servers)
@@ -323,6 +347,8 @@ class Faults:
         victim = self._anybody()
         victim.post_event(ev.RemoveAsked())
         victim.later(self._while(0, 0.5), victim.post_event, ev.AddAsked())
+        if self._world.chance(0.3):
+            self._flap(victim)
         return victim.name
 
     def _close(self) -> str | None:
@@ -377,7 +403,6 @@ class Faults:
             process.guard.release()
             if process.alive:
                 process.publish_readiness(True)
-                process.post_event(ev.AddAsked())
             self._sim.restart(process)
         self._world.note(Kind.HEALED)
 
@@ -390,6 +415,10 @@ class Faults:
             self._operate(rq.SetData(path, encode_epoch(highest)), "epoch")
         elif epoch_in(node.data) < highest:
             self._operate(rq.SetData(path, encode_epoch(highest)), "epoch")
+
+
+def _named(strike: Callable[[], str | None]) -> str:
+    return strike.__name__.strip("_").replace("_", " ")
 
 
 def epoch_in(data: bytes) -> int:

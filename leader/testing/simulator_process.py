@@ -26,7 +26,7 @@ from leader.testing.simulator_ensemble import Ensemble
 from leader.testing.simulator_session import SimulatedSession
 from leader.testing.simulator_surroundings import SimulatedElectable, SimulatedGuard, SimulatedWriter
 from leader.testing.simulator_world import ZERO, World
-from leader.zookeeper.session import SessionState
+from leader.zookeeper.states import SessionState
 
 Work = Callable[[], Steps[None]]
 
@@ -264,7 +264,7 @@ class _Journal:
     def revoked(self, epoch: int, reason: str) -> None:
         """The history has it."""
 
-    def judged(self, epoch: int, verdict: Verdict, took: timedelta) -> None:
+    def judged(self, epoch: int, verdict: Verdict, took: timedelta) -> None:  # noqa: ARG002 - the port's
         """What the guard really said counts, not what the core made of it."""
         kind = Kind.APPROVED if self._guard.content else Kind.REFUSED
         self._world.note(kind, self._name, epoch, boot=self._boot)

@@ -1,7 +1,6 @@
 """A participant's ZooKeeper session over a simulated link: what kazoo would do, and kazoo's threads.
 
-The bookkeeping of states is the real one, inherited from `ZooKeeperSession`; here is only what its kazoo client
-would have told it.
+The bookkeeping of states is the real one; here is only what a kazoo client would have told it.
 """
 
 from __future__ import annotations
@@ -11,13 +10,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
 
-from kazoo.protocol.states import KazooState
-
 from leader.errors import LeaderError, ZooKeeperUnavailableError
 from leader.protocol import requests as rq
 from leader.testing.simulator_ensemble import Ensemble, Server, ServerConnection
 from leader.testing.simulator_world import ZERO, Channel, World
-from leader.zookeeper.session import ZooKeeperConfig, ZooKeeperSession
+from leader.zookeeper.states import Listener, SessionState, SessionStates
 
 Reply = Callable[[Any, LeaderError | None], None]
 
@@ -49,18 +46,13 @@ class Trap:
     after: bool
 
 
-@dataclass(slots=True)
-class _KazooClient:
-    client_id: tuple[int, bytes] | None = None
-
-
-class SimulatedSession(ZooKeeperSession):
-    """See the module."""
+class SimulatedSession:
+    """See the module, and `leader.latch.ports.SessionView`."""
 
     def __init__(self, world: World, ensemble: Ensemble, host: Host) -> None:
-        super().__init__(ZooKeeperConfig(hosts="simulated:2181", session_timeout=world.session_timeout))
         self._world, self._ensemble, self._host = world, ensemble, host
-        self._kazoo = _KazooClient()
+        self._states = SessionStates()
+        self.negotiated_timeout = world.session_timeout
         self.weather = Weather()
         self.trap: Trap | None = None
         self.on_watch: Callable[[str, bool], None] = lambda _path, _gone: None
@@ -78,9 +70,23 @@ class SimulatedSession(ZooKeeperSession):
     # --- what others use --------------------------------------------------------------------------
 
     @property
-    def client(self) -> Any:
-        """As much of a kazoo client as the inherited bookkeeping asks for."""
-        return self._kazoo
+    def is_connected(self) -> bool:
+        """See `SessionView`."""
+        return self._states.state is SessionState.CONNECTED
+
+    @property
+    def session_id(self) -> int | None:
+        """See `SessionView`."""
+        return self._states.session_id
+
+    @property
+    def generation(self) -> int:
+        """See `SessionView`."""
+        return self._states.generation
+
+    def add_listener(self, enqueue: Listener) -> None:
+        """Be told of each change of state."""
+        self._states.add(enqueue)
 
     @property
     def connection(self) -> ServerConnection | None:
@@ -172,11 +178,10 @@ class SimulatedSession(ZooKeeperSession):
             return
         self._connection, self._up, self._pinged = connection, up, False
         self._known_id = connection.session_id
-        self._kazoo.client_id = (connection.session_id, b"")
         if self._world.telling:
             session = f"session {connection.session_id:x}"
             self._world.tell(self._host.name, f"connected to server {connection.server.number}, {session}")
-        self._on_state(KazooState.CONNECTED)
+        self._states.connected(connection.session_id)
         self._later(self._ping_pause(), self._ping, attempt)
 
     def _expired(self, attempt: int) -> None:
@@ -185,8 +190,7 @@ class SimulatedSession(ZooKeeperSession):
         if self._world.telling:
             self._world.tell(self._host.name, "is told that its session has expired")
         self._known_id = None
-        self._kazoo.client_id = None
-        self._on_state(KazooState.LOST)
+        self._states.lost()
         self._again()
 
     def _timed_out(self, attempt: int) -> None:
@@ -206,7 +210,7 @@ class SimulatedSession(ZooKeeperSession):
         up.send(connection.forget)
         if self._world.telling:
             self._world.tell(self._host.name, "notices that its connection broke")
-        self._on_state(KazooState.SUSPENDED)
+        self._states.suspended()
         for reply in replies.values():
             reply(None, ZooKeeperUnavailableError("the connection broke; the outcome is unknown"))
 

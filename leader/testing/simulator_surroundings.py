@@ -1,4 +1,4 @@
-"""What surrounds an election in a simulated process: its guard, its electable, and whoever writes as leader."""
+"""What surrounds an election in a simulated process: guard, electable, and whoever writes as leader."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Protocol, cast
 
-from leader import fencing
+from leader import fencing, guard
 from leader.errors import LeaderError
 from leader.fencing import FencingToken
-from leader.guard import Verdict, checked
+from leader.guard import Verdict
 from leader.office import events as ev
 from leader.protocol import requests as rq
 from leader.protocol.records import Leadership
@@ -55,7 +55,7 @@ class SimulatedGuard:
         """Ask; False while it hangs in an earlier question."""
         if self._question is not None:
             return False
-        self._question = report
+        self._question, self.content = report, False
         if self._world.calm:
             self._owner.later(self._world.between(0, 0.05), self._answer, self._say_yes)
             return True
@@ -77,12 +77,12 @@ class SimulatedGuard:
         if self._question is not None:
             self._owner.later(self._world.between(0, 0.05), self._answer, self._say_no)
 
-    def _answer(self, guard: Callable[[], Verdict]) -> None:
+    def _answer(self, say: Callable[[], Verdict]) -> None:
         report, self._question = self._question, None
         if report is None:
             return
-        self.content = guard == self._say_yes
-        report(checked(guard))
+        self.content = say == self._say_yes
+        report(guard.checked(say))
 
     def _say_yes(self) -> Verdict:
         return Verdict(True)
@@ -121,10 +121,12 @@ class SimulatedWriter:
     def __init__(self, world: World, owner: Owner) -> None:
         self._world, self._owner = world, owner
         self._token: FencingToken | None = None
+        # A write that hangs holds up what is asked behind it, and so tells of a dead link. Some write rarely.
+        self._pause = world.session_timeout * world.rng.choice((0.4, 0.4, 4.0))
         self._next()
 
     def _next(self) -> None:
-        self._owner.later(self._world.session_timeout * self._world.rng.uniform(0.02, 0.4), self._write)
+        self._owner.later(self._pause * self._world.rng.uniform(0.05, 1), self._write)
 
     def _write(self) -> None:
         leadership = self._owner.sample()

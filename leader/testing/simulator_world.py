@@ -1,4 +1,4 @@
-"""What all parts of one simulated run share: the time, the dice, the history; and pipes that keep the order."""
+"""What all parts of a simulated run share: the time, the dice, the history; and pipes that keep the order."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ class Settings:
         servers: How many ZooKeeper servers there are; the first leads the ensemble.
         tick: ZooKeeper's tickTime.
         session_ticks: Session timeouts to choose from, in ticks.
+        sync_ticks: How long a follower without its leader goes on, in ticks: ZooKeeper's syncLimit.
         margin: `step_down_margin`, as a part of the session timeout.
         drift: By how much each participant's clock may run too fast or too slow.
         faults: How many faults there are, at least and at most.
+        kinds: The only kinds of faults that occur, such as "black hole"; all of them if empty.
         gap: Mean time between them, as a part of the session timeout.
         bound: How soon after the last one somebody must lead, in session timeouts.
     """
@@ -35,9 +37,11 @@ class Settings:
     servers: int = 3
     tick: timedelta = timedelta(seconds=1)
     session_ticks: tuple[int, ...] = (4, 5, 7)
+    sync_ticks: tuple[int, ...] = (5, 10)
     margin: float = 0.1
     drift: float = 0.01
     faults: tuple[int, int] = (4, 12)
+    kinds: tuple[str, ...] = ()
     gap: float = 0.5
     bound: float = 6.0
 
