@@ -6,6 +6,7 @@ answer compares the clock with a deadline, and the connection with the one the l
 
 from __future__ import annotations
 
+import os
 import threading
 from datetime import timedelta
 
@@ -32,6 +33,7 @@ class Tenure:
     ) -> None:
         self._session, self._clock, self._margin = session, clock, margin
         self._any_connection = any_connection
+        self._process = _Process.number
         self._lock = threading.Lock()  # held for a few instructions, never while calling anybody
         self._held = False
         self._generation = -1
@@ -75,7 +77,12 @@ class Tenure:
             self._held = False
 
     def stands(self) -> bool:
-        """Whether the lock is certainly held at this moment. No I/O; any thread."""
+        """Whether the lock is certainly held at this moment. No I/O; any thread.
+
+        A forked child holds nothing: what keeps the lock lives in its parent alone.
+        """
+        if _Process.number != self._process:
+            return False  # first of all: the lock may have been forked while somebody held it
         with self._lock:
             return self._stands()
 

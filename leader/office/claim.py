@@ -144,11 +144,19 @@ class EpochClaimant:
         self._successor = behind[0] if behind else None
 
     def farewell(self, node: Node) -> tuple[tuple[Operation, ...], ...]:
-        """Raise the epoch for who stands behind us, and take the leader node along, and for good the card."""
-        leader: tuple[Operation, ...] = (Delete(self._paths.leader),) if self.announced else ()
+        """Raise the epoch for who stands behind us, and take the leader node along, and for good the card.
+
+        The leader node is ours only as long as nobody has raised the epoch since.
+        """
         card = (Delete(self._paths.card(self._participant.id)),) if self.closing else ()
+        leader: tuple[Operation, ...] = ()
+        still_ours: tuple[Operation, ...] = ()
+        if self.announced and self._token is not None:
+            leader = (Delete(self._paths.leader),)
+            still_ours = (Check(self._token.path, self._token.version), *leader)
         heir = self._raise_for_successor(node)
-        return ((*heir, *leader, *card), (*heir, *leader), leader)
+        best = (*heir, *leader) if heir else still_ours
+        return ((*best, *card), best, still_ours)
 
     def _raise_for_successor(self, node: Node) -> tuple[Operation, ...]:
         term, successor = self.leadership, self._successor

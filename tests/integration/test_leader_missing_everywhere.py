@@ -1,0 +1,634 @@
+"""What no other election's tests try: each line of the list in the facts, at a real ZooKeeper.
+
+Elsewhere: a leader stopped for three sessions (test_leader_paused), guards that raise or hang and the leader
+node changed by hand (test_leader_election), access lists taken away (test_curator_selector), a follower cut
+off from its ensemble (test_curator_cluster).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+from leader import LeaderError, Phase, SessionState, Verdict, read_leader
+from leader.clock import boottime
+from leader.latch import events as ev
+from leader.protocol.paths import ElectionPaths
+from leader.testing.proxy import FaultProxy, Op, Request, Trap
+from leader.zookeeper.executor import SessionExecutor
+from nimbus.localstack.zookeeper import ZooKeeperServer
+from tests.integration.curator.hand_driven import HandDriven
+from tests.integration.curator.latch_crew import LONG, PATIENT, Crew, Heard, wipe
+from tests.integration.curator.office_crew import Offices, Official
+
+SHORT = timedelta(seconds=2)
+Eventually = Callable[..., None]
+
+
+@pytest.fixture
+def proxy(zookeeper: ZooKeeperServer) -> Iterator[FaultProxy]:
+    with FaultProxy([("127.0.0.1", zookeeper.port)]) as made:
+        yield made
+
+
+@pytest.fixture
+def offices(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Offices]:
+    with Offices(zookeeper.hosts, zk_root) as made:
+        yield made
+
+
+@pytest.fixture
+def crew(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Crew]:
+    with Crew(zookeeper.hosts, f"{zk_root}/latch") as made:
+        yield made
+
+
+class Overlaps:
+    """Watches a set of candidates, and notes when two lead at once."""
+
+    def __init__(self, leads: Callable[[], list[str]]) -> None:
+        self.seen: list[list[str]] = []
+        self._leads = leads
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._done.wait(0.002):
+            names = self._leads()
+            if len(names) > 1 and len(again := self._leads()) > 1:
+                self.seen.append(again)
+
+    def __enter__(self) -> Overlaps:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+
+# --- the latch's node, watches, listeners ---------------------------------------------------------
+
+
+def test_a_latch_whose_node_is_deleted_by_hand_loses_and_queues_at_the_end(
+    crew: Crew, eventually: Eventually
+) -> None:
+    first, second = crew.queued(2, eventually)
+    eventually(lambda: first.words == ["is"])
+
+    crew.delete(first.latch.own_node)
+
+    eventually(lambda: second.leads and second.words == ["is"])
+    eventually(lambda: first.words == ["is", "not"] and len(crew.nodes()) == 2)
+    assert crew.nodes() == [second.latch.own_node, first.latch.own_node]
+
+
+def test_a_watch_that_wakes_twice_elects_once(crew: Crew) -> None:
+    leader, second = (HandDriven(crew.shared, crew.path, name) for name in "ab")
+    leader.do(ev.Started())
+    second.do(ev.Started())
+    gone = f"{crew.path}/{leader.node}"
+
+    leader.do(ev.CloseAsked())
+    for _ in range(3):
+        second.do(second.core.heard(gone, True))
+
+    assert second.holds
+    assert second.words == ["is"]
+    assert crew.nodes() == [second.node]
+
+
+def test_a_watch_that_wakes_twice_for_a_predecessor_of_before_does_not_elect(crew: Crew) -> None:
+    first, second, third = (HandDriven(crew.shared, crew.path, name) for name in "abc")
+    for latch in (first, second, third):
+        latch.do(ev.Started())
+    gone = f"{crew.path}/{second.node}"
+
+    second.do(ev.CloseAsked())
+    for _ in range(3):
+        third.do(third.core.heard(gone, True))
+    assert (first.holds, third.holds) == (True, False)
+
+    oldest = first.node
+    first.do(ev.CloseAsked())
+    third.do(third.core.heard(f"{crew.path}/{oldest}", True))
+    assert third.words == ["is"]
+
+
+def test_a_latch_woken_by_each_of_its_watches_twice_is_told_once(
+    crew: Crew, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fired = SessionExecutor._fired
+
+    def twice(self: SessionExecutor, event: Any) -> None:
+        fired(self, event)
+        fired(self, event)
+
+    twice.only_enqueues = True  # type: ignore[attr-defined]
+    monkeypatch.setattr(SessionExecutor, "_fired", twice)
+    first, second, third = crew.queued(3, eventually)
+    eventually(lambda: first.words == ["is"])
+
+    second.latch.close()
+    first.latch.close()
+
+    eventually(lambda: third.words == ["is"])
+    assert crew.leaders() == [third]
+
+
+def test_a_listener_that_never_returns_holds_up_nobody_but_itself(crew: Crew, eventually: Eventually) -> None:
+    release = threading.Event()
+    first, second = crew.latch("a"), crew.latch("b")
+    first.heard.then = lambda _word: release.wait(60) and None
+    good = Heard()
+    first.latch.add_listener(good)
+    try:
+        first.latch.start()
+        eventually(lambda: first.words == ["is"] and good.words == ["is"])
+        second.latch.start()
+        eventually(lambda: len(crew.nodes()) == 2)
+
+        crew.delete(first.latch.own_node)
+
+        eventually(lambda: good.words == ["is", "not"], what="the other listener is told")
+        eventually(lambda: second.words == ["is"], what="the other latch leads")
+        second.latch.close()
+        eventually(lambda: good.words == ["is", "not", "is"], what="it leads again")
+        assert first.words == ["is"]
+    finally:
+        release.set()
+    eventually(lambda: first.words == good.words, what="the slow one hears it all, in order")
+
+
+def test_an_electable_that_never_returns_costs_its_participant_the_hand_over_time_and_no_more(
+    offices: Offices, zookeeper: ZooKeeperServer, eventually: Eventually
+) -> None:
+    release = threading.Event()
+    first = offices.official("a", handover_timeout=timedelta(milliseconds=100))
+    first.then = lambda _word: release.wait(60) and None
+    first.queue.add_to_leader_lock_queue()
+    eventually(lambda: first.words == ["elected"])
+    try:
+        second = offices.official("b")
+        second.queue.add_to_leader_lock_queue()
+        eventually(lambda: offices.ids() == ["a", "b"])
+
+        first.queue.abdicate("for the other")
+
+        eventually(lambda: second.leads and second.words == ["elected"])
+        assert not first.leads
+        eventually(lambda: offices.ids() == ["b", "a"], what="it queues again meanwhile")
+    finally:
+        release.set()
+    eventually(lambda: first.words == ["elected", "revoked"])
+
+
+# --- time -----------------------------------------------------------------------------------------
+
+
+def test_a_leader_whose_clock_jumps_by_a_session_does_not_lead_at_the_first_question(
+    offices: Offices, crew: Crew, eventually: Eventually
+) -> None:
+    """As CLOCK_BOOTTIME does when the machine has slept."""
+    ahead = timedelta(0)
+
+    def clock() -> timedelta:
+        return boottime() + ahead
+
+    one = offices.official("a", clock=clock)
+    one.queue.add_to_leader_lock_queue()
+    latch = crew.started("a", clock=clock)
+    eventually(lambda: one.words == ["elected"] and latch.words == ["is"])
+    assert one.leads
+    assert latch.leads
+
+    ahead = PATIENT
+
+    assert not one.leads
+    assert one.queue.leadership() is None
+    assert not latch.leads
+    eventually(lambda: one.words == ["elected", "revoked", "elected"], what="it proves itself and leads anew")
+    eventually(lambda: latch.words == ["is", "not", "is"])
+    assert one.epochs[1] > one.epochs[0]
+
+
+def test_steps_of_the_wall_clock_change_nothing(
+    offices: Offices, crew: Crew, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step_s = 0.0
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + step_s)
+    (one,) = offices.queued(eventually, "a")
+    latch = crew.started("a")
+    eventually(lambda: latch.words == ["is"])
+
+    for step_s in (86_400.0, -86_400.0, 3e9):  # noqa: B007 - time.time() reads it
+        before = offices.witness.client.last_zxid
+        offices.witness.call(offices.witness.client.sync_async, "/")
+        eventually(lambda b=before: _last_zxid(offices) > b, what="a proof was committed since")
+        assert one.leads
+        assert latch.leads
+
+    assert one.words == ["elected"]
+    assert latch.words == ["is"]
+    second = offices.official("b")
+    second.queue.add_to_leader_lock_queue()
+    eventually(lambda: offices.ids() == ["a", "b"])
+    one.queue.abdicate("test")
+    eventually(lambda: second.words == ["elected"])
+
+
+def _last_zxid(offices: Offices) -> int:
+    offices.witness.call(offices.witness.client.exists_async, "/")
+    zxid: int = offices.witness.client.last_zxid
+    return zxid
+
+
+# --- sessions -------------------------------------------------------------------------------------
+
+
+def test_a_leader_behind_a_black_hole_that_goes_on_sending_is_deposed_before_its_heir_leads(
+    proxy: FaultProxy, zookeeper: ZooKeeperServer, zk_root: str, eventually: Eventually
+) -> None:
+    """K1: kazoo looks for missing pings only when it has nothing to send."""
+    with Offices(zookeeper.hosts, zk_root, SHORT) as offices:
+        cut = offices.official("cut", offices.session(proxy.hosts))
+        cut.queue.add_to_leader_lock_queue()
+        eventually(lambda: cut.words == ["elected"])
+        heir = offices.official("heir")
+        heir.queue.add_to_leader_lock_queue()
+        eventually(lambda: offices.ids() == ["cut", "heir"])
+        done = threading.Event()
+
+        def load() -> None:
+            while not done.wait(0.1):
+                with suppress(LeaderError):
+                    cut.session.call(cut.session.client.exists_async, "/", timeout=timedelta(milliseconds=1))
+
+        sender = threading.Thread(target=load)
+        sender.start()
+        try:
+            with Overlaps(lambda: [one.name for one in offices.leaders()]) as overlaps:
+                proxy.black_hole()
+                eventually(lambda: heir.leads, what="the heir leads")
+                eventually(lambda: cut.words[:2] == ["elected", "revoked"])
+                assert not cut.leads
+                proxy.heal()
+                eventually(lambda: offices.ids() == ["heir", "cut"], what="the other queues again")
+            assert overlaps.seen == []
+        finally:
+            done.set()
+            sender.join()
+
+
+def _forget_session(session: Any) -> None:
+    """Its server gives it a new session at the next connection, without a word about the old one."""
+    session.client._session_id = None
+    session.client._session_passwd = b"\x00" * 16
+    session.reconnect()
+
+
+@pytest.mark.parametrize("role", ["leader", "heir"])
+def test_a_session_that_is_replaced_without_a_word_costs_leadership_and_leaves_no_node(
+    offices: Offices, eventually: Eventually, role: str
+) -> None:
+    """K2: as with ClickHouse Keeper."""
+    first, second = offices.queued(eventually, "a", "b")
+    struck, other = (first, second) if role == "leader" else (second, first)
+    old = struck.session.session_id
+    nodes = offices.nodes()
+    with Overlaps(lambda: [one.name for one in offices.leaders()]) as overlaps:
+        _forget_session(struck.session)
+
+        eventually(lambda: struck.session.is_connected and struck.session.session_id != old)
+        eventually(lambda: other.leads, what="the other leads")
+        eventually(lambda: offices.ids() == [other.name, struck.name], what="it queues again")
+
+    assert overlaps.seen == []
+    struck_node = nodes[0] if role == "leader" else nodes[1]
+    assert struck_node not in offices.nodes(), "the old session lives, so we delete its node ourselves"
+    assert struck.session.state is SessionState.CONNECTED
+    assert offices.leaders() == [other]
+
+
+def test_a_latch_on_a_session_that_is_replaced_without_a_word_makes_a_new_node(
+    crew: Crew, eventually: Eventually
+) -> None:
+    first, second = crew.queued(2, eventually, own_sessions=True)
+    eventually(lambda: first.words == ["is"])
+
+    _forget_session(first.session)
+
+    eventually(lambda: second.words == ["is"] and first.words == ["is", "not"])
+    eventually(lambda: crew.nodes() == [second.latch.own_node, first.latch.own_node])
+
+
+def test_a_forked_child_does_not_lead_and_harms_nothing(
+    offices: Offices, crew: Crew, eventually: Eventually
+) -> None:
+    (one,) = offices.queued(eventually, "a")
+    latch = crew.started("a")
+    eventually(lambda: latch.words == ["is"])
+    assert one.leads
+    assert latch.leads
+
+    child = os.fork()
+    if child == 0:  # only this thread lives here; nothing of pytest must run
+        status = 99
+        with suppress(BaseException):
+            one.session.close(LONG)
+            status = (1 if one.leads else 0) + (2 if latch.leads else 0)
+            status += 4 if one.queue.leadership() is not None else 0
+        os._exit(status)
+    _, wait_status = os.waitpid(child, 0)
+
+    assert os.waitstatus_to_exitcode(wait_status) == 0
+    before = _last_zxid(offices)
+    eventually(lambda: _last_zxid(offices) > before, what="a proof was committed since")
+    assert one.leads
+    assert (one.words, latch.words) == (["elected"], ["is"])
+
+
+def test_an_ensemble_that_is_wiped_under_its_leader_gets_no_leader_who_saw_a_higher_epoch(
+    own_zookeeper: ZooKeeperServer, eventually: Eventually
+) -> None:
+    with Offices(own_zookeeper.hosts, "/election") as offices, Crew(own_zookeeper.hosts, "/latch") as crew:
+        (one,) = offices.queued(eventually, "a")
+        latch = crew.started("a")
+        eventually(lambda: latch.words == ["is"])
+
+        wipe(own_zookeeper)
+
+        eventually(lambda: one.words == ["elected", "revoked"])
+        eventually(lambda: "wiped" in (one.queue.status().last_abdication or ""), what="it says why")
+        assert not one.leads
+        eventually(lambda: latch.words == ["is", "not", "is"], what="a latch has no epoch, and leads again")
+        fresh = offices.official("fresh")
+        fresh.queue.add_to_leader_lock_queue()
+        eventually(lambda: fresh.words == ["elected"], what="who has seen nothing may begin anew")
+        assert one.words == ["elected", "revoked"]
+
+
+# --- guards ---------------------------------------------------------------------------------------
+
+
+def test_while_every_candidate_is_unready_nobody_leads_and_each_says_so(
+    offices: Offices, eventually: Eventually
+) -> None:
+    made = [offices.official(name) for name in "abc"]
+    for one in made:
+        one.guard = lambda: Verdict(False, ("not synced",))
+        one.queue.publish_readiness(False, reasons=("not synced",))
+        one.queue.add_to_leader_lock_queue()
+
+    eventually(
+        lambda: all(one.queue.status().everybody_declines for one in made), what="all know that all decline"
+    )
+    assert read_leader(offices.witness, offices.root) is None
+    assert [one.told for one in made] == [[], [], []]
+    assert "every participant's guard says no" in made[0].queue.status().why()
+
+    made[1].guard = lambda: Verdict(True)
+    made[1].queue.publish_readiness(True)
+
+    eventually(lambda: made[1].words == ["elected"], what="the one that is ready leads")
+    assert made[0].told == made[2].told == []
+
+
+def test_a_guard_that_raises_then_hangs_then_agrees_elects_once(
+    offices: Offices, eventually: Eventually
+) -> None:
+    release = threading.Event()
+    moods = iter(["raise", "hang"])
+    one = offices.official("a", guard_timeout=timedelta(milliseconds=200))
+
+    def guard() -> Verdict:
+        mood = next(moods, "agree")
+        if mood == "raise":
+            raise LookupError("no such release")
+        if mood == "hang":
+            release.wait(60)
+        return Verdict(True)
+
+    one.guard = guard
+    try:
+        one.queue.add_to_leader_lock_queue()
+        eventually(lambda: "no answer" in (one.queue.status().last_abdication or ""), what="it hangs")
+        assert one.told == []
+        assert not one.leads
+    finally:
+        release.set()
+
+    eventually(lambda: one.words == ["elected"])
+    assert one.queue.status().phase is Phase.LEADING
+
+
+# --- replies that get lost ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Step:
+    """One request of the protocol, as the proxy recognises it."""
+
+    name: str
+    ops: tuple[Op, ...]
+    mentions: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.name
+
+    def matches(self, request: Request) -> bool:
+        return (
+            request.op in self.ops
+            and all(request.mentions(word) for word in self.mentions)
+            and not any(request.mentions(word) for word in self.lacks)
+        )
+
+
+CREATES = (Op.CREATE, Op.CREATE2)
+WHILE_TAKING_OFFICE = [
+    Step("card", CREATES, ("/members/",)),
+    Step("join", CREATES, ("-latch-",)),
+    Step("look: children", (Op.GET_CHILDREN, Op.GET_CHILDREN2), ("/leader-lock",)),
+    Step("look: own node", (Op.EXISTS,), ("-latch-",)),
+    Step("look: control", (Op.GET_DATA,), ("/control",)),
+    Step("claim: epoch", (Op.GET_DATA,), ("/epoch",)),
+    Step("claim: transaction", (Op.MULTI,), ("/epoch", "-latch-"), ("/leader\0",)),
+    Step("publish", (Op.MULTI,), ("boot_id",)),
+    Step("proof", (Op.MULTI,), ("-latch-",), ("boot_id", '"epoch"')),
+]
+WHILE_LEAVING = [
+    Step("farewell", (Op.MULTI, Op.DELETE), ("-latch-",), ("boot_id",)),
+]
+
+
+def _trap(proxy: FaultProxy, step: Step, when: str) -> Trap:
+    cut = proxy.cut_before if when == "before" else proxy.cut_after
+    return cut(when=step.matches)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("step", WHILE_TAKING_OFFICE, ids=str)
+def test_a_connection_cut_at_a_step_of_taking_office_costs_no_more_than_a_retry(
+    proxy: FaultProxy, offices: Offices, eventually: Eventually, step: Step, when: str
+) -> None:
+    session, heir = offices.session(proxy.hosts), offices.official("heir")
+    trap = _trap(proxy, step, when)
+    cut = offices.official("cut", session)
+    with Overlaps(lambda: [one.name for one in offices.leaders()]) as overlaps:
+        cut.queue.add_to_leader_lock_queue()
+        eventually(lambda: trap.sprung, what=f"the connection is cut {when} {step}")
+        eventually(lambda: cut.leads, what="it leads all the same")
+        heir.queue.add_to_leader_lock_queue()
+        eventually(lambda: offices.ids() == ["cut", "heir"], what="one node for each")
+
+        cut.queue.close(LONG)
+        eventually(lambda: heir.leads and heir.words == ["elected"])
+        eventually(lambda: offices.ids() == ["heir"])
+
+    _judge(offices, overlaps, cut, heir)
+
+
+@pytest.mark.parametrize("how", ["close", "remove", "abdicate"])
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("step", WHILE_LEAVING, ids=str)
+def test_a_connection_cut_while_a_leader_leaves_costs_no_more_than_a_retry(
+    proxy: FaultProxy, offices: Offices, eventually: Eventually, step: Step, when: str, how: str
+) -> None:
+    cut, heir = offices.official("cut", offices.session(proxy.hosts)), offices.official("heir")
+    cut.queue.add_to_leader_lock_queue()
+    eventually(lambda: cut.words == ["elected"])
+    heir.queue.add_to_leader_lock_queue()
+    eventually(lambda: offices.ids() == ["cut", "heir"])
+    with Overlaps(lambda: [one.name for one in offices.leaders()]) as overlaps:
+        # A proof that happens to be under way is no farewell.
+        trap = proxy.cut_before if when == "before" else proxy.cut_after
+        sprung = trap(when=lambda request: step.matches(request) and _deletes(request))
+        if how == "close":
+            cut.queue.close(LONG)
+        elif how == "remove":
+            cut.queue.remove_from_leader_lock_queue()
+        else:
+            cut.queue.abdicate("test")
+        eventually(lambda: sprung.sprung, what=f"the connection is cut {when} {step}")
+        eventually(lambda: heir.leads and heir.words == ["elected"])
+        expected = ["heir", "cut"] if how == "abdicate" else ["heir"]
+        eventually(lambda: offices.ids() == expected, what="nothing else is left in the queue")
+
+    _judge(offices, overlaps, cut, heir)
+
+
+def _deletes(request: Request) -> bool:
+    """Whether it is a deletion, or a transaction that begins with one."""
+    header = request.payload[8:12]
+    return request.op == Op.DELETE or int.from_bytes(header) == Op.DELETE
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("nth", range(1, 16))
+def test_a_connection_cut_at_any_request_leaves_one_leader_and_no_orphan(
+    proxy: FaultProxy, offices: Offices, eventually: Eventually, nth: int, when: str
+) -> None:
+    """Whatever the requests are: also those that come to the protocol later."""
+    session, heir = offices.session(proxy.hosts), offices.official("heir")
+    heir.queue.add_to_leader_lock_queue()
+    eventually(lambda: heir.leads)
+    trap = (proxy.cut_before if when == "before" else proxy.cut_after)(
+        nth=nth, when=lambda request: request.op != Op.PING
+    )
+    cut = offices.official("cut", session)
+    with Overlaps(lambda: [one.name for one in offices.leaders()]) as overlaps:
+        cut.queue.add_to_leader_lock_queue()
+        eventually(lambda: offices.ids() == ["heir", "cut"] or trap.sprung)
+        eventually(lambda: offices.ids() == ["heir", "cut"], what="it queues")
+        heir.queue.remove_from_leader_lock_queue()
+        eventually(lambda: cut.leads, what="it leads")
+        heir.queue.add_to_leader_lock_queue()
+        eventually(lambda: offices.ids() == ["cut", "heir"])
+        cut.queue.close(LONG)
+        eventually(lambda: heir.leads and heir.words[-1] == "elected")
+        eventually(lambda: offices.ids() == ["heir"])
+
+    assert trap.sprung
+    _judge(offices, overlaps, cut, heir)
+
+
+def _judge(offices: Offices, overlaps: Overlaps, *officials: Official) -> None:
+    assert overlaps.seen == []
+    epochs = [epoch for one in officials for epoch in one.epochs]
+    assert len(epochs) == len(set(epochs)), "no epoch is given twice"
+    for one in officials:
+        assert one.epochs == sorted(one.epochs)
+        assert one.words == [("elected", "revoked")[number % 2] for number in range(len(one.words))]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("nth", range(1, 8))
+def test_a_latch_whose_connection_is_cut_at_any_request_leads_and_leaves_no_orphan(
+    proxy: FaultProxy, crew: Crew, eventually: Eventually, nth: int, when: str
+) -> None:
+    session = crew.session(proxy.hosts)
+    trap = (proxy.cut_before if when == "before" else proxy.cut_after)(
+        nth=nth, when=lambda request: request.op != Op.PING
+    )
+    member = crew.started("a", session)
+
+    eventually(lambda: member.leads or trap.sprung)
+    eventually(lambda: member.leads and len(crew.nodes()) == 1)
+    member.latch.close(timeout=LONG)
+
+    eventually(lambda: crew.nodes() == [])
+    assert trap.sprung or nth > 5
+    words = member.words
+    assert words == [("is", "not")[number % 2] for number in range(len(words))]
+
+
+def test_an_orphan_of_a_lost_reply_is_removed_though_its_owner_closes_first(
+    proxy: FaultProxy, crew: Crew, eventually: Eventually
+) -> None:
+    """CURATOR-45: it would become the oldest, and nobody could lead."""
+    session = crew.session(proxy.hosts)
+    trap = proxy.cut_after(when=lambda request: request.mentions("-latch-"))
+    member = crew.started("a", session)
+    assert trap.wait(LONG)
+    member.latch.close(timeout=LONG)
+
+    eventually(lambda: crew.nodes() == [])
+    other = crew.started("b")
+    eventually(lambda: other.leads)
+
+
+def test_a_leader_node_that_its_owner_left_behind_is_not_taken_from_its_successor(
+    offices: Offices, zookeeper: ZooKeeperServer, zk_root: str, eventually: Eventually
+) -> None:
+    """Who was deposed, and only then leaves, must not delete what the next leader has published."""
+    first, second = offices.queued(eventually, "a", "b")
+    paths = ElectionPaths(zk_root)
+    operator = KazooClient(hosts=zookeeper.hosts)
+    operator.start(timeout=20)
+    try:
+        with suppress(NoNodeError):
+            operator.delete(paths.latch(offices.nodes()[0]))
+        eventually(lambda: second.words == ["elected"] and offices.ids() == ["b", "a"])
+        eventually(lambda: (info := read_leader(offices.witness, zk_root)) and info.participant.id == "b")
+        before = operator.get(paths.leader)[1]
+
+        first.queue.close(LONG)
+
+        stat = operator.exists(paths.leader)
+        assert stat is not None
+        assert stat.czxid == before.czxid, "it was deleted, and had to be corrected"
+    finally:
+        operator.stop()
+        operator.close()
