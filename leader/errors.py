@@ -55,6 +55,12 @@ class ParticipantIdInUseError(LeaderError):
         self.path, self.holder, self.boot_id = path, holder, boot_id
 
 
+class AclError(LeaderError):
+    """Access lists cannot be made what they should be. The message says why and where."""
+
+    code = "acl"
+
+
 class ZooKeeperUnreachableError(LeaderError):
     """No ZooKeeper server answered when the session was to start."""
 

@@ -26,6 +26,7 @@ from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Connect
 from kazoo.security import ACL, Id
 
+from leader.clock import boottime
 from leader.zookeeper.access import default_access
 from leader.zookeeper.config import SASL, ZooKeeperConfig
 from leader.zookeeper.hosts import read_hosts
@@ -33,6 +34,7 @@ from leader.zookeeper.link import LinkWatch, cut, ready
 from leader.zookeeper.patience import Patience
 
 _MAX_BACKOFF_S = 1.0
+_NO_PASSWORD = b"\0" * 16
 _JITTER = 0.4
 
 
@@ -119,6 +121,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
         self._watch = LinkWatch(self._is_answer_due)
         self.handler.watch = self._watch
         self.last_failure: BaseException | None = None
+        self._down_since: timedelta | None = None
 
     def start(self) -> None:
         super().start()
@@ -130,6 +133,8 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
 
     def _connect(self, host: str, hostip: str, port: int) -> Any:
         self._watch.disarm()
+        if self._down_since is None:
+            self._down_since = boottime()
         try:
             timeouts = self._connect_and_log_in(host, hostip, port)
         except Exception as exc:
@@ -138,6 +143,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
             self.last_failure = exc.__context__ if dropped else exc
             raise
         self._patience.succeeded()
+        self._down_since = None
         self._watch.arm(self._socket, self._patience.session_timeout.total_seconds())
         return timeouts
 
@@ -151,11 +157,20 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
         """Kazoo's handshake steps. We note the session timeout that the server grants."""
         if not isinstance(request, Connect):
             return super()._invoke(timeout, request, xid)
+        if self._session_is_certainly_over():
+            # A server with less history than we have seen refuses us, whatever session we ask for. Of an ensemble
+            # that was wiped or restored all do, for ever; so we come as somebody new, who has seen nothing.
+            self.client.last_zxid = 0
+            request = request._replace(last_zxid_seen=0, session_id=0, passwd=_NO_PASSWORD)
         answer = super()._invoke(min(timeout, self._patience.limit().total_seconds()), request, xid)
         granted_ms = answer[0].time_out
         if granted_ms > 0:  # 0 says that the session is over
             self._patience.granted(timedelta(milliseconds=granted_ms))
         return answer
+
+    def _session_is_certainly_over(self) -> bool:
+        down_since = self._down_since
+        return down_since is not None and boottime() - down_since > 2 * self._patience.session_timeout
 
     def _submit(self, request: Any, timeout: float, xid: int | None = None) -> None:
         self._watch.asked()
