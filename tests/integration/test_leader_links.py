@@ -1,9 +1,7 @@
-"""Links that fail in the ways kazoo does not notice, and replies that get lost."""
+"""Links that fail in the ways kazoo does not notice, and replies that get lost, under a running election."""
 
 from __future__ import annotations
 
-import select
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -13,93 +11,22 @@ import pytest
 
 from leader import (
     ElectionConfig,
+    ElectionPaths,
     LeaderLockQueue,
     Leadership,
     Participant,
     Verdict,
     ZooKeeperConfig,
     ZooKeeperSession,
-    ZooKeeperUnavailableError,
     read_participants,
 )
-from leader.store import ElectionStore
+from leader.testing.proxy import FaultProxy
 from nimbus.localstack.zookeeper import ZooKeeperServer
 
 SESSION = timedelta(seconds=3)
 LONG = timedelta(seconds=10)
-WHO = Participant("a", "127.0.0.1", 1, "boot")
 Eventually = Callable[..., None]
-
-
-class Proxy:
-    """A TCP relay on loopback that can swallow everything while it keeps connections open."""
-
-    def __init__(self, target_port: int) -> None:
-        self.swallow = threading.Event()
-        self._target = target_port
-        self._stop = threading.Event()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self._pairs: dict[socket.socket, socket.socket] = {}
-        self._thread = threading.Thread(target=self._run, name="test-proxy", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join(10)
-        for sock in [self._listener, *self._pairs]:
-            sock.close()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            ready, _, _ = select.select([self._listener, *self._pairs], [], [], 0.05)
-            for sock in ready:
-                if sock is self._listener:
-                    self._accept()
-                elif sock in self._pairs:
-                    self._relay(sock)
-
-    def _accept(self) -> None:
-        ours, _ = self._listener.accept()
-        theirs = socket.create_connection(("127.0.0.1", self._target), timeout=5)
-        self._pairs |= {ours: theirs, theirs: ours}
-
-    def _relay(self, sock: socket.socket) -> None:
-        peer = self._pairs[sock]
-        try:
-            data = sock.recv(65_536)
-            if data and not self.swallow.is_set():
-                peer.sendall(data)
-        except OSError:
-            data = b""
-        if not data:
-            for end in (sock, peer):
-                del self._pairs[end]
-                end.close()
-
-
-@pytest.fixture
-def proxy(zookeeper: ZooKeeperServer) -> Iterator[Proxy]:
-    relay = Proxy(zookeeper.port)
-    yield relay
-    relay.stop()
-
-
-@pytest.fixture
-def connect() -> Iterator[Callable[[str], ZooKeeperSession]]:
-    made: list[ZooKeeperSession] = []
-
-    def make(hosts: str) -> ZooKeeperSession:
-        config = ZooKeeperConfig(
-            hosts=hosts, session_timeout=SESSION, connect_timeout=timedelta(seconds=1), call_timeout=LONG
-        )
-        made.append(ZooKeeperSession(config))
-        made[-1].start(LONG)
-        return made[-1]
-
-    yield make
-    for session in made:
-        session.close(LONG)
+Connect = Callable[[str], ZooKeeperSession]
 
 
 class Told:
@@ -113,6 +40,27 @@ class Told:
         self.words.append(("revoked", leadership.epoch))
 
 
+@pytest.fixture
+def proxy(zookeeper: ZooKeeperServer) -> Iterator[FaultProxy]:
+    with FaultProxy([("127.0.0.1", zookeeper.port)]) as made:
+        yield made
+
+
+@pytest.fixture
+def connect(proxy: FaultProxy) -> Iterator[Connect]:
+    made: list[ZooKeeperSession] = []
+
+    def make(hosts: str) -> ZooKeeperSession:
+        made.append(ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=SESSION)))
+        made[-1].start(LONG)
+        return made[-1]
+
+    yield make
+    proxy.heal()
+    for session in made:
+        session.close(LONG)
+
+
 def _queue(session: ZooKeeperSession, root: str, name: str, told: Told) -> LeaderLockQueue:
     return LeaderLockQueue(
         session=session,
@@ -124,145 +72,100 @@ def _queue(session: ZooKeeperSession, root: str, name: str, told: Told) -> Leade
 
 
 def test_a_leader_on_a_black_holed_link_is_deposed_before_its_successor_leads(
-    connect: Callable[[str], ZooKeeperSession],
-    proxy: Proxy,
-    zookeeper: ZooKeeperServer,
-    zk_root: str,
-    eventually: Eventually,
+    connect: Connect, proxy: FaultProxy, zookeeper: ZooKeeperServer, zk_root: str, eventually: Eventually
 ) -> None:
     told, heard = Told(), Told()
-    cut = _queue(connect(f"127.0.0.1:{proxy.port}"), zk_root, "cut", told)
+    cut = _queue(connect(proxy.hosts), zk_root, "cut", told)
     heir = _queue(connect(zookeeper.hosts), zk_root, "heir", heard)
     both: list[bool] = []
     try:
-        cut.start()
+        cut.add_to_leader_lock_queue()
         eventually(cut.is_leader)
-        heir.start()
+        heir.add_to_leader_lock_queue()
         eventually(lambda: heir.status().position == 1)
 
-        proxy.swallow.set()
+        proxy.black_hole()
 
         def heir_leads() -> bool:
             leads = heir.is_leader()
             both.append(leads and cut.is_leader())
             return leads
 
-        eventually(heir_leads, within_s=20)
+        eventually(heir_leads)
         assert not any(both)
-        eventually(lambda: told.words == [("elected", 1), ("revoked", 1)])
+        eventually(lambda: len(told.words) == 2)
+        assert told.words == [("elected", 1), ("revoked", 1)]
 
-        proxy.swallow.clear()
-        eventually(lambda: [v.participant.id for v in heir.participants()] == ["heir", "cut"], within_s=20)
+        proxy.heal()
+        eventually(lambda: [v.participant.id for v in heir.get_all_participants()] == ["heir", "cut"])
         assert heir.is_leader()
     finally:
-        proxy.swallow.clear()
+        proxy.heal()
         cut.close(LONG)
         heir.close(LONG)
 
 
-def _losing_the_reply(session: ZooKeeperSession) -> Callable[..., Any]:
-    """kazoo's `create_async`, but the answer about a latch never arrives."""
-    create = session.client.create_async
-
-    def applied_but_never_answered(*args: Any, ephemeral: bool = False, **kw: Any) -> Any:
-        answer = create(*args, ephemeral=ephemeral, **kw)
-        if not ephemeral:
-            return answer
-        answer.get(timeout=5)
-        return session.client.handler.async_result()
-
-    return applied_but_never_answered
-
-
-def test_a_latch_whose_reply_was_lost_is_found_and_not_made_twice(
-    connect: Callable[[str], ZooKeeperSession],
-    zookeeper: ZooKeeperServer,
-    zk_root: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    session = connect(zookeeper.hosts)
-    store = ElectionStore(session, zk_root, WHO, lambda: None)
-    with monkeypatch.context() as patch:
-        patch.setattr(session.client, "create_async", _losing_the_reply(session))
-        with pytest.raises(ZooKeeperUnavailableError, match="outcome unknown"):
-            store.join()
-
-    joined = store.join()
-
-    assert [view.node for view in read_participants(session, zk_root)] == [joined.latch.name]
-
-
-def test_a_latch_of_an_older_session_is_not_adopted_but_deleted(
-    connect: Callable[[str], ZooKeeperSession], zookeeper: ZooKeeperServer, zk_root: str
-) -> None:
-    older, newer = connect(zookeeper.hosts), connect(zookeeper.hosts)
-    store = ElectionStore(older, zk_root, WHO, lambda: None)
-    first = store.join().latch
-    store._session = newer  # as when a client is started again while its old session still lives
-
-    second = store.join().latch
-
-    assert second.name != first.name
-    assert second.session_id == newer.session_id
-    assert [view.node for view in read_participants(newer, zk_root)] == [second.name]
-
-
-def test_withdrawing_leaves_nothing_even_of_a_latch_we_never_heard_of(
-    connect: Callable[[str], ZooKeeperSession],
-    zookeeper: ZooKeeperServer,
-    zk_root: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    session = connect(zookeeper.hosts)
-    store = ElectionStore(session, zk_root, WHO, lambda: None)
-    with monkeypatch.context() as patch:
-        patch.setattr(session.client, "create_async", _losing_the_reply(session))
-        with pytest.raises(ZooKeeperUnavailableError):
-            store.join()
-    assert len(read_participants(session, zk_root)) == 1
-
-    store.withdraw()
-
-    assert read_participants(session, zk_root) == []
-
-
-def test_an_epoch_whose_reply_was_lost_grants_nothing_and_the_next_is_higher(
-    connect: Callable[[str], ZooKeeperSession],
+@pytest.mark.parametrize("nth", range(1, 11))
+@pytest.mark.parametrize("applied", [True, False], ids=["applied", "never-sent"])
+def test_whichever_request_of_the_way_to_leadership_breaks_there_is_one_latch_and_one_leader(
+    connect: Connect,
+    proxy: FaultProxy,
     zookeeper: ZooKeeperServer,
     zk_root: str,
     eventually: Eventually,
-    monkeypatch: pytest.MonkeyPatch,
+    nth: int,
+    applied: bool,
 ) -> None:
-    session, told = connect(zookeeper.hosts), Told()
+    onlooker, session, told = connect(zookeeper.hosts), connect(proxy.hosts), Told()
     queue = _queue(session, zk_root, "a", told)
-    real = session.client.transaction
-    lost: list[str] = []
-
-    def transaction() -> Any:
-        made = real()
-        if not lost:
-            lost.append("epoch")
-            commit = made.commit_async
-
-            def applied_but_never_answered() -> Any:
-                commit().get(timeout=5)
-                return session.client.handler.async_result()
-
-            made.commit_async = applied_but_never_answered
-        return made
-
-    monkeypatch.setattr(session.client, "transaction", transaction)
+    (proxy.cut_after if applied else proxy.cut_before)(nth=nth)
     try:
-        queue.start()
+        queue.add_to_leader_lock_queue()
+
+        def settled() -> bool:
+            words = list(told.words)
+            return queue.is_leader() and len(words) % 2 == 1 and words[-1][0] == "elected"
+
+        eventually(settled)
+        assert [view.participant.id for view in read_participants(onlooker, zk_root)] == ["a"]
+        eventually(lambda: _count(onlooker, zk_root) == 1, what="a latch nobody heard of is removed")
+        granted = [epoch for word, epoch in told.words if word == "elected"]
+        assert granted == sorted(set(granted)), "each epoch is granted once, and they rise"
+    finally:
+        queue.close(LONG)
+    eventually(lambda: _count(onlooker, zk_root) == 0, what="nothing of it is left")
+
+
+@pytest.mark.parametrize("nth", range(1, 6))
+def test_whichever_reply_is_lost_while_leaving_no_latch_stays_behind(
+    connect: Connect,
+    proxy: FaultProxy,
+    zookeeper: ZooKeeperServer,
+    zk_root: str,
+    eventually: Eventually,
+    nth: int,
+) -> None:
+    onlooker, queue = connect(zookeeper.hosts), _queue(connect(proxy.hosts), zk_root, "a", Told())
+    try:
+        queue.add_to_leader_lock_queue()
         eventually(queue.is_leader)
-        assert told.words == [("elected", 2)]
+        proxy.cut_after(nth=nth)
+        queue.remove_from_leader_lock_queue()
+
+        eventually(lambda: _count(onlooker, zk_root) == 0)
+        assert not queue.is_leader()
     finally:
         queue.close(LONG)
 
 
+def _count(session: ZooKeeperSession, root: str) -> int:
+    names: list[str] = session.call(session.client.get_children_async, ElectionPaths(root).queue)
+    return len(names)
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_kazoo_is_started_again_when_its_connection_thread_died(
-    connect: Callable[[str], ZooKeeperSession],
+    connect: Connect,
     zookeeper: ZooKeeperServer,
     zk_root: str,
     eventually: Eventually,
@@ -271,7 +174,7 @@ def test_kazoo_is_started_again_when_its_connection_thread_died(
     session, told = connect(zookeeper.hosts), Told()
     queue = _queue(session, zk_root, "a", told)
     try:
-        queue.start()
+        queue.add_to_leader_lock_queue()
         eventually(queue.is_leader)
 
         connection, died = session.client._connection, threading.Event()
@@ -285,7 +188,7 @@ def test_kazoo_is_started_again_when_its_connection_thread_died(
 
         monkeypatch.setattr(connection, "_read_socket", dies_once)
         eventually(lambda: ("revoked", 1) in told.words)
-        eventually(queue.is_leader, within_s=20, what="it leads again with a new session")
-        assert told.words[-1][1] > 1
+        eventually(queue.is_leader, what="it leads again with a new session")
+        eventually(lambda: told.words[-1][1] > 1, what="it is told")
     finally:
         queue.close(LONG)
