@@ -158,8 +158,8 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
         if not isinstance(request, Connect):
             return super()._invoke(timeout, request, xid)
         if self._session_is_certainly_over():
-            # A server with less history than we have seen refuses us, whatever session we ask for. Of an ensemble
-            # that was wiped or restored all do, for ever; so we come as somebody new, who has seen nothing.
+            # A server with less history than we have seen refuses us, whatever session we ask for. In an
+            # ensemble that was wiped all do, for ever; so we come as somebody new, who has seen nothing.
             self.client.last_zxid = 0
             request = request._replace(last_zxid_seen=0, session_id=0, passwd=_NO_PASSWORD)
         answer = super()._invoke(min(timeout, self._patience.limit().total_seconds()), request, xid)
@@ -218,8 +218,8 @@ class Connector:
     @property
     def has_stopped(self) -> bool:
         """Whether kazoo's connection thread is at its end. It is never started again by itself."""
-        stopped: bool = self._connection.connection_stopped.is_set()
-        return stopped
+        thread = self._connection._connection_routine  # kazoo says "stopped" also before it has begun
+        return bool(self._connection.connection_stopped.is_set()) and not (thread and thread.is_alive())
 
     def drop(self) -> None:
         """Cut the connection; kazoo notices at once and reconnects with the same session."""

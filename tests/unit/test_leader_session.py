@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 
 import pytest
-from kazoo.protocol.states import KazooState
+from kazoo.protocol.states import KazooState, KeeperState
 
 from leader import SessionState, ZooKeeperConfig, ZooKeeperSession, ZooKeeperUnavailableError
 
@@ -84,3 +85,36 @@ def test_a_call_on_a_closed_session_is_not_worth_repeating() -> None:
     with pytest.raises(ZooKeeperUnavailableError, match="the session is closed") as refused:
         session.call(session.client.exists_async, "/")
     assert not refused.value.retryable
+
+
+def test_kazoo_thread_that_has_not_begun_yet_has_not_stopped_and_is_not_started_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session, may_end = Told(), threading.Event()
+    connection = session.client._connection
+    monkeypatch.setattr(connection, "zk_loop", may_end.wait)  # as a thread that the machine has not let run
+    session._started = True
+    session.client.start_async()
+    try:
+        first = connection._connection_routine
+        session.heal()
+        session.heal()
+
+        assert connection._connection_routine is first
+    finally:
+        may_end.set()
+        session.close(timedelta(seconds=5))
+
+
+def test_call_without_a_connection_waits_for_one_with_the_request_in_hand() -> None:
+    session = Told()
+    session.kazoo_says(KazooState.CONNECTED, 7)
+    session.client._state = KeeperState.CONNECTING
+    session.kazoo_says(KazooState.SUSPENDED)
+
+    with pytest.raises(
+        ZooKeeperUnavailableError, match=r"within 0:00:00\.01.*; exists was not sent"
+    ) as refused:
+        session.call(session.client.exists_async, "/", timeout=timedelta(milliseconds=10))
+    assert refused.value.retryable
+    assert len(session.client._queue) == 0
