@@ -56,6 +56,7 @@ class Announcement:
             try:
                 yield from transaction(*self._fences(leadership), *self._writes(data, session_id, found))
             except TransactionFailedError as exc:
+                exc.raise_if_forbidden()
                 if exc.index <= 1:
                     return f"epoch {leadership.epoch} is over: {exc.cause}"
                 self._claimant.announced = True  # something is there: read it before the next try

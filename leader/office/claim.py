@@ -37,7 +37,7 @@ class EpochClaimant:
     """See `leader.latch.ports.Claimant`. `leadership` is the term of the last claim, None before it.
 
     Args:
-        on_claim: Called when a claim begins and nothing speaks against it.
+        on_claim: Called when a claim begins and no rule speaks against it; may say what does.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class EpochClaimant:
         paths: ElectionPaths,
         participant: Participant,
         eligibility: Eligibility,
-        on_claim: Callable[[], None],
+        on_claim: Callable[[], str | None],
     ) -> None:
         self._paths, self._participant, self._eligibility = paths, participant, eligibility
         self._on_claim = on_claim
@@ -82,7 +82,9 @@ class EpochClaimant:
         objection = yield from self._eligibility.objection(node)
         if objection is not None:
             return objection
-        self._on_claim()
+        trouble = self._on_claim()
+        if trouble is not None:
+            return ev.Barred(trouble)
         self.inherited = False
         latch = self._paths.latch(node.name)
         for _ in range(_CLAIM_TRIES):

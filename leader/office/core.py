@@ -82,7 +82,9 @@ class OfficeCore:
             self.paths, session, participant, reserve=-config.priority, nofailover=config.nofailover
         )
         self._eligibility = Eligibility(self.paths, lambda: self._card.card)
-        self._questions = Questions(guard, lambda verdict: post(ev.GuardAnswered(verdict)))
+        self._questions = Questions(
+            guard, lambda verdict: post(ev.GuardAnswered(verdict)), clock, config.guard_timeout
+        )
         self._claimant = EpochClaimant(self.paths, participant, self._eligibility, self._ask_early)
         self._announcement = Announcement(self.paths, self._claimant)
         self._consensus = Consensus(self.paths, participant, config.forced_takeover_after)
@@ -302,9 +304,12 @@ class OfficeCore:
             case _:
                 assert_never(news)
 
-    def _ask_early(self) -> None:
+    def _ask_early(self) -> str | None:
+        if self._questions.hangs:  # no epoch is spent on a question that cannot be asked
+            return "the guard still hangs in an earlier question"
         self._asked_at = self._clock()
         self._questions.ask_early()
+        return None
 
     def _weighed(self, said: ev.GuardSaid) -> Steps[ev.GuardSaid]:
         """Let a long silence of everybody overrule the guard, where that is wanted."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 
+from leader.clock import Clock
 from leader.guard import Verdict
 from leader.office.ports import GuardPort
 
@@ -18,11 +20,15 @@ class Questions:
     Args:
         guard: May be asked one question at a time.
         report: Puts an answer into the driver's inbox, which calls `answered` with it.
+        limit: After which a question without an answer counts as hanging.
     """
 
-    def __init__(self, guard: GuardPort, report: Callable[[Verdict], None]) -> None:
-        self._guard, self._report = guard, report
+    def __init__(
+        self, guard: GuardPort, report: Callable[[Verdict], None], clock: Clock, limit: timedelta
+    ) -> None:
+        self._guard, self._report, self._clock, self._limit = guard, report, clock, limit
         self._asking = False
+        self._asked_at = timedelta(0)
         self._for: int | None = None  # epoch that the question under way is about; None: about none yet
         self._next: int | None = None  # epoch to ask about when the question under way is answered
 
@@ -52,9 +58,11 @@ class Questions:
             return None
         return None if epoch is None else (epoch, verdict)
 
-    def forget(self) -> None:
-        """No answer is wanted any more."""
-        self._for = self._next = None
+    @property
+    def hangs(self) -> bool:
+        """Whether the guard has owed us an answer for so long that asking again is vain."""
+        return self._asking and self._clock() - self._asked_at >= self._limit
 
     def _ask(self) -> None:
+        self._asked_at = self._clock()
         self._asking = self._guard.ask(self._report)

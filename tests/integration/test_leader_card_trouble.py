@@ -68,9 +68,6 @@ def earlier(zookeeper: ZooKeeperServer) -> Iterator[ZooKeeperSession]:
     made.close(LONG)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="OfficeCore._start_latch lets the error pass, and nothing makes a latch any more"
-)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_participant_joins_in_the_end_when_the_connection_broke_as_it_wrote_its_card(
     queue: LeaderLockQueue,

@@ -88,8 +88,9 @@ class Election:
         self.sessions.pop(name).close(LONG)
 
     def json(self, *words: str) -> Any:
-        """The answer to a command; log lines of this process's own participants come before it."""
-        return json.loads(self.run(*words, "-o", "json").stdout.splitlines()[-1])
+        """The answer to a command; log lines of this process's own participants may stand around it."""
+        lines = self.run(*words, "-o", "json").stdout.splitlines()
+        return json.loads(next(line for line in lines if line.startswith("{")))
 
     def run(self, *words: str) -> Result:
         command, *rest = words
