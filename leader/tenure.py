@@ -14,6 +14,7 @@ from leader.clock import Clock
 from leader.latch.ports import SessionView
 
 ZERO = timedelta(0)
+_LONG_AGO = -timedelta(days=1)
 
 
 class _Process:
@@ -27,7 +28,6 @@ class _Process:
 
 
 os.register_at_fork(after_in_child=_Process.forked)
-_LONG_AGO = -timedelta(days=1)
 
 
 class Tenure:
