@@ -22,6 +22,8 @@ from leader.protocol.requests import (
     transaction,
 )
 
+_BEFORE_SEQUENCE = "-latch-"
+
 
 class LatchSteps:
     """The nodes of one latch.
@@ -181,4 +183,5 @@ class PlainClaimant:
 
 
 def _prefix(name: str) -> str:
-    return name[: name.rfind("-") + 1]
+    """What we chose of a node's name; ZooKeeper chose the number, which may be negative."""
+    return name[: name.rindex("latch-") + len("latch-")] if "latch-" in name else name
