@@ -183,5 +183,5 @@ class PlainClaimant:
 
 
 def _prefix(name: str) -> str:
-    """What we chose of a node's name; ZooKeeper chose the number, which may be negative."""
-    return name[: name.rindex("latch-") + len("latch-")] if "latch-" in name else name
+    """What we chose of a name; the server's part may begin with a minus of its own."""
+    return name[: name.rfind(_BEFORE_SEQUENCE) + len(_BEFORE_SEQUENCE)]
