@@ -280,6 +280,7 @@ def test_a_latch_whose_creation_is_interrupted_makes_one_node(
     proxy: FaultProxy, crew: Crew, eventually: Eventually
 ) -> None:
     """testResetRace"""
+    crew.make_queue()
     trap = proxy.cut_after(when=lambda request: request.mentions("-latch-"))
     member = crew.started("a", crew.session(proxy.hosts))
 

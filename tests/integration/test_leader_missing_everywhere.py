@@ -483,6 +483,7 @@ def _trap(proxy: FaultProxy, step: Step, when: str) -> Trap:
 def test_a_connection_cut_at_a_step_of_taking_office_costs_no_more_than_a_retry(
     proxy: FaultProxy, offices: Offices, eventually: Eventually, step: Step, when: str
 ) -> None:
+    offices.make_queue()
     session, heir = offices.session(proxy.hosts), offices.official("heir")
     trap = _trap(proxy, step, when)
     cut = offices.official("cut", session)
@@ -578,6 +579,8 @@ def _judge(offices: Offices, overlaps: Overlaps, *officials: Official) -> None:
 def test_a_latch_whose_connection_is_cut_at_any_request_leads_and_leaves_no_orphan(
     proxy: FaultProxy, crew: Crew, eventually: Eventually, nth: int, when: str
 ) -> None:
+    if nth % 2:
+        crew.make_queue()
     session = crew.session(proxy.hosts)
     trap = (proxy.cut_before if when == "before" else proxy.cut_after)(
         nth=nth, when=lambda request: request.op != Op.PING
@@ -598,10 +601,12 @@ def test_an_orphan_of_a_lost_reply_is_removed_though_its_owner_closes_first(
     proxy: FaultProxy, crew: Crew, eventually: Eventually
 ) -> None:
     """CURATOR-45: it would become the oldest, and nobody could lead."""
+    crew.make_queue()
     session = crew.session(proxy.hosts)
     trap = proxy.cut_after(when=lambda request: request.mentions("-latch-"))
     member = crew.started("a", session)
     assert trap.wait(LONG)
+    assert len(crew.nodes()) == 1
     member.latch.close(timeout=LONG)
 
     eventually(lambda: crew.nodes() == [])

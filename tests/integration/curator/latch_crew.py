@@ -155,6 +155,10 @@ class Crew:
         except ZooKeeperUnavailableError:
             return []
 
+    def make_queue(self) -> None:
+        """So that the first create of a latch succeeds."""
+        self.shared.call(self.shared.client.ensure_path_async, self.path)
+
     def delete(self, node: str | None) -> None:
         """As an operator would."""
         self.shared.call(self.shared.client.delete_async, f"{self.path}/{node}")

@@ -20,6 +20,7 @@ from leader import (
     read_participants,
 )
 from leader.clock import Clock, boottime
+from leader.protocol.paths import ElectionPaths
 from leader.protocol.records import ParticipantView
 from tests.integration.curator.latch_crew import LONG, PATIENT
 
@@ -144,6 +145,11 @@ class Offices:
             eventually(lambda: len(self.ids()) == len(made), what=f"{name} queues")
         eventually(lambda: made[0].leads and made[0].words == ["elected"], what=f"{names[0]} leads")
         return made
+
+    def make_queue(self) -> None:
+        """So that the first create of a latch succeeds."""
+        client = self.witness.client
+        self.witness.call(client.ensure_path_async, ElectionPaths(self.root).queue)
 
     def ids(self) -> list[str]:
         """The queue, oldest first; empty while it cannot be read."""
