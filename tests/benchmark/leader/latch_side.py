@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from datetime import timedelta
 
 import structlog
@@ -18,7 +19,10 @@ class LatchSide:
     """See the module. `join` and `close` come from one thread."""
 
     def __init__(self, hosts: str, path: str, session_timeout: timedelta, lead: Lead) -> None:
-        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+        structlog.configure(
+            wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+            logger_factory=structlog.PrintLoggerFactory(sys.stderr),  # answers have standard output
+        )
         self._path, self._lead = path, lead
         self._session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=session_timeout))
         self._session.start(_LIMIT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
@@ -40,7 +41,10 @@ class OurSide:
         lead: Lead,
         note: Callable[[str], None] | None = None,
     ) -> None:
-        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+        structlog.configure(
+            wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+            logger_factory=structlog.PrintLoggerFactory(sys.stderr),  # answers have standard output
+        )
         self._root, self._lead, self._note = root, lead, note
         self.session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=session_timeout))
         self.session.start(_LIMIT)
