@@ -23,8 +23,9 @@ class ZooKeeperConfig:
         session_timeout: Asked for; the server may grant less or more (2 to 20 of its ticks).
         call_timeout: Longest wait for one answer, the wait for a connection included.
         connect_timeout: Longest wait for one server to accept a connection. It is doubled with each round in
-            which none did, up to the session timeout divided by the number of servers. If not given, a round
-            of all servers lasts a third of the session: so much is left once a dead link is noticed.
+            which none did, up to the session timeout divided by the number of servers. If not given, 2 s, or
+            less, so that a round of all servers fits into a third of the session: so much is left once a dead
+            link is noticed.
         auth: Scheme and credential, for example `("digest", "user:password")`, or `("sasl", "user:password")`
             for SASL with DIGEST-MD5 (needs the package `pure-sasl`). Nodes are then made for this credential
             only.

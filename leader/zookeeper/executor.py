@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import wraps
 from typing import Any, TypeVar, assert_never
 
 from kazoo import exceptions as kazoo
@@ -34,6 +35,7 @@ class SessionExecutor:
     Args:
         session: Started by somebody else.
         on_watch: Called on kazoo's connection thread, with path and whether the node is gone; only enqueues.
+        on_sent: Called when a request is on its way, before the wait for its answer; must not block.
         limit: Longest wait for one answer; a third of the session without it, for a later one is of no use.
     """
 
@@ -42,8 +44,9 @@ class SessionExecutor:
         session: ZooKeeperSession,
         on_watch: Callable[[str, bool], None] = lambda _path, _gone: None,
         limit: Callable[[], timedelta] | None = None,
+        on_sent: Callable[[], None] = lambda: None,
     ) -> None:
-        self._session, self._on_watch = session, on_watch
+        self._session, self._on_watch, self._on_sent = session, on_watch, on_sent
         self._limit = limit or self._third_of_session
 
     def run(self, steps: rq.Steps[T]) -> T:
@@ -115,7 +118,12 @@ class SessionExecutor:
         raise cause from error
 
     def _call(self, method: Callable[..., Any], *args: Any, **kw: Any) -> Any:
-        return self._session.call(method, *args, timeout=self._limit(), **kw)
+        def send(*args: Any, **kw: Any) -> Any:
+            sent = method(*args, **kw)
+            self._on_sent()
+            return sent
+
+        return self._session.call(wraps(method)(send), *args, timeout=self._limit(), **kw)
 
     def _third_of_session(self) -> timedelta:
         return min(self._session.config.call_timeout, self._session.negotiated_timeout / 3)

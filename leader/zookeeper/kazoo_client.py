@@ -21,7 +21,7 @@ from kazoo.exceptions import (
     SASLException,
     SessionClosedRequireSaslError,
 )
-from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Connect
 from kazoo.security import ACL, Id
@@ -138,9 +138,10 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
         try:
             timeouts = self._connect_and_log_in(host, hostip, port)
         except Exception as exc:
-            self._patience.failed()
             dropped = isinstance(exc, ConnectionDropped) and exc.__context__ is not None
             self.last_failure = exc.__context__ if dropped else exc
+            if isinstance(self.last_failure, KazooTimeoutError | TimeoutError):
+                self._patience.timed_out()
             raise
         self._patience.succeeded()
         self._down_since = None

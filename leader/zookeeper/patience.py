@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-_FLOOR = timedelta(milliseconds=250)
-"""Less would fail on a healthy network, for a single packet that came late."""
+_FLOOR, _CEILING = timedelta(milliseconds=250), timedelta(seconds=2)
+"""Less would fail on a healthy network, for a single packet that came late. More is of no use at first: a
+server that has just been started may lose a handshake, and answers the next one."""
 
 
 class Patience:
@@ -24,22 +25,23 @@ class Patience:
     def __init__(self, *, configured: timedelta | None, servers: int, session_timeout: timedelta) -> None:
         self.session_timeout = session_timeout
         self._configured, self._servers = configured, servers
-        self._failures = 0
+        self._in_vain = 0
 
     def limit(self) -> timedelta:
         """For the next try."""
-        first = self._configured or max(self.session_timeout / (3 * self._servers), _FLOOR)
+        share = min(max(self.session_timeout / (3 * self._servers), _FLOOR), _CEILING)
+        first = self._configured or share
         most = max(first, self.session_timeout / self._servers)
-        rounds = min(self._failures // self._servers, 16)
+        rounds = min(self._in_vain // self._servers, 16)
         return min(first * (1 << rounds), most)
 
-    def failed(self) -> None:
-        """A server did not let us in."""
-        self._failures += 1
+    def timed_out(self) -> None:
+        """A server has not answered in time. To be refused at once says nothing about the time it needs."""
+        self._in_vain += 1
 
     def succeeded(self) -> None:
         """A server let us in."""
-        self._failures = 0
+        self._in_vain = 0
 
     def granted(self, session_timeout: timedelta) -> None:
         """The server has said how long a session lasts."""
