@@ -23,6 +23,7 @@ from leader.testing.simulator_faults import Faults, epoch_in
 from leader.testing.simulator_process import Process
 from leader.testing.simulator_surroundings import WORK
 from leader.testing.simulator_world import Settings, World
+from leader.testing.tree import Node
 
 ROOT = "/election"
 
@@ -70,7 +71,7 @@ class Simulator:
         self.lay_out()
         self._boots = 0
         self._processes: list[Process] = []
-        for number in range(self.settings.participants):
+        for number in range(self.world.rng.choice(self.settings.participants)):
             self._processes.append(self._start(f"p{number}"))
         self._faults = Faults(self)
 
@@ -111,7 +112,12 @@ class Simulator:
 
     def lay_out(self) -> None:
         """Make what is there before any election."""
-        self.ensemble.zookeeper.write(rq.Create(WORK))
+        zookeeper, queue = self.ensemble.zookeeper, self.paths.queue
+        zookeeper.write(rq.Create(WORK))
+        if self.world.chance(0.1):  # the sequence number is about to overflow
+            zookeeper.write(rq.EnsurePath(queue))
+            node = zookeeper.tree.get(queue) or Node()
+            zookeeper.tree.apply({queue: node._replace(made=(1 << 31) - 3)})
 
     # --- the inside -------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from leader.errors import LeaderError, ZooKeeperUnavailableError
 from leader.protocol import requests as rq
 from leader.testing.memory import Commit, MemoryZooKeeper
-from leader.testing.replica import Replica
+from leader.testing.replica import Read, Replica
 from leader.testing.simulator_world import Channel, World
 
 
@@ -100,7 +100,7 @@ class ServerConnection:
                 self.server.write(self, xid, request)
                 continue
             try:
-                self.done(xid, self.server.replica.read(request, self.fired), None)
+                self.done(xid, self.server.read(request, self), None)
             except LeaderError as exc:
                 self.done(xid, None, exc)
 
@@ -182,6 +182,11 @@ class Server:
             self._world.clock.call_at((self._world.clock.now // half + 1) * half, self._pass_on)
         self._touched[session_id] = None
 
+    def read(self, request: Read, connection: ServerConnection) -> Any:
+        """Answer from the server's own copy."""
+        self._ensemble.permit(request)
+        return self.replica.read(request, connection.fired)
+
     def write(self, connection: ServerConnection, xid: int, request: rq.Request) -> None:
         """Have a write carried out by the leader."""
 
@@ -247,7 +252,10 @@ class Ensemble:
         self.forgotten: set[int] = set()
         """Sessions that will be replaced by new ones, without a word, when they return."""
         self._where: dict[int, Server] = {}
-        self.servers = [Server(world, self, number) for number in range(world.settings.servers)]
+        self.forbidden: str | None = None
+        """No client may do anything at or below this path: somebody changed the access lists."""
+        size = world.rng.choice(world.settings.servers)
+        self.servers = [Server(world, self, number) for number in range(size)]
         self._tick()
 
     def open(self, session_id: int | None, server: Server) -> int | None:
@@ -263,9 +271,22 @@ class Ensemble:
         """At the leader: carry out a write that came through `server`."""
         if self._where.get(session_id) is not server:
             raise SessionMovedError("the session has moved to another server")
+        self.permit(request)
         answer = self.zookeeper.write(request, session_id)
         self.witness(request, session_id, self.zookeeper.zxid)
         return answer
+
+    def permit(self, request: rq.Request) -> None:
+        """Refuse what is forbidden."""
+        if self.forbidden is None:
+            return
+        if not isinstance(request, rq.Transaction):
+            if request.path.startswith(self.forbidden):
+                raise rq.NotPermittedError(request.path)
+            return
+        for index, operation in enumerate(request.operations):
+            if operation.path.startswith(self.forbidden):
+                raise rq.TransactionFailedError(index, rq.NotPermittedError(operation.path))
 
     def touched(self, session_ids: list[int]) -> None:
         """At the leader: signs of life that a follower collected."""

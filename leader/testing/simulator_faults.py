@@ -40,6 +40,7 @@ class Faults:
         self._sim, self._world, self._ensemble = simulator, simulator.world, simulator.ensemble
         self._rng = self._world.rng
         self._session = self._world.session_timeout
+        self._strangers: list[str] = []
         self._deposed: dict[Process, tuple[timedelta, timedelta]] = {}
         wanted = self._world.settings.kinds
         kinds = [(_named(strike), strike, weight) for strike, weight in self._kinds()]
@@ -53,6 +54,7 @@ class Faults:
             (self._trap, 8),
             (self._black_hole, 5),
             (self._slow_link, 3),
+            (self._slow_and_pause, 2),
             (self._pause, 5),
             (self._crash, 4),
             (self._expire_session, 2),
@@ -69,6 +71,8 @@ class Faults:
             (self._delete_epoch, 0.5),
             (self._overwrite_leader_node, 1),
             (self._delete_card, 1),
+            (self._stranger, 2),
+            (self._forbid, 1),
             (self._abdicate, 2),
             (self._leave_and_return, 3),
             (self._close, 3),
@@ -179,6 +183,16 @@ class Faults:
         self._world.clock.call_later(self._while(0.05, 3), victim.wake)
         return victim.name
 
+    def _slow_and_pause(self) -> str | None:
+        """Answers come late, and then nothing is done for most of a session."""
+        victim = self._anybody()
+        victim.session.weather.slow = self._while(0.2, 0.6)
+        until = self._while(0.5, 1)
+        self._world.clock.call_later(until, victim.pause)
+        self._world.clock.call_later(until + self._while(0.5, 1.2), victim.wake)
+        self._world.clock.call_later(until + self._session, self._clear, victim)
+        return victim.name
+
     def _crash(self) -> str | None:
         victim = self._anybody()
         victim.crash(power=self._world.chance(0.5))
@@ -208,6 +222,9 @@ class Faults:
 
     def _isolate_server(self) -> str | None:
         server = self._rng.choice(self._ensemble.servers)
+        connection = self._anybody().session.connection
+        if connection is not None and self._world.chance(0.6):
+            server = connection.server
         server.isolate()
         self._world.clock.call_later(self._while(0.2, 3), server.join)
         return f"server {server.number}"
@@ -293,6 +310,33 @@ class Faults:
     def _reborn(self) -> None:
         """Epochs may begin anew, and who had taken one before may still be confirmed for a while."""
         self._world.note(Kind.REBORN, until=self._world.clock.now + self._session)
+
+    def _stranger(self) -> str | None:
+        """Somebody else queues for a while, with a latch such as Curator's, and may even lead."""
+        prefix = f"{self._sim.paths.queue}/_c_stranger-latch-"
+        if not self._ensemble.serving:
+            return None
+        try:
+            path = self._ensemble.zookeeper.write(rq.Create(prefix, b"stranger", sequential=True))
+        except LeaderError:
+            return None
+        self._strangers.append(path)
+        self._world.clock.call_later(self._while(0.1, 3), self._leave, path)
+        return "stranger"
+
+    def _leave(self, path: str) -> None:
+        self._operate(rq.Delete(path), "stranger")
+
+    def _forbid(self) -> str | None:
+        """Somebody takes our permissions away, and gives them back."""
+        for process in self._sim.living():
+            self._depose(process, told=False)
+        self._ensemble.forbidden = self._rng.choice([self._sim.paths.root, self._sim.paths.queue])
+        self._world.clock.call_later(self._while(0.1, 2), self._permit)
+        return "access lists"
+
+    def _permit(self) -> None:
+        self._ensemble.forbidden = None
 
     def _operate(self, request: rq.Request, what: str) -> str | None:
         if not self._ensemble.serving:
@@ -395,6 +439,9 @@ class Faults:
         for server in self._ensemble.servers:
             server.join()
         self._operate(rq.Delete(self._sim.paths.control), "control node")
+        self._permit()
+        for path in self._strangers:
+            self._operate(rq.Delete(path), "stranger")
         self._restore_epoch()
         for process in self._sim.processes():
             process.session.trap = None

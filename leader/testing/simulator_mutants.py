@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +19,7 @@ from leader.latch import core as latch_core
 from leader.latch import events as latch_ev
 from leader.latch import machine as latch_machine
 from leader.latch import states as latch_st
+from leader.latch import steps as latch_steps
 from leader.latch.steps import LatchSteps
 from leader.office import core as office_core
 from leader.office import effects as do
@@ -29,17 +30,49 @@ from leader.office.claim import EpochClaimant
 from leader.protocol import requests as rq
 from leader.protocol.paths import in_queue_order
 from leader.tenure import Tenure
+from leader.testing.simulator_world import Settings
 from leader.zookeeper.states import SessionState, SessionStates
 
-Mutant = Callable[[], AbstractContextManager[None]]
+Make = Callable[[], Iterator[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One fault.
+
+    Args:
+        build_in: Context in which it is there.
+        storm: In which it is found soon.
+        rare: The usual storm hardly ever finds it; it takes this one.
+    """
+
+    build_in: Callable[[], AbstractContextManager[None]]
+    storm: Settings
+    rare: bool = False
+
 
 MUTANTS: dict[str, Mutant] = {}
 
 
-def _mutant(make: Callable[[], Iterator[None]]) -> Mutant:
-    made = contextmanager(make)
-    MUTANTS[make.__name__] = made
-    return made
+def _mutant(*kinds: str, storm: Settings | None = None) -> Callable[[Make], Make]:
+    def add(make: Make) -> Make:
+        found_in = storm or Settings(kinds=kinds)
+        MUTANTS[make.__name__] = Mutant(contextmanager(make), found_in, rare=storm is not None)
+        return make
+
+    return add
+
+
+_CUT_FROM_LEADER_AND_PAUSED = Settings(
+    session_ticks=(10,),
+    sync_ticks=(20,),
+    margins=(0.02,),
+    drift=0.0,
+    kinds=("isolate and pause",),
+    faults=(8, 8),
+    gap=1.5,
+)
+"""Its server's signs of life do not reach the ensemble's leader, and the client is paused: it sees nothing."""
 
 
 @contextmanager
@@ -57,7 +90,7 @@ def _replaced(owner: Any, **others: Any) -> Iterator[None]:
 # --- nodes that are left, lost or taken for ours --------------------------------------------------
 
 
-@_mutant
+@_mutant("trap")
 def orphan_after_lost_reply() -> Iterator[None]:
     """CURATOR-45, 62, 79: the create was carried out, its reply was lost, and nobody looks for the node."""
 
@@ -70,13 +103,13 @@ def orphan_after_lost_reply() -> Iterator[None]:
         yield
 
 
-@_mutant
+@_mutant("trap", "replace session")
 def adopts_by_name_alone() -> Iterator[None]:
     """CURATOR-498, kazoo K3: a node of an older session is taken for ours."""
 
     def adopt(self: Any, _session_id: int) -> rq.Steps[str | None]:
         children = yield from _children(self._queue)
-        mine = [child for child in children if child[: child.rfind("-") + 1] in self._doubtful]
+        mine = [one for one in children if any(one.startswith(prefix) for prefix in self._doubtful)]
         if mine:
             self._doubtful.clear()
         return mine[0] if mine else None
@@ -85,7 +118,7 @@ def adopts_by_name_alone() -> Iterator[None]:
         yield
 
 
-@_mutant
+@_mutant("replace session", "black hole", "slow link")
 def keeps_node_of_older_session() -> Iterator[None]:
     """CURATOR-696: after a reconnect the old node is used again, whichever session owns it."""
     join = LatchSteps.join
@@ -103,7 +136,7 @@ def keeps_node_of_older_session() -> Iterator[None]:
         yield
 
 
-@_mutant
+@_mutant("trap", "abdicate")
 def forgets_before_delete_is_confirmed() -> Iterator[None]:
     """CURATOR-678, kazoo K4: the delete got no answer, and the node is forgotten all the same."""
     withdraw = LatchSteps.withdraw
@@ -120,7 +153,14 @@ def forgets_before_delete_is_confirmed() -> Iterator[None]:
         yield
 
 
-@_mutant
+@_mutant("trap")
+def sequence_is_never_negative() -> Iterator[None]:
+    """Kazoo's K9, and our own once: after 2147483647 comes -2147483648, and names are taken apart wrongly."""
+    with _replaced(latch_steps, _prefix=lambda name: name[: name.rfind("-") + 1]):
+        yield
+
+
+@_mutant("trap")
 def close_forgets_a_create_under_way() -> Iterator[None]:
     """CURATOR-3, 18: closed while a create had no answer yet; the node stays until the session ends."""
     withdraw = LatchSteps.withdraw
@@ -133,7 +173,7 @@ def close_forgets_a_create_under_way() -> Iterator[None]:
         yield
 
 
-@_mutant
+@_mutant()
 def surrender_hears_the_older_latch() -> Iterator[None]:
     """Storm: the callback sees an older, closed latch, and finds that there is nothing to remove."""
     perform = office_core.OfficeCore._perform
@@ -151,7 +191,7 @@ def surrender_hears_the_older_latch() -> Iterator[None]:
 # --- who comes back to the queue -----------------------------------------------------------------
 
 
-@_mutant
+@_mutant("delete queue")
 def queue_is_made_once() -> Iterator[None]:
     """CURATOR-724: the parent of the latches is gone, and nobody makes it again."""
     create = LatchSteps._create
@@ -166,7 +206,7 @@ def queue_is_made_once() -> Iterator[None]:
         yield
 
 
-@_mutant
+@_mutant("black hole", "abdicate")
 def silent_after_an_error() -> Iterator[None]:
     """CURATOR-168: an error while joining leads to silence, and no leader ever after."""
     joining = latch_machine._joining
@@ -180,7 +220,7 @@ def silent_after_an_error() -> Iterator[None]:
         yield
 
 
-@_mutant
+@_mutant()
 def surrendered_and_never_queued_again() -> Iterator[None]:
     """STORM-3354: who gave the lock back because of its guard does not come again."""
     after = office_machine._after_leaving
@@ -194,7 +234,7 @@ def surrendered_and_never_queued_again() -> Iterator[None]:
         yield
 
 
-@_mutant
+@_mutant("trap", "slow link")
 def no_latch_after_a_failed_start() -> Iterator[None]:
     """Our own, found by this simulator: an error before the latch was made left us in line without one."""
     start = office_core.OfficeCore._start_latch
@@ -211,7 +251,7 @@ def no_latch_after_a_failed_start() -> Iterator[None]:
 # --- who takes the lock --------------------------------------------------------------------------
 
 
-@_mutant
+@_mutant("abdicate", "crash")
 def any_deletion_is_our_turn() -> Iterator[None]:
     """CURATOR-620, 652, 653: an event about some earlier predecessor is taken for our turn."""
     waiting = latch_machine._waiting
@@ -225,7 +265,7 @@ def any_deletion_is_our_turn() -> Iterator[None]:
         yield
 
 
-@_mutant
+@_mutant()
 def leads_before_the_guard() -> Iterator[None]:
     """STORM-3262 and today's Storm: leader for all to see before the guard was asked."""
     in_line = office_machine._in_line
@@ -241,7 +281,7 @@ def leads_before_the_guard() -> Iterator[None]:
         yield
 
 
-@_mutant
+@_mutant()
 def guard_that_raises_means_yes() -> Iterator[None]:
     """Storm: an exception in the guard keeps leadership."""
     checked = guard.checked
@@ -257,7 +297,7 @@ def guard_that_raises_means_yes() -> Iterator[None]:
         yield
 
 
-@_mutant
+@_mutant("wipe")
 def epoch_may_go_backwards() -> Iterator[None]:
     """Kafka's and Flink's question after a wipe: the epoch begins anew, and nobody minds."""
     read = EpochClaimant._read_epoch
@@ -273,7 +313,7 @@ def epoch_may_go_backwards() -> Iterator[None]:
 # --- who goes on leading -------------------------------------------------------------------------
 
 
-@_mutant
+@_mutant("delete latch")
 def own_node_is_not_watched() -> Iterator[None]:
     """CURATOR-171, and Curator to this day: the leader's node is deleted, and it leads on."""
     prove = EpochClaimant.prove
@@ -296,7 +336,7 @@ def own_node_is_not_watched() -> Iterator[None]:
         yield
 
 
-@_mutant
+@_mutant("isolate server")
 def a_read_is_proof() -> Iterator[None]:
     """CURATOR-444: a follower that is cut from its leader answers reads, which are taken for life."""
 
@@ -308,14 +348,14 @@ def a_read_is_proof() -> Iterator[None]:
         yield
 
 
-@_mutant
+@_mutant("pause")
 def leader_is_a_flag() -> Iterator[None]:
     """TN10, client-go's IsLeader, kazoo's is_acquired: nobody looks at the clock."""
     with _replaced(Tenure, _stands=lambda self: bool(self._held)):
         yield
 
 
-@_mutant
+@_mutant("pause", "black hole")
 def deadline_from_suspended() -> Iterator[None]:
     """TN14: time counts from when the connection was seen to break, not from the last proof."""
 
@@ -340,7 +380,7 @@ def deadline_from_suspended() -> Iterator[None]:
         yield
 
 
-@_mutant
+@_mutant("black hole")
 def dead_link_is_not_noticed() -> Iterator[None]:
     """Kazoo's K1 without a deadline: no answer, and still connected and leader."""
     prove = latch_core.LatchCore._prove
@@ -359,7 +399,7 @@ def dead_link_is_not_noticed() -> Iterator[None]:
         yield
 
 
-@_mutant
+@_mutant("replace session")
 def replaced_session_is_not_noticed() -> Iterator[None]:
     """Kazoo's K2: another session, without a word; what is known of the session is of the old one."""
 
@@ -371,7 +411,7 @@ def replaced_session_is_not_noticed() -> Iterator[None]:
         yield
 
 
-@_mutant
+@_mutant("cut", "expire session")
 def nobody_is_told_of_a_loss() -> Iterator[None]:
     """Kazoo's K7, kubernetes #23731: the session is gone, and the leader's own code is never told."""
 
@@ -383,7 +423,7 @@ def nobody_is_told_of_a_loss() -> Iterator[None]:
         yield
 
 
-@_mutant
+@_mutant(storm=_CUT_FROM_LEADER_AND_PAUSED)
 def deadline_from_the_reply() -> Iterator[None]:
     """Patroni: the lease counts from when the answer came, not from when it was asked for."""
 
@@ -395,7 +435,21 @@ def deadline_from_the_reply() -> Iterator[None]:
         yield
 
 
-@_mutant
+@_mutant(storm=_CUT_FROM_LEADER_AND_PAUSED)
+def deadline_from_the_last_proof() -> Iterator[None]:
+    """Signs of life and writes travel apart: the last write may be committed, and have prolonged nothing."""
+
+    def proven(self: Any, submitted: timedelta) -> bool:
+        if self._held and self._clock() >= self._deadline():
+            return False
+        self._older = self._newer = submitted
+        return True
+
+    with _replaced(Tenure, proven=proven):
+        yield
+
+
+@_mutant("abdicate", "pause")
 def writes_without_a_fence() -> Iterator[None]:
     """KAFKA-6082: a write says nothing of the epoch that it belongs to."""
 

@@ -40,8 +40,9 @@ def configuration(world: World, root: str) -> ElectionConfig:
         requeue_backoff_min=session / 20,
         requeue_backoff_max=session / 3,
         retry_max=session / 10,
-        step_down_margin=session * world.settings.margin,
+        step_down_margin=world.margin,
         handover_timeout=session / 10,
+        priority=-1 if world.chance(0.2) else 0,
     )
 
 
@@ -205,6 +206,7 @@ class Process:
             self._world.tell(self.name, f"asks {_short(request)}")
         self.later(self.session.negotiated_timeout / 3, self._answered, call, None, _TOO_LATE)
         self.session.ask(request, lambda got, failed: self._answered(call, got, failed))
+        self.core.waits()
 
     def _answered(self, call: int, answer: Any, error: LeaderError | None) -> None:
         if call != self._call or self._steps is None:

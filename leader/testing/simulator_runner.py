@@ -7,7 +7,7 @@ import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -18,9 +18,11 @@ import structlog
 from leader.testing.history import Violation
 from leader.testing.simulator import Outcome, Simulator
 from leader.testing.simulator_mutants import MUTANTS
+from leader.testing.simulator_world import Settings
 
 _CHUNK = 25
 _STORY_LINES = 60
+_MUTANT_SEEDS = 1000
 
 
 @dataclass(slots=True)
@@ -77,11 +79,11 @@ def run_many(first: int, count: int, jobs: int, mutant: str | None = None) -> It
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def find(mutant: str, *, seeds: int) -> tuple[int, Violation] | None:
-    """The first seed below `seeds` that finds a mutant, and how."""
+def find(mutant: str, *, seeds: int, storm: Settings | None = None) -> tuple[int, Violation] | None:
+    """The first seed below `seeds` that finds a mutant, and how; in the usual storm if none is given."""
     with quiet(), _mutated(mutant):
         for seed in range(seeds):
-            violations = Simulator(seed).run().violations
+            violations = Simulator(seed, storm).run().violations
             if violations:
                 return seed, violations[0]
     return None
@@ -119,6 +121,8 @@ def tell(seed: int, out: TextIO, *, mutant: str | None = None, lines: int | None
 def main(argv: Sequence[str] | None = None, out: TextIO = sys.stdout) -> int:
     """The command line. 0 if no law was broken; with --mutant, 0 if one was."""
     asked = _arguments(argv)
+    if asked.mutants:
+        return _find_all(out)
     if asked.seed is not None:
         tell(asked.seed, out, mutant=asked.mutant, lines=None)
         return 0
@@ -145,8 +149,21 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=1, help="on how many processes")
     parser.add_argument("--seed", type=int, help="run this one alone and tell its whole story")
+    parser.add_argument("--mutants", action="store_true", help="find all of them, one after the other")
     parser.add_argument("--mutant", choices=sorted(MUTANTS), help="with this fault built in, until found")
     return parser.parse_args(argv)
+
+
+def _find_all(out: TextIO) -> int:
+    """Find every mutant, and say at which seed. 0 if all were found."""
+    missed = 0
+    for name, mutant in MUTANTS.items():
+        found = find(name, seeds=_MUTANT_SEEDS, storm=mutant.storm if mutant.rare else None)
+        missed += found is None
+        where = "NOT FOUND" if found is None else f"seed {found[0]}: {found[1].law.value}"
+        print(f"{name:36} {where}{' (a storm of its own)' if mutant.rare else ''}", file=out)
+    print(f"{len(MUTANTS) - missed} of {len(MUTANTS)} mutants found within {_MUTANT_SEEDS} seeds", file=out)
+    return min(missed, 1)
 
 
 def _progress(total: Tally, seeds: int, began: float) -> None:
@@ -166,5 +183,4 @@ def _report(total: Tally, took_s: float, out: TextIO) -> None:
 
 
 def _mutated(mutant: str | None) -> AbstractContextManager[None]:
-    make: Callable[[], AbstractContextManager[None]] = nullcontext if mutant is None else MUTANTS[mutant]
-    return make()
+    return nullcontext() if mutant is None else MUTANTS[mutant].build_in()

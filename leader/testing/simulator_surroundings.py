@@ -121,8 +121,8 @@ class SimulatedWriter:
     def __init__(self, world: World, owner: Owner) -> None:
         self._world, self._owner = world, owner
         self._token: FencingToken | None = None
-        # A write that hangs holds up what is asked behind it, and so tells of a dead link. Some write rarely.
-        self._pause = world.session_timeout * world.rng.choice((0.4, 0.4, 4.0))
+        # A write that hangs holds up what is asked behind it, and so tells of a dead link. Some hardly write.
+        self._pause = world.session_timeout * world.rng.choice((0.4, 0.4, 40.0))
         self._next()
 
     def _next(self) -> None:

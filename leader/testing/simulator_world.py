@@ -20,12 +20,12 @@ class Settings:
     """How large and how stormy a run is.
 
     Args:
-        participants: How many take part.
-        servers: How many ZooKeeper servers there are; the first leads the ensemble.
+        participants: How many take part: one of these numbers.
+        servers: How many ZooKeeper servers there are, ditto; the first leads the ensemble.
         tick: ZooKeeper's tickTime.
         session_ticks: Session timeouts to choose from, in ticks.
         sync_ticks: How long a follower without its leader goes on, in ticks: ZooKeeper's syncLimit.
-        margin: `step_down_margin`, as a part of the session timeout.
+        margins: `step_down_margin`, as a part of the session timeout: one of these.
         drift: By how much each participant's clock may run too fast or too slow.
         faults: How many faults there are, at least and at most.
         kinds: The only kinds of faults that occur, such as "black hole"; all of them if empty.
@@ -33,14 +33,14 @@ class Settings:
         bound: How soon after the last one somebody must lead, in session timeouts.
     """
 
-    participants: int = 3
-    servers: int = 3
+    participants: tuple[int, ...] = (2, 3, 3, 4)
+    servers: tuple[int, ...] = (1, 3, 3)
     tick: timedelta = timedelta(seconds=1)
     session_ticks: tuple[int, ...] = (4, 5, 7)
     sync_ticks: tuple[int, ...] = (5, 10)
-    margin: float = 0.1
+    margins: tuple[float, ...] = (0.02, 0.1)
     drift: float = 0.01
-    faults: tuple[int, int] = (4, 12)
+    faults: tuple[int, int] = (4, 16)
     kinds: tuple[str, ...] = ()
     gap: float = 0.5
     bound: float = 6.0
@@ -59,6 +59,7 @@ class World:
         self.rng = Random(seed)  # noqa: S311 - dice that fall the same way again, no secrets
         self.clock = VirtualClock()
         self.session_timeout = settings.tick * self.rng.choice(settings.session_ticks)
+        self.margin = self.session_timeout * self.rng.choice(settings.margins)
         self.history: list[Moment] = []
         self.story: list[tuple[timedelta, str, str]] = []
         self.calm = False
