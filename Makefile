@@ -8,7 +8,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
 
-.PHONY: help setup examples demo test check lint format chaos chaos-smoke bench-leader lock clean
+.PHONY: help setup examples demo test check lint format simulate chaos chaos-smoke bench-leader lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -37,6 +37,10 @@ lint: setup ## Static checks: ruff, format, mypy, layers
 format: setup ## Format the code and mend what ruff can mend
 	$(PY) -m ruff check --fix-only --exit-zero .
 	$(PY) -m ruff format .
+
+simulate: setup ## Ten thousand simulated elections, then built-in faults that the simulator must find
+	$(PY) -m leader.testing.simulator --seeds $${NIMBUS_SEEDS:-10000} --jobs $${NIMBUS_JOBS:-2}
+	$(PY) -m leader.testing.simulator --mutants
 
 chaos: setup ## Ten minutes of faults against an election of five on three ZooKeeper servers, with a checker
 	NIMBUS_CHAOS_SECONDS=$${NIMBUS_CHAOS_SECONDS:-600} $(PYTEST) tests/chaos/test_election_chaos.py

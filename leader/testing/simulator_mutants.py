@@ -72,7 +72,7 @@ _CUT_FROM_LEADER_AND_PAUSED = Settings(
     faults=(8, 8),
     gap=1.5,
 )
-"""Its server's signs of life do not reach the ensemble's leader, and the client is paused: it sees nothing."""
+"""Its server's signs of life do not reach the ensemble's leader, and the client is paused, so blind."""
 
 
 @contextmanager
