@@ -30,6 +30,7 @@ from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.integration.curator.hand_driven import HandDriven
 from tests.integration.curator.latch_crew import LONG, PATIENT, Crew, Heard, wipe
 from tests.integration.curator.office_crew import Offices, Official
+from tests.integration.curator.overlaps import Overlaps
 
 SHORT = timedelta(seconds=2)
 Eventually = Callable[..., None]
@@ -53,30 +54,6 @@ def crew(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Crew]:
         yield made
 
 
-class Overlaps:
-    """Watches a set of candidates, and notes when two lead at once."""
-
-    def __init__(self, leads: Callable[[], list[str]]) -> None:
-        self.seen: list[list[str]] = []
-        self._leads = leads
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        while not self._done.wait(0.002):
-            names = self._leads()
-            if len(names) > 1 and len(again := self._leads()) > 1:
-                self.seen.append(again)
-
-    def __enter__(self) -> Overlaps:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-
 # --- the latch's node, watches, listeners ---------------------------------------------------------
 
 
@@ -91,6 +68,23 @@ def test_a_latch_whose_node_is_deleted_by_hand_loses_and_queues_at_the_end(
     eventually(lambda: second.leads and second.words == ["is"])
     eventually(lambda: first.words == ["is", "not"] and len(crew.nodes()) == 2)
     assert crew.nodes() == [second.latch.own_node, first.latch.own_node]
+
+
+def test_a_latch_that_hears_that_its_node_is_deleted_lets_go_before_it_asks_anything(crew: Crew) -> None:
+    """Who is next hears of it at the same moment."""
+    latch = HandDriven(crew.shared, crew.path, "a")
+    latch.do(ev.Started())
+    deleted = latch.node
+    crew.delete(deleted)
+
+    latch.begin(latch.core.heard(f"{crew.path}/{deleted}", True))
+
+    assert latch.pending is not None
+    assert latch.words == ["is", "not"]
+    assert not latch.tenure.stands()
+    latch.finish()
+    assert latch.holds
+    assert crew.nodes() == [latch.node] != [deleted]
 
 
 def test_a_watch_that_wakes_twice_elects_once(crew: Crew) -> None:
