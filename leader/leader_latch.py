@@ -298,6 +298,9 @@ class _LatchDriver:
     def link(self, event: LinkEvent) -> Steps[None]:
         yield from self._latch.handle(event)
 
+    def waits(self) -> None:
+        """Nothing to do meanwhile."""
+
     def abort(self, reason: str) -> None:  # noqa: ARG002 - the loop's
         self._on_abort()
 

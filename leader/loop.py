@@ -57,6 +57,10 @@ class Core(Protocol):
         """The session changed its state."""
         ...
 
+    def waits(self) -> None:
+        """A request is on its way: time for what need not wait for the answer."""
+        ...
+
     def abort(self, reason: str) -> None:
         """The loop ends, whatever the state."""
         ...
@@ -73,7 +77,7 @@ class Loop:
     def __init__(self, session: ZooKeeperSession, clock: Clock, journal: DeferredJournal, name: str) -> None:
         self._session, self._clock, self._journal = session, clock, journal
         self._inbox: SimpleQueue[Work] = SimpleQueue()
-        self._executor = SessionExecutor(session, self._on_watch)
+        self._executor = SessionExecutor(session, self._on_watch, on_sent=self._on_sent)
         self._halt = threading.Event()
         self._core: Core | None = None
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -134,6 +138,10 @@ class Loop:
                 return self._inbox.get(timeout=wait_s)
             except Empty:
                 self._journal.flush()
+
+    def _on_sent(self) -> None:
+        if self._core is not None:
+            self._core.waits()
 
     def _on_watch(self, path: str, gone: bool) -> None:
         """Kazoo's connection thread: only enqueue."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Protocol
@@ -41,6 +42,7 @@ class Notifier:
     def elected(self, leadership: Leadership) -> None:
         """Deliver `elected`, later."""
         self._calls.put(lambda: self._elected(leadership))
+        time.sleep(0)  # let it be told before we go on; whoever holds the interpreter keeps it for long else
 
     def revoked(self, leadership: Leadership, reason: str, done: Callable[[], None]) -> None:
         """Deliver `revoked`, later; call `done` when it has returned or raised."""

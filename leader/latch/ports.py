@@ -70,3 +70,7 @@ class Claimant(Protocol):
     def farewell(self, node: Node) -> tuple[tuple[Operation, ...], ...]:
         """What shall be done in one transaction with the deletion of `node`: the best, else the next best."""
         ...
+
+    def left(self, done: tuple[Operation, ...]) -> None:
+        """The node is deleted, and of what `farewell` wanted this was done."""
+        ...

@@ -109,6 +109,7 @@ class LatchSteps:
                 yield from transaction(Delete(path), *more)  # who waits for us is told first
             except TransactionFailedError:
                 continue  # things are not as the owner thought
+            self._claimant.left(more)
             return
         yield from delete_if_there(path)
 
@@ -171,6 +172,9 @@ class PlainClaimant:
     def farewell(self, node: Node) -> tuple[tuple[Operation, ...], ...]:  # noqa: ARG002 - the port's
         """Leaves nothing."""
         return ()
+
+    def left(self, done: tuple[Operation, ...]) -> None:
+        """Nothing was done but the deletion."""
 
     def _there(self, node: Node) -> Steps[bool]:
         """Ask with a transaction, not with a read: docs/election.md, "What proves a session"."""

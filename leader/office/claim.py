@@ -61,6 +61,8 @@ class EpochClaimant:
         """Whether a leader node of ours may be there."""
         self.closing = False
         """Whether we leave for good, and take our card along."""
+        self.took_card_along = False
+        """Whether we did."""
 
     def stand_by(self, node: Node, position: int, before: str | None) -> Steps[None]:  # noqa: ARG002
         """Read what operators want, and watch it, so that a claim need not.
@@ -159,6 +161,11 @@ class EpochClaimant:
         heir = self._raise_for_successor(node)
         best = (*heir, *leader) if heir else still_ours
         return ((*best, *card), best, still_ours)
+
+    def left(self, done: tuple[Operation, ...]) -> None:
+        """See `Claimant.left`."""
+        card = self._paths.card(self._participant.id)
+        self.took_card_along = any(operation.path == card for operation in done)
 
     def _raise_for_successor(self, node: Node) -> tuple[Operation, ...]:
         term, successor = self.leadership, self._successor

@@ -94,7 +94,8 @@ class OfficeCore:
         self._granted: Leadership | None = None
         self._due_at: timedelta | None = None
         self._card_due_at: timedelta | None = None
-        self._asked_at = self._gained_at = ZERO
+        self._gained_at = ZERO
+        self._ask_while_waiting = False
         self._last_abdication: str | None = None
         self._last_verdict: Verdict | None = None
         self._trouble: str | None = None
@@ -189,6 +190,12 @@ class OfficeCore:
         if isinstance(event, ev.GuardSaid | ev.Drained):
             yield from self._keep_card()
 
+    def waits(self) -> None:
+        """A request is on its way. If it is a claim's, the guard may be asked meanwhile."""
+        if self._ask_while_waiting:
+            self._ask_while_waiting = False
+            self._questions.ask_early()
+
     def abort(self, reason: str) -> None:
         """The driver ends, whatever state we are in: leadership is over, and the electable is told."""
         self._revoke(reason)
@@ -247,6 +254,7 @@ class OfficeCore:
             case do.End():
                 yield from self._end()
             case do.AskGuard(epoch):
+                self._ask_while_waiting = False
                 self._questions.ask(epoch, early_counts=self._claimant.inherited)
             case do.Revoke(_, reason):
                 self._revoke(reason)
@@ -297,6 +305,8 @@ class OfficeCore:
             case latch_news.HeldBack(reason, at_once):
                 return ev.LatchHeldBack(reason, at_once)
             case latch_news.Ended():
+                if self._claimant.took_card_along:
+                    self._card.gone()
                 self._claimant.forget()
                 self._claimant.announced = False
                 self._latch = None
@@ -307,15 +317,14 @@ class OfficeCore:
     def _ask_early(self) -> str | None:
         if self._questions.hangs:  # no epoch is spent on a question that cannot be asked
             return "the guard still hangs in an earlier question"
-        self._asked_at = self._clock()
-        self._questions.ask_early()
+        self._ask_while_waiting = True
         return None
 
     def _weighed(self, said: ev.GuardSaid) -> Steps[ev.GuardSaid]:
         """Let a long silence of everybody overrule the guard, where that is wanted."""
         verdict = said.verdict
         self._last_verdict = verdict
-        self._journal.judged(said.epoch, verdict, self._clock() - self._asked_at)
+        self._journal.judged(said.epoch, verdict, self._clock() - self._questions.asked_at)
         self._card.judged(verdict.ready, verdict.reasons)
         if verdict.ready:
             self._consensus.somebody_leads()

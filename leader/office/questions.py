@@ -28,7 +28,8 @@ class Questions:
     ) -> None:
         self._guard, self._report, self._clock, self._limit = guard, report, clock, limit
         self._asking = False
-        self._asked_at = timedelta(0)
+        self.asked_at = timedelta(0)
+        """When the guard was last asked."""
         self._for: int | None = None  # epoch that the question under way is about; None: about none yet
         self._next: int | None = None  # epoch to ask about when the question under way is answered
 
@@ -61,8 +62,8 @@ class Questions:
     @property
     def hangs(self) -> bool:
         """Whether the guard has owed us an answer for so long that asking again is vain."""
-        return self._asking and self._clock() - self._asked_at >= self._limit
+        return self._asking and self._clock() - self.asked_at >= self._limit
 
     def _ask(self) -> None:
-        self._asked_at = self._clock()
+        self.asked_at = self._clock()
         self._asking = self._guard.ask(self._report)
