@@ -32,6 +32,7 @@ from leader.zookeeper.config import SASL, ZooKeeperConfig
 from leader.zookeeper.hosts import read_hosts
 from leader.zookeeper.link import LinkWatch, cut, ready
 from leader.zookeeper.patience import Patience
+from leader.zookeeper.waker import Waker
 
 _MAX_BACKOFF_S = 1.0
 _NO_PASSWORD = b"\0" * 16
@@ -99,6 +100,11 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
             "an answer is due and the server has been silent for two thirds of the session"
         )
 
+    def create_socket_pair(self) -> tuple[Waker, Waker]:
+        """What wakes the connection thread."""
+        waker = Waker()
+        return waker, waker
+
     def dispatch_callback(self, callback: Any) -> None:
         """Run what only enqueues at once; kazoo would take it to another thread, which costs time."""
         if getattr(callback.func, "only_enqueues", False):
@@ -122,11 +128,6 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
         self.handler.watch = self._watch
         self.last_failure: BaseException | None = None
         self._down_since: timedelta | None = None
-
-    def start(self) -> None:
-        super().start()
-        # Each request writes a byte, and those of requests that were given up stay: never wait for room.
-        self._write_sock.setblocking(False)
 
     def _is_answer_due(self) -> bool:
         return bool(self.client._pending) or self.ping_outstanding.is_set()

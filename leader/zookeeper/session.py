@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -264,9 +263,7 @@ class ZooKeeperSession:
 
     def _stop(self) -> None:
         with self._reviving:
-            # A full pipe says that kazoo has been woken already; it has stopped by now.
-            with suppress(BlockingIOError):
-                self._connector.client.stop()
+            self._connector.client.stop()
             self._connector.client.close()
 
     def _client_state(self) -> str:

@@ -325,3 +325,11 @@ def test_many_requests_put_straight_into_kazoo_never_block_their_sender(eventual
             assert not sender.is_alive()
         finally:
             client.close()
+
+
+def test_burst_of_requests_is_answered_to_the_last_one(zookeeper: ZooKeeperServer, open_client: Open) -> None:
+    kazoo = open_client(zookeeper.hosts).session.client
+
+    asked = [kazoo.exists_async("/") for _ in range(3000)]
+
+    assert all(one.get(timeout=30) is not None for one in asked)
