@@ -7,7 +7,7 @@ from typing import Protocol
 
 from leader.latch import events as ev
 from leader.latch.states import Node
-from leader.protocol.requests import Operation, Steps
+from leader.protocol.requests import Delete, Operation, Steps
 
 
 class SessionView(Protocol):
@@ -67,8 +67,8 @@ class Claimant(Protocol):
         """Commit a write that needs `node` to be there and, when the lock is held, all that this means."""
         ...
 
-    def farewell(self, node: Node) -> tuple[tuple[Operation, ...], ...]:
-        """What shall be done in one transaction with the deletion of `node`: the best, else the next best."""
+    def farewell(self, node: Node, deletion: Delete) -> tuple[tuple[Operation, ...], ...]:
+        """Transactions with the `deletion` of `node`: the best, else the next; else it is done alone."""
         ...
 
     def left(self, done: tuple[Operation, ...]) -> None:

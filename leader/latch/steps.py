@@ -102,14 +102,12 @@ class LatchSteps:
     def _say_farewell(self, node: Node) -> Steps[None]:
         path = self._path(node.name)
         ours = node.session_id == self._session.session_id
-        for more in self._claimant.farewell(node) if ours else ():
-            if not more:
-                continue
+        for operations in self._claimant.farewell(node, Delete(path)) if ours else ():
             try:
-                yield from transaction(Delete(path), *more)  # who waits for us is told first
+                yield from transaction(*operations)
             except TransactionFailedError:
                 continue  # things are not as the owner thought
-            self._claimant.left(more)
+            self._claimant.left(operations)
             return
         yield from delete_if_there(path)
 
@@ -169,7 +167,7 @@ class PlainClaimant:
         """See `Claimant.prove`."""
         return ev.Proven() if (yield from self._there(node)) else ev.LatchGone()
 
-    def farewell(self, node: Node) -> tuple[tuple[Operation, ...], ...]:  # noqa: ARG002 - the port's
+    def farewell(self, node: Node, deletion: Delete) -> tuple[tuple[Operation, ...], ...]:  # noqa: ARG002
         """Leaves nothing."""
         return ()
 

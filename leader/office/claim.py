@@ -15,6 +15,7 @@ from leader.protocol.paths import ElectionPaths, in_queue_order
 from leader.protocol.records import Leadership, Participant, decode_epoch, decode_id, encode_epoch
 from leader.protocol.requests import (
     Check,
+    Create,
     Delete,
     NodeExistsError,
     NodeMissingError,
@@ -52,6 +53,8 @@ class EpochClaimant:
         self.inherited = False
         """Whether the epoch of the last claim was raised for us before the claim began."""
         self._highest = 0
+        self._awaited: FencingToken | None = None  # what a farewell of the one before us would give us
+        self._bequest: FencingToken | None = None  # what it has given us
         self._spent = 0  # the last epoch that was ours: never taken twice
         self._token: FencingToken | None = None  # of that epoch
         self._successor: str | None = None  # latch node right behind ours, as last seen
@@ -64,16 +67,31 @@ class EpochClaimant:
         self.took_card_along = False
         """Whether we did."""
 
-    def stand_by(self, node: Node, position: int, before: str | None) -> Steps[None]:  # noqa: ARG002
+    def stand_by(self, node: Node, position: int, before: str | None) -> Steps[None]:
         """Read what operators want, and watch it, so that a claim need not.
 
         Who stands further back watches the card of the one before it instead: when that one leads, its card
         says so, and we are next in line.
         """
+        self._awaited = self._bequest = None
         if position > 1 and before is not None:
             yield from self._watch_card(before)
-        else:
-            yield from self._eligibility.refresh()
+            return
+        yield from self._eligibility.refresh()
+        if position == 1:
+            yield from self._await_handover(node)
+
+    def heard(self, path: str) -> bool:
+        """Whether a watch that fired says that the one before us has handed over to us.
+
+        It did so in one transaction: the epoch is raised for us, and its latch is gone. So we know the token
+        without a read.
+        """
+        awaited = self._awaited
+        if awaited is None or path != self._paths.handover(awaited.epoch, _name(awaited)):
+            return False
+        self._awaited, self._bequest = None, awaited
+        return True
 
     def claim(self, node: Node) -> Steps[ClaimAnswer]:
         """Raise the epoch by one, in one transaction with a check that our latch is there.
@@ -87,8 +105,12 @@ class EpochClaimant:
         trouble = self._on_claim()
         if trouble is not None:
             return ev.Barred(trouble)
-        self.inherited = False
         latch = self._paths.latch(node.name)
+        bequest, self._bequest = self._bequest, None
+        self.inherited = bequest is not None and bequest.latch == latch and bequest.epoch > self._spent
+        if bequest is not None and self.inherited:
+            self._took(bequest.epoch, bequest.version, latch)
+            return ev.Claimed(by_us=False)
         for _ in range(_CLAIM_TRIES):
             try:
                 epoch, version, holder = yield from self._read_epoch()
@@ -147,7 +169,7 @@ class EpochClaimant:
         behind = names[names.index(node.name) + 1 :] if node.name in names else []
         self._successor = behind[0] if behind else None
 
-    def farewell(self, node: Node) -> tuple[tuple[Operation, ...], ...]:
+    def farewell(self, node: Node, deletion: Delete) -> tuple[tuple[Operation, ...], ...]:
         """Raise the epoch for who stands behind us, and take the leader node along, and for good the card.
 
         The leader node is ours only as long as nobody has raised the epoch since.
@@ -159,8 +181,8 @@ class EpochClaimant:
             leader = (Delete(self._paths.leader),)
             still_ours = (Check(self._token.path, self._token.version), *leader)
         heir = self._raise_for_successor(node)
-        best = (*heir, *leader) if heir else still_ours
-        return ((*best, *card), best, still_ours)
+        best = (*heir, deletion, *leader) if heir else (deletion, *still_ours)
+        return ((*best, *card), best, (deletion, *still_ours))
 
     def left(self, done: tuple[Operation, ...]) -> None:
         """See `Claimant.left`."""
@@ -174,7 +196,9 @@ class EpochClaimant:
         if term.token.latch != self._paths.latch(node.name):
             return ()
         raised = SetData(term.token.path, encode_epoch(term.epoch + 1, successor), term.token.version)
-        return (raised, Check(self._paths.latch(successor)))
+        notice = self._paths.handover(term.epoch + 1, successor)
+        # The notice first: who waits for us hears of it before it hears that our latch is gone.
+        return (Create(notice), Delete(notice), raised, Check(self._paths.latch(successor)))
 
     def forget(self) -> None:
         """The term of the last claim is over."""
@@ -185,6 +209,15 @@ class EpochClaimant:
         self._highest = self._spent = epoch
         self._token = FencingToken(self._paths.epoch, version, epoch, latch)
         self.leadership = Leadership(epoch, self._token, self._participant)
+
+    def _await_handover(self, node: Node) -> Steps[None]:
+        try:
+            epoch, version, _ = yield from self._read_epoch()
+        except (EpochWentBackwardsError, RecordError):
+            return  # the claim will find it again, and say so
+        latch = self._paths.latch(node.name)
+        self._awaited = FencingToken(self._paths.epoch, version + 1, epoch + 1, latch)
+        yield from exists(self._paths.handover(epoch + 1, node.name), watch=True)
 
     def _watch_card(self, latch: str) -> Steps[None]:
         path = self._paths.latch(latch)
@@ -208,3 +241,7 @@ class EpochClaimant:
             raise EpochWentBackwardsError(path=path, stored=epoch, seen=self._highest)
         self._highest = epoch
         return epoch, stat.version, latch
+
+
+def _name(token: FencingToken) -> str:
+    return (token.latch or "").rpartition("/")[2]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from typing import assert_never
 
@@ -101,8 +100,6 @@ class OfficeCore:
         self._trouble: str | None = None
         self.state: State = st.Outside()
         self.ended = False
-        self._back_off_until: timedelta | None = None
-        self._status = ElectionStatus(phase_of(self.state, None))
 
     # --- asked by any thread ----------------------------------------------------------------------
 
@@ -112,11 +109,21 @@ class OfficeCore:
         return granted if granted is not None and self._tenure.stands() else None
 
     def status(self) -> ElectionStatus:
-        """How we stand. No I/O."""
-        until = self._back_off_until
-        return replace(
-            self._status,
-            back_off_remaining=None if until is None else max(until - self._clock(), ZERO),
+        """How we stand, put together from what other threads may be changing: for showing only. No I/O."""
+        state, latch, due_at = self.state, self._latch, self._due_at
+        place = place_of(None if latch is None else latch.state)
+        back_off = max(due_at - self._clock(), ZERO) if due_at and isinstance(state, st.BackingOff) else None
+        return ElectionStatus(
+            phase=phase_of(state, None if latch is None else latch.state),
+            epoch=epoch_of(state),
+            position=None if place is None else place.position,
+            predecessor=None if place is None else place.before,
+            last_abdication=self._last_abdication,
+            last_verdict=self._last_verdict,
+            back_off_remaining=back_off,
+            trouble=self._trouble or (None if latch is None else latch.trouble),
+            paused=self._eligibility.paused,
+            everybody_declines=self._consensus.everybody_declines,
             proof_age=self._tenure.proof_age(),
             time_left=None if self._granted is None else self._tenure.remaining(),
         )
@@ -136,6 +143,11 @@ class OfficeCore:
             yield from self.handle(ev.Nudged())
             return
         if path == self.paths.leader or self._latch is None:
+            return
+        if self._claimant.heard(path):
+            place = place_of(self._latch.state)
+            if place is not None and place.before is not None:
+                yield from self._settle(self._through_latch(latch_ev.NodeGone(place.before)))
             return
         of_latch = path.startswith(self.paths.queue)
         if not of_latch and not isinstance(self._latch.state, latch_st.Waiting):
@@ -201,7 +213,6 @@ class OfficeCore:
         self._revoke(reason)
         self.state = st.Closed()
         self.ended = True
-        self._update_status()
 
     # --- the inside -------------------------------------------------------------------------------
 
@@ -220,7 +231,6 @@ class OfficeCore:
             while self._news:
                 pending.append(self._in_office_words(self._news.popleft()))
             current = self._stepped(pending.popleft()) if pending else None
-        self._update_status()
 
     def _stepped(self, event: Event) -> Steps[list[Event]]:
         before = self.state
@@ -230,7 +240,8 @@ class OfficeCore:
         if type(before) is not type(moved.state):
             self._due_at = None
             self._journal.moved(Move.between("office", before, moved.state, event))
-        self._update_status()
+            if isinstance(moved.state, st.Leaving | st.BackingOff):
+                self._last_abdication = moved.state.reason
         for effect in moved.effects:
             answers = yield from self._perform(effect)
             if answers:
@@ -425,21 +436,3 @@ class OfficeCore:
                 self._trouble = None
             case _:
                 return
-
-    def _update_status(self) -> None:
-        if isinstance(self.state, st.Leaving | st.BackingOff):
-            self._last_abdication = self.state.reason
-        latch = self._latch
-        place = place_of(None if latch is None else latch.state)
-        self._back_off_until = self._due_at if isinstance(self.state, st.BackingOff) else None
-        self._status = ElectionStatus(
-            phase=phase_of(self.state, None if latch is None else latch.state),
-            epoch=epoch_of(self.state),
-            position=None if place is None else place.position,
-            predecessor=None if place is None else place.before,
-            last_abdication=self._last_abdication,
-            last_verdict=self._last_verdict,
-            trouble=self._trouble or (None if latch is None else latch.trouble),
-            paused=self._eligibility.paused,
-            everybody_declines=self._consensus.everybody_declines,
-        )

@@ -37,6 +37,7 @@ class ElectionPaths:
     | `epoch` | persistent | epoch number; the node's version is the fencing token |
     | `leader` | ephemeral | the confirmed leader |
     | `members/<id>` | ephemeral | card of a participant, in the queue or not |
+    | `handover-<epoch>-<latch>` | made and deleted in one transaction | nothing: who watches it is told |
     | `control` | persistent, made when first used | what operators want: pause, switchover |
     | `components/<name>` | ephemeral | address of the leader's component of that name |
     """
@@ -72,6 +73,10 @@ class ElectionPaths:
     def components(self) -> str:
         """Parent of the components' leader information."""
         return f"{self.root}/components"
+
+    def handover(self, epoch: int, latch: str) -> str:
+        """Made and deleted in the transaction that raises the epoch for the latch node called `latch`."""
+        return f"{self.root}/handover-{epoch}-{latch}"
 
     def latch(self, name: str) -> str:
         """Full path of the latch node called `name`."""
