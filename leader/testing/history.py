@@ -48,6 +48,8 @@ class Kind(Enum):
     """A participant that wants in the queue has no latch node there, though all is well."""
     MISLED = "misled"
     """The leader node does not name who leads, though all is well."""
+    OUTLIVED = "outlived"
+    """`is_leader()` was True, and the session had expired already, or a pause had lasted longer than it."""
     CRASHED = "crashed"
     """The election's own code raised what nobody caught."""
     FAULT = "fault"
@@ -104,6 +106,7 @@ class Law(Enum):
     NO_ORPHANS = "no latch node is left behind by a living session"
     NOBODY_GIVES_UP = "whoever wants in the queue comes back to it"
     PUBLISHED_TRULY = "the leader node names who leads"
+    ENDS_WITH_SESSION = "nobody says it leads once its session can have expired"
     NEVER_RAISES = "the election answers for every error"
 
 

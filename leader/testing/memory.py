@@ -63,6 +63,8 @@ class MemoryZooKeeper:
         self.zxid = 0
         self.tree = Tree()
         self.sessions: dict[int, Session] = {}
+        self.expired: set[int] = set()
+        """Sessions that ended because their clients were silent for too long."""
         self.replica = Replica(self.tree)
 
     # --- sessions ---------------------------------------------------------------------------------
@@ -96,6 +98,7 @@ class MemoryZooKeeper:
         """End the sessions whose time is over; their ids. Done by itself before each request."""
         now = self._clock()
         due = [session.id for session in self.sessions.values() if session.expires_at <= now]
+        self.expired.update(due)
         for session_id in due:
             self.close_session(session_id)
         return due

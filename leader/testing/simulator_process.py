@@ -50,12 +50,13 @@ class Process:
     """See the module. One start of one participant."""
 
     def __init__(self, world: World, ensemble: Ensemble, root: str, name: str, boot: str) -> None:
-        self._world, self.name, self.boot = world, name, boot
+        self._world, self._ensemble, self.name, self.boot = world, ensemble, name, boot
         drift = world.settings.drift
         self._rate = 1.0 + world.between(-drift, drift) / timedelta(seconds=1)
         self._born = world.clock.now
         self._read: tuple[timedelta, timedelta] = (ZERO, ZERO)
         self.alive, self.paused = True, False
+        self._paused_at = ZERO
         self._held: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._inbox: deque[Work] = deque()
         self._steps: Steps[None] | None = None
@@ -112,13 +113,19 @@ class Process:
 
     def pause(self) -> None:
         """SIGSTOP."""
-        self.paused = True
+        if not self.paused:
+            self.paused, self._paused_at = True, self._world.clock.now
 
     def wake(self) -> None:
         """SIGCONT. The first thing that happens is that somebody asks whether we lead."""
         if self.alive and self.paused:
             self.paused = False
-            self.sample()
+            leadership = self.sample()
+            if (
+                leadership is not None
+                and self._world.clock.now - self._paused_at > self._world.session_timeout
+            ):
+                self._world.note(Kind.OUTLIVED, self.name, leadership.epoch, boot=self.boot, note="woke")
             self._catch_up()
 
     def crash(self, *, power: bool) -> None:
@@ -140,6 +147,8 @@ class Process:
         leadership = self.core.leadership()
         if leadership is not None:
             self._world.note(Kind.OBSERVED, self.name, leadership.epoch, boot=self.boot)
+            if self.session.session_id in self._ensemble.zookeeper.expired:
+                self._world.note(Kind.OUTLIVED, self.name, leadership.epoch, boot=self.boot)
         return leadership
 
     # --- the loop -----------------------------------------------------------------------------------
