@@ -135,7 +135,7 @@ class SessionExecutor:
         """Kazoo's connection thread: only enqueue. It fires on a broken connection too, with type NONE."""
         self._on_watch(event.path or "", event.type == EventType.DELETED)
 
-    _fired.only_enqueues = True  # type: ignore[attr-defined]  # see kazoo_client._Handler
+    _fired.only_enqueues = True  # type: ignore[attr-defined]  # see handler.Handler
 
 
 def _add(transaction: TransactionRequest, operation: rq.Operation) -> None:

@@ -8,9 +8,6 @@ nothing else in the package touches kazoo's private parts.
 
 from __future__ import annotations
 
-import os
-import socket
-import ssl
 from datetime import timedelta
 from typing import Any
 
@@ -21,7 +18,7 @@ from kazoo.exceptions import (
     SASLException,
     SessionClosedRequireSaslError,
 )
-from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Connect
 from kazoo.security import ACL, Id
@@ -29,93 +26,14 @@ from kazoo.security import ACL, Id
 from leader.clock import boottime
 from leader.zookeeper.access import default_access
 from leader.zookeeper.config import SASL, ZooKeeperConfig
+from leader.zookeeper.handler import Handler
 from leader.zookeeper.hosts import read_hosts
-from leader.zookeeper.link import LinkWatch, cut, ready
+from leader.zookeeper.link import LinkWatch, cut
 from leader.zookeeper.patience import Patience
-from leader.zookeeper.waker import Waker
 
 _MAX_BACKOFF_S = 1.0
 _NO_PASSWORD = b"\0" * 16
 _JITTER = 0.4
-
-
-class TlsHandshakeError(OSError):
-    """A server accepted the connection, and then no encryption could be agreed on."""
-
-
-class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """Threads as usual; connections that fail early, and a select that knows a dead link."""
-
-    def __init__(self, patience: Patience, tls: ssl.SSLContext | None) -> None:
-        super().__init__()
-        self._patience, self._tls, self._pid = patience, tls, os.getpid()
-        self.watch: LinkWatch | None = None
-
-    def create_connection(
-        self, address: tuple[str, int], *_: Any, hostname: str | None = None, **__: Any
-    ) -> socket.socket:
-        """Connect within our own limit. kazoo's TLS would trust the system's authorities beside ours."""
-        limit_s = self._patience.limit().total_seconds()
-        sock = socket.create_connection(address, limit_s)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self._tls is None:
-            return sock
-        try:
-            return self._tls.wrap_socket(sock, server_hostname=hostname)
-        except TimeoutError:
-            sock.close()
-            raise
-        except OSError as exc:
-            sock.close()
-            raise TlsHandshakeError(f"TLS with {hostname}:{address[1]} failed: {exc}") from exc
-        except BaseException:
-            sock.close()
-            raise
-
-    def select(
-        self, readers: Any, writers: Any, _errors: Any, timeout: float | None = None
-    ) -> tuple[list[Any], list[Any], list[Any]]:
-        """Wait as `select.select` does, but not for a dead link: that ends the connection."""
-        watch = self.watch
-        if watch is None or watch.socket is None:
-            return *ready(readers, writers, timeout), []
-        left_s = watch.left_s()
-        if left_s is not None:
-            timeout = left_s if timeout is None else min(timeout, left_s)
-        readable, writable = ready(readers, writers, timeout)
-        if watch.socket in readable:
-            watch.heard()
-        elif left_s is not None:
-            self._end_if_dead(watch)
-        return readable, writable, []
-
-    def _end_if_dead(self, watch: LinkWatch) -> None:
-        left_s = watch.left_s()
-        if left_s is None or left_s > 0:
-            return
-        if ready([watch.socket], [], 0)[0]:  # we were away, or busy sending, and it did answer
-            watch.heard()
-            return
-        raise ConnectionDropped(
-            "an answer is due and the server has been silent for two thirds of the session"
-        )
-
-    def create_socket_pair(self) -> tuple[Waker, Waker]:
-        """What wakes the connection thread."""
-        waker = Waker()
-        return waker, waker
-
-    def dispatch_callback(self, callback: Any) -> None:
-        """Run what only enqueues at once; kazoo would take it to another thread, which costs time."""
-        if getattr(callback.func, "only_enqueues", False):
-            callback.func(*callback.args)
-            return
-        super().dispatch_callback(callback)
-
-    def stop(self) -> None:
-        """End the threads. Does nothing in a forked child, which has none and calls this when it exits."""
-        if os.getpid() == self._pid:
-            super().stop()
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
@@ -192,7 +110,7 @@ class Connector:
         self.client = KazooClient(
             hosts=config.hosts,
             timeout=config.session_timeout.total_seconds(),
-            handler=_Handler(self._patience, config.tls.context() if config.tls else None),
+            handler=Handler(self._patience, config.tls.context() if config.tls else None),
             auth_data=auth,
             default_acl=access and [ACL(int(one.permissions), Id(one.scheme, one.id)) for one in access],
             connection_retry={

@@ -1,13 +1,45 @@
-"""What to tell a user whom ZooKeeper did not let in."""
+"""Kazoo's errors in our words: ZooKeeper did not let us in, or did not answer."""
 
 from __future__ import annotations
 
 import ssl
 from datetime import timedelta
 
-from leader.errors import LeaderError, ZooKeeperAuthError, ZooKeeperTlsError, ZooKeeperUnreachableError
+from kazoo.exceptions import (
+    AuthFailedError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    OperationTimeoutError,
+    SessionClosedRequireSaslError,
+    SessionExpiredError,
+    SessionMovedError,
+    ZookeeperStoppedError,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+
+from leader.errors import (
+    LeaderError,
+    ZooKeeperAuthError,
+    ZooKeeperTlsError,
+    ZooKeeperUnavailableError,
+    ZooKeeperUnreachableError,
+)
 from leader.zookeeper.config import ZooKeeperConfig
-from leader.zookeeper.kazoo_client import TlsHandshakeError
+from leader.zookeeper.handler import TlsHandshakeError
+
+UNAVAILABLE = (
+    ConnectionClosedError,
+    ConnectionLoss,
+    KazooTimeoutError,
+    OperationTimeoutError,
+    SessionExpiredError,
+    SessionMovedError,
+    ZookeeperStoppedError,
+)
+"""No answer, for whatever reason."""
+
+REFUSED = (AuthFailedError, SessionClosedRequireSaslError)
+"""The server wants another credential."""
 
 
 def unreachable(config: ZooKeeperConfig, timeout: timedelta, cause: BaseException | None) -> LeaderError:
@@ -36,6 +68,25 @@ def silent(config: ZooKeeperConfig, timeout: timedelta) -> ZooKeeperUnreachableE
     return ZooKeeperUnreachableError(
         f"ZooKeeper at {config.hosts} accepted a connection but answered no question within "
         f"{timeout}; check that the ensemble has a quorum"
+    )
+
+
+def unanswered(
+    config: ZooKeeperConfig, name: str, limit: timedelta, cause: Exception, *, closed: bool
+) -> ZooKeeperUnavailableError:
+    """A request was made, and its answer never came."""
+    advice = "the session is closed" if closed else "read what happened, then try again"
+    return ZooKeeperUnavailableError(
+        f"ZooKeeper at {config.hosts} gave no answer to {name} "
+        f"({type(cause).__name__}, limit {limit}); outcome unknown: {advice}",
+        retryable=not closed,
+    )
+
+
+def not_sent(config: ZooKeeperConfig, name: str, limit: timedelta) -> ZooKeeperUnavailableError:
+    """There was no connection for a request."""
+    return ZooKeeperUnavailableError(
+        f"no connection to ZooKeeper at {config.hosts} within {limit}; {name} was not sent"
     )
 
 

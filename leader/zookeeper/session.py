@@ -18,19 +18,7 @@ from typing import Any
 
 import structlog
 from kazoo.client import KazooClient
-from kazoo.exceptions import (
-    AuthFailedError,
-    ConnectionClosedError,
-    ConnectionLoss,
-    NoAuthError,
-    OperationTimeoutError,
-    SessionClosedRequireSaslError,
-    SessionExpiredError,
-    SessionMovedError,
-    ZookeeperError,
-    ZookeeperStoppedError,
-)
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.exceptions import NoAuthError, ZookeeperError
 from kazoo.protocol.states import KazooState, KeeperState
 
 from leader.clock import Countdown
@@ -50,16 +38,6 @@ __all__ = ["SessionState", "ZooKeeperConfig", "ZooKeeperSession"]
 
 _log = structlog.get_logger(__name__)
 
-_UNAVAILABLE = (
-    ConnectionClosedError,
-    ConnectionLoss,
-    KazooTimeoutError,
-    OperationTimeoutError,
-    SessionExpiredError,
-    SessionMovedError,
-    ZookeeperStoppedError,
-)
-_REFUSED = (AuthFailedError, SessionClosedRequireSaslError)
 _LOOK_AGAIN_S = 0.1
 """While we wait for a first connection: how often we look whether kazoo has given up."""
 
@@ -198,26 +176,19 @@ class ZooKeeperSession:
         left = limit if self.is_connected else self._await_connection(name, limit)
         try:
             return method(*args, **kw).get(timeout=left.total_seconds())
-        except _REFUSED as exc:
+        except refusals.REFUSED as exc:
             self.heal()
             raise refusals.credential_refused(self.config) from exc
-        except _UNAVAILABLE as exc:
+        except refusals.UNAVAILABLE as exc:
             self.heal()
-            advice = "the session is closed" if self._closed else "read what happened, then try again"
-            raise ZooKeeperUnavailableError(
-                f"ZooKeeper at {self.config.hosts} gave no answer to {name} "
-                f"({type(exc).__name__}, limit {limit}); outcome unknown: {advice}",
-                retryable=not self._closed,
-            ) from exc
+            raise refusals.unanswered(self.config, name, limit, exc, closed=self._closed) from exc
 
     def _await_connection(self, name: str, limit: timedelta) -> timedelta:
         """Wait while kazoo connects. Returns what is left of the limit."""
         left = Countdown(limit)
         if self._states.wait_for(lambda: not self._is_connecting(), limit):
             return left.remaining()
-        raise ZooKeeperUnavailableError(
-            f"no connection to ZooKeeper at {self.config.hosts} within {limit}; {name} was not sent"
-        )
+        raise refusals.not_sent(self.config, name, limit)
 
     def _is_connecting(self) -> bool:
         if self._closed or self.is_connected:
