@@ -18,7 +18,7 @@ from tests.integration.curator.latch_crew import LONG, Crew
 from tests.integration.curator.office_crew import Offices
 from tests.integration.curator.overlaps import Overlaps
 
-SHORT = timedelta(seconds=2)
+SESSION = timedelta(seconds=4)
 TICK = timedelta(milliseconds=500)
 Eventually = Callable[..., None]
 
@@ -54,7 +54,7 @@ def test_when_the_server_of_the_leader_is_killed_one_of_the_others_leads(
 ) -> None:
     """TestLeaderLatchCluster.testInCluster"""
     survivor = ensemble.servers[2]
-    with Crew(survivor.hosts, f"{zk_root}/latch", timedelta(seconds=4)) as crew:
+    with Crew(survivor.hosts, f"{zk_root}/latch", SESSION) as crew:
         made = []
         for number, server in enumerate(ensemble.servers):
             made.append(crew.started(f"id{number}", crew.session(server.hosts)))
@@ -107,6 +107,13 @@ def test_a_leader_without_any_server_does_not_lead_and_leads_again_when_they_are
         assert len(epochs) == len(set(epochs))
 
 
+class PatientServer(EnsembleServer):
+    """As a follower it goes on serving for ten seconds without its leader, which is ZooKeeper's default."""
+
+    def _settings(self) -> dict[str, object]:
+        return super()._settings() | {"syncLimit": 20}
+
+
 class Island:
     """Three servers, of which the first can be cut off from the others, but not from its clients."""
 
@@ -131,7 +138,7 @@ class Island:
         from_island = {1: real[1], 2: bridged(real[2]), 3: bridged(real[3])}
         from_mainland = {1: bridged(real[1]), 2: real[2], 3: real[3]}
         self.servers = [
-            EnsembleServer(
+            PatientServer(
                 folder / f"zookeeper-{number}",
                 number=number,
                 port=free_port(taken=taken),
@@ -176,12 +183,12 @@ def test_a_leader_whose_server_is_cut_off_from_the_ensemble_is_deposed_before_th
 ) -> None:
     """TestLeaderLatchIsolatedZookeeper (CURATOR-444): the server goes on answering reads and pings.
 
-    For three seconds, its syncLimit; the session runs out at the ensemble after two.
+    For ten seconds, its syncLimit; the session runs out at the ensemble after four.
     """
     lonely, *mainland = island.servers
     assert lonely.mode == "follower", "the highest number leads at first"
     hosts = ",".join(server.hosts for server in mainland)
-    with Offices(hosts, "/election", SHORT) as offices, Crew(hosts, "/latch", SHORT) as crew:
+    with Offices(hosts, "/election", SESSION) as offices, Crew(hosts, "/latch", SESSION) as crew:
         cut, heir = offices.official("cut", offices.session(lonely.hosts)), offices.official("heir")
         first, second = crew.latch("cut", cut.session), crew.latch("heir", heir.session)
         heir.queue.add_to_leader_lock_queue()
