@@ -34,7 +34,10 @@ class Tenure:
     """How long the lock is known to last.
 
     The deadline counts from the *submission* of the proof *before* the last: ZooKeeper's leader hears of a
-    session's life separately from its writes, so the last proof alone may not have prolonged it (A.6).
+    session's life separately from its writes, each half tick, so the last proof alone may not have prolonged it
+    (A.6). A session is at least four ticks long, so two proofs an eighth of it apart have half a tick between
+    them. Of two that are closer, both may have gone unheard, and the last sign of life is then the ping before
+    the first of them, which comes each third of the session.
 
     Args:
         margin: How long before the session can end we let go by ourselves.
@@ -53,13 +56,14 @@ class Tenure:
         self._session_id: int | None = None
         self._older: timedelta | None = None
         self._newer: timedelta | None = None
+        self._since: timedelta | None = None  # ZooKeeper's leader has certainly heard of us since
 
     def restart(self, session_id: int, submitted: timedelta | None) -> None:
         """Begin with a new node: older proofs count no more. Making a node is a proof, if it was made now."""
         with self._lock:
             self._held = False
             self._session_id = session_id
-            self._older, self._newer = None, submitted
+            self._older, self._newer, self._since = None, submitted, None
 
     def proven(self, submitted: timedelta) -> bool:
         """Note a proof that was submitted at `submitted`.
@@ -71,6 +75,11 @@ class Tenure:
             if self._held and self._clock() >= self._deadline():
                 return False
             self._older, self._newer = self._newer, submitted
+            if self._older is not None:
+                timeout = self._session.negotiated_timeout
+                apart = submitted - self._older >= timeout / 8
+                sure = self._older if apart else self._older - timeout / 3
+                self._since = sure if self._since is None else max(self._since, sure)
             return True
 
     def begin(self, generation: int) -> bool:
@@ -123,6 +132,6 @@ class Tenure:
         return self._clock() < self._deadline()
 
     def _deadline(self) -> timedelta:
-        if self._older is None:
+        if self._since is None:
             return _LONG_AGO
-        return self._older + self._session.negotiated_timeout - self._margin
+        return self._since + self._session.negotiated_timeout - self._margin

@@ -217,8 +217,13 @@ class LatchCore:
     def _prove(self, node: Node) -> Steps[Event]:
         submitted = self._clock()
         answer = yield from self._steps.prove(node)
-        if isinstance(answer, ev.Proven) and not self._tenure.proven(submitted):
+        if not isinstance(answer, ev.Proven):
+            return answer
+        if not self._tenure.proven(submitted):
             return ev.Troubled("the proof that we still hold the lock came after the deadline")
+        if self._gained and not self._tenure.stands():
+            # Whatever we were not told: who cannot say that it leads must not keep others from leading.
+            return ev.Refused("the connection broke without a word")
         return answer
 
     def _probe(self) -> Event | None:

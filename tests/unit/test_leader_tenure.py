@@ -25,7 +25,7 @@ class Bench:
         self.tenure = Tenure(session, lambda: self.now, S, any_connection=any_connection)
 
     def gain(self) -> bool:
-        self.tenure.restart(7, 99 * S)
+        self.tenure.restart(7, 98 * S)
         self.tenure.proven(100 * S)
         return self.tenure.begin(4)
 
@@ -54,9 +54,9 @@ def test_one_proof_is_not_enough(bench: Bench) -> None:
 def test_the_deadline_counts_from_the_older_of_the_two_proofs_less_the_margin(bench: Bench) -> None:
     bench.gain()
 
-    bench.now = 108 * S - timedelta(microseconds=1)
+    bench.now = 107 * S - timedelta(microseconds=1)
     assert bench.tenure.stands()
-    bench.now = 108 * S
+    bench.now = 107 * S
     assert not bench.tenure.stands()
 
 
@@ -69,11 +69,31 @@ def test_a_proof_prolongs_to_what_the_proof_before_it_is_worth(bench: Bench) -> 
     assert bench.tenure.proof_age() == S
 
 
+def test_two_proofs_close_together_may_both_have_gone_unheard(bench: Bench) -> None:
+    bench.tenure.restart(7, 99 * S)
+    bench.tenure.proven(99.1 * S)
+    bench.tenure.begin(4)
+    ping = 10 * S / 3
+
+    assert bench.tenure.remaining() == 99 * S - ping + 10 * S - S - bench.now
+    bench.tenure.proven(99.9 * S)
+    assert bench.tenure.remaining() == 99.1 * S - ping + 10 * S - S - bench.now
+
+
+def test_a_proof_close_to_the_last_takes_nothing_back(bench: Bench) -> None:
+    bench.gain()
+    before = bench.tenure.remaining()
+
+    bench.tenure.proven(100.1 * S)
+
+    assert bench.tenure.remaining() == before
+
+
 def test_a_proof_after_the_deadline_brings_nothing_back(bench: Bench) -> None:
     bench.gain()
-    bench.now = 108 * S
+    bench.now = 107 * S
 
-    assert not bench.tenure.proven(107 * S)
+    assert not bench.tenure.proven(106 * S)
     assert not bench.tenure.stands()
 
 
@@ -98,7 +118,7 @@ def test_under_the_session_policy_it_outlives_a_connection_but_not_its_deadline(
     vars(bench.session).update(change)
 
     assert bench.tenure.stands()
-    bench.now = 108 * S
+    bench.now = 107 * S
     assert not bench.tenure.stands()
 
 
