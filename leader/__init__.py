@@ -22,15 +22,18 @@ from leader.electors.factory import ElectorSetup, make_elector
 from leader.electors.memory import MemoryElection, MemoryElector
 from leader.electors.single import SingleElector
 from leader.errors import (
+    AclError,
     ElectionConfigError,
     ElectionStateError,
     EpochWentBackwardsError,
     FencedOutError,
+    ForkedError,
     LeaderError,
     ParticipantIdInUseError,
     RecordError,
     TransactionRefusedError,
     ZooKeeperAuthError,
+    ZooKeeperTlsError,
     ZooKeeperUnavailableError,
     ZooKeeperUnreachableError,
 )
@@ -47,15 +50,24 @@ from leader.protocol.paths import ElectionPaths
 from leader.protocol.records import Card, LeaderInfo, Leadership, Participant, ParticipantView, Rank
 from leader.queue import LeaderLockQueue
 from leader.retrieval import LeaderObserver, LeaderRetrievalService
+from leader.sentinel.sentinel import CrashSentinel
 from leader.service import LeaderElection, LeaderElectionService
 from leader.status import ElectionStatus, Phase
+from leader.zookeeper.access import Access, Permission
+from leader.zookeeper.acl import AclDifference, AclEnforcement
 from leader.zookeeper.session import SessionState, ZooKeeperConfig, ZooKeeperSession
+from leader.zookeeper.tls import TlsConfig
 
 __all__ = [
+    "Access",
+    "AclDifference",
+    "AclEnforcement",
+    "AclError",
     "Card",
     "Clock",
     "CloseMode",
     "ComponentInfo",
+    "CrashSentinel",
     "Electable",
     "ElectionConfig",
     "ElectionConfigError",
@@ -67,6 +79,7 @@ __all__ = [
     "EpochWentBackwardsError",
     "FencedOutError",
     "FencingToken",
+    "ForkedError",
     "GatePolicy",
     "Guard",
     "Journal",
@@ -91,18 +104,21 @@ __all__ = [
     "Participant",
     "ParticipantIdInUseError",
     "ParticipantView",
+    "Permission",
     "Phase",
     "Rank",
     "RecordError",
     "SessionState",
     "SingleElector",
     "SuspendedPolicy",
+    "TlsConfig",
     "TransactionRefusedError",
     "Verdict",
     "ViewState",
     "ZooKeeperAuthError",
     "ZooKeeperConfig",
     "ZooKeeperSession",
+    "ZooKeeperTlsError",
     "ZooKeeperUnavailableError",
     "ZooKeeperUnreachableError",
     "all_of",

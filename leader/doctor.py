@@ -13,6 +13,7 @@ from leader.operations import read_control
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.records import Card, LeaderInfo, ParticipantView, decode_epoch
 from leader.protocol.requests import NodeMissingError, get
+from leader.zookeeper.acl import AclEnforcement
 from leader.zookeeper.executor import SessionExecutor
 from leader.zookeeper.session import ZooKeeperSession
 
@@ -55,6 +56,7 @@ def examine(session: ZooKeeperSession, root: str) -> list[Finding]:
     findings.extend(_queue(views))
     findings.extend(_members(cards, views, leader))
     findings.extend(_control(session, root, leader))
+    findings.extend(_access(session, root))
     return findings
 
 
@@ -111,6 +113,20 @@ def _members(cards: list[Card], views: list[ParticipantView], leader: LeaderInfo
     able = [card for card in cards if not card.nofailover]
     if leader is None and able and all(card.declined for card in able):
         yield Finding("members", False, "everybody declines: no guard says yes; see each member's reasons")
+
+
+def _access(session: ZooKeeperSession, root: str) -> Iterator[Finding]:
+    if session.config.auth is None:
+        return
+    try:
+        differences = AclEnforcement(session, root).check()
+    except LeaderError as exc:
+        yield Finding("access lists", False, str(exc))
+        return
+    for difference in differences:
+        yield Finding("access lists", False, str(difference))
+    if not differences:
+        yield Finding("access lists", True, "every node is closed to others")
 
 
 def _control(session: ZooKeeperSession, root: str, leader: LeaderInfo | None) -> Iterator[Finding]:

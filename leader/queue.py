@@ -10,7 +10,7 @@ import structlog
 
 from leader.clock import Clock, Countdown, boottime
 from leader.config import ElectionConfig
-from leader.errors import ElectionStateError
+from leader.errors import ElectionStateError, LeaderError
 from leader.guard import Guard, GuardThread
 from leader.journal import DeferredJournal, Journal, LogJournal
 from leader.loop import Loop, link_event
@@ -20,6 +20,7 @@ from leader.office import events as ev
 from leader.office.core import OfficeCore
 from leader.protocol.records import LeaderInfo, Leadership, Participant, ParticipantView
 from leader.status import ElectionStatus
+from leader.zookeeper.acl import AclEnforcement
 from leader.zookeeper.session import SessionState, ZooKeeperSession
 
 _log = structlog.get_logger(__name__)
@@ -32,7 +33,8 @@ class LeaderLockQueue:
     can happen, so every write of leader state must be a `fenced_transaction` with the leadership's token.
 
     Threads, from the first `add_to_leader_lock_queue` until `close`: `leader-election`, `leader-notifier`,
-    and `leader-guard` from the guard's first question on.
+    `leader-guard` from the guard's first question on, and, with a credential, `leader-acl`, which mends the
+    access lists below the root once, and ends.
 
     Args:
         session: Started. Stays the caller's, who closes it after this queue.
@@ -74,6 +76,7 @@ class LeaderLockQueue:
             journal=deferred,
             post=self._post,
         )
+        self._enforcer = _enforcer(session, config.root)
         self._lifecycle = threading.Lock()
         self._started = False
         self._closed = False
@@ -92,6 +95,8 @@ class LeaderLockQueue:
             if not self._started:
                 self._started = True
                 self._notifier.start()
+                if self._enforcer is not None:
+                    self._enforcer.start()
                 self._loop.start(self._core)
                 event = link_event(SessionState.CONNECTED, self._session.session_id)
                 if self._session.is_connected and event is not None:
@@ -117,6 +122,8 @@ class LeaderLockQueue:
             _log.warning("latch_not_confirmed_deleted", advice="close the session to be rid of it")
         if not self._notifier.close(countdown.remaining().total_seconds()):
             _log.warning("electable_still_busy")
+        if self._enforcer is not None:
+            self._enforcer.join(countdown.remaining().total_seconds())
         if not self._guard.close(countdown.remaining().total_seconds()):
             _log.warning("guard_still_busy")
 
@@ -169,3 +176,18 @@ class LeaderLockQueue:
     def _on_electable_failed(self, leadership: Leadership, reason: str) -> None:
         """The notifier's thread."""
         self._post(ev.AbdicationAsked(reason, leadership.epoch))
+
+
+def _enforcer(session: ZooKeeperSession, root: str) -> threading.Thread | None:
+    """The thread that closes what others left open below `root`; None without a credential."""
+    if session.config.auth is None:
+        return None
+
+    def enforce() -> None:
+        try:
+            for difference in AclEnforcement(session, root).fix():
+                _log.warning("access_list_mended", difference=str(difference))
+        except LeaderError as exc:
+            _log.warning("access_lists_not_enforced", root=root, error=str(exc))
+
+    return threading.Thread(target=enforce, name="leader-acl", daemon=True)

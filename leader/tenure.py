@@ -34,10 +34,10 @@ class Tenure:
     """How long the lock is known to last.
 
     The deadline counts from the *submission* of the proof *before* the last: ZooKeeper's leader hears of a
-    session's life separately from its writes, each half tick, so the last proof alone may not have prolonged it
-    (A.6). A session is at least four ticks long, so two proofs an eighth of it apart have half a tick between
-    them. Of two that are closer, both may have gone unheard, and the last sign of life is then the ping before
-    the first of them, which comes each third of the session.
+    session's life separately from its writes, each half tick, so the last proof alone may not have prolonged
+    it (A.6). A session is at least four ticks long, so two proofs an eighth of it apart have half a tick
+    between them. Of two that are closer, both may have gone unheard, and the last sign of life is then the
+    ping before the first of them, which comes each third of the session.
 
     Args:
         margin: How long before the session can end we let go by ourselves.
