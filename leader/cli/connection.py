@@ -16,6 +16,7 @@ import click
 from leader.errors import LeaderError
 from leader.protocol.paths import checked_root
 from leader.zookeeper.session import ZooKeeperConfig, ZooKeeperSession
+from leader.zookeeper.tls import TlsConfig
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,6 +37,8 @@ class Exit(IntEnum):
 
 _FORM = click.Choice(["text", "json"])
 
+_FORM = click.Choice(["text", "json"])
+
 _EXITS = {
     "election_config": Exit.USAGE,
     "nobody_leads": Exit.NOT_FOUND,
@@ -43,6 +46,8 @@ _EXITS = {
     "zookeeper_unreachable": Exit.UNREACHABLE,
     "zookeeper_unavailable": Exit.UNREACHABLE,
     "zookeeper_auth": Exit.DENIED,
+    "zookeeper_tls": Exit.DENIED,
+    "acl": Exit.DENIED,
     "not_permitted": Exit.DENIED,
 }
 
@@ -69,24 +74,18 @@ def on_election(command: F) -> F:
 
     @click.option("--hosts", envvar="LEADER_HOSTS", required=True, help="ZooKeeper: host:port,host:port.")
     @click.option("--root", envvar="LEADER_ROOT", required=True, help="Path of the election: /nimbus.")
-    @click.option(
-        "--auth", envvar="LEADER_AUTH", help="Credential: digest:user:password. Better by environment."
-    )
+    @click.option("--auth", envvar="LEADER_AUTH", help="digest:user:password or sasl:user:password.")
+    @click.option("--tls-ca", envvar="LEADER_TLS_CA", help="Speak TLS; PEM file of the authorities to trust.")
+    @click.option("--tls-cert", envvar="LEADER_TLS_CERT", help="PEM file of our own certificate.")
+    @click.option("--tls-key", envvar="LEADER_TLS_KEY", help="PEM file of its key.")
     @click.option("--timeout", default=10.0, show_default=True, help="Longest wait for an answer, seconds.")
-    @click.option(
-        "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the output."
-    )
+    @click.option("-o", "--output", type=_FORM, default="text", show_default=True, help="Form of the output.")
     @functools.wraps(command)
-    def run(
-        *args: Any, hosts: str, root: str, auth: str | None, timeout: float, output: str, **kw: Any
-    ) -> Any:
+    def run(*args: Any, root: str, timeout: float, output: str, **kw: Any) -> Any:
+        options = {name: kw.pop(name) for name in ("hosts", "auth", "tls_ca", "tls_cert", "tls_key")}
         try:
-            session = ZooKeeperSession(
-                ZooKeeperConfig(
-                    hosts=hosts, auth=_auth(auth), call_timeout=timedelta(seconds=min(timeout, 10.0))
-                )
-            )
             checked_root(root)
+            session = ZooKeeperSession(_config(**options, timeout_s=timeout))
             session.start(timedelta(seconds=timeout))
         except LeaderError as exc:
             _fail(exc)
@@ -98,6 +97,20 @@ def on_election(command: F) -> F:
             session.close(timedelta(seconds=5))
 
     return run  # type: ignore[return-value]  # click reads the options off the wrapper
+
+
+def _config(
+    *,
+    hosts: str,
+    auth: str | None,
+    tls_ca: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    timeout_s: float,
+) -> ZooKeeperConfig:
+    tls = TlsConfig(ca_file=tls_ca, cert_file=tls_cert, key_file=tls_key) if tls_ca or tls_cert else None
+    limit = timedelta(seconds=min(timeout_s, 10.0))
+    return ZooKeeperConfig(hosts=hosts, auth=_auth(auth), tls=tls, call_timeout=limit)
 
 
 def _auth(text: str | None) -> tuple[str, str] | None:

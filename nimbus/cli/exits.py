@@ -37,7 +37,10 @@ _BY_CODE = {
     "unmatched_pattern": Exit.USAGE,
     "unsafe_source": Exit.USAGE,
     "election_config": Exit.USAGE,
+    "forked": Exit.USAGE,
+    "participant_id_in_use": Exit.REFUSED,
     "zookeeper_auth": Exit.DENIED,
+    "zookeeper_tls": Exit.DENIED,
     "zookeeper_unavailable": Exit.UNREACHABLE,
     "zookeeper_unreachable": Exit.UNREACHABLE,
 }
