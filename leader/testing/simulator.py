@@ -19,8 +19,9 @@ from leader.protocol.paths import ElectionPaths
 from leader.protocol.records import LeaderInfo, decode_leader
 from leader.testing.history import Kind, Moment, Violation, check
 from leader.testing.simulator_ensemble import Ensemble
-from leader.testing.simulator_faults import Faults, epoch_in
+from leader.testing.simulator_faults import Faults
 from leader.testing.simulator_process import Process
+from leader.testing.simulator_stage import epoch_in
 from leader.testing.simulator_surroundings import WORK
 from leader.testing.simulator_world import Settings, World
 from leader.testing.tree import Node

@@ -57,6 +57,7 @@ class Process:
         self._read: tuple[timedelta, timedelta] = (ZERO, ZERO)
         self.alive, self.paused = True, False
         self._paused_at = ZERO
+        self._outlived_epoch = 0
         self._held: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._inbox: deque[Work] = deque()
         self._steps: Steps[None] | None = None
@@ -148,8 +149,13 @@ class Process:
         if leadership is not None:
             self._world.note(Kind.OBSERVED, self.name, leadership.epoch, boot=self.boot)
             if self.session.session_id in self._ensemble.zookeeper.expired:
-                self._world.note(Kind.OUTLIVED, self.name, leadership.epoch, boot=self.boot)
+                self._outlived(leadership, "its session has expired")
         return leadership
+
+    def _outlived(self, leadership: Leadership, note: str) -> None:
+        if self._outlived_epoch != leadership.epoch:  # once is enough
+            self._outlived_epoch = leadership.epoch
+            self._world.note(Kind.OUTLIVED, self.name, leadership.epoch, boot=self.boot, note=note)
 
     # --- the loop -----------------------------------------------------------------------------------
 
