@@ -31,13 +31,7 @@ os.register_at_fork(after_in_child=_Process.forked)
 
 
 class Tenure:
-    """How long the lock is known to last.
-
-    The deadline counts from the *submission* of the proof *before* the last: ZooKeeper's leader hears of a
-    session's life separately from its writes, each half tick, so the last proof alone may not have prolonged
-    it (A.6). A session is at least four ticks long, so two proofs an eighth of it apart have half a tick
-    between them. Of two that are closer, both may have gone unheard, and the last sign of life is then the
-    ping before the first of them, which comes each third of the session.
+    """How long the lock is known to last: from the newest evidence of the session's life, less a margin.
 
     Args:
         margin: How long before the session can end we let go by ourselves.
@@ -50,43 +44,37 @@ class Tenure:
         self._session, self._clock, self._margin = session, clock, margin
         self._any_connection = any_connection
         self._process = _Process.number
-        self._lock = threading.Lock()  # held for a few instructions, never while calling anybody
+        self._lock = threading.Lock()  # held for a few instructions, never while calling anybody but Evidence
         self._held = False
         self._generation = -1
         self._session_id: int | None = None
-        self._older: timedelta | None = None
-        self._newer: timedelta | None = None
-        self._since: timedelta | None = None  # ZooKeeper's leader has certainly heard of us since
+        self._proven_at: timedelta | None = None
 
-    def restart(self, session_id: int, submitted: timedelta | None) -> None:
-        """Begin with a new node: older proofs count no more. Making a node is a proof, if it was made now."""
+    def restart(self, session_id: int) -> None:
+        """Begin with a new node, of this session."""
         with self._lock:
             self._held = False
             self._session_id = session_id
-            self._older, self._newer, self._since = None, submitted, None
 
     def proven(self, submitted: timedelta) -> bool:
-        """Note a proof that was submitted at `submitted`.
+        """Note a committed write of ours that was submitted at `submitted`.
 
         Returns:
             False if it came too late: the deadline had passed and what was held is over.
         """
         with self._lock:
-            if self._held and self._clock() >= self._deadline():
+            now = self._clock()
+            if self._held and now >= self._deadline():
                 return False
-            self._older, self._newer = self._newer, submitted
-            if self._older is not None:
-                timeout = self._session.negotiated_timeout
-                apart = submitted - self._older >= timeout / 8
-                sure = self._older if apart else self._older - timeout / 3
-                self._since = sure if self._since is None else max(self._since, sure)
+            self._proven_at = submitted
+            self._session.evidence.proven(submitted, now, self._session.negotiated_timeout)
             return True
 
     def begin(self, generation: int) -> bool:
         """Hold the lock from now on; it was won on the connection `generation`.
 
         Returns:
-            False if it cannot be held: that connection is gone, or the proofs are too old.
+            False if it cannot be held: that connection is gone, or the evidence is too old.
         """
         with self._lock:
             self._held, self._generation = True, generation
@@ -99,28 +87,19 @@ class Tenure:
             self._held = False
 
     def stands(self) -> bool:
-        """Whether the lock is certainly held at this moment. No I/O; any thread.
-
-        A forked child holds nothing: what keeps the lock lives in its parent alone.
-        """
-        if _Process.number != self._process:
-            return False  # first of all: the lock may have been forked while somebody held it
+        """Whether the lock is certainly held at this moment. No I/O; any thread."""
         with self._lock:
             return self._stands()
 
     def remaining(self) -> timedelta:
-        """Time until the deadline; negative once it has passed."""
+        """Time until the deadline; while nothing is held, how long it would stand. May be negative."""
         with self._lock:
             return self._deadline() - self._clock()
-
-    def worth(self) -> timedelta:
-        """How long the lock would stand if it were gained now; negative without two proofs."""
-        return self.remaining()
 
     def proof_age(self) -> timedelta | None:
         """Time since the last proof was submitted; None without one."""
         with self._lock:
-            return None if self._newer is None else self._clock() - self._newer
+            return None if self._proven_at is None else self._clock() - self._proven_at
 
     def _stands(self) -> bool:
         if not self._held or self._session.session_id != self._session_id:
@@ -132,6 +111,5 @@ class Tenure:
         return self._clock() < self._deadline()
 
     def _deadline(self) -> timedelta:
-        if self._since is None:
-            return _LONG_AGO
-        return self._since + self._session.negotiated_timeout - self._margin
+        since = self._session.evidence.since(self._session_id)
+        return _LONG_AGO if since is None else since + self._session.negotiated_timeout - self._margin

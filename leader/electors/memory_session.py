@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from leader.errors import LeaderError, ZooKeeperUnavailableError
+from leader.evidence import Evidence
 from leader.protocol import requests as rq
 from leader.testing.memory import MemoryConnection, MemoryZooKeeper
 
@@ -37,6 +38,7 @@ class MemorySession:
         self._zookeeper, self._lock, self._before, self._on_watch = zookeeper, lock, before, on_watch
         self._connection: MemoryConnection | None = None
         self._generation = 0
+        self.evidence = Evidence()
 
     @property
     def is_connected(self) -> bool:
@@ -68,7 +70,7 @@ class MemorySession:
     def open(self) -> None:
         """Begin a session."""
         with self._lock:
-            self._connection = self._zookeeper.connect(SESSION_TIMEOUT, self._on_watch)
+            self._connect()
 
     def close(self) -> None:
         """End it; its ephemeral nodes go."""
@@ -79,7 +81,12 @@ class MemorySession:
         """Lose it, and have another."""
         with self._lock:
             self._end()
-            self._connection = self._zookeeper.connect(SESSION_TIMEOUT, self._on_watch)
+            self._connect()
+
+    def _connect(self) -> None:
+        asked = self._zookeeper.clock()
+        self._connection = self._zookeeper.connect(SESSION_TIMEOUT, self._on_watch)
+        self.evidence.attached(self._connection.session_id, asked)
 
     def _end(self) -> None:
         connection, self._connection = self._connection, None

@@ -196,18 +196,20 @@ class LatchCore:
     def _join(self) -> Steps[Event]:
         submitted = self._clock()
         joined = yield from self._steps.join()
-        # A node that was found, not made, proves nothing of now.
-        self._tenure.restart(joined.node.session_id, submitted if joined.made else None)
+        self._tenure.restart(joined.node.session_id)
+        if joined.made:  # one that was found proves nothing of now
+            self._tenure.proven(submitted)
         return joined
 
     def _claim(self, node: Node) -> Steps[Event]:
-        """Claim, on top of a proof that is young enough to count from."""
-        for _ in range(2):  # two proofs, after a wait so long that none is worth anything
-            if self._tenure.worth() >= self._session.negotiated_timeout / 4:
-                break
+        """Claim, on evidence that is young enough to hold the lock for a while."""
+        enough = self._session.negotiated_timeout / 4
+        if self._tenure.remaining() < enough:
             proven = yield from self._prove(node)
             if not isinstance(proven, ev.Proven):
                 return proven
+            if self._tenure.remaining() < enough:  # after a long silence one proof is not enough
+                return ev.Postponed("the session must prove itself once more")
         submitted = self._clock()
         answer = yield from self._steps.claim(node)
         if isinstance(answer, ev.Claimed) and answer.by_us:
@@ -238,7 +240,7 @@ class LatchCore:
             case Timer.PROOF:
                 return session_timeout / 4
             case Timer.FIRST_PROOF:
-                return min(self._tenure.remaining() / 2, session_timeout / 4)
+                return session_timeout * 0.18  # a little more than two proofs must be apart
             case Timer.PATROL:
                 return session_timeout * 3  # watches tell us sooner; this is for the one that got lost
             case Timer.DEADLINE:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Protocol
 
+from leader.evidence import Evidence
 from leader.latch import events as ev
 from leader.latch.states import Node
 from leader.protocol.requests import Delete, Operation, Steps
@@ -31,6 +32,11 @@ class SessionView(Protocol):
     @property
     def negotiated_timeout(self) -> timedelta:
         """The session timeout that the server granted."""
+        ...
+
+    @property
+    def evidence(self) -> Evidence:
+        """Since when ZooKeeper's leader has certainly known that the session lives."""
         ...
 
     def reconnect(self) -> None:

@@ -54,7 +54,7 @@ class MemoryZooKeeper:
     """
 
     def __init__(self, clock: Clock, *, tick: timedelta = timedelta(seconds=2)) -> None:
-        self._clock, self.tick = clock, tick
+        self.clock, self.tick = clock, tick
         self._next_session = _FIRST_SESSION
         self._subscribers: list[Callable[[Commit], None]] = []
         self._start_empty()
@@ -96,7 +96,7 @@ class MemoryZooKeeper:
 
     def expire_due(self) -> list[int]:
         """End the sessions whose time is over; their ids. Done by itself before each request."""
-        now = self._clock()
+        now = self.clock()
         due = [session.id for session in self.sessions.values() if session.expires_at <= now]
         self.expired.update(due)
         for session_id in due:
@@ -145,7 +145,7 @@ class MemoryZooKeeper:
 
     def _draft(self, session_id: int) -> Draft:
         self.zxid += 1
-        now_ms = self._clock() // timedelta(milliseconds=1)
+        now_ms = self.clock() // timedelta(milliseconds=1)
         return Draft(self.tree, session_id=session_id, zxid=self.zxid, now_ms=now_ms)
 
     def _publish(self, commit: Commit) -> None:
@@ -154,7 +154,7 @@ class MemoryZooKeeper:
             subscriber(commit)
 
     def _expiry(self, timeout: timedelta) -> timedelta:
-        return ((self._clock() + timeout) // self.tick + 1) * self.tick
+        return ((self.clock() + timeout) // self.tick + 1) * self.tick
 
 
 class MemoryConnection:

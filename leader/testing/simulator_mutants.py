@@ -14,6 +14,7 @@ from typing import Any
 
 from leader import fencing, guard
 from leader.errors import ZooKeeperUnavailableError
+from leader.evidence import Evidence
 from leader.guard import Verdict
 from leader.latch import core as latch_core
 from leader.latch import events as latch_ev
@@ -360,13 +361,10 @@ def deadline_from_suspended() -> Iterator[None]:
     """TN14: time counts from when the connection was seen to break, not from the last proof."""
 
     def stands(self: Any) -> bool:
-        return bool(self._held and self._session.session_id == self._session_id and _not_lost(self))
-
-    def _not_lost(self: Any) -> bool:
+        evidence, now = self._session.evidence, self._clock()
         if self._session.is_connected:
-            self._older = self._clock()
-        deadline: timedelta = self._older + self._session.negotiated_timeout
-        return bool(self._clock() < deadline)
+            evidence._since = now
+        return bool(self._held and now < evidence._since + self._session.negotiated_timeout)
 
     step = latch_machine.step
 
@@ -427,11 +425,10 @@ def nobody_is_told_of_a_loss() -> Iterator[None]:
 def deadline_from_the_reply() -> Iterator[None]:
     """Patroni: the lease counts from when the answer came, not from when it was asked for."""
 
-    def proven(self: Any, _submitted: timedelta) -> bool:
-        self._older = self._newer = self._clock()
-        return True
+    def proven(self: Any, _submitted: timedelta, answered: timedelta, _timeout: timedelta) -> None:
+        self._since = answered
 
-    with _replaced(Tenure, proven=proven):
+    with _replaced(Evidence, proven=proven):
         yield
 
 
@@ -439,13 +436,10 @@ def deadline_from_the_reply() -> Iterator[None]:
 def deadline_from_the_last_proof() -> Iterator[None]:
     """Signs of life and writes travel apart: the last write may be committed, and have prolonged nothing."""
 
-    def proven(self: Any, submitted: timedelta) -> bool:
-        if self._held and self._clock() >= self._deadline():
-            return False
-        self._older = self._newer = submitted
-        return True
+    def proven(self: Any, submitted: timedelta, _answered: timedelta, _timeout: timedelta) -> None:
+        self._since = submitted
 
-    with _replaced(Tenure, proven=proven):
+    with _replaced(Evidence, proven=proven):
         yield
 
 

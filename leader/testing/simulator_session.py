@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 from leader.errors import LeaderError, ZooKeeperUnavailableError
+from leader.evidence import Evidence
 from leader.protocol import requests as rq
 from leader.testing.simulator_ensemble import Ensemble, Server, ServerConnection
 from leader.testing.simulator_world import ZERO, Channel, World
@@ -23,6 +24,10 @@ class Host(Protocol):
     """The process in which the session lives."""
 
     name: str
+
+    def clock(self) -> timedelta:
+        """The process's own clock."""
+        ...
 
     def run(self, action: Callable[..., None], *args: Any) -> None:
         """Do something when the process runs: at once, after a pause, or never if it died."""
@@ -52,6 +57,8 @@ class SimulatedSession:
     def __init__(self, world: World, ensemble: Ensemble, host: Host) -> None:
         self._world, self._ensemble, self._host = world, ensemble, host
         self._states = SessionStates()
+        self.evidence = Evidence()
+        self._asked_at = ZERO
         self.negotiated_timeout = world.session_timeout
         self.weather = Weather()
         self.trap: Trap | None = None
@@ -149,6 +156,7 @@ class SimulatedSession:
     def _connect(self, attempt: int) -> None:
         if attempt != self._attempt or self._dead:
             return
+        self._asked_at = self._host.clock()
         server = self._world.rng.choice(self._ensemble.servers)
         self._channels = self._channels[-4:]  # of older connections, something may be on its way still
         up = Channel(self._world, self._delay, held=self.weather.up_held)
@@ -181,6 +189,7 @@ class SimulatedSession:
         if self._world.telling:
             session = f"session {connection.session_id:x}"
             self._world.tell(self._host.name, f"connected to server {connection.server.number}, {session}")
+        self.evidence.attached(connection.session_id, self._asked_at)
         self._states.connected(connection.session_id)
         self._later(self._ping_pause(), self._ping, attempt)
 

@@ -46,6 +46,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
         self.handler.watch = self._watch
         self.last_failure: BaseException | None = None
         self._down_since: timedelta | None = None
+        self.attached_at = timedelta(0)
 
     def _is_answer_due(self) -> bool:
         return bool(self.client._pending) or self.ping_outstanding.is_set()
@@ -82,9 +83,11 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
             # ensemble that was wiped all do, for ever; so we come as somebody new, who has seen nothing.
             self.client.last_zxid = 0
             request = request._replace(last_zxid_seen=0, session_id=0, passwd=_NO_PASSWORD)
+        asked = boottime()
         answer = super()._invoke(min(timeout, self._patience.limit().total_seconds()), request, xid)
         granted_ms = answer[0].time_out
         if granted_ms > 0:  # 0 says that the session is over
+            self.attached_at = asked
             self._patience.granted(timedelta(milliseconds=granted_ms))
         return answer
 
@@ -129,6 +132,11 @@ class Connector:
     def negotiated(self) -> timedelta:
         """The session timeout the server granted; the one asked for before that."""
         return self._patience.session_timeout
+
+    @property
+    def attached_at(self) -> timedelta:
+        """When the present connection was asked for."""
+        return self._connection.attached_at
 
     @property
     def last_failure(self) -> BaseException | None:

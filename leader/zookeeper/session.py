@@ -29,6 +29,7 @@ from leader.errors import (
     ZooKeeperUnavailableError,
     ZooKeeperUnreachableError,
 )
+from leader.evidence import Evidence
 from leader.zookeeper import refusals
 from leader.zookeeper.config import ZooKeeperConfig
 from leader.zookeeper.kazoo_client import Connector
@@ -50,6 +51,8 @@ class ZooKeeperSession:
         self._connector = Connector(config)
         self._pid = os.getpid()
         self._states = SessionStates()
+        self.evidence = Evidence()
+        """Since when ZooKeeper's leader has certainly known that this session lives."""
         self._started = False
         self._closed = False
         self._reviving = threading.Lock()
@@ -249,7 +252,9 @@ class ZooKeeperSession:
         """Kazoo's connection thread: note the state, pass it on, nothing else."""
         if state == KazooState.CONNECTED:
             client_id = self.client.client_id
-            self._states.connected(client_id[0] if client_id else None)
+            session_id = client_id[0] if client_id else None
+            self.evidence.attached(session_id, self._connector.attached_at)
+            self._states.connected(session_id)
         elif state == KazooState.SUSPENDED:
             self._states.suspended()
         else:
