@@ -15,7 +15,7 @@ import threading
 from datetime import timedelta
 
 APART = 6
-"""Two proofs must be a session divided by this apart. It is at least four ticks, so half a tick is an eighth."""
+"""Two proofs must be a session divided by this apart; half a tick is an eighth of it at most."""
 
 
 class Evidence:

@@ -22,6 +22,9 @@ class _Host:
 
     name = "host"
 
+    def clock(self) -> timedelta:
+        return timedelta(0)
+
     def run(self, action: Callable[..., None], *args: Any) -> None:
         action(*args)
 
