@@ -58,3 +58,20 @@ def test_calm_elections_have_one_leader_from_the_first_moment_to_the_last() -> N
     # Guards are moody even without faults, so there may be more than one; but each ends before the next.
     assert confirmed
     assert outcome.leaderships == len(confirmed)
+
+
+def test_nobody_outlives_its_session_when_signs_of_life_are_cut_off_from_the_ensembles_leader() -> None:
+    storm = Settings(
+        session_ticks=(4, 10),
+        sync_ticks=(20,),
+        servers=(3,),
+        margins=(0.02,),
+        drift=0.0,
+        kinds=("isolate server", "isolate and pause", "close", "crash", "abdicate"),
+    )
+    with quiet():
+        broken = {
+            seed: str(found) for seed in range(150) for found in Simulator(seed, storm).run().violations
+        }
+
+    assert broken == {}
