@@ -110,7 +110,7 @@ def tell(seed: int, out: TextIO, *, mutant: str | None = None, lines: int | None
         (moment.at for violation in outcome.violations for moment in violation.moments),
         default=outcome.history[-1].at,
     )
-    begins = outcome.history[0].at
+    begins = outcome.story[0][0]
     story = [line for line in outcome.story if line[0] <= until]
     for at, who, text in story if lines is None else story[-lines:]:
         print(f"{(at - begins).total_seconds():11.6f}  {who:12} {text}", file=out)

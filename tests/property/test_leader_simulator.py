@@ -46,7 +46,7 @@ def test_story_of_a_seed_is_told_without_changing_it() -> None:
     assert told.history == untold.history
     assert untold.story == []
     assert out.getvalue().count("\n") == len(told.story)
-    assert "CONFIRMED epoch 1" in out.getvalue()
+    assert "CONFIRMED epoch" in out.getvalue()
 
 
 def test_calm_elections_have_one_leader_from_the_first_moment_to_the_last() -> None:
