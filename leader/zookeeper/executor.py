@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from functools import wraps
 from typing import Any, TypeVar, assert_never
 
 from kazoo import exceptions as kazoo
@@ -123,7 +122,8 @@ class SessionExecutor:
             self._on_sent()
             return sent
 
-        return self._session.call(wraps(method)(send), *args, timeout=self._limit(), **kw)
+        send.__name__ = method.__name__  # what an error calls it
+        return self._session.call(send, *args, timeout=self._limit(), **kw)
 
     def _third_of_session(self) -> timedelta:
         return min(self._session.config.call_timeout, self._session.negotiated_timeout / 3)
