@@ -87,7 +87,9 @@ class Tenure:
             self._held = False
 
     def stands(self) -> bool:
-        """Whether the lock is certainly held at this moment. No I/O; any thread."""
+        """Whether the lock is certainly held at this moment. No I/O; any thread. Never in a forked child."""
+        if _Process.number != self._process:
+            return False  # the session is our parent's; its lock may be held by a thread that is not here
         with self._lock:
             return self._stands()
 
