@@ -28,6 +28,10 @@ PATROLS_BEFORE_LOOK = 12
 """Watches tell us of each change; this many proofs later we look all the same, in case one got lost."""
 
 
+PROVES_FROM = 2
+"""Who stands here or further ahead proves itself while it waits: two hand-overs in a row find it ready."""
+
+
 class SuspendedPolicy(Enum):
     """What a broken connection means for who holds the lock (Curator's ConnectionStateErrorPolicy).
 
@@ -144,7 +148,7 @@ def _waiting(state: st.Waiting, event: Event) -> Transition:  # noqa: C901 - one
         case ev.SawSelf(place):
             if place.position == 0:
                 return _claim(state.node)
-            if place.position == 1:  # a claim must stand on fresh proofs: begin to gather them
+            if place.position <= PROVES_FROM:  # a claim must stand on fresh proofs: begin to gather them
                 return Transition(st.Waiting(state.node, place), (do.Prove(state.node),))
             return Transition(st.Waiting(state.node, place), (SetTimer(Timer.PATROL),))
         case ev.NodeGone(name):
@@ -175,8 +179,8 @@ def _waiting(state: st.Waiting, event: Event) -> Transition:  # noqa: C901 - one
 
 
 def _patrol(state: st.Waiting) -> Transition:
-    next_in_line = state.place is not None and state.place.position == 1
-    if next_in_line and state.patrols < PATROLS_BEFORE_LOOK:
+    soon_in_line = state.place is not None and 0 < state.place.position <= PROVES_FROM
+    if soon_in_line and state.patrols < PATROLS_BEFORE_LOOK:
         return Transition(state, (do.Prove(state.node),))
     return Transition(state, (do.Look(state.node),))
 
@@ -187,7 +191,7 @@ def _claiming(state: st.Claiming, event: Event) -> Transition:  # noqa: C901 - o
             holding = st.Holding(state.node)
             return Transition(holding, (do.Gain(state.node), SetTimer(Timer.FIRST_PROOF)))
         case ev.Postponed():
-            return Transition(st.Waiting(state.node, st.Place(0)), (SetTimer(Timer.PROOF),))
+            return Transition(st.Waiting(state.node, st.Place(0)), (SetTimer(Timer.FIRST_PROOF),))
         case ev.Barred(reason, at_once):
             waiting = st.Waiting(state.node, st.Place(0))
             return Transition(waiting, (do.Bar(reason, at_once), SetTimer(Timer.PATROL)))

@@ -91,7 +91,7 @@ def test_who_is_barred_tells_its_owner_and_stays() -> None:
 def test_a_postponed_claim_is_tried_again() -> None:
     postponed = step(st.Claiming(NODE), ev.Postponed("paused"))
 
-    assert postponed.effects == (SetTimer(Timer.PROOF),)
+    assert postponed.effects == (SetTimer(Timer.FIRST_PROOF),)
     assert step(postponed.state, ev.Due()).effects == (do.Look(NODE),)
 
 
