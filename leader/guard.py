@@ -104,19 +104,24 @@ class GuardThread:
         self._thread: threading.Thread | None = None
         self._busy = False
 
+    def start(self) -> None:
+        """Start the thread, if it is not there. A candidate that waits for its verdict has no time for it."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="leader-guard", daemon=True)
+                self._thread.start()
+
     def ask(self, report: Callable[[Verdict], None]) -> bool:
         """Ask; the verdict arrives at `report`, on the guard's thread, or never. Does not block.
 
         Returns:
             False, and asks nothing, while an earlier question is not answered.
         """
+        self.start()
         with self._lock:
             if self._busy:
                 return False
             self._busy = True
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="leader-guard", daemon=True)
-                self._thread.start()
         self._questions.put(report)
         return True
 

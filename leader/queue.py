@@ -33,8 +33,8 @@ class LeaderLockQueue:
     can happen, so every write of leader state must be a `fenced_transaction` with the leadership's token.
 
     Threads, from the first `add_to_leader_lock_queue` until `close`: `leader-election`, `leader-notifier`,
-    `leader-guard` from the guard's first question on, and, with a credential, `leader-acl`, which mends the
-    access lists below the root once, and ends.
+    `leader-guard`, and, with a credential, `leader-acl`, which mends the access lists below the root once,
+    and ends.
 
     Args:
         session: Started. Stays the caller's, who closes it after this queue.
@@ -95,6 +95,7 @@ class LeaderLockQueue:
             if not self._started:
                 self._started = True
                 self._notifier.start()
+                self._guard.start()
                 if self._enforcer is not None:
                     self._enforcer.start()
                 self._loop.start(self._core)

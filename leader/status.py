@@ -40,6 +40,7 @@ class ElectionStatus:
         trouble: What last went wrong with ZooKeeper; None once something went right.
         paused: Why an operator wants no change of leader; None without a pause.
         everybody_declines: Nobody leads and every participant's guard says no, as we last saw.
+        leading_for: Time since our leadership was confirmed; None while we do not lead.
         proof_age: Time since the last proof that our latch stands.
         time_left: Time until leadership ends unless it is proven again.
     """
@@ -54,6 +55,7 @@ class ElectionStatus:
     trouble: str | None = None
     paused: str | None = None
     everybody_declines: bool = False
+    leading_for: timedelta | None = None
     proof_age: timedelta | None = None
     time_left: timedelta | None = None
 
@@ -61,7 +63,8 @@ class ElectionStatus:
         """Say in a line or more why things are as they are."""
         lines = [_SAY[self.phase]]
         if self.phase is Phase.LEADING:
-            lines[0] += f" in epoch {self.epoch}"
+            since = "" if self.leading_for is None else f", for {_seconds(self.leading_for)}"
+            lines[0] += f" in epoch {self.epoch}{since}"
         if self.position:
             lines.append(f"place {self.position} in the queue, behind {self.predecessor}")
         if self.time_left is not None:

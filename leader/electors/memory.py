@@ -81,8 +81,8 @@ class MemoryElection:
 class MemoryElector:
     """See the module, and `leader.elector.Elector`.
 
-    Threads, from the first `add_to_leader_lock_queue` until `close`: `leader-election`, `leader-notifier`,
-    and `leader-guard` from the guard's first question on.
+    Threads, from the first `add_to_leader_lock_queue` until `close`: `leader-election`, `leader-notifier`
+    and `leader-guard`.
 
     Args:
         election: Shared by all who queue together.
@@ -138,6 +138,7 @@ class MemoryElector:
                 self._started = True
                 self._session.open()
                 self._notifier.start()
+                self._guard.start()
                 self._thread.start()
                 self._tell_link_up()
         self._post(ev.AddAsked())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Protocol
 
@@ -73,10 +74,6 @@ class Claimant(Protocol):
         """Commit a write that needs `node` to be there and, when the lock is held, all that this means."""
         ...
 
-    def farewell(self, node: Node, deletion: Delete) -> tuple[tuple[Operation, ...], ...]:
-        """Transactions with the `deletion` of `node`: the best, else the next; else it is done alone."""
-        ...
-
-    def left(self, done: tuple[Operation, ...]) -> None:
-        """The node is deleted, and of what `farewell` wanted this was done."""
+    def farewell(self, deletion: Delete) -> Iterator[tuple[Operation, ...]]:
+        """Transactions with the `deletion` of our node: the best, else the next; else it is done alone."""
         ...

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from leader.errors import ZooKeeperUnavailableError
 from leader.latch import events as ev
 from leader.latch.ports import ClaimAnswer, Claimant, ProofAnswer, SessionView
@@ -36,7 +38,6 @@ class LatchSteps:
         self._session, self._queue, self._data, self._claimant = session, queue, data, claimant
         self._doubtful: set[str] = set()  # prefixes of nodes that may exist
         self._node: Node | None = None
-        self._before: str | None = None  # whose deletion we are told of
 
     def join(self) -> Steps[ev.Joined]:
         """Make our node, after clearing up what earlier tries may have left.
@@ -102,12 +103,11 @@ class LatchSteps:
     def _say_farewell(self, node: Node) -> Steps[None]:
         path = self._path(node.name)
         ours = node.session_id == self._session.session_id
-        for operations in self._claimant.farewell(node, Delete(path)) if ours else ():
+        for operations in self._claimant.farewell(Delete(path)) if ours else ():
             try:
                 yield from transaction(*operations)
             except TransactionFailedError:
                 continue  # things are not as the owner thought
-            self._claimant.left(operations)
             return
         yield from delete_if_there(path)
 
@@ -167,12 +167,9 @@ class PlainClaimant:
         """See `Claimant.prove`."""
         return ev.Proven() if (yield from self._there(node)) else ev.LatchGone()
 
-    def farewell(self, node: Node, deletion: Delete) -> tuple[tuple[Operation, ...], ...]:  # noqa: ARG002
+    def farewell(self, deletion: Delete) -> Iterator[tuple[Operation, ...]]:  # noqa: ARG002
         """Leaves nothing."""
-        return ()
-
-    def left(self, done: tuple[Operation, ...]) -> None:
-        """Nothing was done but the deletion."""
+        return iter(())
 
     def _there(self, node: Node) -> Steps[bool]:
         """Ask with a transaction, not with a read: docs/election.md, "What proves a session"."""

@@ -78,10 +78,6 @@ class CardKeeper:
             yield from self._place(path, data, wanted)
         self._written = wanted
 
-    def gone(self) -> None:
-        """Note that it is not there any more."""
-        self._written = None
-
     def withdraw(self) -> Steps[None]:
         """Take it away, if it is ours."""
         if self._written is not None and self._written.session_id == self._session.session_id:

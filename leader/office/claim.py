@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from leader.errors import EpochWentBackwardsError, RecordError
@@ -57,15 +57,11 @@ class EpochClaimant:
         self._bequest: FencingToken | None = None  # what it has given us
         self._spent = 0  # the last epoch that was ours: never taken twice
         self._token: FencingToken | None = None  # of that epoch
-        self._successor: str | None = None  # latch node right behind ours, as last seen
+        self._legacy: tuple[Operation, ...] = ()  # what a farewell leaves to the latch right behind ours
         self._proofs = 0
         self.leadership: Leadership | None = None
         self.announced = False
         """Whether a leader node of ours may be there."""
-        self.closing = False
-        """Whether we leave for good, and take our card along."""
-        self.took_card_along = False
-        """Whether we did."""
 
     def stand_by(self, node: Node, position: int, before: str | None) -> Steps[None]:
         """Read what operators want, and watch it, so that a claim need not.
@@ -161,39 +157,30 @@ class EpochClaimant:
         return ev.Proven()
 
     def find_successor(self, node: Node) -> Steps[None]:
-        """Remember who stands right behind us, for the day we step down."""
+        """Remember who stands right behind us, and what we would leave it, for the day we step down."""
         try:
             names = [entry.name for entry in in_queue_order((yield from get_children(self._paths.queue)))]
         except NodeMissingError:
             names = []
         behind = names[names.index(node.name) + 1 :] if node.name in names else []
-        self._successor = behind[0] if behind else None
+        self._legacy = self._legacy_for(behind[0], node) if behind else ()
 
-    def farewell(self, node: Node, deletion: Delete) -> tuple[tuple[Operation, ...], ...]:
-        """Raise the epoch for who stands behind us, and take the leader node along, and for good the card.
+    def farewell(self, deletion: Delete) -> Iterator[tuple[Operation, ...]]:
+        """Raise the epoch for who stands behind us, and take the leader node along.
 
         The leader node is ours only as long as nobody has raised the epoch since.
         """
-        card = (Delete(self._paths.card(self._participant.id)),) if self.closing else ()
         leader: tuple[Operation, ...] = ()
-        still_ours: tuple[Operation, ...] = ()
         if self.announced and self._token is not None:
             leader = (Delete(self._paths.leader),)
-            still_ours = (Check(self._token.path, self._token.version), *leader)
-        heir = self._raise_for_successor(node)
-        best = (*heir, deletion, *leader) if heir else (deletion, *still_ours)
-        return ((*best, *card), best, (deletion, *still_ours))
+        if self._legacy and self.leadership is not None and self._eligibility.open:
+            yield (*self._legacy, deletion, *leader)
+        if leader and self._token is not None:
+            yield deletion, Check(self._token.path, self._token.version), *leader
 
-    def left(self, done: tuple[Operation, ...]) -> None:
-        """See `Claimant.left`."""
-        card = self._paths.card(self._participant.id)
-        self.took_card_along = any(operation.path == card for operation in done)
-
-    def _raise_for_successor(self, node: Node) -> tuple[Operation, ...]:
-        term, successor = self.leadership, self._successor
-        if term is None or successor is None or not self._eligibility.open:
-            return ()
-        if term.token.latch != self._paths.latch(node.name):
+    def _legacy_for(self, successor: str, node: Node) -> tuple[Operation, ...]:
+        term = self.leadership
+        if term is None or term.token.latch != self._paths.latch(node.name):
             return ()
         raised = SetData(term.token.path, encode_epoch(term.epoch + 1, successor), term.token.version)
         notice = self._paths.handover(term.epoch + 1, successor)
@@ -203,7 +190,7 @@ class EpochClaimant:
     def forget(self) -> None:
         """The term of the last claim is over."""
         self.leadership = None
-        self._successor = None
+        self._legacy = ()
 
     def _took(self, epoch: int, version: int, latch: str) -> None:
         self._highest = self._spent = epoch

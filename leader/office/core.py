@@ -39,7 +39,7 @@ from leader.office.events import Event, Posted
 from leader.office.operators import see_to
 from leader.office.ports import GuardPort, NotifierPort
 from leader.office.questions import Questions
-from leader.office.states import Leave, State
+from leader.office.states import State
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.records import Leadership, Participant, encode_id
 from leader.protocol.requests import Steps
@@ -93,7 +93,7 @@ class OfficeCore:
         self._granted: Leadership | None = None
         self._due_at: timedelta | None = None
         self._card_due_at: timedelta | None = None
-        self._gained_at = ZERO
+        self._gained_at = self._granted_at = ZERO
         self._ask_while_waiting = False
         self._last_abdication: str | None = None
         self._last_verdict: Verdict | None = None
@@ -124,6 +124,7 @@ class OfficeCore:
             trouble=self._trouble or (None if latch is None else latch.trouble),
             paused=self._eligibility.paused,
             everybody_declines=self._consensus.everybody_declines,
+            leading_for=None if self._granted is None else self._clock() - self._granted_at,
             proof_age=self._tenure.proof_age(),
             time_left=None if self._granted is None else self._tenure.remaining(),
         )
@@ -255,8 +256,6 @@ class OfficeCore:
             case do.CloseLatch(reason):
                 if self._latch is None:
                     return [ev.LatchEnded()]
-                leave = self.state.leave if isinstance(self.state, st.Leaving) else None
-                self._claimant.closing = leave is Leave.CLOSE
                 return (yield from self._through_latch(latch_ev.CloseAsked(reason)))
             case do.Publish(leadership):
                 return (yield from self._publish(leadership))
@@ -316,8 +315,6 @@ class OfficeCore:
             case latch_news.HeldBack(reason, at_once):
                 return ev.LatchHeldBack(reason, at_once)
             case latch_news.Ended():
-                if self._claimant.took_card_along:
-                    self._card.gone()
                 self._claimant.forget()
                 self._claimant.announced = False
                 self._latch = None
@@ -353,12 +350,12 @@ class OfficeCore:
     def _grant(self, leadership: Leadership) -> list[Event]:
         if not self._tenure.stands():
             return [ev.LatchLost("the lock was lost while the guard was asked")]
-        self._granted = leadership
+        self._granted, self._granted_at = leadership, self._clock()
         self._card.leads(True)
         self._last_abdication = None
         self._eligibility.settled()
         self._consensus.somebody_leads()
-        self._journal.granted(leadership.epoch, self._clock() - self._gained_at)
+        self._journal.granted(leadership.epoch, self._granted_at - self._gained_at)
         self._notifier.elected(leadership)
         return []
 

@@ -18,7 +18,7 @@ from kazoo.protocol.serialization import Watch
 from tests.benchmark.leader.clock import now_ns
 
 Note = tuple[int, str]
-_UNIQUE = re.compile(r"(_c_)?[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}|\d{10}|\d+$")
+_UNIQUE = re.compile(r"(_c_)?[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}|\d+")
 _WATCHES = {1: "created", 2: "deleted", 3: "changed", 4: "children"}
 
 
