@@ -3,7 +3,7 @@
 What is guaranteed: a file under its digest in a local store had these bytes when it was named; a release
 counts as ready only while each of its files is there and is the file that was verified. What is **not**:
 that nobody changes a file between two checks; the scrub finds that within its period. See
-`blobsync.local_store`.
+`blobsync.local.store`.
 
     store = S3ObjectStore(S3Config(endpoint_url="http://127.0.0.1:9000", bucket="releases", ...))
     release = publish(store, name="flights", files=collect(Path("flights"), include=["**/*.py"]))
@@ -40,21 +40,21 @@ from blobsync.errors import (
     UnmatchedPatternError,
     UnsafeSourceError,
 )
-from blobsync.local_gc import GcReport, gc
-from blobsync.local_store import LocalStore
-from blobsync.manifest import Artifact, Manifest, ReleaseRef, Role
-from blobsync.ports import ObjectInfo, ObjectStore
-from blobsync.publisher import PublishedRelease, PublishProgress, publish
-from blobsync.readiness import MissingArtifact, Readiness, ReleaseReadiness, ReleaseState
-from blobsync.releases import fetch_manifest, list_releases
+from blobsync.local.gc import GcReport, gc
+from blobsync.local.store import LocalStore
+from blobsync.publish.publisher import PublishedRelease, PublishProgress, publish
+from blobsync.publish.sources import SourceFile, collect
+from blobsync.release.manifest import Artifact, Manifest, ReleaseRef, Role
 from blobsync.retry import RetryPolicy
-from blobsync.s3_config import S3Config
-from blobsync.secret import Secret
-from blobsync.sources import SourceFile, collect
-from blobsync.syncer import Syncer, SyncProgress
+from blobsync.storage.ports import ObjectInfo, ObjectStore
+from blobsync.storage.releases import fetch_manifest, list_releases
+from blobsync.storage.s3_config import S3Config
+from blobsync.storage.secret import Secret
+from blobsync.sync.readiness import MissingArtifact, Readiness, ReleaseReadiness, ReleaseState
+from blobsync.sync.syncer import Syncer, SyncProgress
 
 if TYPE_CHECKING:
-    from blobsync.s3_adapter import S3ObjectStore
+    from blobsync.storage.s3_store import S3ObjectStore
 
 __all__ = [
     "Artifact",
@@ -108,7 +108,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import the S3 adapter, and with it boto3, at first use."""
     if name == "S3ObjectStore":
-        from blobsync.s3_adapter import S3ObjectStore
+        from blobsync.storage.s3_store import S3ObjectStore
 
         return S3ObjectStore
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from blobsync.s3_adapter import S3ObjectStore
+from blobsync.storage.s3_store import S3ObjectStore
 from nimbus.cli.storage import object_store, settings_of
 from tests.chaos.cluster import Cluster, cluster, number_of, seconds_after, until
 from tests.chaos.report import append, number_from, say, spread

@@ -22,8 +22,8 @@ from blobsync import (
     StoreAccessDeniedError,
     StoreUnavailableError,
 )
-from blobsync.ports import CHUNK_BYTES
-from blobsync.testing import MemoryObjectStore
+from blobsync.storage.ports import CHUNK_BYTES
+from blobsync.testing.memory import MemoryObjectStore
 from nimbus.localstack.ports import free_port
 from nimbus.localstack.s3 import S3Server
 

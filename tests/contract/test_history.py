@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from blobsync import S3Config, S3ObjectStore, Secret
-from blobsync.testing import MemoryObjectStore
+from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters.memory import MemoryHistory
 from nimbus.adapters.s3_history import S3History
 from nimbus.domain.errors import NimbusError

@@ -24,8 +24,8 @@ from blobsync import (
     Manifest,
     Role,
     gc,
-    local_store,
 )
+from blobsync.local import store as local_store
 
 STEPS = ["create", "write", "fsync", "rename", "fsync-folder", "index"]
 

@@ -28,9 +28,9 @@ from blobsync import (
     fetch_manifest,
     list_releases,
     publish,
-    publisher,
 )
-from blobsync.testing import MemoryObjectStore
+from blobsync.publish import publisher
+from blobsync.testing.memory import MemoryObjectStore
 
 QUICK = RetryPolicy(
     first_wait=timedelta(milliseconds=1), max_wait=timedelta(milliseconds=5), deadline=timedelta(seconds=60)

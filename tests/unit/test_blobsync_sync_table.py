@@ -6,8 +6,8 @@ import hashlib
 from datetime import timedelta
 
 from blobsync import Artifact, Manifest, ReleaseState, RetryPolicy, Role
-from blobsync.readiness import Failure
-from blobsync.sync_table import Fetch, Job, Look, SyncTable
+from blobsync.sync.readiness import Failure
+from blobsync.sync.table import Fetch, Job, Look, SyncTable
 
 POLICY = RetryPolicy(first_wait=timedelta(seconds=1), max_wait=timedelta(seconds=8))
 DOWN = Failure(ReleaseState.UNAVAILABLE, "down")

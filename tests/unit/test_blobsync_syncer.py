@@ -26,7 +26,7 @@ from blobsync import (
     gc,
     publish,
 )
-from blobsync.testing import MemoryObjectStore
+from blobsync.testing.memory import MemoryObjectStore
 
 QUICK = RetryPolicy(first_wait=timedelta(milliseconds=5), max_wait=timedelta(milliseconds=50))
 NEVER = timedelta(days=1)

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from blobsync.errors import BlobNotFoundError, BlobSyncError, StoreUnavailableError
-from blobsync.ports import CHUNK_BYTES, ObjectInfo, checked_key
+from blobsync.storage.ports import CHUNK_BYTES, ObjectInfo, checked_key
 
 
 class MemoryObjectStore:
-    """See `blobsync.ports.ObjectStore`. Thread-safe.
+    """See `blobsync.storage.ports.ObjectStore`. Thread-safe.
 
     Failures, each in force until taken back:
         `unavailable`: set it, and every call raises `StoreUnavailableError`.
@@ -67,7 +67,7 @@ class MemoryObjectStore:
             self._cut.pop(key, None)
 
     def read(self, key: str) -> Iterator[bytes]:
-        """See `blobsync.ports.ObjectStore.read`."""
+        """See `blobsync.storage.ports.ObjectStore.read`."""
         self._may(key)
         with self._lock:
             self.reads[key] += 1
@@ -85,7 +85,7 @@ class MemoryObjectStore:
             raise StoreUnavailableError(f"memory:{key} broke off after {end} of {len(data)} bytes")
 
     def write(self, key: str, data: bytes | Path) -> None:
-        """See `blobsync.ports.ObjectStore.write`."""
+        """See `blobsync.storage.ports.ObjectStore.write`."""
         self._may(key)
         content = data if isinstance(data, bytes) else data.read_bytes()
         with self._lock:
@@ -93,13 +93,13 @@ class MemoryObjectStore:
             self.writes.append(key)
 
     def size(self, key: str) -> int | None:
-        """See `blobsync.ports.ObjectStore.size`."""
+        """See `blobsync.storage.ports.ObjectStore.size`."""
         self._may(key)
         with self._lock:
             return len(self._objects[key]) if key in self._objects else None
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        """See `blobsync.ports.ObjectStore.list`."""
+        """See `blobsync.storage.ports.ObjectStore.list`."""
         self._may(None)
         with self._lock:
             found = [
@@ -111,7 +111,7 @@ class MemoryObjectStore:
         )
 
     def delete(self, key: str) -> None:
-        """See `blobsync.ports.ObjectStore.delete`."""
+        """See `blobsync.storage.ports.ObjectStore.delete`."""
         self._may(key)
         self.lose(key)
 

@@ -20,11 +20,11 @@ from blobsync.errors import (
     ReleaseCorruptError,
     StoreUnavailableError,
 )
-from blobsync.fetcher import Fetcher
-from blobsync.local_store import LocalStore
-from blobsync.manifest import ReleaseRef
-from blobsync.pool import DaemonPool
+from blobsync.local.store import LocalStore
+from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import RetryPolicy, call_retrying
+from blobsync.sync.fetcher import Fetcher
+from blobsync.sync.pool import DaemonPool
 
 _WRONG_BYTES_TRIES = 3
 """Once or twice may be the way here; three times is the source."""

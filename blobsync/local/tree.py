@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from blobsync.disk import (
+from blobsync.errors import BlobMissingError
+from blobsync.local.disk import (
     FOLDER,
     READ_ONLY,
     READ_ONLY_EXECUTABLE,
@@ -23,11 +24,10 @@ from blobsync.disk import (
     regular,
     remove_tree,
 )
-from blobsync.errors import BlobMissingError
-from blobsync.manifest import Artifact, Manifest
+from blobsync.release.manifest import Artifact, Manifest
 
 if TYPE_CHECKING:
-    from blobsync.local_store import LocalStore
+    from blobsync.local.store import LocalStore
 
 _PYTHON_CACHE = "__pycache__"
 _TRIES = 3

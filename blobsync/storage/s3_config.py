@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from blobsync.errors import BlobSyncConfigError
 from blobsync.names import path_fault
-from blobsync.secret import Secret
+from blobsync.storage.secret import Secret
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

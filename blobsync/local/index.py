@@ -12,7 +12,7 @@ import threading
 import zlib
 from pathlib import Path
 
-from blobsync.disk import FileIdentity
+from blobsync.local.disk import FileIdentity
 
 _COMPACT_ABOVE = 1000
 """Superfluous lines, beside as many as there are entries."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 
-from blobsync import keys
 from blobsync.errors import BlobSyncConfigError, CorruptBlobError, InvalidManifestError
-from blobsync.manifest import MAX_MANIFEST_BYTES, Manifest
 from blobsync.names import is_digest, is_release_name
-from blobsync.ports import ObjectStore
+from blobsync.release.manifest import MAX_MANIFEST_BYTES, Manifest
+from blobsync.storage import keys
+from blobsync.storage.ports import ObjectStore
 
 
 def fetch_manifest(store: ObjectStore, name: str, digest: str) -> Manifest:

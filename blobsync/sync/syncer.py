@@ -20,15 +20,15 @@ from typing import TypeVar
 import structlog
 
 from blobsync.errors import BlobSyncConfigError, BlobSyncError, SyncerClosedError
-from blobsync.fetcher import Fetcher, Looked
-from blobsync.local_store import LocalStore
-from blobsync.manifest import Manifest, ReleaseRef
-from blobsync.on_demand import ensure
-from blobsync.pool import DaemonPool
-from blobsync.ports import ObjectStore
-from blobsync.readiness import Failure, Readiness, ReleaseState, failure_of
+from blobsync.local.store import LocalStore
+from blobsync.release.manifest import Manifest, ReleaseRef
 from blobsync.retry import RetryPolicy
-from blobsync.sync_table import Fetch, Job, Look, SyncTable
+from blobsync.storage.ports import ObjectStore
+from blobsync.sync.fetcher import Fetcher, Looked
+from blobsync.sync.on_demand import ensure
+from blobsync.sync.pool import DaemonPool
+from blobsync.sync.readiness import Failure, Readiness, ReleaseState, failure_of
+from blobsync.sync.table import Fetch, Job, Look, SyncTable
 
 _log = structlog.get_logger(__name__)
 Result = TypeVar("Result")

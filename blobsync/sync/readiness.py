@@ -16,7 +16,7 @@ from blobsync.errors import (
     StoreRefusedError,
     StoreUnavailableError,
 )
-from blobsync.manifest import Artifact, ReleaseRef, Role
+from blobsync.release.manifest import Artifact, ReleaseRef, Role
 
 
 class ReleaseState(StrEnum):

@@ -18,7 +18,7 @@ from blobsync.errors import (
     StoreRefusedError,
     StoreUnavailableError,
 )
-from blobsync.s3_config import S3Config
+from blobsync.storage.s3_config import S3Config
 
 _MISSING_KEY = {"NoSuchKey", "NotFound", "404"}
 _MISSING_BUCKET = {"NoSuchBucket"}

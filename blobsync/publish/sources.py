@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from blobsync.errors import LocalStoreError, UnmatchedPatternError, UnsafeSourceError
-from blobsync.manifest import Role
 from blobsync.names import collision, path_fault
-from blobsync.patterns import compiled, wants_hidden
+from blobsync.publish.patterns import compiled, wants_hidden
+from blobsync.release.manifest import Role
 
 _EXCLUDED_NAMES = {"__pycache__", ".git"}
 _EXCLUDED_SUFFIXES = (".pyc",)
@@ -55,7 +55,7 @@ def collect(
 
     Args:
         root: The folder of the release. Patterns, and the paths in the release, are relative to it.
-        include: Patterns of code; see `blobsync.patterns`.
+        include: Patterns of code; see `blobsync.publish.patterns`.
         dependencies: Patterns of wheels, jars, archives. Where several match, this role wins.
         configuration: Patterns of configuration. This role wins over code.
         allow_secrets: Patterns of files that are taken although they are named as secrets usually are.

@@ -11,8 +11,9 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
-from blobsync.manifest import Manifest, ReleaseRef
-from blobsync.readiness import (
+from blobsync.release.manifest import Manifest, ReleaseRef
+from blobsync.retry import RetryPolicy
+from blobsync.sync.readiness import (
     Failure,
     Readiness,
     ReleaseReadiness,
@@ -20,7 +21,6 @@ from blobsync.readiness import (
     distinct_bytes,
     missing_artifact,
 )
-from blobsync.retry import RetryPolicy
 
 _WORST_FIRST = (ReleaseState.ABSENT, ReleaseState.CORRUPT, ReleaseState.UNAVAILABLE, ReleaseState.SYNCING)
 

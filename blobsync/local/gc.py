@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from blobsync.disk import FOLDER, disk_errors, locked, remove_tree
 from blobsync.errors import GcRefusedError
-from blobsync.local_store import LocalStore
+from blobsync.local.disk import FOLDER, disk_errors, locked, remove_tree
+from blobsync.local.store import LocalStore
 from blobsync.names import is_digest
 
 GRACE = timedelta(hours=1)

@@ -78,6 +78,6 @@ def checked_key(key: str) -> str:
     fault = key_fault(key)
     if fault is not None:
         raise InvalidKeyError(
-            f"object key {key[:200]!r} {fault}; use short relative keys, as made by blobsync.keys"
+            f"object key {key[:200]!r} {fault}; use short relative keys, as made by blobsync.storage.keys"
         )
     return key

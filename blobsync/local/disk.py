@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from blobsync.errors import LocalStoreError
-from blobsync.ports import CHUNK_BYTES
+from blobsync.storage.ports import CHUNK_BYTES
 
 READ_ONLY, READ_ONLY_EXECUTABLE, FOLDER, SEALED_FOLDER = 0o444, 0o555, 0o755, 0o555
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from blobsync import keys
 from blobsync.errors import StoreUnavailableError, SyncerClosedError
-from blobsync.local_store import LocalStore
-from blobsync.manifest import Manifest, ReleaseRef
-from blobsync.ports import ObjectStore
-from blobsync.releases import fetch_manifest
+from blobsync.local.store import LocalStore
+from blobsync.release.manifest import Manifest, ReleaseRef
+from blobsync.storage import keys
+from blobsync.storage.ports import ObjectStore
+from blobsync.storage.releases import fetch_manifest
 
 TRANSFER_GRACE_S = 60.0
 SLOWEST_BYTES_PER_S = 64 << 10

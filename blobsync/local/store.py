@@ -27,8 +27,9 @@ from pathlib import Path
 
 import structlog
 
-from blobsync import tree
-from blobsync.disk import (
+from blobsync.errors import BlobMissingError, CorruptBlobError, InvalidManifestError
+from blobsync.local import tree
+from blobsync.local.disk import (
     READ_ONLY,
     FileIdentity,
     disk_errors,
@@ -38,11 +39,10 @@ from blobsync.disk import (
     make_folder,
     regular,
 )
-from blobsync.errors import BlobMissingError, CorruptBlobError, InvalidManifestError
-from blobsync.manifest import Artifact, Manifest, ReleaseRef
-from blobsync.releases import verified_manifest
-from blobsync.session import StoreSession
-from blobsync.verified_index import VerifiedIndex
+from blobsync.local.index import VerifiedIndex
+from blobsync.local.session import StoreSession
+from blobsync.release.manifest import Artifact, Manifest, ReleaseRef
+from blobsync.storage.releases import verified_manifest
 
 _log = structlog.get_logger(__name__)
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from blobsync import keys
 from blobsync.errors import LocalStoreError, SourceChangedError
-from blobsync.manifest import Artifact, Manifest
-from blobsync.ports import CHUNK_BYTES, ObjectStore
+from blobsync.publish.sources import SourceFile
+from blobsync.release.manifest import Artifact, Manifest
 from blobsync.retry import RetryPolicy, call_retrying
-from blobsync.sources import SourceFile
+from blobsync.storage import keys
+from blobsync.storage.ports import CHUNK_BYTES, ObjectStore
 
 THREADS = 4
 IN_MEMORY_BYTES = 8 << 20

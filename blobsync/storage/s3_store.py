@@ -20,9 +20,9 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from blobsync.errors import BlobNotFoundError, BlobSyncConfigError, LocalStoreError, StoreUnavailableError
-from blobsync.ports import CHUNK_BYTES, ObjectInfo, checked_key
-from blobsync.s3_config import S3Config
-from blobsync.s3_errors import translated
+from blobsync.storage.ports import CHUNK_BYTES, ObjectInfo, checked_key
+from blobsync.storage.s3_config import S3Config
+from blobsync.storage.s3_errors import translated
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
@@ -33,7 +33,7 @@ _DEFAULT_REGION = "us-east-1"  # must not be named as a location
 
 
 class S3ObjectStore:
-    """See `blobsync.ports.ObjectStore`. Connects at the first call, so it can be made without a server.
+    """See `blobsync.storage.ports`. Connects at the first call, so it can be made without a server.
 
     Args:
         config: Where, who, and how patiently.
@@ -74,7 +74,7 @@ class S3ObjectStore:
         self.check()  # a bucket of that name may be somebody else's
 
     def read(self, key: str) -> Iterator[bytes]:
-        """See `blobsync.ports.ObjectStore.read`."""
+        """See `ObjectStore.read`."""
         full = self._full(key)
         with self._in_our_words(full):
             answer = self._client.get_object(Bucket=self._config.bucket, Key=full)
@@ -91,7 +91,7 @@ class S3ObjectStore:
             )
 
     def write(self, key: str, data: bytes | Path) -> None:
-        """See `blobsync.ports.ObjectStore.write`. Sends the MD5, which the server checks where it can."""
+        """See `ObjectStore.write`. Sends the MD5, which the server checks where it can."""
         full = self._full(key)
         try:
             with self._in_our_words(full):
@@ -113,7 +113,7 @@ class S3ObjectStore:
         )
 
     def size(self, key: str) -> int | None:
-        """See `blobsync.ports.ObjectStore.size`."""
+        """See `ObjectStore.size`."""
         full = self._full(key)
         try:
             with self._in_our_words(full):
@@ -122,7 +122,7 @@ class S3ObjectStore:
             return None
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        """See `blobsync.ports.ObjectStore.list`."""
+        """See `ObjectStore.list`."""
         own = self._config.prefix
         after: dict[str, Any] = {} if start_after is None else {"StartAfter": own + start_after}
         with self._in_our_words(None):
@@ -134,7 +134,7 @@ class S3ObjectStore:
                     yield ObjectInfo(item["Key"].removeprefix(own), item["Size"])
 
     def delete(self, key: str) -> None:
-        """See `blobsync.ports.ObjectStore.delete`."""
+        """See `ObjectStore.delete`."""
         full = self._full(key)
         try:
             with self._in_our_words(full):

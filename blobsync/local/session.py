@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterator, Set
 from pathlib import Path
 
-from blobsync.disk import fsync_folder, locked, make_folder, remove_tree
+from blobsync.local.disk import fsync_folder, locked, make_folder, remove_tree
 
 
 class StoreSession:

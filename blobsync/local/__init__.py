@@ -1,0 +1,1 @@
+"""The verified local store on one host's disk."""

@@ -1,0 +1,1 @@
+"""Bringing wanted releases into the local store, and saying how they stand."""
