@@ -33,6 +33,18 @@ class InvalidManifestError(BlobSyncError):
     code = "invalid_manifest"
 
 
+class InvalidLayoutError(BlobSyncError):
+    """A layout that cannot be followed: malformed, or its packs do not hold what the release needs."""
+
+    code = "invalid_layout"
+
+
+class InvalidPackError(BlobSyncError):
+    """A pack whose tables contradict themselves or ask for more than is allowed. Nothing of it was used."""
+
+    code = "invalid_pack"
+
+
 class BlobNotFoundError(BlobSyncError):
     """The store answered: there is no such object."""
 
@@ -104,6 +116,12 @@ class CorruptBlobError(BlobSyncError):
 
     code = "corrupt_blob"
     retryable = True  # damage in transit heals; damage at the source is told apart by its persistence
+
+
+class CorruptPackError(CorruptBlobError):
+    """A pack with other bytes than it says. It was not installed."""
+
+    code = "corrupt_pack"
 
 
 class BlobMissingError(BlobSyncError):

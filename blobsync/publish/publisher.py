@@ -18,6 +18,7 @@ from typing import IO
 
 from blobsync.errors import LocalStoreError, SourceChangedError
 from blobsync.publish.sources import SourceFile
+from blobsync.release.blob import BlobDigest
 from blobsync.release.manifest import Artifact, Manifest
 from blobsync.retry import RetryPolicy, call_retrying
 from blobsync.storage import keys
@@ -82,8 +83,10 @@ def publish(
         manifest = Manifest(name, tuple(artifacts))  # refuses before a byte is sent
         sources = {made.sha256: source for made, source in zip(artifacts, files, strict=True)}
         uploads = {
-            pool.submit(_bring, store, digest, size, sources[digest], policy, stopping): size
-            for digest, size in manifest.blobs.items()
+            pool.submit(
+                _bring, store, digest, blob.size_bytes, sources[digest], policy, stopping
+            ): blob.size_bytes
+            for digest, blob in manifest.blobs.items()
         }
         uploaded = _watch(uploads, progress)
         call_retrying(
@@ -95,7 +98,7 @@ def publish(
     finally:
         stopping.set()  # after an error or Ctrl-C nobody waits for the rest
         pool.shutdown(wait=True, cancel_futures=True)
-    total = sum(manifest.blobs.values())
+    total = manifest.size_bytes
     return PublishedRelease(
         digest=manifest.digest,
         manifest=manifest,
@@ -128,18 +131,18 @@ def _watch(uploads: dict[Future[bool], int], progress: Callable[[PublishProgress
 
 def _artifact(source: SourceFile) -> Artifact:
     """Hash a file, and be sure that it was one file from beginning to end."""
-    size, digest = 0, hashlib.sha256()
+    digest = BlobDigest()
     try:
         with source.file.open("rb") as file:
             before = _identity(file)
             while chunk := file.read(CHUNK_BYTES):
                 digest.update(chunk)
-                size += len(chunk)
-            if _identity(file) != before or before[0] != size:
+            blob = digest.blob()
+            if _identity(file) != before or before[0] != blob.size_bytes:
                 raise SourceChangedError(source.path)
     except OSError as exc:
         raise LocalStoreError(f"{source.file} cannot be read for publishing: {exc}") from exc
-    return Artifact(source.path, size, digest.hexdigest(), source.role, source.executable)
+    return Artifact(source.path, blob.size_bytes, blob.sha256, source.role, source.executable, blob.chunks)
 
 
 def _identity(file: IO[bytes]) -> tuple[int, int]:

@@ -15,14 +15,15 @@ from typing import Any
 
 from blobsync.errors import InvalidManifestError
 from blobsync.names import collision, is_digest, is_release_name, path_fault
+from blobsync.release.blob import Blob, chunk_count
 
-SCHEMA = 1
+SCHEMA = 2
 MAX_ARTIFACTS = 100_000
 MAX_MANIFEST_BYTES = 64 << 20
 MAX_ARTIFACT_BYTES = 5 << 40  # the largest object S3 has
 MAX_RELEASE_BYTES = 1 << 50
 
-_ARTIFACT_FIELDS = {"executable", "path", "role", "sha256", "size_bytes"}
+_ARTIFACT_FIELDS = {"chunks", "executable", "path", "role", "sha256", "size_bytes"}
 
 
 class Role(StrEnum):
@@ -35,13 +36,19 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One file of a release."""
+    """One file of a release. `chunks` as of `Blob`."""
 
     path: str
     size_bytes: int
     sha256: str
     role: Role
     executable: bool
+    chunks: tuple[str, ...] = ()
+
+    @property
+    def blob(self) -> Blob:
+        """Its bytes."""
+        return Blob(self.sha256, self.size_bytes, self.chunks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +99,14 @@ class Manifest:
         return ReleaseRef(self.name, self.digest)
 
     @property
-    def blobs(self) -> Mapping[str, int]:
-        """Distinct blobs. Shape `{sha256: size_bytes}`."""
-        return {item.sha256: item.size_bytes for item in self.artifacts}
+    def blobs(self) -> Mapping[str, Blob]:
+        """Distinct blobs, by SHA-256."""
+        return {item.sha256: item.blob for item in self.artifacts}
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all distinct blobs."""
+        return sum({item.sha256: item.size_bytes for item in self.artifacts}.values())
 
     @classmethod
     def parse(cls, data: bytes) -> Manifest:
@@ -132,6 +144,7 @@ def _encode(name: str, artifacts: tuple[Artifact, ...]) -> bytes:
                 "sha256": item.sha256,
                 "role": item.role.value,
                 "executable": item.executable,
+                "chunks": item.chunks,
             }
             for item in artifacts
         ],
@@ -169,7 +182,10 @@ def _artifact(item: Any) -> Artifact:
         role = Role(item["role"])
     except ValueError as exc:
         raise InvalidManifestError(f"role of {path[:200]!r} is not one of {[*Role]}") from exc
-    return Artifact(path, size, digest, role, item["executable"])
+    chunks = item["chunks"]
+    if not isinstance(chunks, list) or not all(isinstance(chunk, str) for chunk in chunks):
+        raise InvalidManifestError(f"chunks of {path[:200]!r} is not a list of digests")
+    return Artifact(path, size, digest, role, item["executable"], tuple(chunks))
 
 
 def _check(name: str, artifacts: tuple[Artifact, ...]) -> None:
@@ -179,11 +195,12 @@ def _check(name: str, artifacts: tuple[Artifact, ...]) -> None:
         )
     if len(artifacts) > MAX_ARTIFACTS:
         raise InvalidManifestError(f"release of {name} has {len(artifacts)} files, more than {MAX_ARTIFACTS}")
-    sizes: dict[str, int] = {}
+    contents: dict[str, tuple[int, tuple[str, ...]]] = {}
     for item in artifacts:
         _check_artifact(item)
-        if sizes.setdefault(item.sha256, item.size_bytes) != item.size_bytes:
-            raise InvalidManifestError(f"one digest has two sizes: {item.sha256} at {item.path!r}")
+        content = (item.size_bytes, item.chunks)
+        if contents.setdefault(item.sha256, content) != content:
+            raise InvalidManifestError(f"one digest has two contents: {item.sha256} at {item.path!r}")
     if sum(item.size_bytes for item in artifacts) > MAX_RELEASE_BYTES:
         raise InvalidManifestError(f"release of {name} is larger than {MAX_RELEASE_BYTES} bytes")
     if (pair := collision(item.path for item in artifacts)) is not None:
@@ -200,4 +217,8 @@ def _check_artifact(item: Artifact) -> None:
     if not 0 <= item.size_bytes <= MAX_ARTIFACT_BYTES:
         raise InvalidManifestError(
             f"size of {item.path!r} is {item.size_bytes}, not within 0..{MAX_ARTIFACT_BYTES}"
+        )
+    if len(item.chunks) != chunk_count(item.size_bytes) or not all(map(is_digest, item.chunks)):
+        raise InvalidManifestError(
+            f"{item.path!r} of {item.size_bytes} bytes needs {chunk_count(item.size_bytes)} chunk digests"
         )

@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
+BLOBS, PACKS = "blobs/", "packs/"
 
-def blob(sha256: str) -> str:
-    """Key of an artifact's bytes."""
-    return f"blobs/sha256/{sha256}"
+
+def blob(name: str) -> str:
+    """Key of the bytes of a file that travels alone, by `Blob.name`."""
+    return f"{BLOBS}{name}"
+
+
+def pack(name: str) -> str:
+    """Key of a pack, by its name."""
+    return f"{PACKS}{name}"
+
+
+def layout(name: str, digest: str) -> str:
+    """Key of the layout of a release: which packs hold its small files."""
+    return f"layouts/{name}/{digest}.json"
+
+
+def history(name: str, stamp: str, digest: str) -> str:
+    """Key that says that a release was published then. Their order is that of their time.
+
+    Args:
+        name: Of the release.
+        stamp: UTC, as `YYYYMMDDThhmmssZ`.
+        digest: Of the manifest.
+    """
+    return f"{histories(name)}{stamp}-{digest}"
+
+
+def histories(name: str) -> str:
+    """What the keys of the history of `name` begin with."""
+    return f"history/{name}/"
 
 
 def manifest(name: str, digest: str) -> str:

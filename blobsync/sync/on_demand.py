@@ -50,7 +50,8 @@ def ensure(
             if found.missing:
                 sizes = found.manifest.blobs
                 calls = [
-                    pool.submit(_fetching(fetcher, sha256, sizes[sha256])) for sha256 in sorted(found.missing)
+                    pool.submit(_fetching(fetcher, sha256, sizes[sha256].size_bytes))
+                    for sha256 in sorted(found.missing)
                 ]
                 _all(calls, until, ref)
                 _result(pool.submit(lambda: fetcher.look(ref, found.manifest)), until, ref)

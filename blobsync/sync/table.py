@@ -144,7 +144,8 @@ class SyncTable:
         if release is None:  # not wanted any more
             return
         release.manifest, release.missing = manifest, set(missing)
-        release.complete, release.sizes = not release.missing, manifest.blobs
+        release.complete = not release.missing
+        release.sizes = {sha256: blob.size_bytes for sha256, blob in manifest.blobs.items()}
         release.look = _Task(now_s + self._look_every_s)
         for sha256 in release.missing:
             self._fetches.setdefault(sha256, _Task(now_s))

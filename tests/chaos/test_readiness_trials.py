@@ -176,7 +176,7 @@ def _lose_a_blob(chaos: Cluster, number: int, rng: random.Random) -> str:
 @contextmanager
 def _away(store: S3ObjectStore, digests: list[str]) -> Iterator[None]:
     """Some blobs are not in S3; they are put back at the end."""
-    keys = [f"blobs/sha256/{digest}" for digest in digests]
+    keys = [f"blobs/{digest}" for digest in digests]
     kept = {key: b"".join(store.read(key)) for key in keys}
     for key in keys:
         store.delete(key)

@@ -177,7 +177,7 @@ def test_manifest_is_written_after_all_of_its_blobs(root: Path) -> None:
 
     *blobs, last = store.writes
     assert last == f"releases/p/{made.digest}.json"
-    assert sorted(blobs) == sorted(f"blobs/sha256/{item.sha256}" for item in made.manifest.artifacts)
+    assert sorted(blobs) == sorted(f"blobs/{item.sha256}" for item in made.manifest.artifacts)
     assert fetch_manifest(store, "p", made.digest) == made.manifest
 
 
@@ -189,7 +189,7 @@ def test_blobs_are_the_files(root: Path, size: int) -> None:
     made = publish(store, name="p", files=collect(root, include=["**"]), retry=QUICK)
 
     for item in made.manifest.artifacts:
-        assert b"".join(store.read(f"blobs/sha256/{item.sha256}")) == (root / item.path).read_bytes()
+        assert b"".join(store.read(f"blobs/{item.sha256}")) == (root / item.path).read_bytes()
 
 
 def test_publishing_again_uploads_only_what_is_new(root: Path) -> None:
@@ -208,7 +208,7 @@ def test_publishing_again_uploads_only_what_is_new(root: Path) -> None:
 def test_blob_of_a_wrong_size_in_the_store_is_uploaded_again(root: Path) -> None:
     store = MemoryObjectStore()
     made = publish(store, name="p", files=collect(root, include=["main.py"]), retry=QUICK)
-    key = f"blobs/sha256/{made.manifest.artifacts[0].sha256}"
+    key = f"blobs/{made.manifest.artifacts[0].sha256}"
     store.write(key, b"cut short, or rather long")
 
     assert publish(store, name="p", files=collect(root, include=["main.py"]), retry=QUICK).uploaded_count == 1

@@ -55,7 +55,7 @@ class Rig:
         from blobsync import fetch_manifest
 
         artifacts = fetch_manifest(self.store, ref.name, ref.digest).artifacts
-        return next(f"blobs/sha256/{item.sha256}" for item in artifacts if item.path == file)
+        return next(f"blobs/{item.sha256}" for item in artifacts if item.path == file)
 
     def syncer(
         self,

@@ -1,0 +1,129 @@
+"""Where the small files of a release travel, who published it and when. Pure.
+
+It is no part of the release's identity: the same files may be packed otherwise tomorrow. Nothing in it is
+trusted: a pack must hash to its name, and each member to the digest that the manifest has.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from blobsync.errors import InvalidLayoutError
+from blobsync.names import is_digest
+from blobsync.release.pack import MAX_PACK_BYTES, MIN_PACK_BYTES
+
+SCHEMA = 1
+MAX_PACKS = 10_000
+MAX_LAYOUT_BYTES = 4 << 20
+MAX_PUBLISHER_CHARS = 200
+
+_FIELDS = {"packs", "published_at", "published_by", "schema"}
+_PACK_FIELDS = {"name", "size_bytes"}
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Pack:
+    """A pack, as an object to fetch.
+
+    Args:
+        name: BLAKE3 of its bytes.
+        size_bytes: As stored.
+    """
+
+    name: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """See the module. Checked when made.
+
+    Args:
+        packs: That hold all blobs of the release which travel in packs; in any order, kept sorted.
+        published_by: Who did it, for people.
+        published_at: When, by the publisher's clock, in whole seconds; for people and for the order of a
+            list.
+
+    Raises:
+        InvalidLayoutError: A name, size or time that cannot be.
+    """
+
+    packs: tuple[Pack, ...]
+    published_by: str
+    published_at: datetime
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "packs", tuple(sorted(set(self.packs))))
+        object.__setattr__(self, "published_at", self.published_at.astimezone(UTC).replace(microsecond=0))
+        _check(self)
+
+    def encode(self) -> bytes:
+        """As it is stored."""
+        document = {
+            "schema": SCHEMA,
+            "packs": [{"name": pack.name, "size_bytes": pack.size_bytes} for pack in self.packs],
+            "published_by": self.published_by,
+            "published_at": self.published_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+    @classmethod
+    def parse(cls, data: bytes) -> Layout:
+        """Read a layout that may come from anywhere.
+
+        Raises:
+            InvalidLayoutError: It is not one that this version can follow.
+        """
+        if len(data) > MAX_LAYOUT_BYTES:
+            raise InvalidLayoutError(f"a layout of {len(data)} bytes is above {MAX_LAYOUT_BYTES}; not read")
+        try:
+            document = json.loads(data.decode())
+        except (ValueError, RecursionError) as exc:
+            raise InvalidLayoutError(f"the layout is not JSON: {exc}") from exc
+        if not isinstance(document, dict) or set(document) != _FIELDS:
+            raise InvalidLayoutError(f"the layout is not an object with exactly {sorted(_FIELDS)}")
+        if document["schema"] != SCHEMA or type(document["schema"]) is not int:
+            raise InvalidLayoutError(
+                f"the layout has schema {str(document['schema'])[:40]!r}, this version reads {SCHEMA}; "
+                f"update blobsync"
+            )
+        packs, who, when = document["packs"], document["published_by"], document["published_at"]
+        if not isinstance(packs, list) or len(packs) > MAX_PACKS:
+            raise InvalidLayoutError(f"the layout needs a list of at most {MAX_PACKS} packs")
+        if not isinstance(who, str) or not isinstance(when, str) or _TIME.fullmatch(when) is None:
+            raise InvalidLayoutError("the layout does not say who published when")
+        try:
+            at = datetime.fromisoformat(when)
+        except ValueError as exc:
+            raise InvalidLayoutError(f"{when} is not a time") from exc
+        return cls(tuple(_pack(item) for item in packs), who, at)
+
+
+def _pack(item: Any) -> Pack:
+    if not isinstance(item, dict) or set(item) != _PACK_FIELDS:
+        raise InvalidLayoutError(f"a pack does not have exactly {sorted(_PACK_FIELDS)}: {str(item)[:200]}")
+    if not isinstance(item["name"], str) or type(item["size_bytes"]) is not int:
+        raise InvalidLayoutError(f"a pack has a value of a wrong type: {str(item)[:200]}")
+    return Pack(item["name"], item["size_bytes"])
+
+
+def _check(layout: Layout) -> None:
+    if len(layout.packs) > MAX_PACKS:
+        raise InvalidLayoutError(f"a layout of {len(layout.packs)} packs is above {MAX_PACKS}; pack anew")
+    if len({pack.name for pack in layout.packs}) != len(layout.packs):
+        raise InvalidLayoutError("one pack is there with two sizes")
+    for pack in layout.packs:
+        if not is_digest(pack.name):
+            raise InvalidLayoutError(f"{pack.name[:100]!r} does not name a pack: 64 hexadecimal characters")
+        if not MIN_PACK_BYTES <= pack.size_bytes <= MAX_PACK_BYTES:
+            raise InvalidLayoutError(
+                f"pack {pack.name} of {pack.size_bytes} bytes is not within "
+                f"{MIN_PACK_BYTES}..{MAX_PACK_BYTES}"
+            )
+    if len(layout.published_by) > MAX_PUBLISHER_CHARS or not layout.published_by.isprintable():
+        raise InvalidLayoutError(f"published_by is not a printable text of up to {MAX_PUBLISHER_CHARS} signs")

@@ -1,0 +1,276 @@
+r"""Packs: many small blobs in one immutable object. Pure.
+
+Layout of the bytes, all numbers little-endian and unsigned of 32 bits:
+
+    b"BSPACK1\n"
+    frames                one after the other, zstd with a check sum, or raw
+    frame table           for each: stored bytes, raw bytes, members, codec (0 raw, 1 zstd)
+    member table          for each: SHA-256 (32 bytes), size
+    members, frames       how many
+    b"BSPACK1\n"
+
+A pack is named by the BLAKE3 of all its bytes. A member lies in one frame; a frame's members stand in it one
+after the other and fill it. So each frame can be read by itself, and nothing but names of blobs is in a pack:
+no paths, no modes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO
+
+import zstandard
+from blake3 import blake3
+
+from blobsync.errors import CorruptPackError, InvalidPackError
+from blobsync.release.blob import PACKED_BYTES
+
+MAGIC = b"BSPACK1\n"
+FRAME_BYTES = 4 << 20
+"""A frame is closed when it has so many raw bytes."""
+MAX_FRAME_BYTES = FRAME_BYTES + PACKED_BYTES
+MAX_PACK_BYTES = 64 << 20
+MAX_RAW_BYTES = 256 << 20
+MAX_MEMBERS = 1 << 18
+
+_LEVEL = 3
+_WORTH = 0.9
+"""A frame that zstd makes no smaller than this is stored raw."""
+_RAW, _ZSTD = 0, 1
+_FRAME = struct.Struct("<IIII")
+_MEMBER = struct.Struct("<32sI")
+_COUNTS = struct.Struct("<II")
+_FOOTER_BYTES = _COUNTS.size + len(MAGIC)
+MIN_PACK_BYTES = len(MAGIC) + _FOOTER_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Where a frame lies in its pack, and which members it has."""
+
+    start: int
+    stored_bytes: int
+    raw_bytes: int
+    is_zstd: bool
+    first_member: int
+    member_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PackTable:
+    """What a pack says that it holds. `sha256s` and `sizes` are of the members, in order."""
+
+    frames: tuple[Frame, ...]
+    sha256s: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    @property
+    def raw_bytes(self) -> int:
+        """Of all members."""
+        return sum(frame.raw_bytes for frame in self.frames)
+
+
+def tail_bytes(size_bytes: int, footer: bytes) -> int:
+    """How many bytes at the end of a pack `parse_table` wants.
+
+    Args:
+        size_bytes: Of the pack.
+        footer: Its last bytes, at least `MIN_PACK_BYTES` of them.
+
+    Raises:
+        InvalidPackError: They are not those of a pack.
+    """
+    if size_bytes > MAX_PACK_BYTES:
+        raise InvalidPackError(f"a pack of {size_bytes} bytes is above {MAX_PACK_BYTES}; not read")
+    if size_bytes < MIN_PACK_BYTES or len(footer) < _FOOTER_BYTES or not footer.endswith(MAGIC):
+        raise InvalidPackError("these bytes do not end as a pack does")
+    members, frames = _COUNTS.unpack_from(footer, len(footer) - _FOOTER_BYTES)
+    if members > MAX_MEMBERS or frames > members:
+        raise InvalidPackError(f"a pack of {members} members in {frames} frames cannot be")
+    wanted: int = frames * _FRAME.size + members * _MEMBER.size + _FOOTER_BYTES
+    if len(MAGIC) + wanted > size_bytes:
+        raise InvalidPackError(f"the tables of a pack would be larger than its {size_bytes} bytes")
+    return wanted
+
+
+def parse_table(size_bytes: int, tail: bytes) -> PackTable:
+    """Read a pack's tables, which may come from anywhere.
+
+    Args:
+        size_bytes: Of the pack.
+        tail: Its last bytes, at least `tail_bytes` of them.
+
+    Raises:
+        InvalidPackError: They contradict themselves, or ask for more than is allowed.
+    """
+    wanted = tail_bytes(size_bytes, tail)
+    if len(tail) < wanted:
+        raise InvalidPackError(f"the tables of a pack have {wanted} bytes, not {len(tail)}")
+    members, frames = _COUNTS.unpack_from(tail, len(tail) - _FOOTER_BYTES)
+    at = len(tail) - wanted
+    frame_end = at + frames * _FRAME.size
+    entries = list(_MEMBER.iter_unpack(tail[frame_end : frame_end + members * _MEMBER.size]))
+    sha256s, sizes = tuple(digest.hex() for digest, _ in entries), tuple(size for _, size in entries)
+    found = tuple(_frames(_FRAME.iter_unpack(tail[at:frame_end]), sizes))
+    end = found[-1].start + found[-1].stored_bytes if found else len(MAGIC)
+    if sum(frame.member_count for frame in found) != members or end + wanted != size_bytes:
+        raise InvalidPackError("the frames of a pack do not fill it")
+    if sum(sizes) > MAX_RAW_BYTES:
+        raise InvalidPackError(f"the members of a pack have {sum(sizes)} bytes, more than {MAX_RAW_BYTES}")
+    if len(set(sha256s)) != members:
+        raise InvalidPackError("a pack has a member twice")
+    return PackTable(found, sha256s, sizes)
+
+
+def _frames(rows: Iterator[tuple[int, ...]], sizes: tuple[int, ...]) -> Iterator[Frame]:
+    start, first = len(MAGIC), 0
+    for stored, raw, count, codec in rows:
+        own = sizes[first : first + count]
+        if not 0 < count == len(own) or sum(own) != raw or raw > MAX_FRAME_BYTES:
+            raise InvalidPackError("a frame of a pack does not fit its members")
+        if any(size > PACKED_BYTES for size in own):
+            raise InvalidPackError(f"a member of a pack is above {PACKED_BYTES} bytes")
+        if codec not in {_RAW, _ZSTD} or (codec == _RAW and stored != raw):
+            raise InvalidPackError(f"a frame of a pack has codec {codec} and {stored} bytes for {raw}")
+        yield Frame(start, stored, raw, codec == _ZSTD, first, count)
+        start, first = start + stored, first + count
+
+
+class FrameReader:
+    """Gives the raw bytes of frames. Not thread-safe: one for each thread."""
+
+    def __init__(self) -> None:
+        self._zstd = zstandard.ZstdDecompressor(max_window_size=MAX_FRAME_BYTES)
+
+    def raw(self, frame: Frame, stored: bytes | memoryview) -> bytes | memoryview:
+        """Undo the codec.
+
+        Raises:
+            CorruptPackError: The bytes are not those of such a frame.
+        """
+        if len(stored) != frame.stored_bytes:
+            raise CorruptPackError(f"a frame has {len(stored)} bytes, not {frame.stored_bytes}")
+        if not frame.is_zstd:
+            return stored
+        try:
+            if zstandard.frame_content_size(stored) != frame.raw_bytes:  # before a byte of room is made
+                raise CorruptPackError("a frame says that it has another size than the pack's table")
+            raw = self._zstd.decompress(stored, max_output_size=frame.raw_bytes, allow_extra_data=False)
+        except zstandard.ZstdError as exc:
+            raise CorruptPackError(f"a frame cannot be decompressed: {exc}") from exc
+        if len(raw) != frame.raw_bytes:
+            raise CorruptPackError(f"a frame has {len(raw)} raw bytes, not {frame.raw_bytes}")
+        return raw
+
+
+def members_of(table: PackTable, frame: Frame, raw: bytes | memoryview) -> Iterator[tuple[str, memoryview]]:
+    """The members of a frame, by SHA-256, unverified."""
+    view, at = memoryview(raw), 0
+    for index in range(frame.first_member, frame.first_member + frame.member_count):
+        size = table.sizes[index]
+        yield table.sha256s[index], view[at : at + size]
+        at += size
+
+
+def check_members(table: PackTable, frame: Frame, raw: bytes | memoryview) -> None:
+    """Hash the members of a frame.
+
+    Raises:
+        CorruptPackError: One of them is not what the table names.
+    """
+    for sha256, data in members_of(table, frame, raw):
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise CorruptPackError(f"member {sha256} of a pack has other bytes than its name says")
+
+
+class PackWriter:
+    """Writes one pack, frame by frame, so that no more than a frame is in memory.
+
+    Args:
+        file: Where to; written from its present position on, in order.
+        compress: Whether to try zstd; frames that it does not make smaller are raw all the same.
+    """
+
+    def __init__(self, file: IO[bytes], *, compress: bool = True) -> None:
+        self._file = file
+        self._zstd = (
+            zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True, write_content_size=True)
+            if compress
+            else None
+        )
+        self._digest = blake3()
+        self._size_bytes = 0
+        self._open: list[bytes] = []
+        self._open_bytes = 0
+        self._frames: list[bytes] = []
+        self._members: list[bytes] = []
+        self._names: set[str] = set()
+        self.raw_bytes = 0
+        self._write(MAGIC)
+
+    @property
+    def size_bytes(self) -> int:
+        """Stored so far; what waits for its frame to fill is not counted."""
+        return self._size_bytes
+
+    @property
+    def member_count(self) -> int:
+        """Members so far."""
+        return len(self._members)
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether a blob of that size may still be added."""
+        stored = self._size_bytes + self._open_bytes + size_bytes  # at worst, nothing is made smaller
+        tables = (len(self._members) + 1) * (_MEMBER.size + _FRAME.size) + _FOOTER_BYTES
+        return (
+            stored + tables <= MAX_PACK_BYTES
+            and self.raw_bytes + size_bytes <= MAX_RAW_BYTES
+            and len(self._members) < MAX_MEMBERS
+        )
+
+    def add(self, sha256: str, data: bytes) -> None:
+        """Add a blob, whose digest was taken from these very bytes. A second time it is left out.
+
+        Raises:
+            InvalidPackError: It is too large, or the pack is full.
+        """
+        if sha256 in self._names:
+            return
+        if len(data) > PACKED_BYTES or not self.has_room(len(data)):
+            raise InvalidPackError(f"blob {sha256} of {len(data)} bytes does not fit into this pack")
+        self._names.add(sha256)
+        self._members.append(_MEMBER.pack(bytes.fromhex(sha256), len(data)))
+        self._open.append(data)
+        self._open_bytes += len(data)
+        self.raw_bytes += len(data)
+        if self._open_bytes >= FRAME_BYTES:
+            self._close_frame()
+
+    def finish(self) -> str:
+        """Write the tables. Gives the pack's name; nothing may be added afterwards."""
+        if self._open:
+            self._close_frame()
+        self._write(b"".join(self._frames))
+        self._write(b"".join(self._members))
+        self._write(_COUNTS.pack(len(self._members), len(self._frames)) + MAGIC)
+        return self._digest.hexdigest()
+
+    def _close_frame(self) -> None:
+        raw = b"".join(self._open)
+        stored = raw
+        if self._zstd is not None and raw:
+            smaller = self._zstd.compress(raw)
+            if len(smaller) < _WORTH * len(raw):
+                stored = smaller
+        codec = _RAW if stored is raw else _ZSTD
+        self._frames.append(_FRAME.pack(len(stored), len(raw), len(self._open), codec))
+        self._write(stored)
+        self._open, self._open_bytes = [], 0
+
+    def _write(self, data: bytes) -> None:
+        self._file.write(data)
+        self._digest.update(data)
+        self._size_bytes += len(data)
