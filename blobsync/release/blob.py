@@ -2,8 +2,8 @@
 
 A file of up to 16 MiB is named and verified by its SHA-256. A larger one has a BLAKE3 digest for each
 chunk of 16 MiB too, so that its chunks can be fetched side by side, verified one by one, and kept when the
-rest fails. Whoever verified the chunks has not computed the SHA-256, so such a blob bears the digest of its chunk digests
-as its name: nobody can pass bytes off under a SHA-256 that is not theirs.
+rest fails. Whoever verified the chunks has not computed the SHA-256, so such a blob bears the digest of its
+chunk digests as its name: nobody can pass bytes off under a SHA-256 that is not theirs.
 """
 
 from __future__ import annotations
