@@ -33,7 +33,7 @@ def history(name: str, stamp: str, digest: str) -> str:
 
 def histories(name: str) -> str:
     """What the keys of the history of `name` begin with."""
-    return f"history/{name}/"
+    return f"publications/{name}/"
 
 
 def manifest(name: str, digest: str) -> str:
