@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +22,15 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from blobsync.errors import BlobNotFoundError, BlobSyncConfigError, LocalStoreError, StoreUnavailableError
-from blobsync.storage.ports import CHUNK_BYTES, ObjectInfo, checked_key
+from blobsync.storage.ports import (
+    CHUNK_BYTES,
+    GoingOn,
+    ObjectInfo,
+    UnfinishedUpload,
+    checked_key,
+    checked_range,
+    go_on,
+)
 from blobsync.storage.s3_config import S3Config
 from blobsync.storage.s3_errors import translated
 
@@ -73,11 +83,17 @@ class S3ObjectStore:
                     raise
         self.check()  # a bucket of that name may be somebody else's
 
-    def read(self, key: str) -> Iterator[bytes]:
+    def read(self, key: str, *, start: int = 0, size_bytes: int | None = None) -> Iterator[bytes]:
         """See `ObjectStore.read`."""
+        checked_range(start, size_bytes)
         full = self._full(key)
+        if size_bytes == 0:
+            return
+        wanted: dict[str, Any] = {}
+        if start or size_bytes is not None:
+            wanted["Range"] = f"bytes={start}-{'' if size_bytes is None else start + size_bytes - 1}"
         with self._in_our_words(full):
-            answer = self._client.get_object(Bucket=self._config.bucket, Key=full)
+            answer = self._client.get_object(Bucket=self._config.bucket, Key=full, **wanted)
             announced, got = answer["ContentLength"], 0
             with answer["Body"] as body:
                 # Bounded reads: one read of everything returns short without a word when the server breaks
@@ -90,7 +106,17 @@ class S3ObjectStore:
                 f"s3://{self._config.bucket}/{full} broke off after {got} of {announced} bytes; read it again"
             )
 
-    def write(self, key: str, data: bytes | Path) -> None:
+    def copy(self, key: str, fd: int, *, start: int, size_bytes: int, going_on: GoingOn) -> None:
+        """See `ObjectStore.copy`."""
+        offset = start
+        for chunk in self.read(key, start=start, size_bytes=size_bytes):
+            os.pwrite(fd, chunk, offset)
+            offset += len(chunk)
+            going_on(len(chunk))
+        if offset != start + size_bytes:
+            raise StoreUnavailableError(f"{key} gave {offset - start} of {size_bytes} bytes from {start} on")
+
+    def write(self, key: str, data: bytes | Path, *, going_on: GoingOn = go_on) -> None:
         """See `ObjectStore.write`. Sends the MD5, which the server checks where it can."""
         full = self._full(key)
         try:
@@ -106,6 +132,7 @@ class S3ObjectStore:
             raise LocalStoreError(
                 f"{data!r} cannot be read for s3://{self._config.bucket}/{full}: {exc}"
             ) from exc
+        going_on(len(data) if isinstance(data, bytes) else data.stat().st_size)
 
     def _put(self, full: str, body: Any, md5: bytes) -> None:
         self._client.put_object(
@@ -131,7 +158,7 @@ class S3ObjectStore:
             )
             for page in pages:
                 for item in page.get("Contents", []):
-                    yield ObjectInfo(item["Key"].removeprefix(own), item["Size"])
+                    yield ObjectInfo(item["Key"].removeprefix(own), item["Size"], item["LastModified"])
 
     def delete(self, key: str) -> None:
         """See `ObjectStore.delete`."""
@@ -141,6 +168,19 @@ class S3ObjectStore:
                 self._client.delete_object(Bucket=self._config.bucket, Key=full)
         except BlobNotFoundError:
             return
+
+    def delete_many(self, keys: Iterable[str]) -> None:
+        """See `ObjectStore.delete_many`."""
+        for key in [checked_key(key) for key in keys]:
+            self.delete(key)
+
+    def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
+        """See `ObjectStore.unfinished_uploads`."""
+        yield from ()
+
+    def abandon_uploads(self, prefix: str, older_than: timedelta) -> int:
+        """See `ObjectStore.abandon_uploads`."""
+        return 0
 
     def close(self) -> None:
         """Close the connections. Calls under way fail."""

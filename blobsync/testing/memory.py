@@ -5,54 +5,99 @@ It passes the same contract suite as the real ones.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from blobsync.errors import BlobNotFoundError, BlobSyncError, StoreUnavailableError
-from blobsync.storage.ports import CHUNK_BYTES, ObjectInfo, checked_key
+from blobsync.errors import BlobNotFoundError, BlobSyncError, LocalStoreError, StoreUnavailableError
+from blobsync.storage.ports import (
+    CHUNK_BYTES,
+    GoingOn,
+    ObjectInfo,
+    UnfinishedUpload,
+    checked_key,
+    checked_range,
+    go_on,
+)
+
+
+@dataclass(slots=True)
+class _Fault:
+    """What is wrong with one key."""
+
+    error: BlobSyncError | None = None
+    corrupt_at: int | None = None
+    cut_at: int | None = None
+    pause_s: float = 0.0
+    healed: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    data: bytes
+    modified: datetime
 
 
 class MemoryObjectStore:
     """See `blobsync.storage.ports.ObjectStore`. Thread-safe.
 
-    Failures, each in force until taken back:
+    Failures, each in force until taken back with `heal`:
         `unavailable`: set it, and every call raises `StoreUnavailableError`.
         `fail(key, error)`: calls for this key raise `error`.
-        `corrupt(key)`: reads of this key give wrong bytes of the right length.
+        `corrupt(key, at)`: reads of this key give a wrong byte there.
         `truncate(key, size_bytes)`: reads break off there, as a dropped connection does.
-        `lose(key)`: the object is gone.
+        `slow(key, pause)`: each chunk of a read comes only after a pause.
+        `lose(key)`: the object is gone; healing does not bring it back.
+
+    Args:
+        multipart_bytes: A `write` above that size that is stopped by its `going_on` leaves an unfinished
+            upload; default 64 MiB.
+        now: The clock by which objects are dated; aware, UTC.
 
     Attributes:
-        reads: How often each key was read.
+        reads: How often each key was read or copied, ranges counted one by one.
+        read_bytes: How many bytes of each key were given.
         writes: Keys in the order in which they were written.
+        deletes: Keys in the order in which they were deleted, missing ones too.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        multipart_bytes: int = 64 << 20,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
         self.unavailable = False
         self.reads: Counter[str] = Counter()
+        self.read_bytes: Counter[str] = Counter()
         self.writes: list[str] = []
+        self.deletes: list[str] = []
+        self._multipart_bytes = multipart_bytes
+        self._now = now
         self._lock = threading.Lock()
-        self._objects: dict[str, bytes] = {}
-        self._errors: dict[str, BlobSyncError] = {}
-        self._corrupt: set[str] = set()
-        self._cut: dict[str, int] = {}
+        self._objects: dict[str, _Kept] = {}
+        self._uploads: dict[str, datetime] = {}
+        self._faults: dict[str, _Fault] = {}
 
     def fail(self, key: str, error: BlobSyncError) -> None:
         """Let calls for `key` raise `error`."""
-        with self._lock:
-            self._errors[key] = error
+        self._fault(key).error = error
 
-    def corrupt(self, key: str) -> None:
-        """Let reads of `key` give wrong bytes."""
-        with self._lock:
-            self._corrupt.add(key)
+    def corrupt(self, key: str, at: int = 0) -> None:
+        """Let reads of `key` give a wrong byte at offset `at`."""
+        self._fault(key).corrupt_at = at
 
     def truncate(self, key: str, size_bytes: int) -> None:
-        """Let reads of `key` break off after `size_bytes`."""
-        with self._lock:
-            self._cut[key] = size_bytes
+        """Let reads of `key` break off after `size_bytes` of the object."""
+        self._fault(key).cut_at = size_bytes
+
+    def slow(self, key: str, pause: timedelta) -> None:
+        """Let each chunk of `key` come only after `pause`; `heal` ends a pause at once."""
+        self._fault(key).pause_s = pause.total_seconds()
 
     def lose(self, key: str) -> None:
         """Forget the object."""
@@ -62,48 +107,59 @@ class MemoryObjectStore:
     def heal(self, key: str) -> None:
         """Take back what was done to `key`, except losing it."""
         with self._lock:
-            self._errors.pop(key, None)
-            self._corrupt.discard(key)
-            self._cut.pop(key, None)
+            fault = self._faults.pop(key, None)
+        if fault is not None:
+            fault.healed.set()
 
-    def read(self, key: str) -> Iterator[bytes]:
+    def read(self, key: str, *, start: int = 0, size_bytes: int | None = None) -> Iterator[bytes]:
         """See `blobsync.storage.ports.ObjectStore.read`."""
-        self._may(key)
-        with self._lock:
-            self.reads[key] += 1
-            if key not in self._objects:
-                raise BlobNotFoundError(f"memory:{key}")
-            data, cut, corrupt = self._objects[key], self._cut.get(key), key in self._corrupt
-        if corrupt:
-            data = bytes([data[0] ^ 1]) + data[1:] if data else b"?"
-        end = len(data) if cut is None else cut
-        for start in range(0, end, CHUNK_BYTES):
-            if self.unavailable:
-                raise StoreUnavailableError(f"memory:{key} broke off; this was asked for by a test")
-            yield data[start : min(start + CHUNK_BYTES, end)]
-        if end < len(data):
-            raise StoreUnavailableError(f"memory:{key} broke off after {end} of {len(data)} bytes")
+        for _, piece in self._pieces(key, start, size_bytes):
+            yield piece
 
-    def write(self, key: str, data: bytes | Path) -> None:
+    def copy(self, key: str, fd: int, *, start: int, size_bytes: int, going_on: GoingOn) -> None:
+        """See `blobsync.storage.ports.ObjectStore.copy`."""
+        got = 0
+        for offset, piece in self._pieces(key, start, size_bytes):
+            try:
+                os.pwrite(fd, piece, offset)
+            except OSError as exc:
+                raise LocalStoreError(f"memory:{key} cannot be written to its file: {exc}") from exc
+            got += len(piece)
+            going_on(len(piece))
+        if got != size_bytes:
+            raise StoreUnavailableError(f"memory:{key} has {got} of {size_bytes} bytes from {start} on")
+
+    def write(self, key: str, data: bytes | Path, *, going_on: GoingOn = go_on) -> None:
         """See `blobsync.storage.ports.ObjectStore.write`."""
         self._may(key)
-        content = data if isinstance(data, bytes) else data.read_bytes()
+        try:
+            content = data if isinstance(data, bytes) else data.read_bytes()
+        except OSError as exc:
+            raise LocalStoreError(f"{data!r} cannot be read for memory:{key}: {exc}") from exc
+        if len(content) > self._multipart_bytes:
+            with self._lock:
+                self._uploads.setdefault(key, self._now())
+        for offset in range(0, len(content), CHUNK_BYTES):
+            going_on(min(CHUNK_BYTES, len(content) - offset))
         with self._lock:
-            self._objects[key] = content
+            self._uploads.pop(key, None)
+            self._objects[key] = _Kept(content, self._now())
             self.writes.append(key)
 
     def size(self, key: str) -> int | None:
         """See `blobsync.storage.ports.ObjectStore.size`."""
         self._may(key)
         with self._lock:
-            return len(self._objects[key]) if key in self._objects else None
+            return len(self._objects[key].data) if key in self._objects else None
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
         """See `blobsync.storage.ports.ObjectStore.list`."""
         self._may(None)
         with self._lock:
             found = [
-                ObjectInfo(key, len(data)) for key, data in self._objects.items() if key.startswith(prefix)
+                ObjectInfo(key, len(kept.data), kept.modified)
+                for key, kept in self._objects.items()
+                if key.startswith(prefix)
             ]
         ordered = sorted(found, key=lambda info: info.key.encode())
         yield from (
@@ -114,6 +170,56 @@ class MemoryObjectStore:
         """See `blobsync.storage.ports.ObjectStore.delete`."""
         self._may(key)
         self.lose(key)
+        with self._lock:
+            self.deletes.append(key)
+
+    def delete_many(self, keys: Iterable[str]) -> None:
+        """See `blobsync.storage.ports.ObjectStore.delete_many`."""
+        for key in [checked_key(key) for key in keys]:
+            self.delete(key)
+
+    def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
+        """See `blobsync.storage.ports.ObjectStore.unfinished_uploads`."""
+        self._may(None)
+        with self._lock:
+            found = [(key, begun) for key, begun in self._uploads.items() if key.startswith(prefix)]
+        now = self._now()
+        yield from (UnfinishedUpload(key, key, now - begun) for key, begun in found)
+
+    def abandon_uploads(self, prefix: str, older_than: timedelta) -> int:
+        """See `blobsync.storage.ports.ObjectStore.abandon_uploads`."""
+        old = [upload.key for upload in self.unfinished_uploads(prefix) if upload.age >= older_than]
+        with self._lock:
+            return sum(self._uploads.pop(key, None) is not None for key in old)
+
+    def _pieces(self, key: str, start: int, size_bytes: int | None) -> Iterator[tuple[int, bytes]]:
+        """Each piece with its offset; what is wrong with the key happens here."""
+        checked_range(start, size_bytes)
+        self._may(key)
+        if size_bytes == 0:
+            return
+        with self._lock:
+            self.reads[key] += 1
+            if key not in self._objects:
+                raise BlobNotFoundError(f"memory:{key}")
+            data, fault = self._objects[key].data, self._faults.get(key, _Fault())
+        end = len(data) if size_bytes is None else min(len(data), start + size_bytes)
+        cut = end if fault.cut_at is None else min(end, fault.cut_at)
+        for offset in range(start, cut, CHUNK_BYTES):
+            if fault.pause_s:
+                fault.healed.wait(fault.pause_s)
+            if self.unavailable:
+                raise StoreUnavailableError(f"memory:{key} broke off; this was asked for by a test")
+            piece = _damaged(data[offset : min(offset + CHUNK_BYTES, cut)], offset, fault.corrupt_at)
+            with self._lock:
+                self.read_bytes[key] += len(piece)
+            yield offset, piece
+        if cut < end:
+            raise StoreUnavailableError(f"memory:{key} broke off after {cut} of {len(data)} bytes")
+
+    def _fault(self, key: str) -> _Fault:
+        with self._lock:
+            return self._faults.setdefault(key, _Fault())
 
     def _may(self, key: str | None) -> None:
         if key is not None:
@@ -121,6 +227,13 @@ class MemoryObjectStore:
         if self.unavailable:
             raise StoreUnavailableError("the store in memory is unavailable; this was asked for by a test")
         with self._lock:
-            error = self._errors.get(key) if key is not None else None
-        if error is not None:
-            raise error
+            fault = self._faults.get(key) if key is not None else None
+        if fault is not None and fault.error is not None:
+            raise fault.error
+
+
+def _damaged(piece: bytes, offset: int, corrupt_at: int | None) -> bytes:
+    if corrupt_at is None or not offset <= corrupt_at < offset + len(piece):
+        return piece
+    at = corrupt_at - offset
+    return piece[:at] + bytes([piece[at] ^ 1]) + piece[at + 1 :]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -327,7 +327,8 @@ def test_manifest_with_other_bytes_than_its_digest_is_refused(root: Path) -> Non
 def test_listing_releases_ignores_what_is_no_manifest() -> None:
     class Odd(MemoryObjectStore):
         def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
-            yield ObjectInfo(f"{prefix}readme.txt", 1)
-            yield ObjectInfo(f"{prefix}{'a' * 64}.json", 1)
+            now = datetime.now(UTC)
+            yield ObjectInfo(f"{prefix}readme.txt", 1, now)
+            yield ObjectInfo(f"{prefix}{'a' * 64}.json", 1, now)
 
     assert list_releases(Odd(), "p") == ["a" * 64]
