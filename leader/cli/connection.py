@@ -37,8 +37,6 @@ class Exit(IntEnum):
 
 _FORM = click.Choice(["text", "json"])
 
-_FORM = click.Choice(["text", "json"])
-
 _EXITS = {
     "election_config": Exit.USAGE,
     "nobody_leads": Exit.NOT_FOUND,
