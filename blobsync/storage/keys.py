@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 BLOBS, PACKS = "blobs/", "packs/"
+PUBLISH_LEASES = "leases/publish/"
+REPLICAS = "replicas/"
 
 
 def blob(name: str) -> str:
@@ -44,3 +46,13 @@ def manifest(name: str, digest: str) -> str:
 def manifests(name: str) -> str:
     """What the keys of all manifests of `name` begin with."""
     return f"releases/{name}/"
+
+
+def publish_lease(lease_id: str) -> str:
+    """Key that says that a publish is under way."""
+    return f"{PUBLISH_LEASES}{lease_id}"
+
+
+def replica(host: str) -> str:
+    """Key of what a host says that it has verified."""
+    return f"{REPLICAS}{host}"
