@@ -50,7 +50,7 @@ _MAY_HEAL = {
     "TooManyRequests",
 }
 _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
-_TOO_MANY_REQUESTS, _SERVER_FAULT = 429, 500
+_TOO_MANY_REQUESTS, _SERVER_FAULT, _NOT_IMPLEMENTED = 429, 500, 501
 
 
 def translated(exc: BotoCoreError | ClientError, config: S3Config, key: str | None) -> BlobSyncError:
@@ -63,19 +63,39 @@ def translated(exc: BotoCoreError | ClientError, config: S3Config, key: str | No
     """
     what = f"s3://{config.bucket}/{key or ''}"
     if isinstance(exc, ClientError):
-        return _answered(exc, config, key, what)
+        error = exc.response.get("Error", {})
+        status = int(exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        return answered(status, str(error.get("Code", "")), str(error.get("Message", "")), config, key)
     if isinstance(exc, _NO_CREDENTIALS):
         return _denied(config, what, f"no credentials: {exc}")
+    return unreachable(exc, config, key)
+
+
+def unreachable(exc: Exception, config: S3Config, key: str | None) -> StoreUnavailableError:
+    """No answer came, or none that is HTTP.
+
+    Args:
+        exc: As raised.
+        config: What was asked.
+        key: The whole key, prefix included; None: the bucket was asked for.
+    """
     return StoreUnavailableError(
-        f"{what}: no answer from {config.endpoint_url or 'AWS'} ({type(exc).__name__}: {exc}); "
-        f"check that it runs and can be reached from here"
+        f"s3://{config.bucket}/{key or ''}: no answer from {config.endpoint_url or 'AWS'} "
+        f"({type(exc).__name__}: {exc}); check that it runs and can be reached from here"
     )
 
 
-def _answered(exc: ClientError, config: S3Config, key: str | None, what: str) -> BlobSyncError:
-    code = str(exc.response.get("Error", {}).get("Code", ""))
-    message = str(exc.response.get("Error", {}).get("Message", ""))
-    status = int(exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+def answered(status: int, code: str, message: str, config: S3Config, key: str | None) -> BlobSyncError:
+    """Turn an answer that is an error into one of ours.
+
+    Args:
+        status: Of HTTP.
+        code: Of S3, such as `NoSuchKey`; may be empty.
+        message: Of S3.
+        config: What was asked.
+        key: The whole key, prefix included; None: the bucket was asked for.
+    """
+    what = f"s3://{config.bucket}/{key or ''}"
     if code in _MISSING_BUCKET or (key is None and code in _MISSING_KEY):
         return BucketMissingError(
             f"{config.where} does not exist; make it, or correct the bucket's name (this library makes it "
@@ -86,7 +106,8 @@ def _answered(exc: ClientError, config: S3Config, key: str | None, what: str) ->
     # Some servers answer 400 to an anonymous or expired request, so the code goes before the status.
     if code in _DENIED or status in {401, 403}:
         return _denied(config, what, f"{code}: {message}")
-    if code in _MAY_HEAL or status == _TOO_MANY_REQUESTS or status >= _SERVER_FAULT:
+    faulty = status >= _SERVER_FAULT and status != _NOT_IMPLEMENTED
+    if code in _MAY_HEAL or status == _TOO_MANY_REQUESTS or faulty:
         return StoreUnavailableError(f"{what}: {config.where} cannot serve now ({status} {code}: {message})")
     return StoreRefusedError(f"{what}: {config.where} refused with {status} {code}: {message}")
 

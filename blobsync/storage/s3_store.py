@@ -1,29 +1,24 @@
-"""S3 through boto3. The only modules that know boto3 are this one and `s3_errors`.
+"""S3, as AWS and many others speak it: writing and listing through boto3, reading over our own connections.
 
-Thread-safe: one client, made at construction. Nothing here relies on conditional puts, user metadata, tags
-or the store's checksums, which S3-compatible servers ignore, lose or get wrong; what is read is verified by
-its reader.
+Thread-safe. Nothing here relies on conditional puts, user metadata, tags or the store's checksums, which
+S3-compatible servers ignore, lose or get wrong; what is read is verified by its reader.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, timedelta
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import boto3
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from blobsync.errors import BlobNotFoundError, BlobSyncConfigError, LocalStoreError, StoreUnavailableError
+from blobsync.errors import BlobNotFoundError, LocalStoreError, StoreRefusedError, StoreUnavailableError
+from blobsync.storage.http import FileWriteError, write_at
 from blobsync.storage.ports import (
-    CHUNK_BYTES,
     GoingOn,
     ObjectInfo,
     UnfinishedUpload,
@@ -31,15 +26,18 @@ from blobsync.storage.ports import (
     checked_range,
     go_on,
 )
+from blobsync.storage.s3_client import S3Clients
+from blobsync.storage.s3_client_get import read_through_client
 from blobsync.storage.s3_config import S3Config
-from blobsync.storage.s3_errors import translated
+from blobsync.storage.s3_errors import answered, translated
+from blobsync.storage.s3_get import LeftToClientError, S3Getter
+from blobsync.storage.s3_range import Wanted
+from blobsync.storage.s3_source import opened
+from blobsync.storage.s3_upload import S3Uploader
 
-if TYPE_CHECKING:
-    from mypy_boto3_s3.client import S3Client
-
-_making_clients = threading.Lock()  # boto3's sessions are not thread-safe, its clients are
 _ALREADY_THERE = {"BucketAlreadyOwnedByYou", "BucketAlreadyExists"}
 _DEFAULT_REGION = "us-east-1"  # must not be named as a location
+_DELETED_AT_A_TIME = 1000
 
 
 class S3ObjectStore:
@@ -51,8 +49,12 @@ class S3ObjectStore:
 
     def __init__(self, config: S3Config) -> None:
         self._config = config
-        with _making_clients:
-            self._client = _client(config)
+        self._clients = S3Clients(config)
+        self._client = self._clients.client
+        self._uploader = S3Uploader(self._client, config)
+        self._getter: S3Getter | None = None
+        self._has_getter = False
+        self._making = threading.Lock()
 
     def check(self) -> None:
         """Ask whether the bucket is there and lets us list it.
@@ -86,58 +88,52 @@ class S3ObjectStore:
     def read(self, key: str, *, start: int = 0, size_bytes: int | None = None) -> Iterator[bytes]:
         """See `ObjectStore.read`."""
         checked_range(start, size_bytes)
-        full = self._full(key)
+        wanted = Wanted(self._full(key), start, size_bytes)
         if size_bytes == 0:
             return
-        wanted: dict[str, Any] = {}
-        if start or size_bytes is not None:
-            wanted["Range"] = f"bytes={start}-{'' if size_bytes is None else start + size_bytes - 1}"
-        with self._in_our_words(full):
-            answer = self._client.get_object(Bucket=self._config.bucket, Key=full, **wanted)
-            announced, got = answer["ContentLength"], 0
-            with answer["Body"] as body:
-                # Bounded reads: one read of everything returns short without a word when the server breaks
-                # off.
-                while chunk := body.read(CHUNK_BYTES):
-                    got += len(chunk)
-                    yield chunk
-        if got != announced:
-            raise StoreUnavailableError(
-                f"s3://{self._config.bucket}/{full} broke off after {got} of {announced} bytes; read it again"
-            )
+        getter = self._fast()
+        if getter is not None:
+            try:
+                yield from getter.read(wanted)
+            except LeftToClientError:  # nothing was given yet
+                pass
+            else:
+                return
+        yield from read_through_client(self._client, self._config, wanted)
 
     def copy(self, key: str, fd: int, *, start: int, size_bytes: int, going_on: GoingOn) -> None:
         """See `ObjectStore.copy`."""
-        offset = start
-        for chunk in self.read(key, start=start, size_bytes=size_bytes):
-            os.pwrite(fd, chunk, offset)
-            offset += len(chunk)
+        checked_range(start, size_bytes)
+        wanted = Wanted(self._full(key), start, size_bytes)
+        got = self._copy(wanted, fd, going_on) if size_bytes else 0
+        if got != size_bytes:
+            raise StoreUnavailableError(
+                f"s3://{self._config.bucket}/{wanted.full} has {got} of the {size_bytes} bytes from "
+                f"{start} on; it is shorter than it should be"
+            )
+
+    def _copy(self, wanted: Wanted, fd: int, going_on: GoingOn) -> int:
+        getter = self._fast()
+        if getter is not None:
+            try:
+                return getter.copy(wanted, fd, going_on)
+            except LeftToClientError:  # nothing was written yet
+                pass
+        got = 0
+        for chunk in read_through_client(self._client, self._config, wanted):
+            try:
+                write_at(fd, chunk, wanted.start + got)
+            except FileWriteError as exc:
+                raise LocalStoreError(f"{wanted.full} cannot be written to its file: {exc}") from exc
+            got += len(chunk)
             going_on(len(chunk))
-        if offset != start + size_bytes:
-            raise StoreUnavailableError(f"{key} gave {offset - start} of {size_bytes} bytes from {start} on")
+        return got
 
     def write(self, key: str, data: bytes | Path, *, going_on: GoingOn = go_on) -> None:
-        """See `ObjectStore.write`. Sends the MD5, which the server checks where it can."""
+        """See `ObjectStore.write`. Sends a checksum, which the server compares where it can."""
         full = self._full(key)
-        try:
-            with self._in_our_words(full):
-                if isinstance(data, bytes):
-                    self._put(full, data, hashlib.md5(data, usedforsecurity=False).digest())
-                else:
-                    with data.open("rb") as file:
-                        md5 = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).digest()
-                        file.seek(0)
-                        self._put(full, file, md5)
-        except OSError as exc:
-            raise LocalStoreError(
-                f"{data!r} cannot be read for s3://{self._config.bucket}/{full}: {exc}"
-            ) from exc
-        going_on(len(data) if isinstance(data, bytes) else data.stat().st_size)
-
-    def _put(self, full: str, body: Any, md5: bytes) -> None:
-        self._client.put_object(
-            Bucket=self._config.bucket, Key=full, Body=body, ContentMD5=base64.b64encode(md5).decode()
-        )
+        with self._in_our_words(full), opened(data) as source:
+            self._uploader.send(full, source, going_on)
 
     def size(self, key: str) -> int | None:
         """See `ObjectStore.size`."""
@@ -158,7 +154,9 @@ class S3ObjectStore:
             )
             for page in pages:
                 for item in page.get("Contents", []):
-                    yield ObjectInfo(item["Key"].removeprefix(own), item["Size"], item["LastModified"])
+                    yield ObjectInfo(
+                        item["Key"].removeprefix(own), item["Size"], item["LastModified"].astimezone(UTC)
+                    )
 
     def delete(self, key: str) -> None:
         """See `ObjectStore.delete`."""
@@ -170,21 +168,58 @@ class S3ObjectStore:
             return
 
     def delete_many(self, keys: Iterable[str]) -> None:
-        """See `ObjectStore.delete_many`."""
-        for key in [checked_key(key) for key in keys]:
-            self.delete(key)
+        """See `ObjectStore.delete_many`. One by one where the server cannot take many at once."""
+        waiting = iter([checked_key(key) for key in keys])
+        while batch := list(islice(waiting, _DELETED_AT_A_TIME)):
+            try:
+                self._delete_batch(batch)
+            except StoreRefusedError:
+                for key in batch:
+                    self.delete(key)
+
+    def _delete_batch(self, batch: Sequence[str]) -> None:
+        with self._in_our_words(None):
+            answer = self._client.delete_objects(
+                Bucket=self._config.bucket,
+                Delete={"Objects": [{"Key": self._full(key)} for key in batch], "Quiet": True},
+            )
+        for failed in answer.get("Errors", []):
+            code, message = str(failed.get("Code", "")), str(failed.get("Message", ""))
+            error = answered(0, code, message, self._config, failed.get("Key"))
+            if not isinstance(error, BlobNotFoundError):
+                raise error
 
     def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
         """See `ObjectStore.unfinished_uploads`."""
-        yield from ()
+        own = self._config.prefix
+        with self._in_our_words(None):
+            for found in self._uploader.unfinished(own + prefix):
+                yield UnfinishedUpload(found.key.removeprefix(own), found.upload_id, found.age)
 
     def abandon_uploads(self, prefix: str, older_than: timedelta) -> int:
         """See `ObjectStore.abandon_uploads`."""
-        return 0
+        old = [found for found in self.unfinished_uploads(prefix) if found.age >= older_than]
+        with self._in_our_words(None):
+            # Not self._full: whoever made that key, its upload is to go.
+            return sum(
+                self._uploader.abandon(self._config.prefix + found.key, found.upload_id) for found in old
+            )
 
     def close(self) -> None:
         """Close the connections. Calls under way fail."""
+        with self._making:
+            if self._getter is not None:
+                self._getter.close()
         self._client.close()
+
+    def _fast(self) -> S3Getter | None:
+        """Made at the first read, since it needs credentials, which may take a call to somewhere."""
+        if not self._has_getter:
+            with self._making:
+                if not self._has_getter:
+                    self._getter = self._clients.getter()
+                    self._has_getter = True
+        return self._getter
 
     def _full(self, key: str) -> str:
         return self._config.prefix + checked_key(key)
@@ -195,31 +230,3 @@ class S3ObjectStore:
             yield
         except (BotoCoreError, ClientError) as exc:
             raise translated(exc, self._config, full) from exc
-
-
-def _client(config: S3Config) -> S3Client:
-    secret = config.secret_access_key
-    try:
-        return boto3.session.Session().client(
-            "s3",
-            endpoint_url=config.endpoint_url,
-            region_name=config.region,
-            aws_access_key_id=config.access_key_id,
-            aws_secret_access_key=secret.reveal() if secret is not None else None,
-            verify=config.ca_bundle,
-            config=Config(
-                signature_version="s3v4",
-                s3={"addressing_style": "path" if config.endpoint_url else "auto"},
-                # Newer clients add checksums by default, which some servers refuse, store inside the object,
-                # or answer with wrongly for ranges. Every byte is verified by SHA-256 by whoever reads it.
-                request_checksum_calculation="when_required",
-                response_checksum_validation="when_required",
-                max_pool_connections=config.max_connections,
-                retries={"mode": "standard", "total_max_attempts": config.max_attempts},
-                connect_timeout=config.connect_timeout.total_seconds(),
-                read_timeout=config.read_timeout.total_seconds(),
-                tcp_keepalive=True,
-            ),
-        )
-    except (BotoCoreError, ValueError) as exc:
-        raise BlobSyncConfigError(f"no S3 client can be made for {config.where}: {exc}") from exc

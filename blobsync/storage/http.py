@@ -1,0 +1,399 @@
+"""A kept-open connection over which objects are read: HTTP/1.1, GET alone, one answer at a time.
+
+It exists for speed. boto3 costs more than a millisecond of the interpreter for each GET and copies each byte
+twice; this costs a tenth, and over plain HTTP the bytes go from socket to file inside the kernel. It knows
+nothing of S3. A connection is used by one thread at a time; `HttpPool` hands them out.
+
+What a server says is not trusted: lengths are checked, headers are bounded, and after anything unexpected the
+connection is closed rather than used again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from blobsync.storage.ports import CHUNK_BYTES, GoingOn
+
+_HEAD_BYTES = 64 << 10
+_RECEIVE_BYTES = 256 << 10
+_INTERIM_ANSWERS = 10  # such as 100 Continue
+_FINAL = 200
+_TICK_S = 1.0
+
+
+class HttpError(Exception):
+    """No answer, a broken one, or one that comes too slowly. The connection is of no more use."""
+
+
+class StaleConnectionError(HttpError):
+    """The server closed the connection while it was idle; the same request may be sent over a new one."""
+
+
+class FileWriteError(Exception):
+    """The file that is to be filled did not take the bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where to connect, and how patiently.
+
+    Args:
+        host: Name or address.
+        port: Of TCP.
+        tls: None: plain HTTP.
+        connect_timeout_s: For opening a connection.
+        read_timeout_s: Longest silence.
+        slowest_bytes_per_s: On average, beyond `read_timeout_s`.
+    """
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None
+    connect_timeout_s: float
+    read_timeout_s: float
+    slowest_bytes_per_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The beginning of an answer.
+
+    Attributes:
+        status: Of HTTP.
+        headers: By lower-case name. Of a name that comes twice, the last; but never two lengths.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+
+    @property
+    def size_bytes(self) -> int | None:
+        """How long the body is; None: that is said in another way, or not at all."""
+        length = self.headers.get("content-length", "")
+        return int(length) if length.isascii() and length.isdigit() and len(length) < 20 else None
+
+    @property
+    def keeps_open(self) -> bool:
+        """Whether the server will take another request."""
+        return "close" not in self.headers.get("connection", "").lower()
+
+
+class Connection:
+    """One connection. Close it after any error.
+
+    Args:
+        endpoint: Where to. Connects at once.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._tick_s = min(_TICK_S, endpoint.read_timeout_s)
+        plain = socket.create_connection((endpoint.host, endpoint.port), endpoint.connect_timeout_s)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            self._socket = (
+                plain
+                if endpoint.tls is None
+                else endpoint.tls.wrap_socket(plain, server_hostname=endpoint.host)
+            )
+        except BaseException:
+            plain.close()
+            raise
+        self._socket.settimeout(self._tick_s)
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
+        self._rest = b""
+        self._left = 0
+        self._got = 0
+        self._waited_s = 0.0
+        self._pipe: Pipe | None = None
+        self._first = True
+        self._keeps_open = False
+
+    @property
+    def left(self) -> int:
+        """Bytes of the body that have not been taken."""
+        return self._left
+
+    @property
+    def reusable(self) -> bool:
+        """Whether the answer was taken to its end, and nothing else came."""
+        return self._keeps_open and self._left == 0 and not self._rest
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether the server closed an idle connection, or said something that nobody asked for."""
+        return bool(self._poll.poll(0))
+
+    def ask(self, request: bytes, going_on: GoingOn) -> Head:
+        """Send a request and read the beginning of its answer. Its body is then `left`.
+
+        Args:
+            request: Whole.
+            going_on: Called with 0 about once a second while nothing comes.
+
+        Raises:
+            StaleConnectionError: the server had closed the connection while it was idle.
+            HttpError: no answer, or none that is HTTP.
+        """
+        self._got, self._waited_s, self._keeps_open = 0, 0.0, False
+        first, self._first = self._first, False
+        try:
+            self._socket.sendall(request)
+            data = self._receive(_HEAD_BYTES, going_on)
+        except TimeoutError as exc:
+            raise HttpError("the request could not be sent in time") from exc
+        except (ConnectionError, HttpError) as exc:
+            if not first and isinstance(exc.__cause__ or exc, ConnectionError):
+                raise StaleConnectionError(str(exc)) from exc
+            raise _broken(exc) from exc
+        except OSError as exc:
+            raise _broken(exc) from exc
+        if not data and not first:
+            raise StaleConnectionError("closed while idle")
+        head = self._head(data, going_on)
+        self._keeps_open = head.keeps_open
+        self._left = head.size_bytes or 0
+        return head
+
+    def take(self, most: int, going_on: GoingOn) -> bytes:
+        """Some bytes of the body: at least one, at most `most` and `left`.
+
+        Raises:
+            HttpError: it broke off.
+        """
+        most = min(most, self._left)
+        if self._rest:
+            piece, self._rest = self._rest[:most], self._rest[most:]
+        else:
+            piece = self._receive(min(most, _RECEIVE_BYTES), going_on)
+        self._took(len(piece))
+        return piece
+
+    def fill(self, fd: int, offset: int, most: int, going_on: GoingOn) -> int:
+        """Write some bytes of the body into a file: at least one, at most `most` and `left`. Say how many.
+
+        Raises:
+            HttpError: it broke off.
+            FileWriteError: the file did not take them.
+        """
+        if self._rest or self._endpoint.tls is not None:
+            piece = self.take(most, going_on)
+            write_at(fd, piece, offset)
+            return len(piece)
+        if self._pipe is None:
+            self._pipe = Pipe()
+        size = self._splice(self._pipe, min(most, self._left), going_on)
+        self._took(size)
+        self._pipe.drain(fd, size, offset)
+        return size
+
+    def close(self) -> None:
+        """Close it. Safe to repeat."""
+        self._socket.close()
+        if self._pipe is not None:
+            self._pipe.close()
+            self._pipe = None
+
+    def _took(self, size: int) -> None:
+        if size == 0:
+            raise HttpError(f"broke off after {self._got} bytes, {self._left} before its end")
+        self._left -= size
+        self._got += size
+
+    def _head(self, data: bytes, going_on: GoingOn) -> Head:
+        for _ in range(_INTERIM_ANSWERS):
+            while (end := data.find(b"\r\n\r\n")) < 0:
+                if len(data) >= _HEAD_BYTES:
+                    raise HttpError("the answer has no end of its headers")
+                more = self._receive(_HEAD_BYTES, going_on)
+                if not more:
+                    raise HttpError("broke off before the end of its headers")
+                data += more
+            head = parsed(data[:end])
+            data = data[end + 4 :]
+            if head.status >= _FINAL:
+                self._rest = data
+                return head
+        raise HttpError("interim answers without end")
+
+    def _receive(self, most: int, going_on: GoingOn) -> bytes:
+        began = time.monotonic()
+        while True:
+            try:
+                data = self._socket.recv(most)
+            except TimeoutError:
+                self._still(began, going_on)
+            except OSError as exc:
+                raise _broken(exc) from exc
+            else:
+                self._came(began)
+                return data
+
+    def _splice(self, pipe: Pipe, most: int, going_on: GoingOn) -> int:
+        began = time.monotonic()
+        while True:
+            try:
+                size = pipe.fill(self._socket.fileno(), most)
+            except BlockingIOError:
+                if not self._poll.poll(self._tick_s * 1000):
+                    self._still(began, going_on)
+            except OSError as exc:
+                raise _broken(exc) from exc
+            else:
+                self._came(began)
+                return size
+
+    def _still(self, began: float, going_on: GoingOn) -> None:
+        """Nothing came for a moment."""
+        if time.monotonic() - began >= self._endpoint.read_timeout_s:
+            raise HttpError(f"silent for {self._endpoint.read_timeout_s:g} s")
+        going_on(0)
+
+    def _came(self, began: float) -> None:
+        """Something came. What the caller does in between is not the server's fault and not counted."""
+        self._waited_s += time.monotonic() - began
+        allowed_s = self._endpoint.read_timeout_s + self._got / self._endpoint.slowest_bytes_per_s
+        if self._waited_s > allowed_s:
+            raise HttpError(
+                f"too slow: {self._got} bytes in {self._waited_s:.0f} s, below "
+                f"{self._endpoint.slowest_bytes_per_s} bytes a second"
+            )
+
+
+class Pipe:
+    """Room in the kernel between a socket and a file."""
+
+    def __init__(self) -> None:
+        self._out, self._into = os.pipe2(os.O_CLOEXEC)
+        with contextlib.suppress(OSError):  # beyond what this user may have: it stays smaller
+            fcntl.fcntl(self._into, fcntl.F_SETPIPE_SZ, CHUNK_BYTES)
+
+    def fill(self, source: int, most: int) -> int:
+        """Take from a socket what is there, into the empty pipe."""
+        return os.splice(source, self._into, most, flags=os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK)
+
+    def drain(self, fd: int, size: int, offset: int) -> None:
+        """Write what is in the pipe into a file."""
+        try:
+            while size:
+                done = os.splice(self._out, fd, size, offset_dst=offset, flags=os.SPLICE_F_MOVE)
+                size, offset = size - done, offset + done
+        except OSError as exc:
+            raise FileWriteError(str(exc)) from exc
+
+    def close(self) -> None:
+        """Close both ends."""
+        os.close(self._out)
+        os.close(self._into)
+
+
+class HttpPool:
+    """Connections that are open and idle. Thread-safe; a forked child opens its own.
+
+    Args:
+        endpoint: Where to.
+        most: How many idle ones are kept.
+    """
+
+    def __init__(self, endpoint: Endpoint, most: int) -> None:
+        self._endpoint, self._most = endpoint, most
+        self._idle: list[Connection] = []
+        self._pid = os.getpid()
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def idle(self) -> Connection | None:
+        """One that was used before; None: there is none."""
+        while True:
+            with self._lock:
+                if self._pid != os.getpid():  # the parent goes on using these
+                    self._idle, self._pid = [], os.getpid()
+                if not self._idle:
+                    return None
+                connection = self._idle.pop()
+            if not connection.disturbed:
+                return connection
+            connection.close()
+
+    def open(self) -> Connection:
+        """A new one.
+
+        Raises:
+            HttpError: it cannot be opened.
+        """
+        try:
+            return Connection(self._endpoint)
+        except OSError as exc:
+            raise _broken(exc) from exc
+
+    def give_back(self, connection: Connection) -> None:
+        """Keep a connection for later, if it is of use."""
+        if connection.reusable:
+            with self._lock:
+                if not self._closed and self._pid == os.getpid() and len(self._idle) < self._most:
+                    self._idle.append(connection)
+                    return
+        connection.close()
+
+    def close(self) -> None:
+        """Close those that are idle; the others are closed when they are given back."""
+        with self._lock:
+            self._closed, idle, self._idle = True, self._idle, []
+        for connection in idle:
+            connection.close()
+
+
+def parsed(data: bytes) -> Head:
+    """Parse the status and headers of an answer.
+
+    Raises:
+        HttpError: it is none.
+    """
+    status, *lines = data.decode("latin-1").split("\r\n")
+    version, _, rest = status.partition(" ")
+    code = rest[:3]
+    if version not in {"HTTP/1.1", "HTTP/1.0"} or not (code.isascii() and code.isdigit() and len(code) == 3):
+        raise HttpError(f"no HTTP: {status[:80]!r}")
+    headers: dict[str, str] = {"connection": "close"} if version == "HTTP/1.0" else {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or name != name.strip():
+            raise HttpError(f"a malformed header: {line[:80]!r}")
+        name, value = name.lower(), value.strip()
+        if name == "content-length" and headers.get(name, value) != value:
+            raise HttpError("two different lengths")
+        headers[name] = value
+    return Head(int(code), headers)
+
+
+def write_at(fd: int, piece: bytes, offset: int) -> None:
+    """Write all of `piece` at an offset of a file.
+
+    Raises:
+        FileWriteError: the file did not take it.
+    """
+    try:
+        view = memoryview(piece)
+        while view:
+            done = os.pwrite(fd, view, offset)
+            view, offset = view[done:], offset + done
+    except OSError as exc:
+        raise FileWriteError(str(exc)) from exc
+
+
+def _broken(exc: Exception) -> HttpError:
+    return exc if isinstance(exc, HttpError) else HttpError(f"{type(exc).__name__}: {exc}")

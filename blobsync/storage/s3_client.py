@@ -1,0 +1,142 @@
+"""Makes clients of boto3, and the way around them for reading."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import ssl
+import threading
+import urllib.request
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+import boto3
+import botocore.session
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError
+from botocore.httpsession import get_cert_path
+
+from blobsync.errors import BlobSyncConfigError
+from blobsync.storage.http import Endpoint, HttpPool
+from blobsync.storage.s3_config import S3Config
+from blobsync.storage.s3_errors import translated
+from blobsync.storage.s3_get import S3Getter
+from blobsync.storage.s3_signer import Credentials
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.client import S3Client
+
+_making_clients = threading.Lock()  # boto3's sessions are not thread-safe, its clients are
+_DIRECTORY_BUCKET = "--x-s3"  # of S3 Express: signed in another way
+_PORTS = {"http": 80, "https": 443}
+
+
+class S3Clients:
+    """A client, and a getter made of the same settings and credentials.
+
+    Args:
+        config: Where, who, and how patiently.
+
+    Raises:
+        BlobSyncConfigError: no client can be made of it.
+    """
+
+    def __init__(self, config: S3Config) -> None:
+        secret = config.secret_access_key
+        self._config = config
+        with _making_clients:
+            core = botocore.session.get_session()
+            try:
+                self._session = boto3.session.Session(
+                    aws_access_key_id=config.access_key_id,
+                    aws_secret_access_key=secret.reveal() if secret is not None else None,
+                    region_name=config.region,
+                    botocore_session=core,
+                )
+                self.client: S3Client = self._session.client(
+                    "s3", endpoint_url=config.endpoint_url, verify=config.ca_bundle, config=_settings(config)
+                )
+            except (BotoCoreError, ValueError) as exc:
+                raise BlobSyncConfigError(f"no S3 client can be made for {config.where}: {exc}") from exc
+            self.client.meta.events.register("before-call.s3.DeleteObjects", _add_md5)
+            self._credentials = self._session.get_credentials()
+            self._ca_bundle = config.ca_bundle or core.get_config_variable("ca_bundle")
+
+    def getter(self) -> S3Getter | None:
+        """Make the fast way to read; None: this place is beyond it, so read through the client.
+
+        Raises:
+            StoreAccessDeniedError: there are no credentials.
+        """
+        if self._config.bucket.endswith(_DIRECTORY_BUCKET):
+            return None
+        url = urlsplit(self._url_of("k"))
+        if url.hostname is None or _proxied(url.scheme, url.hostname):
+            return None
+        endpoint = Endpoint(
+            host=url.hostname,
+            port=url.port or _PORTS[url.scheme],
+            tls=self._tls() if url.scheme == "https" else None,
+            connect_timeout_s=self._config.connect_timeout.total_seconds(),
+            read_timeout_s=self._config.read_timeout.total_seconds(),
+            slowest_bytes_per_s=self._config.slowest_bytes_per_s,
+        )
+        return S3Getter(
+            self._config,
+            HttpPool(endpoint, self._config.max_connections),
+            path=url.path.removesuffix("k"),
+            host=url.netloc if url.port != _PORTS[url.scheme] else url.hostname,
+            credentials=self._who,
+        )
+
+    def _url_of(self, key: str) -> str:
+        """As the client would spell it, which knows regions and styles of addressing. Asks nobody."""
+        try:
+            return self.client.generate_presigned_url(
+                "get_object", Params={"Bucket": self._config.bucket, "Key": key}
+            )
+        except BotoCoreError as exc:
+            raise translated(exc, self._config, None) from exc
+
+    def _who(self) -> Credentials | None:
+        """Credentials of this moment: those that expire are renewed first, when it is time."""
+        if self._credentials is None:
+            return None
+        found = self._credentials.get_frozen_credentials()
+        return cast("Credentials", found) if found.access_key and found.secret_key else None
+
+    def _tls(self) -> ssl.SSLContext:
+        trusted = self._ca_bundle or get_cert_path(True)
+        try:
+            return ssl.create_default_context(cafile=trusted)
+        except OSError as exc:
+            raise BlobSyncConfigError(f"ca_bundle {trusted!r} holds no certificates: {exc}") from exc
+
+
+def _proxied(scheme: str, host: str) -> bool:
+    return scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(host)
+
+
+def _add_md5(params: dict[str, Any], **_: object) -> None:
+    """Newer clients send a CRC32 with a batch of deletions, where many servers want the MD5 of old."""
+    digest = hashlib.md5(params["body"], usedforsecurity=False).digest()
+    params["headers"]["Content-MD5"] = base64.b64encode(digest).decode()
+
+
+def _settings(config: S3Config) -> Config:
+    style = config.addressing_style
+    if style == "auto" and config.endpoint_url is not None:
+        style = "path"
+    return Config(
+        signature_version="s3v4",
+        s3={"addressing_style": style},
+        # Newer clients add checksums by default, which some servers refuse, store inside the object,
+        # or answer with wrongly for ranges. Every byte is verified by its digest by whoever reads it.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        max_pool_connections=config.max_connections,
+        retries={"mode": "standard", "total_max_attempts": config.max_attempts},
+        connect_timeout=config.connect_timeout.total_seconds(),
+        read_timeout=config.read_timeout.total_seconds(),
+        tcp_keepalive=True,
+    )
