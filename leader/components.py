@@ -126,7 +126,7 @@ class Components:
         seat.granted = term.session
         try:
             contender.grant(term.session)
-        except Exception as exc:  # noqa: BLE001 - foreign code: who cannot take office must not keep it
+        except BaseException as exc:  # noqa: BLE001 - foreign code: who cannot take office must not keep it
             _log.exception("grant_raised", component=seat.name, contender=contender.description)
             if self._now.term is term:
                 self._now.abdicate(f"component {seat.name} cannot lead: {type(exc).__name__}: {exc}")
@@ -149,7 +149,7 @@ class Components:
             return
         try:
             contender.revoke()
-        except Exception:  # noqa: BLE001 - foreign code: it is over whatever it says
+        except BaseException:  # noqa: BLE001 - foreign code: it is over whatever it says
             _log.exception("revoke_raised", component=seat.name, contender=contender.description)
 
     def confirmed(self, seat: Seat, session: UUID, address: str) -> None:
@@ -193,7 +193,7 @@ class Components:
             return
         try:
             contender.handle_error(error)
-        except Exception:  # noqa: BLE001 - foreign code
+        except BaseException:  # noqa: BLE001 - foreign code
             _log.exception("handle_error_raised", component=seat.name, contender=contender.description)
 
     def finish(self, told: threading.Event) -> None:

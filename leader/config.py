@@ -29,7 +29,7 @@ class ElectionConfig:
         root: Absolute ZooKeeper path of this election, without a slash at the end.
         guard_timeout: Longest wait for the guard's answer; silence means no.
         requeue_backoff_min: Upper bound of the first random wait after an abdication. It doubles with each
-            abdication in a row.
+            abdication in a row, and begins anew for whoever led for `requeue_backoff_max`.
         requeue_backoff_max: Upper bound of all of them.
         retry_max: Longest pause between two tries of a call that failed.
         step_down_margin: How long before the session can end we stop leading by ourselves. Covers the

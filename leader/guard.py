@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Protocol
 
 import structlog
@@ -63,15 +63,27 @@ def all_of(*guards: Guard) -> Guard:
 
 def limited(guard: Guard, limit: timedelta) -> Guard:
     """A guard that says no when `guard` has not answered within `limit`, and while it still has not."""
-    runner = GuardThread(guard)
+    owes = threading.Lock()  # held while an answer is owed, also after the limit
 
     def ask() -> Verdict:
-        answers: SimpleQueue[Verdict] = SimpleQueue()
-        if not runner.ask(answers.put):
+        if not owes.acquire(blocking=False):
             return Verdict(False, ("still hangs in an earlier question",))
+        answers: SimpleQueue[Verdict] = SimpleQueue()
+
+        def judge() -> None:
+            verdict = checked(guard)
+            owes.release()
+            answers.put(verdict)
+
+        try:
+            # A thread for each question: nobody tells us when the last one has been asked.
+            threading.Thread(target=judge, name="leader-guard-limited", daemon=True).start()
+        except RuntimeError:
+            owes.release()
+            raise
         try:
             return answers.get(timeout=limit.total_seconds())
-        except Exception:  # noqa: BLE001 - queue.Empty, and fail closed on whatever else
+        except Empty:
             return Verdict(False, (f"gave no answer within {limit}",))
 
     return ask
@@ -81,7 +93,7 @@ def checked(guard: Guard) -> Verdict:
     """Ask; whatever is raised, and whatever is no verdict, means no."""
     try:
         verdict: object = guard()
-    except Exception as exc:  # noqa: BLE001 - foreign code: whatever it raises means no
+    except BaseException as exc:  # noqa: BLE001 - foreign code: whatever it raises means no, a cancellation too
         _log.warning("guard_raised", exc_info=True)
         return Verdict(False, (f"the guard raised {type(exc).__name__}: {exc}",))
     if not isinstance(verdict, Verdict):

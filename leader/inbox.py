@@ -70,7 +70,7 @@ class InboxThread:
         while (job := self._next()) is not None:
             try:
                 job()
-            except Exception:  # noqa: BLE001 - top of a thread: one job's failure is not the others'
+            except BaseException:  # noqa: BLE001 - top of a thread: one job's failure is not the others'
                 _log.exception("job_failed", thread=self._thread.name)
 
     def _next(self) -> Job | None:

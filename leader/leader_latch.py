@@ -353,5 +353,5 @@ class _Mailbox:
                 call = self._calls.popleft()
             try:
                 call(self.listener)
-            except Exception:  # noqa: BLE001 - foreign code: the lock is what it is, whatever it says
+            except BaseException:  # noqa: BLE001 - foreign code: the lock is what it is, whatever it says
                 _log.exception("latch_listener_raised")

@@ -63,14 +63,14 @@ class Notifier:
     def _elected(self, leadership: Leadership) -> None:
         try:
             self._electable.elected(leadership)
-        except Exception as exc:  # noqa: BLE001 - foreign code: who cannot take office must not keep it
+        except BaseException as exc:  # noqa: BLE001 - foreign code: who cannot take office must not keep it
             _log.exception("elected_raised", epoch=leadership.epoch)
             self._on_failure(leadership, f"elected() raised {type(exc).__name__}: {exc}")
 
     def _revoked(self, leadership: Leadership, reason: str, done: Callable[[], None]) -> None:
         try:
             self._electable.revoked(leadership, reason)
-        except Exception:  # noqa: BLE001 - foreign code: leadership is over whatever it says
+        except BaseException:  # noqa: BLE001 - foreign code: leadership is over whatever it says
             _log.exception("revoked_raised", epoch=leadership.epoch)
         finally:
             done()

@@ -181,6 +181,8 @@ class LeaderRetrievalService:
         if not self._session.is_connected:
             return  # we are told when there is a connection
         at = self._clock()
+        # For the watch that got lost, and for what nobody foresaw; else we are told sooner.
+        self._retry_at = at + self._session.negotiated_timeout * 3
         try:
             found = self._executor.run(watched(self._path))
             known = self._known.saw(None if found is None else self._read(*found), at)
@@ -195,8 +197,6 @@ class LeaderRetrievalService:
                 self._learn(self._known.forgot(str(exc), at))
         else:
             self._failures = 0
-            # For the watch that got lost; those that are not lost tell us sooner.
-            self._retry_at = at + self._session.negotiated_timeout * 3
             self._learn(known)
 
     def _read(self, data: bytes, stat: Stat) -> Sighting:

@@ -17,7 +17,6 @@ from leader.protocol.requests import (
     Stat,
     Steps,
     TransactionFailedError,
-    exists,
     get,
     transaction,
 )
@@ -42,8 +41,9 @@ class Announcement:
         path = self._paths.leader
         data = encode_leader(LeaderInfo(leadership.participant, leadership.epoch, session_id))
         found: Stat | None = None
+        look, self._claimant.announced = self._claimant.announced, True  # also if we never hear that it is
         for attempt in range(_WRITE_TRIES):
-            if attempt > 0 or self._claimant.announced:
+            if look:
                 found = None
                 try:
                     there, found = yield from get(path, watch=True)
@@ -53,17 +53,13 @@ class Announcement:
                     return None
                 if attempt == 0:
                     _log.warning("leader_node_corrected", epoch=leadership.epoch)
+            look = True  # what we wrote may be touched before we watch it
             try:
                 yield from transaction(*self._fences(leadership), *self._writes(data, session_id, found))
             except TransactionFailedError as exc:
                 exc.raise_if_forbidden()
                 if exc.index <= 1:
                     return f"epoch {leadership.epoch} is over: {exc.cause}"
-                self._claimant.announced = True  # something is there: read it before the next try
-                continue
-            self._claimant.announced = True
-            yield from exists(path, watch=True)
-            return None
         return f"somebody keeps changing {path}, {_WRITE_TRIES} times while we wrote it"
 
     def _writes(self, data: bytes, session_id: int, found: Stat | None) -> tuple[Operation, ...]:

@@ -58,6 +58,10 @@ class CardKeeper:
         """Note whether we hold office."""
         self.card = replace(self.card, leads=leads)
 
+    def queues(self, queues: bool) -> None:
+        """Note whether we are in the queue, or will be again by ourselves."""
+        self.card = replace(self.card, queues=queues)
+
     def keep(self) -> Steps[None]:
         """Write it, if it is not there as it should be.
 

@@ -12,7 +12,14 @@ from leader.latch.ports import ClaimAnswer, ProofAnswer
 from leader.latch.states import Node
 from leader.office.control import Eligibility
 from leader.protocol.paths import ElectionPaths, in_queue_order
-from leader.protocol.records import Leadership, Participant, decode_epoch, decode_id, encode_epoch
+from leader.protocol.records import (
+    Leadership,
+    Participant,
+    decode_card,
+    decode_epoch,
+    decode_id,
+    encode_epoch,
+)
 from leader.protocol.requests import (
     Check,
     Create,
@@ -29,6 +36,7 @@ from leader.protocol.requests import (
     get_children,
     transaction,
 )
+from leader.publication import watched
 
 _CLAIM_TRIES = 3
 _PROOFS_BEFORE_LOOK = 4
@@ -64,17 +72,17 @@ class EpochClaimant:
         """Whether a leader node of ours may be there."""
 
     def stand_by(self, node: Node, position: int, before: str | None) -> Steps[None]:
-        """Read what operators want, and watch it, so that a claim need not.
+        """Read what operators want, and watch it, so that a claim need not: the first two alone.
 
-        Who stands further back watches the card of the one before it instead: when that one leads, its card
-        says so, and we are next in line.
+        Everybody watches the card of the one before it: when that one leads, its card says so, and we are
+        next in line. Only who leads hands over, so only then do we wait for that: a watch that never fires
+        could not be taken back.
         """
         self._awaited = self._bequest = None
-        if position > 1 and before is not None:
-            yield from self._watch_card(before)
-            return
-        yield from self._eligibility.refresh()
-        if position == 1:
+        if position <= 1:
+            yield from self._eligibility.refresh()
+        leads = before is not None and (yield from self._watch_card(before))
+        if leads and position == 1:
             yield from self._await_handover(node)
 
     def heard(self, path: str) -> bool:
@@ -187,13 +195,15 @@ class EpochClaimant:
         # The notice first: who waits for us hears of it before it hears that our latch is gone.
         return (Create(notice), Delete(notice), raised, Check(self._paths.latch(successor)))
 
-    def forget(self) -> None:
-        """The term of the last claim is over."""
-        self.leadership = None
-        self._legacy = ()
+    def forget(self, term: Leadership | None) -> None:
+        """`term` is over; another may have begun since."""
+        if self.leadership is term:
+            self.leadership = None
+            self._legacy = ()
 
     def _took(self, epoch: int, version: int, latch: str) -> None:
         self._highest = self._spent = epoch
+        self._legacy = ()
         self._token = FencingToken(self._paths.epoch, version, epoch, latch)
         self.leadership = Leadership(epoch, self._token, self._participant)
 
@@ -206,13 +216,16 @@ class EpochClaimant:
         self._awaited = FencingToken(self._paths.epoch, version + 1, epoch + 1, latch)
         yield from exists(self._paths.handover(epoch + 1, node.name), watch=True)
 
-    def _watch_card(self, latch: str) -> Steps[None]:
+    def _watch_card(self, latch: str) -> Steps[bool]:
+        """Returns whether the owner of `latch` leads, as its card says."""
         path = self._paths.latch(latch)
         try:
             data, _ = yield from get(path)
-            yield from exists(self._paths.card(decode_id(data, path)), watch=True)
+            card = self._paths.card(decode_id(data, path))
+            found = yield from watched(card)
+            return found is not None and decode_card(found[0], card).leads
         except (NodeMissingError, RecordError):
-            return  # it left, and we are told; or it is a stranger without a card
+            return False  # it left, and we are told; or it is a stranger without a card
 
     def _read_epoch(self) -> Steps[tuple[int, int, str]]:
         """Epoch, znode version, and name of the latch it was raised for; makes the node in a new election."""

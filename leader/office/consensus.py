@@ -37,7 +37,7 @@ class Consensus:
         others = [
             card
             for card in (yield from read_cards(self._paths))
-            if card.participant.id != self._me.id and not card.nofailover
+            if card.participant.id != self._me.id and card.queues and not card.nofailover
         ]
         led = (yield from exists(self._paths.leader)) is not None
         if led or not all(card.declined for card in others):

@@ -9,7 +9,8 @@ from leader.latch import events as ev
 from leader.latch.states import Node
 from leader.protocol.paths import ElectionPaths, in_queue_order
 from leader.protocol.records import Card, Control, decode_card, decode_control, decode_id
-from leader.protocol.requests import NodeMissingError, Steps, exists, get, get_children
+from leader.protocol.requests import NodeMissingError, Steps, get, get_children
+from leader.publication import watched
 
 MAX_YIELDS = 3
 """How often in a row one participant yields; then its guard decides."""
@@ -31,13 +32,9 @@ class Eligibility:
 
     def refresh(self) -> Steps[Control]:
         """Read what operators want, and watch it. Something unreadable counts as nothing."""
-        path = self._paths.control
         try:
-            data, _ = yield from get(path, watch=True)
-            self._control = decode_control(data, path)
-        except NodeMissingError:
-            self._control = Control()
-            yield from exists(path, watch=True)
+            found = yield from watched(self._paths.control)
+            self._control = Control() if found is None else decode_control(found[0], self._paths.control)
         except RecordError:
             self._control = Control()
         self.paused = None if self._control.pause is None else self._control.pause.reason

@@ -89,7 +89,7 @@ class OfficeCore:
         self._consensus = Consensus(self.paths, participant, config.forced_takeover_after)
         self._tenure = Tenure(session, clock, config.step_down_margin)
         self._latch: LatchCore | None = None
-        self._news: deque[latch_news.News] = deque()
+        self._news: deque[tuple[latch_news.News, Leadership | None]] = deque()  # with the term it is about
         self._granted: Leadership | None = None
         self._due_at: timedelta | None = None
         self._card_due_at: timedelta | None = None
@@ -98,6 +98,7 @@ class OfficeCore:
         self._last_abdication: str | None = None
         self._last_verdict: Verdict | None = None
         self._trouble: str | None = None
+        self._id_in_use = False
         self.state: State = st.Outside()
         self.ended = False
 
@@ -134,6 +135,8 @@ class OfficeCore:
     @property
     def due_at(self) -> timedelta | None:
         """When `expired` wants to be called."""
+        if self.ended:
+            return None
         latch = None if self._latch is None else self._latch.due_at
         times = [at for at in (self._due_at, self._card_due_at, latch) if at is not None]
         return min(times, default=None)
@@ -230,7 +233,7 @@ class OfficeCore:
                 _log.exception("election_failed", state=type(self.state).__name__)
                 pending.append(ev.Crashed(f"{type(exc).__name__}: {exc}"))
             while self._news:
-                pending.append(self._in_office_words(self._news.popleft()))
+                pending.append(self._in_office_words(*self._news.popleft()))
             current = self._stepped(pending.popleft()) if pending else None
 
     def _stepped(self, event: Event) -> Steps[list[Event]]:
@@ -243,6 +246,9 @@ class OfficeCore:
             self._journal.moved(Move.between("office", before, moved.state, event))
             if isinstance(moved.state, st.Leaving | st.BackingOff):
                 self._last_abdication = moved.state.reason
+            if st.Outside in (type(before), type(moved.state)):
+                self._card.queues(not isinstance(moved.state, st.Outside))
+                self._card_due_at = self._clock()  # the others shall know
         for effect in moved.effects:
             answers = yield from self._perform(effect)
             if answers:
@@ -285,10 +291,12 @@ class OfficeCore:
             try:
                 yield from self._card.keep()
             except ParticipantIdInUseError as exc:
-                self._trouble = str(exc)
+                self._note_id_in_use(exc)
                 return [ev.LatchHeldBack(str(exc))]
             except LeaderError as exc:  # it informs, no more: the latch has its own way through trouble
                 self._card_trouble(exc)
+            else:
+                self._id_in_use = False
         self._latch = LatchCore(
             session=self._session,
             queue=self.paths.queue,
@@ -298,24 +306,24 @@ class OfficeCore:
             clock=self._clock,
             uniform=self._uniform,
             retry_max=self._config.retry_max,
-            tell=self._news.append,
+            tell=lambda news: self._news.append((news, self._claimant.leadership)),
             journal=self._journal,
         )
         return (yield from self._through_latch(latch_ev.Started()))
 
-    def _in_office_words(self, news: latch_news.News) -> Event:
+    def _in_office_words(self, news: latch_news.News, term: Leadership | None) -> Event:
+        """Several pieces of news may have come together: lost, and gained again."""
         match news:
             case latch_news.Gained():
                 self._gained_at = self._clock()
-                taken = self._claimant.leadership
-                return ev.LatchGained(taken) if taken is not None else ev.Crashed("a lock without an epoch")
+                return ev.LatchGained(term) if term is not None else ev.Crashed("a lock without an epoch")
             case latch_news.Lost(reason):
-                self._claimant.forget()
+                self._claimant.forget(term)
                 return ev.LatchLost(reason)
             case latch_news.HeldBack(reason, at_once):
                 return ev.LatchHeldBack(reason, at_once)
             case latch_news.Ended():
-                self._claimant.forget()
+                self._claimant.forget(self._claimant.leadership)
                 self._claimant.announced = False
                 self._latch = None
                 return ev.LatchEnded()
@@ -323,6 +331,7 @@ class OfficeCore:
                 assert_never(news)
 
     def _ask_early(self) -> str | None:
+        self._questions.claim_begins()
         if self._questions.hangs:  # no epoch is spent on a question that cannot be asked
             return "the guard still hangs in an earlier question"
         self._ask_while_waiting = True
@@ -392,11 +401,18 @@ class OfficeCore:
         try:
             yield from self._card.keep()
         except ParticipantIdInUseError as exc:
-            self._trouble = str(exc)
-            self._card_due_at = self._clock() + self._session.negotiated_timeout / 4
+            self._note_id_in_use(exc)
             yield from self._settle(self._stepped(ev.LatchHeldBack(str(exc))))
         except LeaderError as exc:
             self._card_trouble(exc)
+        else:
+            if self._id_in_use:
+                self._id_in_use, self._trouble = False, None
+                yield from self._settle(self._stepped(ev.Poked()))  # there is no need to wait any longer
+
+    def _note_id_in_use(self, exc: ParticipantIdInUseError) -> None:
+        self._id_in_use, self._trouble = True, str(exc)
+        self._card_due_at = self._clock() + self._session.negotiated_timeout / 4
 
     def _card_trouble(self, exc: LeaderError) -> None:
         _log.warning("card_not_written", error=str(exc))
@@ -417,6 +433,8 @@ class OfficeCore:
                 return config.guard_timeout
             case Timer.DRAIN:
                 return config.handover_timeout
+            case Timer.SETTLED:
+                return config.requeue_backoff_max
             case Timer.RETRY:
                 return jittered(_RETRY_FIRST, config.retry_max, count, self._uniform)
             case Timer.BACK_OFF:

@@ -60,6 +60,7 @@ class Timer(Enum):
     GUARD = "guard"
     DRAIN = "drain"
     BACK_OFF = "back_off"
+    SETTLED = "settled"
     RETRY = "retry"
 
 

@@ -67,7 +67,7 @@ def _back_off(reason: str, refusals: int) -> Transition:
 
 
 def _drain(state: st.Leading, reason: str, leave: Leave) -> Transition:
-    draining = st.Draining(state.leadership, reason, leave)
+    draining = st.Draining(state.leadership, reason, leave, state.refusals + 1)
     return Transition(draining, (do.Revoke(state.leadership, reason), SetTimer(Timer.DRAIN)))
 
 
@@ -132,8 +132,9 @@ def _guarding(state: st.Guarding, event: Event) -> Transition:  # noqa: C901 - o
             if epoch != state.leadership.epoch:
                 return Transition(state)  # an answer to an older question
             if verdict.ready:
-                leading = st.Leading(state.leadership)
-                return Transition(leading, (do.Grant(state.leadership), do.Publish(state.leadership)))
+                leading = st.Leading(state.leadership, state.refusals)
+                take_office = (do.Grant(state.leadership), SetTimer(Timer.SETTLED))
+                return Transition(leading, (*take_office, do.Publish(state.leadership)))
             return _leave("; ".join(verdict.reasons) or "the guard said no", Leave.BACK_OFF, refusals)
         case ev.Due():
             return _leave("the guard gave no answer in time", Leave.BACK_OFF, refusals)
@@ -162,11 +163,13 @@ def _leading(state: st.Leading, event: Event) -> Transition:  # noqa: C901 - one
         case ev.LatchLost(reason):
             return _revoked(state, reason, Transition(st.InLine()))
         case ev.Refused(reason) | ev.Crashed(reason) | ev.LatchHeldBack(reason):
-            return _revoked(state, reason, _leave(reason, Leave.BACK_OFF))
+            return _revoked(state, reason, _leave(reason, Leave.BACK_OFF, state.refusals + 1))
         case ev.LatchEnded():
             reason = "the latch ended by itself"
-            return _revoked(state, reason, _back_off(reason, 1))
-        case ev.Nudged() | ev.Due():
+            return _revoked(state, reason, _back_off(reason, state.refusals + 1))
+        case ev.Due():  # so long in office: what was before is forgotten
+            return Transition(replace(state, refusals=0), (do.Publish(state.leadership),))
+        case ev.Nudged():
             return Transition(state, (do.Publish(state.leadership),))
         case ev.Troubled():
             # The latch has its own proofs and its own way to learn of a dead link.
@@ -188,11 +191,11 @@ def _draining(state: st.Draining, event: Event) -> Transition:
         case ev.Drained(epoch):
             if epoch != state.leadership.epoch:
                 return Transition(state)
-            return _leave(state.reason, state.leave)
+            return _leave(state.reason, state.leave, state.refusals)
         case ev.Due() | ev.LatchLost() | ev.Crashed():
-            return _leave(state.reason, state.leave)
+            return _leave(state.reason, state.leave, state.refusals)
         case ev.LatchEnded():
-            return _after_leaving(st.Leaving(state.reason, 1, state.leave))
+            return _after_leaving(st.Leaving(state.reason, state.refusals, state.leave))
         case ev.RemoveAsked():
             out = state.leave if state.leave is Leave.CLOSE else Leave.OUT
             return Transition(replace(state, leave=out))

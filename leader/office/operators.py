@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from leader.errors import RecordError
 from leader.protocol.paths import ElectionPaths, in_queue_order
 from leader.protocol.records import Control, Leadership, Switchover, decode_id, encode_control
 from leader.protocol.requests import (
@@ -46,8 +47,8 @@ def _is_queued(paths: ElectionPaths, wanted: str) -> Steps[bool]:
         path = paths.latch(entry.name)
         try:
             data, _ = yield from get(path)
-        except NodeMissingError:
-            continue
-        if decode_id(data, path) == wanted:
-            return True
+            if decode_id(data, path) == wanted:
+                return True
+        except (NodeMissingError, RecordError):
+            continue  # it left, or is a stranger
     return False

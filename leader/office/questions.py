@@ -32,19 +32,25 @@ class Questions:
         """When the guard was last asked."""
         self._for: int | None = None  # epoch that the question under way is about; None: about none yet
         self._next: int | None = None  # epoch to ask about when the question under way is answered
+        self._early = False  # whether the question under way was asked early, for the present claim
+
+    def claim_begins(self) -> None:
+        """What was asked early for an earlier claim is old: somebody else may have led since."""
+        self._early = False
 
     def ask_early(self) -> None:
         """Ask before it is known whether the epoch is ours."""
         if not self._asking:
             self._for = self._next = None
             self._ask()
+            self._early = self._asking
 
     def ask(self, epoch: int, *, early_counts: bool) -> None:
         """Ask about `epoch`; with `early_counts`, a question that is under way will do."""
         if not self._asking:
             self._for, self._next = epoch, None
             self._ask()
-        elif early_counts and self._for is None and self._next is None:
+        elif early_counts and self._early and self._for is None and self._next is None:
             self._for = epoch
         else:
             self._for, self._next = None, epoch

@@ -46,9 +46,10 @@ class Guarding:
 
 @dataclass(frozen=True, slots=True)
 class Leading:
-    """Confirmed."""
+    """Confirmed. Terms that end soon count as refusals."""
 
     leadership: Leadership
+    refusals: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class Draining:
     leadership: Leadership
     reason: str
     leave: Leave
+    refusals: int = 1
 
 
 @dataclass(frozen=True, slots=True)

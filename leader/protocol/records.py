@@ -97,6 +97,7 @@ class Card:
         reasons: Why it is not ready, or why its guard last said no.
         declined: Its guard said no, and has not been content since.
         leads: It has taken office; who stands behind it is next in line.
+        queues: It is in the queue, or will come back to it by itself.
     """
 
     participant: Participant
@@ -106,6 +107,7 @@ class Card:
     reasons: tuple[str, ...] = ()
     declined: bool = False
     leads: bool = False
+    queues: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +195,7 @@ def encode_card(card: Card) -> bytes:
             "reasons": list(card.reasons),
             "declined": card.declined,
             "leads": card.leads,
+            "queues": card.queues,
         }
     )
 
@@ -215,6 +218,7 @@ def decode_card(data: bytes, path: str) -> Card:
         reasons=tuple(str(reason) for reason in _field(fields, "reasons", list, path)),
         declined=_field(fields, "declined", bool, path),
         leads=_field(fields, "leads", bool, path),
+        queues=_field(fields, "queues", bool, path),
     )
 
 
@@ -284,12 +288,15 @@ def _participant_fields(participant: Participant) -> dict[str, Any]:
 
 
 def _participant(fields: Mapping[str, Any], path: str) -> Participant:
-    return Participant(
-        id=_field(fields, "id", str, path),
-        host=_field(fields, "host", str, path),
-        port=_field(fields, "port", int, path),
-        boot_id=_field(fields, "boot_id", str, path),
-    )
+    try:
+        return Participant(
+            id=_field(fields, "id", str, path),
+            host=_field(fields, "host", str, path),
+            port=_field(fields, "port", int, path),
+            boot_id=_field(fields, "boot_id", str, path),
+        )
+    except ElectionConfigError as exc:
+        raise RecordError(f"{path} names no participant ({exc}); delete the node") from exc
 
 
 def _encode(fields: Mapping[str, Any]) -> bytes:

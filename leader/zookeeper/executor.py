@@ -51,7 +51,7 @@ class SessionExecutor:
     def run(self, steps: rq.Steps[T]) -> T:
         """Run `steps` to their end. Raises what they raise."""
         answer: Any = None
-        error: LeaderError | None = None
+        error: Exception | None = None
         while True:
             try:
                 request = steps.send(answer) if error is None else steps.throw(error)
@@ -61,7 +61,7 @@ class SessionExecutor:
             answer, error = None, None
             try:
                 answer = self.answer(request)
-            except LeaderError as exc:
+            except Exception as exc:  # noqa: BLE001 - foreseen or not: who asked decides what becomes of it
                 error = exc
 
     def answer(self, request: rq.Request) -> Any:

@@ -216,6 +216,8 @@ class ZooKeeperSession:
             if not self._closed and self._connector.has_stopped:
                 _log.warning("zookeeper_client_restarted", hosts=self.config.hosts)
                 self.client.start_async()
+        except Exception:  # noqa: BLE001 - no thread or no file to be had: the next call tries again
+            _log.warning("zookeeper_client_not_restarted", hosts=self.config.hosts, exc_info=True)
         finally:
             self._reviving.release()
 

@@ -34,7 +34,7 @@ def test_a_yes_is_granted_first_and_published_then() -> None:
     moved = step(st.Guarding(TERM), ev.GuardSaid(5, YES))
 
     assert moved.state == st.Leading(TERM)
-    assert moved.effects == (do.Grant(TERM), do.Publish(TERM))
+    assert moved.effects == (do.Grant(TERM), SetTimer(Timer.SETTLED), do.Publish(TERM))
 
 
 def test_a_no_closes_the_latch_and_says_why() -> None:

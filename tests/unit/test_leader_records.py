@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from kazoo.exceptions import BadVersionError, NoNodeError, RolledBackError, RuntimeInconsistency
 
@@ -101,6 +103,15 @@ def test_the_data_of_a_latch_is_the_id_and_nothing_else_as_with_curator() -> Non
 def test_what_is_not_ours_is_refused_with_its_path(data: bytes, words: str) -> None:
     with pytest.raises(RecordError, match=words):
         r.decode_epoch(data, "/e")
+
+
+@pytest.mark.parametrize("wrong", [{"port": 99_999}, {"id": "a/b"}, {"id": ""}])
+def test_a_participant_that_cannot_be_is_a_record_that_is_not_ours(wrong: dict[str, object]) -> None:
+    card = r.Card(r.Participant("a", "h", 1, "b"), 7, r.Rank(id="a"))
+    data = json.dumps(json.loads(r.encode_card(card)) | wrong).encode()
+
+    with pytest.raises(RecordError, match="/m/a names no participant"):
+        r.decode_card(data, "/m/a")
 
 
 def test_ranks_have_a_best_one_and_ready_beats_all_else() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from datetime import timedelta
 
@@ -9,6 +10,8 @@ import pytest
 from kazoo.protocol.states import KazooState, KeeperState
 
 from leader import SessionState, ZooKeeperConfig, ZooKeeperSession, ZooKeeperUnavailableError
+from leader.protocol.requests import Steps, get
+from leader.zookeeper.executor import SessionExecutor
 
 
 class Told(ZooKeeperSession):
@@ -118,3 +121,38 @@ def test_call_without_a_connection_waits_for_one_with_the_request_in_hand() -> N
         session.call(session.client.exists_async, "/", timeout=timedelta(milliseconds=10))
     assert refused.value.retryable
     assert len(session.client._queue) == 0
+
+
+def test_a_client_that_cannot_be_restarted_now_is_restarted_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Told()
+    tries: list[int] = []
+
+    def no_more_files() -> None:
+        tries.append(len(tries))
+        raise OSError(errno.EMFILE, "too many open files")
+
+    session._started = True
+    monkeypatch.setattr(session.client, "start_async", no_more_files)
+    session.heal()
+    session.heal()
+
+    assert tries == [0, 1]
+
+
+def test_what_nobody_foresaw_reaches_whoever_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Told()
+    session.kazoo_says(KazooState.CONNECTED, 7)
+
+    def no_more_threads(*_: object, **__: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(session.client, "get_async", no_more_threads)
+
+    def asking() -> Steps[str]:
+        try:
+            yield from get("/x")
+        except RuntimeError as exc:
+            return str(exc)
+        return ""
+
+    assert SessionExecutor(session).run(asking()) == "can't start new thread"
