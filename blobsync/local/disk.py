@@ -1,10 +1,11 @@
-"""Small durable steps on a local file system. POSIX only."""
+"""Small durable steps on a local file system. POSIX only; what only Linux has is used where it is there."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import fcntl
-import hashlib
 import os
 import shutil
 import stat
@@ -13,10 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from blobsync.errors import LocalStoreError
-from blobsync.storage.ports import CHUNK_BYTES
-
 READ_ONLY, READ_ONLY_EXECUTABLE, FOLDER, SEALED_FOLDER = 0o444, 0o555, 0o755, 0o555
+
+_SYNC_FILE_RANGE_WRITE = 2
+_FALLOC_FL_KEEP_SIZE = 1
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class FileIdentity(NamedTuple):
@@ -32,35 +34,23 @@ def identity(found: os.stat_result) -> FileIdentity:
     return FileIdentity(found.st_size, found.st_mtime_ns, found.st_ino)
 
 
-def regular(path: Path) -> os.stat_result | None:
+def regular(path: str | Path) -> os.stat_result | None:
     """Look at a regular file, links not followed; None: it is missing or something else."""
     try:
-        found = path.lstat()
+        found = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     return found if stat.S_ISREG(found.st_mode) else None
 
 
-def hash_file(path: Path, going_on: Callable[[], None] = lambda: None) -> tuple[str, FileIdentity]:
-    """SHA-256 of a file as it is on the disk, and which file that was.
-
-    Args:
-        path: A regular file; a link is refused by the system.
-        going_on: Called for each chunk; raises to stop.
-    """
+@contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """A file for reading, by its descriptor. A link is refused by the system."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with os.fdopen(fd, "rb") as file:
-        before = identity(os.fstat(fd))
-        os.posix_fadvise(
-            fd, 0, 0, os.POSIX_FADV_DONTNEED
-        )  # the disk is asked, not what memory remembers of it
-        digest = hashlib.sha256()
-        while chunk := file.read(CHUNK_BYTES):
-            going_on()
-            digest.update(chunk)
-        after = identity(os.fstat(fd))
-    # Written to meanwhile: the empty digest is nobody's.
-    return (digest.hexdigest() if before == after else ""), after
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def fsync_folder(path: Path) -> None:
@@ -105,13 +95,62 @@ def locked(path: Path) -> Iterator[None]:
         os.close(fd)
 
 
-@contextmanager
-def disk_errors(what: str) -> Iterator[None]:
-    """Tell what failed on the disk, in our words."""
-    try:
-        yield
-    except OSError as exc:
-        raise LocalStoreError(
-            f"{what} failed: {exc}; check that the disk has room (`df -h`, `df -i`), is not read-only, and "
-            f"that this user may write there. It is tried again; what was there is unharmed"
-        ) from exc
+def free_bytes(path: Path) -> int:
+    """Room for this user on the file system of `path`."""
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize
+
+
+def start_writing(fd: int, start: int, size_bytes: int) -> None:
+    """Let the disk begin to take a range, without waiting for it, so that a later fsync has little to do.
+
+    A hint: what goes wrong, the fsync tells.
+    """
+    if _sync_file_range is not None:
+        _sync_file_range(fd, start, size_bytes, _SYNC_FILE_RANGE_WRITE)
+
+
+def reserve(fd: int, size_bytes: int) -> None:
+    """Set room aside for a file that will have that size; its length stays.
+
+    Where the file system cannot, nothing happens.
+
+    Raises:
+        OSError: there is not so much room.
+    """
+    if _fallocate is not None and _fallocate(fd, _FALLOC_FL_KEEP_SIZE, 0, size_bytes) != 0:
+        failed = ctypes.get_errno()
+        if failed in _NO_ROOM:
+            raise OSError(failed, os.strerror(failed))
+
+
+def sync_file_system(fd: int) -> bool:
+    """Put everything written so far on the disk, of the whole file system that has `fd`.
+
+    Returns:
+        False: this system cannot; fsync each file.
+
+    Raises:
+        OSError: something that was written since `fd` was opened is lost.
+    """
+    if _syncfs is None:
+        return False
+    if _syncfs(fd) != 0:
+        failed = ctypes.get_errno()
+        raise OSError(failed, os.strerror(failed))
+    return True
+
+
+def _library_call(name: str, *arguments: type) -> Callable[..., int] | None:
+    call = getattr(ctypes.CDLL(None, use_errno=True), name, None)
+    if call is None:
+        return None
+    call.argtypes, call.restype = arguments, ctypes.c_int
+    return call  # type: ignore[no-any-return]
+
+
+_sync_file_range = _library_call(
+    "sync_file_range", ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint
+)
+_fallocate = _library_call("fallocate64", ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+_syncfs = _library_call("syncfs", ctypes.c_int)

@@ -1,12 +1,14 @@
-"""Remembers which files were hashed, so that opening a store with 100,000 of them re-reads none.
+"""Remembers which files were hashed, so that opening a store with 100,000 artifacts re-reads none.
 
 An append-only file of one line for each verified file, each with a check sum of its own. It is a hint that a
 file with exactly this identity had this digest: a lost, torn or foreign line costs a re-hash, nothing else.
-Several processes may append; each line is one write. Thread-safe.
+So no failure to write it is an error. Several processes may append, each line is one write, and each reads
+what the others appended when it misses something. Thread-safe.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import zlib
@@ -16,6 +18,7 @@ from blobsync.local.disk import FileIdentity
 
 _COMPACT_ABOVE = 1000
 """Superfluous lines, beside as many as there are entries."""
+_GONE = FileIdentity(-1, -1, -1)
 
 
 class VerifiedIndex:
@@ -29,54 +32,93 @@ class VerifiedIndex:
         self._path = path
         self._lock = threading.Lock()
         self._known: dict[str, tuple[FileIdentity, str]] = {}
-        self._load()
-        self._fd: int | None = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd: int | None = None
+        self._read_to = 0
+        self._lines = 0
+        self._torn = False
+        self._open()
+        if self._torn or self._lines > 2 * len(self._known) + _COMPACT_ABOVE:
+            with contextlib.suppress(OSError):  # a full disk: the old file serves as well
+                self._compact()
 
     def digest(self, place: str, found: FileIdentity) -> str | None:
         """Digest of the file at `place`, if it is still the one that was hashed."""
         known = self._known.get(place)
+        if known is None or known[0] != found:
+            with self._lock:
+                self._catch_up()
+            known = self._known.get(place)
         return known[1] if known is not None and known[0] == found else None
 
     def verified(self, place: str, found: FileIdentity, digest: str) -> None:
         """Note that the file was hashed or written by us, and is on the disk."""
         with self._lock:
-            if self._fd is None:
-                return
             self._known[place] = (found, digest)
-            os.write(self._fd, _line(place, found, digest))
+            self._append(_line(place, found, digest))
 
     def forget(self, place: str) -> None:
-        """The file must be hashed before it counts again, also by other processes that start later."""
+        """The file must be hashed before it counts again, also by other processes."""
         with self._lock:
-            if self._fd is not None and self._known.pop(place, None) is not None:
-                os.write(self._fd, _line(place, FileIdentity(-1, -1, -1), "-"))
+            if self._known.pop(place, None) is not None:
+                self._append(_line(place, _GONE, "-"))
 
     def close(self) -> None:
-        """Close the file. Nothing is noted from now on."""
+        """Close the file. Nothing is noted in it from now on."""
         with self._lock:
             if self._fd is not None:
                 os.close(self._fd)
                 self._fd = None
 
-    def _load(self) -> None:
-        try:
-            data = self._path.read_bytes()
-        except FileNotFoundError:
+    def _open(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+        self._fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._read_to = self._lines = 0
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Read what was appended since, by whomever. A line that is not complete yet is left for later."""
+        if self._fd is None:
             return
-        lines = data.split(b"\n")
-        for line in lines:
+        size = os.fstat(self._fd).st_size
+        if size <= self._read_to:
+            return
+        data = os.pread(self._fd, size - self._read_to, self._read_to)
+        whole, _, rest = data.rpartition(b"\n")
+        self._torn = bool(rest)
+        self._read_to += len(data) - len(rest)
+        for line in whole.split(b"\n"):
+            self._lines += 1
             entry = _parsed(line)
             if entry is not None:
                 place, found, digest = entry
-                self._known[place] = (found, digest)
-        if lines[-1] or len(lines) > 2 * len(self._known) + _COMPACT_ABOVE:
-            self._compact()
+                if found == _GONE:
+                    self._known.pop(place, None)
+                else:
+                    self._known[place] = (found, digest)
+
+    def _append(self, line: bytes) -> None:
+        if self._fd is None:
+            return
+        with contextlib.suppress(OSError):
+            if os.fstat(self._fd).st_nlink == 0:  # another process has written the file anew
+                self._open()
+        # After a torn line ours would be lost with it.
+        data = b"\n" + line if self._torn else line
+        try:
+            self._torn = os.write(self._fd, data) != len(data)
+        except OSError:
+            self._torn = True
 
     def _compact(self) -> None:
         """Write the index anew. What other processes append to the old file meanwhile is only lost."""
         part = self._path.with_name(f"{self._path.name}.{os.getpid()}.{threading.get_ident()}.part")
-        part.write_bytes(b"".join(_line(place, *entry) for place, entry in self._known.items()))
-        part.replace(self._path)
+        try:
+            part.write_bytes(b"".join(_line(place, *entry) for place, entry in self._known.items()))
+            part.replace(self._path)
+        finally:
+            part.unlink(missing_ok=True)
+        self._open()
 
 
 def _line(place: str, found: FileIdentity, digest: str) -> bytes:

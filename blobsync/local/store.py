@@ -2,90 +2,100 @@
 
 Layout below the root:
 
-    blobs/<aa>/<sha256>               artifacts, read-only
-    releases/<name>/<digest>.json     manifests, each written after all of its blobs
-    trees/<digest>/...                releases as folders: hard links to blobs
-    quarantine/                       what was found damaged
+    packs/<aa>/<name>                 packs, as they came; small files lie in them
+    blobs/<aa>/<name>                 larger blobs
+    releases/<name>/<digest>.json     manifests, each written after all that it needs
+    releases/<name>/<digest>.layout   which packs those are
+    trees/<digest>/...                releases as folders; beside each, `<digest>.files`: its record
+    partial/<name>                    objects on their way; the next process goes on with them
+    quarantine/                       what was found damaged, the newest of it
     sessions/<id>/                    unfinished files and needs of each live user
-    verified                          index: which files were hashed, and what they were then
+    verified                          index: which packs and blobs were hashed, and what they were then
     LOCK, gc.json                     for moments of exclusion; what collection has marked
 
-A file gets its name only after its bytes are on the disk and had the right digest. So whatever is killed
-when, no file under `blobs/` was ever half-written; and since disks and people change files later, a file
-whose size, time or inode is not that of the one we verified is hashed again before it counts.
+`<aa>` are the first two hexadecimal digits of the name. An object gets its name only after its bytes are on
+the disk and were verified: a pack as a whole and member by member. So whatever is killed when, nothing under
+`packs/` or `blobs/` was ever half-written; and since disks and people change files later, a file whose size,
+time or inode is not that of the one we verified is hashed again before it counts.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import hashlib
-import os
-import time
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterator, Set
 from pathlib import Path
+from typing import Literal
 
-import structlog
-
-from blobsync.errors import BlobMissingError, CorruptBlobError, InvalidManifestError
-from blobsync.local import tree
-from blobsync.local.disk import (
-    READ_ONLY,
-    FileIdentity,
-    disk_errors,
-    fsync_folder,
-    hash_file,
-    identity,
-    make_folder,
-    regular,
-)
+from blobsync.errors import BlobMissingError
+from blobsync.local import incoming, reading
+from blobsync.local.disk import make_folder
+from blobsync.local.disk_state import DiskHealth, DiskState
+from blobsync.local.foundation import FOLDERS, Foundation, Step
+from blobsync.local.incoming import Incoming
 from blobsync.local.index import VerifiedIndex
+from blobsync.local.lacking import Lacking, Questions, objects_of
+from blobsync.local.legacy import LegacyStore
+from blobsync.local.objects import ObjectFiles
+from blobsync.local.releases import KeptRelease, ReleaseFiles
 from blobsync.local.session import StoreSession
-from blobsync.release.manifest import Artifact, Manifest, ReleaseRef
-from blobsync.storage.releases import verified_manifest
+from blobsync.local.trees import Trees
+from blobsync.release.layout import Layout
+from blobsync.release.manifest import Manifest, ReleaseRef
+from blobsync.release.objects import StoredObject
+from blobsync.storage.ports import go_on
 
-_log = structlog.get_logger(__name__)
-
-Step = Callable[[str], None]
-
-_UNREADABLE = {errno.EACCES, errno.EIO, errno.EPERM}
-"""A file that cannot be read is as lost as one with other bytes: a bad sector, a permission taken away."""
+Digests = Literal["name", "sha256"]
 
 
-class LocalStore:
-    """Opens or makes a store. Opening reads the index only, not the blobs.
+class LocalStore(LegacyStore):
+    """Opens or makes a store. Opening reads the index only: one line for each pack and large blob.
 
     Args:
         root: A folder of one file system that has hard links, if possible.
-        on_step: Called with the name of each step of an install before it is made: for fault injection.
+        verify: What is computed of blobs above 16 MiB: `name`, the BLAKE3 of their chunks, which names them;
+            or `sha256`, that as well, which takes four times as long.
+        on_step: Called with the name of each step that changes the disk before it is made: for fault
+            injection.
 
     Raises:
         LocalStoreError: the folder cannot be made or written.
     """
 
-    def __init__(self, root: Path, *, on_step: Step = lambda _name: None) -> None:
-        self.root = root.absolute()
-        self._on_step = on_step
-        with disk_errors(f"opening the local store {self.root}"):
-            for name in ("blobs", "releases", "trees", "quarantine", "sessions"):
-                make_folder(self.root / name)
-            self._session = StoreSession(self.root / "sessions", self.lock_file)
-            self._index = VerifiedIndex(self.root / "verified")
+    def __init__(self, root: Path, *, verify: Digests = "name", on_step: Step = lambda _name: None) -> None:
+        root = root.absolute()
+        disk = DiskHealth(root)
+        with disk.errors(f"opening the local store {root}"):
+            for name in FOLDERS:
+                make_folder(root / name)
+            session = StoreSession(root / "sessions", root / "LOCK")
+            self._base = Foundation(root, session, VerifiedIndex(root / "verified"), disk, on_step)
+        self._objects = ObjectFiles(self._base, also_sha256=verify == "sha256")
+        self._questions = Questions(self._objects)
+        self._releases = ReleaseFiles(self._base)
+        self._trees = Trees(self._base, self._objects)
+
+    @property
+    def foundation(self) -> Foundation:
+        """What the parts of this package stand on; not for others."""
+        return self._base
 
     @property
     def lock_file(self) -> Path:
         """Held for moments, by whoever changes what is protected from collection, or collects."""
-        return self.root / "LOCK"
+        return self._base.lock_file
 
     @property
     def session(self) -> StoreSession:
         """What this user has to itself."""
-        return self._session
+        return self._base.session
+
+    def disk_state(self) -> DiskState:
+        """How the disk does: from the last failure, until a write succeeds. Takes no time."""
+        return self._base.disk.state
 
     def close(self) -> None:
         """Let go of everything held. Safe to repeat."""
-        self._index.close()
-        self._session.close()
+        self._base.index.close()
+        self._base.session.close()
 
     def __enter__(self) -> LocalStore:
         return self
@@ -94,210 +104,150 @@ class LocalStore:
         self.close()
 
     def hold(self, releases: Set[str]) -> None:
-        """Protect releases, by digest, from collection by any process; in place of what we held before."""
-        with disk_errors("noting what is needed"):
-            self._session.hold(releases)
+        """Protect releases, by digest, from collection by any process; in place of what we held before.
 
-    def blob_path(self, sha256: str) -> Path:
-        """Where a blob is, or would be."""
-        return self.root / "blobs" / sha256[:2] / sha256
+        Raises:
+            LocalStoreError: the disk failed; what was held before is.
+        """
+        with self._base.disk.errors("noting what is needed"):
+            self._base.session.hold(releases)
 
-    def has_blob(self, sha256: str) -> bool:
-        """Whether the blob is here and verified. Hashes it if its file is not the one that was verified.
+    def object_path(self, item: StoredObject) -> Path:
+        """Where an object is, or would be."""
+        return self._objects.path(item)
+
+    def has(self, item: StoredObject) -> bool:
+        """Whether an object is here and verified. Hashes it if its file is not the one that was verified.
 
         A file with other bytes is moved to quarantine.
 
         Raises:
             LocalStoreError: the disk does not say.
         """
-        with disk_errors(f"looking for blob {sha256}"):
-            return self.check_file(self.blob_path(sha256), sha256)
+        with self._base.disk.errors(f"looking for {item.name}"):
+            return self._objects.has(item)
 
-    def check_file(
-        self, path: Path, sha256: str, *, again: bool = False, going_on: Callable[[], None] = lambda: None
-    ) -> bool:
-        """Whether the file is there with these bytes, from the index or by hashing. Else it is put away.
+    def receive(self, item: StoredObject) -> Incoming | None:
+        """Begin or resume a download.
 
-        Args:
-            path: Below the root.
-            sha256: What it should be.
-            again: Hash it whatever the index says.
-            going_on: Called while hashing; raises to stop.
-        """
-        found = regular(path)
-        if found is None:
-            return False
-        place = path.relative_to(self.root).as_posix()
-        if not again and self._index.digest(place, identity(found)) == sha256:
-            return True
-        try:
-            digest, hashed = hash_file(path, going_on)
-        except FileNotFoundError:  # collected or quarantined by another process just now
-            return False
-        except OSError as exc:
-            if exc.errno not in _UNREADABLE:
-                raise
-            digest, hashed = f"unreadable ({exc.strerror})", identity(found)
-        if digest == sha256:
-            self._index.verified(place, hashed, sha256)
-            return True
-        self._quarantine(path, sha256, digest)
-        return False
-
-    def install(self, sha256: str, size_bytes: int, chunks: Iterable[bytes]) -> None:
-        """Take in a blob. It is visible under its name only when verified and on the disk.
-
-        Args:
-            sha256: What the bytes must hash to.
-            size_bytes: How many they must be; reading stops as soon as there are more.
-            chunks: The bytes. What this raises passes through, and nothing is left.
+        Returns:
+            To be used in a `with`; None: another thread or process of this host receives the object, or it
+            is here already: ask `has`.
 
         Raises:
-            CorruptBlobError: other bytes than promised.
+            LocalStoreError: the disk failed, or has no room for it.
+        """
+        with self._base.disk.errors(f"receiving {item.name}"):
+            return incoming.receive(self._objects, item)
+
+    def lacks(self, manifest: Manifest, layout: Layout) -> Lacking:
+        """What of a release is not here and verified. Cheap to ask again: one look at each pack and blob.
+
+        Raises:
+            InvalidLayoutError: all packs are here, and a file is in none of them.
+            LocalStoreError: the disk does not say.
+        """
+        with self._base.disk.errors(f"looking for files of {manifest.ref}"):
+            return self._questions.lacks(manifest, layout)
+
+    def keep(self, manifest: Manifest, layout: Layout) -> None:
+        """Record a release, so that it is known here without the object store. A new layout replaces the old.
+
+        Raises:
+            BlobMissingError: not all of it is here; that comes first.
+            InvalidLayoutError: as of `lacks`.
             LocalStoreError: the disk failed.
         """
-        with disk_errors(f"installing blob {sha256}"):
-            self._install(self.blob_path(sha256), sha256, size_bytes, chunks)
+        self._require_all(manifest, layout)
+        with self._base.disk.errors(f"keeping {manifest.ref}", writes=True):
+            self._releases.keep(manifest, layout)
 
-    def _install(self, path: Path, sha256: str, size_bytes: int, chunks: Iterable[bytes]) -> None:
-        make_folder(path.parent)
-        part = self._session.new_path()
-        try:
-            written = self._write_part(part, sha256, size_bytes, chunks)
-            self._place(part, path, sha256)
-            self._step("fsync-folder")
-            fsync_folder(path.parent)
-        finally:
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
-        self._step("index")
-        # If another process placed its copy first, ours is not the one there; its identity then says so.
-        self._index.verified(path.relative_to(self.root).as_posix(), written, sha256)
-
-    def _write_part(self, part: Path, sha256: str, size: int, chunks: Iterable[bytes]) -> FileIdentity:
-        self._step("create")
-        digest, got = hashlib.sha256(), 0
-        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            for chunk in chunks:
-                self._step("write")
-                got += len(chunk)
-                if got > size:
-                    raise CorruptBlobError(
-                        f"blob {sha256} is longer than the {size} bytes its manifest names"
-                    )
-                digest.update(chunk)
-                file.write(chunk)
-            file.flush()
-            if got != size or digest.hexdigest() != sha256:
-                raise CorruptBlobError(
-                    f"blob {sha256} came as {got} bytes with digest {digest.hexdigest()}, not as {size} with "
-                    f"its own; nothing was installed. If it stays so, publish the release again"
-                )
-            os.fchmod(fd, READ_ONLY)
-            self._step("fsync")
-            os.fsync(fd)  # never tried again after a failure: the pages may be marked clean, and are not
-            return identity(os.fstat(fd))
-
-    def _place(self, part: Path, path: Path, sha256: str) -> None:
-        """Give a finished file its name, unless a good one has it: trees link to that one."""
-        self._step("rename")
-        try:
-            os.link(part, path)
-        except FileExistsError:
-            if not self.check_file(path, sha256):
-                part.replace(path)
-        except OSError:  # a file system without hard links
-            part.replace(path)
-
-    def _step(self, name: str) -> None:
-        self._on_step(name)
-
-    def missing(self, manifest: Manifest) -> tuple[Artifact, ...]:
-        """Artifacts that are not here and verified."""
-        here = {sha256: self.has_blob(sha256) for sha256 in manifest.blobs}
-        return tuple(item for item in manifest.artifacts if not here[item.sha256])
-
-    def install_manifest(self, manifest: Manifest) -> None:
-        """Keep the manifest, so that the release is known here without the object store.
+    def kept(self, ref: ReleaseRef) -> KeptRelease | None:
+        """A release that was complete here once; None: it was not, or its record was damaged.
 
         Raises:
-            BlobMissingError: not all of its blobs are here; they come first.
+            LocalStoreError: the disk does not say.
         """
-        self._require(manifest)
-        path = self._manifest_path(manifest.ref)
-        with disk_errors(f"installing the manifest of {manifest.ref}"):
-            if not self.check_file(path, manifest.digest):
-                self._install(path, manifest.digest, len(manifest.canonical), [manifest.canonical])
+        with self._base.disk.errors(f"reading the manifest of {ref}"):
+            return self._releases.kept(ref)
 
-    def manifest(self, ref: ReleaseRef) -> Manifest | None:
-        """The manifest of a release that was complete here once; None: it was not, or it was damaged."""
-        path = self._manifest_path(ref)
-        with disk_errors(f"reading the manifest of {ref}"):
-            if regular(path) is None:
-                return None
-            try:
-                data = path.read_bytes()
-            except FileNotFoundError:  # collected just now
-                return None
-        try:
-            return verified_manifest(data, ref.name, ref.digest)
-        except (CorruptBlobError, InvalidManifestError):
-            self._quarantine(path, ref.digest, hashlib.sha256(data).hexdigest())
-            return None
+    def releases(self) -> list[ReleaseRef]:
+        """All kept releases, sorted. Their records are not read.
 
-    def manifests(self) -> list[ReleaseRef]:
-        """All releases whose manifests are here, sorted."""
-        found = (self.root / "releases").glob("*/*.json")
-        return sorted((ReleaseRef(path.parent.name, path.stem) for path in found), key=str)
+        Raises:
+            LocalStoreError: the disk does not say.
+        """
+        with self._base.disk.errors("listing releases"):
+            return self._releases.refs()
 
     def materialise(self, manifest: Manifest) -> Path:
-        """Give the release as a read-only folder. Cheap when it is there already; safe to race.
+        """Give a kept release as a read-only folder. Cheap when it is there already; safe to race.
 
         Returns:
             `root/trees/<digest>`. It stays while the release is held or wanted.
 
         Raises:
-            BlobMissingError: not all of its blobs are here.
+            BlobMissingError: not all of it is here, or it was not kept.
             LocalStoreError: the disk failed.
         """
-        self._require(manifest)
-        with disk_errors(f"materialising {manifest.ref}"):
-            return tree.materialise(self, manifest)
+        if self._releases.layout(manifest.ref) is None:
+            return self.old_materialise(manifest)
+        layout = self._layout(manifest)
+        self._require_all(manifest, layout)
+        with self._base.disk.errors(f"materialising {manifest.ref}", writes=True):
+            return self._trees.materialise(manifest, layout)
 
-    def verify(
-        self, manifest: Manifest, *, going_on: Callable[[], None] = lambda: None
-    ) -> tuple[Artifact, ...]:
-        """Hash every blob of the release anew, whatever the index says. Damaged ones go to quarantine.
+    def read(self, ref: ReleaseRef, path: str) -> Iterator[bytes]:
+        """Stream a file of a kept release, without a tree. Verified: see `has`.
+
+        Raises:
+            BlobMissingError: the release is not kept, or not here any more.
+            ReleaseAbsentError: it has no such file.
+            LocalStoreError: the disk failed.
+        """
+        with self._base.disk.errors(f"reading {path} of {ref}"):
+            kept = self._releases.kept(ref)
+            if kept is None:
+                raise BlobMissingError(f"{ref} is not kept here; sync it first")
+            yield from reading.read(self._objects, kept, path)
+
+    def verify(self, manifest: Manifest, *, going_on: Callable[..., None] = go_on) -> Lacking:
+        """Hash a kept release anew, from the disk, whatever the index says; its tree too.
+
+        What is damaged goes to quarantine. A damaged file of the tree is no loss: the tree is made anew.
 
         Args:
             manifest: The release.
-            going_on: Called while hashing; raises to stop.
+            going_on: Called with the bytes read since the last call; it waits, to limit the rate, or raises
+                to stop.
 
         Returns:
-            What is missing now.
+            What it lacks now.
+
+        Raises:
+            BlobMissingError: it was not kept.
+            LocalStoreError: the disk failed.
         """
-        with disk_errors(f"verifying {manifest.ref}"):
-            good = {
-                sha256: self.check_file(self.blob_path(sha256), sha256, again=True, going_on=going_on)
-                for sha256 in manifest.blobs
-            }
-            tree.forget_damaged_copies(self, manifest, going_on)
-        return tuple(item for item in manifest.artifacts if not good[item.sha256])
+        if self._releases.layout(manifest.ref) is None:
+            old = going_on if going_on is not go_on else lambda: None
+            return self.old_verify(manifest, going_on=old)  # type: ignore[return-value]
+        layout = self._layout(manifest)
+        with self._base.disk.errors(f"verifying {manifest.ref}"):
+            for item in objects_of(manifest, layout):
+                self._objects.check(item, from_disk=True, going_on=going_on)
+            self._trees.scrub(manifest, going_on)
+        return self.lacks(manifest, layout)
 
-    def _require(self, manifest: Manifest) -> None:
-        if lacking := self.missing(manifest):
+    def _layout(self, manifest: Manifest) -> Layout:
+        with self._base.disk.errors(f"reading the layout of {manifest.ref}"):
+            layout = self._releases.layout(manifest.ref)
+        if layout is None:
+            raise BlobMissingError(f"{manifest.ref} is not kept here; sync it first")
+        return layout
+
+    def _require_all(self, manifest: Manifest, layout: Layout) -> None:
+        if lacking := self.lacks(manifest, layout):
             raise BlobMissingError(
-                f"{manifest.ref} lacks {len(lacking)} of {len(manifest.artifacts)} files here, such as "
-                f"{lacking[0].path} ({lacking[0].sha256}); sync it first"
+                f"{manifest.ref} lacks {len(lacking.artifacts)} of {len(manifest.artifacts)} files here, in "
+                f"{len(lacking.objects)} objects such as {lacking.objects[0].name}; sync it first"
             )
-
-    def _quarantine(self, path: Path, expected: str, found: str) -> None:
-        self._index.forget(path.relative_to(self.root).as_posix())
-        with contextlib.suppress(FileNotFoundError):  # another process was faster
-            path.replace(self.root / "quarantine" / f"{path.name}.{time.time_ns()}")
-            fsync_folder(path.parent)
-            _log.error("blob_quarantined", path=str(path), expected=expected, found=found)
-
-    def _manifest_path(self, ref: ReleaseRef) -> Path:
-        return self.root / "releases" / ref.name / f"{ref.digest}.json"

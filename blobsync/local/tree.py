@@ -27,25 +27,25 @@ from blobsync.local.disk import (
 from blobsync.release.manifest import Artifact, Manifest
 
 if TYPE_CHECKING:
-    from blobsync.local.store import LocalStore
+    from blobsync.local.legacy import LegacyStore
 
 _PYTHON_CACHE = "__pycache__"
 _TRIES = 3
 
 
-def path_of(store: LocalStore, digest: str) -> Path:
+def path_of(store: LegacyStore, digest: str) -> Path:
     """Where the tree of a release is, or would be."""
     return store.root / "trees" / digest
 
 
-def materialise(store: LocalStore, manifest: Manifest) -> Path:
+def materialise(store: LegacyStore, manifest: Manifest) -> Path:
     """Build the tree unless a good one is there. All blobs are here. OSError passes through."""
     final = path_of(store, manifest.digest)
     for _ in range(_TRIES):
         if _intact(store, manifest, final):
             return final
         _put_away(store, final)
-        part = store.session.new_path()
+        part = store._base.session.new_path()
         try:
             _build(store, manifest, part)
             # A folder that is not empty is not replaced: another process was faster, and its tree is looked
@@ -61,7 +61,7 @@ def materialise(store: LocalStore, manifest: Manifest) -> Path:
     )
 
 
-def forget_damaged_copies(store: LocalStore, manifest: Manifest, going_on: Callable[[], None]) -> None:
+def forget_damaged_copies(store: LegacyStore, manifest: Manifest, going_on: Callable[[], None]) -> None:
     """Hash what is in the tree but is no link. A damaged copy goes, and the tree is made anew later."""
     folder = path_of(store, manifest.digest)
     for item in manifest.artifacts:
@@ -83,16 +83,16 @@ def _rename(part: Path, final: Path) -> None:
     fsync_folder(final.parent)
 
 
-def _put_away(store: LocalStore, final: Path) -> None:
+def _put_away(store: LegacyStore, final: Path) -> None:
     """Move a damaged tree aside at once, and remove it then."""
-    aside = store.session.new_path()
+    aside = store._base.session.new_path()
     with contextlib.suppress(FileNotFoundError):
         final.chmod(FOLDER)
         final.rename(aside)
     remove_tree(aside)
 
 
-def _build(store: LocalStore, manifest: Manifest, part: Path) -> None:
+def _build(store: LegacyStore, manifest: Manifest, part: Path) -> None:
     part.mkdir(mode=FOLDER)
     folders = {parent for item in manifest.artifacts for parent in Path(item.path).parents} - {Path()}
     for folder in sorted(folders):
@@ -103,7 +103,7 @@ def _build(store: LocalStore, manifest: Manifest, part: Path) -> None:
         (part / folder).chmod(SEALED_FOLDER)
 
 
-def _put(store: LocalStore, item: Artifact, target: Path) -> None:
+def _put(store: LegacyStore, item: Artifact, target: Path) -> None:
     blob = store.blob_path(item.sha256)
     if not item.executable:
         try:
@@ -120,7 +120,7 @@ def _put(store: LocalStore, item: Artifact, target: Path) -> None:
     target.chmod(READ_ONLY_EXECUTABLE if item.executable else READ_ONLY)
 
 
-def _intact(store: LocalStore, manifest: Manifest, folder: Path) -> bool:
+def _intact(store: LegacyStore, manifest: Manifest, folder: Path) -> bool:
     """Whether the tree has each file, verified, and nothing else."""
     if not folder.is_dir() or folder.is_symlink():
         return False
@@ -138,7 +138,7 @@ def _intact(store: LocalStore, manifest: Manifest, folder: Path) -> bool:
     return seen == len(wanted)
 
 
-def _is_link(store: LocalStore, item: Artifact, found: os.stat_result) -> bool:
+def _is_link(store: LegacyStore, item: Artifact, found: os.stat_result) -> bool:
     blob = regular(store.blob_path(item.sha256))
     return blob is not None and (blob.st_dev, blob.st_ino) == (found.st_dev, found.st_ino)
 

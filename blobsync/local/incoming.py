@@ -1,0 +1,240 @@
+"""One object on its way into the store, in a file that the next process can go on with.
+
+The file `partial/<name>` is locked by whoever receives the object, so that a host fetches it once. Nothing in
+it is trusted: chunks found there are hashed before they are left out, and all is verified before it gets its
+name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import threading
+from pathlib import Path
+from types import TracebackType
+
+from blobsync.errors import CorruptBlobError, InvalidPackError, LocalStoreError
+from blobsync.local.disk import (
+    READ_ONLY,
+    fsync_folder,
+    identity,
+    make_folder,
+    regular,
+    reserve,
+    start_writing,
+)
+from blobsync.local.objects import ObjectFiles
+from blobsync.local.verification import verify_chunk
+from blobsync.release.blob import CHUNK_BYTES, Blob
+from blobsync.release.objects import StoredObject
+
+_RESERVE_FROM_BYTES = 1 << 20
+
+
+def receive(objects: ObjectFiles, item: StoredObject) -> Incoming | None:
+    """See `blobsync.LocalStore.receive`. OSError passes through."""
+    base = objects.base
+    path = base.root / "partial" / item.name
+    base.step("receive-open")
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        if not _locked_still(fd, path):
+            os.close(fd)
+            return None
+        if objects.has(item):  # installed by another just now
+            path.unlink(missing_ok=True)
+            os.close(fd)
+            return None
+        found = os.fstat(fd)
+        if found.st_size > item.size_bytes:
+            os.ftruncate(fd, 0)
+        if item.size_bytes >= _RESERVE_FROM_BYTES:
+            base.disk.need_room(item.size_bytes - found.st_blocks * 512, f"receiving {item.name}")
+            base.step("receive-reserve")
+            reserve(fd, item.size_bytes)
+        return Incoming(objects, item, path, fd)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.close(fd)
+        raise
+
+
+class Incoming:
+    """A download. Use it in a `with`; leaving that without `install` keeps what came for a later resume.
+
+    `took` may be called on several threads, the rest on one.
+
+    Attributes:
+        item: What it will be.
+        fd: To be written with `pwrite`. A blob with chunks in any order; anything else from its beginning on,
+            in order, since its length says how much of it is there.
+    """
+
+    def __init__(self, objects: ObjectFiles, item: StoredObject, path: Path, fd: int) -> None:
+        self.item = item
+        self.fd = fd
+        self._objects = objects
+        self._path = path
+        self._chunks = item.chunks if isinstance(item, Blob) else ()
+        self._good: set[int] = set()
+        self._sha256 = hashlib.sha256() if self._chunks and objects.also_sha256 else None
+        self._hashed_chunks = 0
+        self._hashing = threading.Lock()
+        self._open = True
+
+    def __enter__(self) -> Incoming:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, exc: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        try:
+            if isinstance(exc, OSError | LocalStoreError):  # of a write into our file
+                self._tell(exc)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the file; what is in it stays. Safe to repeat."""
+        if self._open:
+            self._open = False
+            with contextlib.suppress(OSError):
+                if os.fstat(self.fd).st_size == 0:  # nothing came: nothing to keep
+                    self._path.unlink(missing_ok=True)
+            os.close(self.fd)
+
+    def missing(self) -> list[tuple[int, int]]:
+        """Ranges to fetch, `(start, size)`: those of chunks that are not here, or the rest of the object.
+
+        Raises:
+            LocalStoreError: the disk failed.
+        """
+        with self._objects.base.disk.errors(f"resuming {self.item.name}"):
+            length = os.fstat(self.fd).st_size
+            if not self._chunks:
+                return [] if length == self.item.size_bytes else [(length, self.item.size_bytes - length)]
+            ranges = [self._range(number) for number in range(len(self._chunks))]
+            for number, (start, size) in enumerate(ranges):
+                if number not in self._good and start + size <= length:
+                    with contextlib.suppress(CorruptBlobError):
+                        self._verify(number)
+            return [ranges[number] for number in range(len(ranges)) if number not in self._good]
+
+    def took(self, start: int, size_bytes: int) -> None:
+        """A range of `missing` is written whole: verify it, if it is a chunk, and let the disk begin with it.
+
+        Raises:
+            CorruptBlobError: a chunk with other bytes. It is missing still, and can be fetched again.
+            LocalStoreError: the disk failed.
+            ValueError: no such range; a defect of the caller.
+        """
+        with self._objects.base.disk.errors(f"receiving {self.item.name}"):
+            if self._chunks:
+                number = start // CHUNK_BYTES
+                if (start, size_bytes) != self._range(number):
+                    raise ValueError(
+                        f"{size_bytes} bytes from {start} on are not a chunk of {self.item.name}"
+                    )
+                self._objects.base.step("took")
+                self._verify(number)
+                self._hash_in_order(wait=False)
+            start_writing(self.fd, start, size_bytes)
+
+    def install(self) -> None:
+        """Verify all, put it on the disk, and give it its name. Wrong bytes are dropped.
+
+        Raises:
+            CorruptBlobError: other bytes than promised came; for packs, a CorruptPackError.
+            InvalidPackError: the pack was made wrong.
+            LocalStoreError: the disk failed.
+        """
+        base = self._objects.base
+        with base.disk.errors(f"installing {self.item.name}", writes=True):
+            try:
+                start_writing(self.fd, 0, self.item.size_bytes)
+                base.step("verify")
+                self._verify_all()
+                base.step("fsync")
+                os.fchmod(self.fd, READ_ONLY)
+                # Never tried again after a failure: the pages may be marked clean, and are not on the disk.
+                os.fsync(self.fd)
+            except (CorruptBlobError, InvalidPackError, OSError):
+                self._path.unlink(missing_ok=True)
+                raise
+            self._name()
+
+    def _name(self) -> None:
+        base, path = self._objects.base, self._objects.path(self.item)
+        make_folder(path.parent)
+        base.step("rename")
+        self._path.replace(path)
+        try:
+            base.step("fsync-folder")
+            fsync_folder(path.parent)
+        except OSError:
+            path.unlink(missing_ok=True)  # its name is not on the disk, and never may be
+            raise
+        base.step("index")
+        self._objects.note_verified(self.item, identity(os.fstat(self.fd)))
+
+    def _verify_all(self) -> None:
+        if not self._chunks:
+            self._objects.verify(self.fd, self.item)
+            return
+        size = os.fstat(self.fd).st_size
+        if size != self.item.size_bytes:
+            raise CorruptBlobError(
+                f"blob {self.item.name} came as {size} bytes, not {self.item.size_bytes}; it was dropped"
+            )
+        for number in range(len(self._chunks)):
+            if number not in self._good:
+                self._verify(number)
+        self._hash_in_order(wait=True)
+        if self._sha256 is not None and isinstance(self.item, Blob):
+            found = self._sha256.hexdigest()
+            if found != self.item.sha256:
+                raise CorruptBlobError(
+                    f"blob {self.item.name} has SHA-256 {found}, not the {self.item.sha256} of its manifest; "
+                    f"publish the release again"
+                )
+
+    def _range(self, number: int) -> tuple[int, int]:
+        start = number * CHUNK_BYTES
+        return start, min(CHUNK_BYTES, self.item.size_bytes - start)
+
+    def _verify(self, number: int) -> None:
+        assert isinstance(self.item, Blob)  # noqa: S101 - only blobs have chunks
+        verify_chunk(self.fd, self.item, number, None)
+        self._good.add(number)
+
+    def _hash_in_order(self, *, wait: bool) -> None:
+        """Feed the SHA-256 of the whole with the chunks that follow; one thread does it for all."""
+        if (
+            self._sha256 is None
+            or not isinstance(self.item, Blob)
+            or not self._hashing.acquire(blocking=wait)
+        ):
+            return
+        try:
+            while self._hashed_chunks in self._good:
+                verify_chunk(self.fd, self.item, self._hashed_chunks, self._sha256)
+                self._hashed_chunks += 1
+        finally:
+            self._hashing.release()
+
+    def _tell(self, exc: OSError | LocalStoreError) -> None:
+        """Raises. The error of a write is told in our words, and remembered."""
+        with self._objects.base.disk.errors(f"receiving {self.item.name}"):
+            raise exc
+
+
+def _locked_still(fd: int, path: Path) -> bool:
+    """Lock the file, unless somebody has; False too when it got its final name while we did."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    found, opened = regular(path), os.fstat(fd)
+    return found is not None and (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)

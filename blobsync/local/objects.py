@@ -1,0 +1,114 @@
+"""The packs and large blobs of a store: where they are, and whether they count as verified. Thread-safe."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+from blobsync.errors import CorruptBlobError, InvalidPackError
+from blobsync.local.disk import FileIdentity, identity, opened, regular
+from blobsync.local.foundation import Foundation
+from blobsync.local.tables import PackTables
+from blobsync.local.verification import verify_object
+from blobsync.release.layout import Pack
+from blobsync.release.objects import StoredObject
+from blobsync.storage.ports import GoingOn, go_on
+
+_UNREADABLE = {errno.EACCES, errno.EIO, errno.EPERM, errno.ELOOP}
+"""A file that cannot be read is as lost as one with other bytes: a bad sector, a permission taken away."""
+
+
+class ObjectFiles:
+    """Objects on disk.
+
+    Args:
+        base: The store.
+        also_sha256: A chunked blob counts only when its SHA-256 was computed too.
+    """
+
+    def __init__(self, base: Foundation, *, also_sha256: bool) -> None:
+        self.base = base
+        self.also_sha256 = also_sha256
+        self.tables = PackTables()
+        self.verifying = threading.Lock()
+        """Held while the members of a pack are hashed, so that memory is bounded whatever the threads."""
+
+    def path(self, item: StoredObject) -> Path:
+        """Where an object is, or would be."""
+        kind = "packs" if isinstance(item, Pack) else "blobs"
+        return self.base.root / kind / item.name.removeprefix("b3-")[:2] / item.name
+
+    def look(self, item: StoredObject) -> FileIdentity | None:
+        """The file that is there now, unread; None: none."""
+        found = regular(self.path(item))
+        return None if found is None else identity(found)
+
+    def has(self, item: StoredObject) -> bool:
+        """Whether it is here and verified; if its file is another than the one that was, by hashing it.
+
+        A file with other bytes goes to quarantine.
+
+        Raises:
+            OSError: the disk does not say.
+        """
+        path = self.path(item)
+        found = regular(path)
+        if found is None:
+            return False
+        digest = self.base.index.digest(self.base.place(path), identity(found))
+        return (digest is not None and digest in self._good_digests(item)) or self.check(item)
+
+    def check(self, item: StoredObject, *, from_disk: bool = False, going_on: GoingOn = go_on) -> bool:
+        """Hash it, whatever the index says. A damaged file goes to quarantine.
+
+        Args:
+            item: The object.
+            from_disk: Ask the disk, not what memory remembers of it.
+            going_on: See `GoingOn`.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        path = self.path(item)
+        try:
+            with opened(path) as fd:
+                if from_disk:
+                    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                before = identity(os.fstat(fd))
+                self.verify(fd, item, going_on)
+                if not from_disk:
+                    os.fdatasync(fd)  # whoever put it there may not have waited for the disk
+                unchanged = identity(os.fstat(fd)) == before
+        except FileNotFoundError:  # collected or quarantined by another process just now
+            return False
+        except (CorruptBlobError, InvalidPackError) as exc:
+            self.base.quarantine(path, str(exc))
+            return False
+        except OSError as exc:
+            if exc.errno not in _UNREADABLE:
+                raise
+            self.base.quarantine(path, f"it cannot be read: {exc}")
+            return False
+        if unchanged:  # else written to meanwhile: nobody knows
+            self.note_verified(item, before)
+        return unchanged
+
+    def verify(self, fd: int, item: StoredObject, going_on: GoingOn = go_on) -> None:
+        """See `verify_object`."""
+        if isinstance(item, Pack):
+            with self.verifying:
+                verify_object(fd, item, going_on=going_on)
+        else:
+            verify_object(fd, item, also_sha256=self.also_sha256, going_on=going_on)
+
+    def note_verified(self, item: StoredObject, found: FileIdentity) -> None:
+        """This file was hashed, and is on the disk."""
+        self.base.index.verified(self.base.place(self.path(item)), found, self._good_digests(item)[0])
+
+    def _good_digests(self, item: StoredObject) -> tuple[str, ...]:
+        if isinstance(item, Pack) or not item.chunks:
+            return (item.name,)
+        both = f"{item.name}+{item.sha256}"
+        return (both,) if self.also_sha256 else (item.name, both)

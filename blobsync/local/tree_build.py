@@ -1,0 +1,184 @@
+"""Makes one tree in a folder that nobody else sees."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from blobsync.errors import BlobMissingError
+from blobsync.local import tree_parts
+from blobsync.local.disk import (
+    FOLDER,
+    READ_ONLY,
+    READ_ONLY_EXECUTABLE,
+    SEALED_FOLDER,
+    FileIdentity,
+    fsync_folder,
+    opened,
+    regular,
+    sync_file_system,
+)
+from blobsync.local.foundation import Foundation
+from blobsync.local.objects import ObjectFiles
+from blobsync.local.tree_record import MODES, TreeRecord
+from blobsync.local.verification import verify_object
+from blobsync.release.layout import Pack
+from blobsync.release.manifest import Artifact, Manifest
+
+_FSYNC_UP_TO = 64
+"""So many files and folders are put on the disk one by one; for more, one syncfs is cheaper."""
+_BLOCK_BYTES = 4096
+
+
+class TreeBuild:
+    """One attempt. OSError passes through; the caller removes the folder then.
+
+    Args:
+        base: The store.
+        objects: Its packs and blobs.
+        manifest: What to make.
+        folder: Where; not there yet.
+    """
+
+    def __init__(self, base: Foundation, objects: ObjectFiles, manifest: Manifest, folder: Path) -> None:
+        self._base = base
+        self._objects = objects
+        self._manifest = manifest
+        self._folder = folder
+        self._top = f"{folder}/"
+        self._folders = _folders(item.path for item in manifest.artifacts)
+        self._fd: int | None = None
+        self._made: dict[str, FileIdentity] = {}
+        self._written: list[str] = []
+        self._todo: dict[str, list[Artifact]] = {}
+        """Small files by SHA-256."""
+        for item in manifest.artifacts:
+            if item.blob.is_packed:
+                self._todo.setdefault(item.sha256, []).append(item)
+
+    @property
+    def needs_packs(self) -> bool:
+        """Whether small files are still to be made."""
+        return bool(self._todo)
+
+    def begin(self) -> None:
+        """Make the folders. Call `close` afterwards, come what may."""
+        self._base.step("tree-make")
+        self._folder.mkdir(mode=FOLDER)
+        # Opened before anything is written, so that the sync tells of every write that was lost.
+        self._fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        for folder in self._folders:
+            Path(self._top + folder).mkdir(mode=FOLDER)
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def link_from(self, tree: Path, record: TreeRecord) -> None:
+        """Link small files that another tree has, if they are the ones that were verified there."""
+        wanted = {bytes.fromhex(digest): items for digest, items in self._todo.items()}
+        for digest, path, verified in zip(record.digests, record.paths, record.identities, strict=True):
+            items = wanted.get(digest)
+            if items:
+                self._link_all(f"{tree}/{path}", items, verified)
+        self._todo = {digest: items for digest, items in self._todo.items() if items}
+
+    def add_blobs(self) -> None:
+        """Link large blobs, or copy those that are executable."""
+        for item in self._manifest.artifacts:
+            if not item.blob.is_packed:
+                self._base.step("tree-file")
+                self._made[item.path] = self._add_blob(item)
+
+    def add_packed(self, packs: Iterable[Pack]) -> None:
+        """Write what is still to be made, from packs.
+
+        Raises:
+            BlobMissingError: none of them has it.
+            CorruptPackError: one was damaged since it was verified.
+        """
+        self._base.disk.need_room(
+            sum(-(-items[0].size_bytes // _BLOCK_BYTES) * _BLOCK_BYTES for items in self._todo.values()),
+            f"materialising {self._manifest.ref}",
+        )
+        for digest, data in tree_parts.packed(self._objects, packs, set(self._todo)):
+            for item in self._todo.pop(digest):
+                self._write(item, data)
+        if self._todo:
+            raise BlobMissingError(f"{self._manifest.ref} lacks {next(iter(self._todo))} here; sync it first")
+
+    def finish(self) -> TreeRecord:
+        """Seal the tree but for its own folder, and put it on the disk."""
+        for folder in reversed(self._folders):
+            Path(self._top + folder).chmod(SEALED_FOLDER)
+        self._base.step("tree-sync")
+        self._sync()
+        items = self._manifest.artifacts
+        return TreeRecord(
+            {path: _folder_state(self._top + path) for path in ["", *self._folders]},
+            [item.path for item in items],
+            [bytes.fromhex(item.sha256) for item in items],
+            [self._made[item.path] for item in items],
+        )
+
+    def _link_all(self, source: str, items: list[Artifact], verified: FileIdentity) -> None:
+        """Link what is still to be made of equal files; those made are taken out of the list."""
+        for item in list(items):
+            target = self._top + item.path
+            found = tree_parts.link(source, target)
+            if found is None:
+                return
+            if found != verified or os.lstat(target).st_mode != MODES[item.executable]:
+                Path(target).unlink()
+                continue
+            self._made[item.path] = found
+            items.remove(item)
+
+    def _write(self, item: Artifact, data: memoryview) -> None:
+        self._base.step("tree-file")
+        self._written.append(item.path)
+        mode = READ_ONLY_EXECUTABLE if item.executable else READ_ONLY
+        self._made[item.path] = tree_parts.write_new(self._top + item.path, data, mode)
+
+    def _add_blob(self, item: Artifact) -> FileIdentity:
+        source, target = self._objects.path(item.blob), self._top + item.path
+        if not item.executable and regular(source) is not None:
+            found = tree_parts.link(source, target)
+            if found is not None:
+                return found
+        with opened(source) as fd:
+            mode = READ_ONLY_EXECUTABLE if item.executable else READ_ONLY
+            made = tree_parts.copy_blob(fd, target, mode)
+        self._written.append(item.path)
+        with opened(Path(target)) as fd:
+            verify_object(fd, item.blob)
+        return made
+
+    def _sync(self) -> None:
+        many = len(self._written) + len(self._folders) > _FSYNC_UP_TO
+        if many and self._fd is not None and sync_file_system(self._fd):
+            return
+        for path in self._written:
+            with opened(Path(self._top + path)) as fd:
+                os.fsync(fd)
+        for path in reversed(["", *self._folders]):
+            fsync_folder(Path(self._top + path))
+
+
+def _folders(paths: Iterable[str]) -> list[str]:
+    """All folders of these files, each after the one it is in."""
+    found: set[str] = set()
+    for path in paths:
+        folder = path.rpartition("/")[0]
+        while folder and folder not in found:
+            found.add(folder)
+            folder = folder.rpartition("/")[0]
+    return sorted(found)
+
+
+def _folder_state(path: str) -> tuple[int, int]:
+    found = os.lstat(path)
+    return found.st_ino, found.st_mtime_ns
