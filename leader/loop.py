@@ -79,6 +79,7 @@ class Loop:
         self._inbox: SimpleQueue[Work] = SimpleQueue()
         self._executor = SessionExecutor(session, self._on_watch, on_sent=self._on_sent)
         self._halt = threading.Event()
+        self._over = False
         self._core: Core | None = None
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -89,8 +90,9 @@ class Loop:
         self.thread.start()
 
     def post(self, work: Work) -> None:
-        """Put work into the inbox. Never blocks."""
-        self._inbox.put(work)
+        """Put work into the inbox. Never blocks. Nobody would do what comes after the end."""
+        if not self._over:
+            self._inbox.put(work)
 
     def stop(self, timeout: timedelta) -> bool:
         """Wait for the core to end by itself; then end the thread all the same.
@@ -122,6 +124,7 @@ class Loop:
                     _log.exception("election_loop_failed")
                     core.abort("the election's loop failed")
         finally:
+            self._over = True
             core.abort("the election's loop ended")
             self._journal.flush()
 
@@ -147,13 +150,13 @@ class Loop:
         """Kazoo's connection thread: only enqueue."""
         core = self._core
         if path and core is not None:
-            self._inbox.put(lambda: core.heard(path, gone))
+            self.post(lambda: core.heard(path, gone))
 
     def _on_session(self, state: SessionState) -> None:
         """Kazoo's connection thread: only enqueue."""
         core, event = self._core, link_event(state, self._session.session_id)
         if core is not None and event is not None:
-            self._inbox.put(lambda: core.link(event))
+            self.post(lambda: core.link(event))
 
 
 def link_event(state: SessionState, session_id: int | None) -> LinkEvent | None:

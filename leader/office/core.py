@@ -293,7 +293,7 @@ class OfficeCore:
             except ParticipantIdInUseError as exc:
                 self._note_id_in_use(exc)
                 return [ev.LatchHeldBack(str(exc))]
-            except LeaderError as exc:  # it informs, no more: the latch has its own way through trouble
+            except Exception as exc:  # noqa: BLE001 - it informs, no more: the latch has its own way through trouble
                 self._card_trouble(exc)
             else:
                 self._id_in_use = False
@@ -348,7 +348,7 @@ class OfficeCore:
             return said
         try:
             forced = yield from self._consensus.overrules(self._card.card, self._clock())
-        except LeaderError as exc:
+        except Exception as exc:  # noqa: BLE001 - who does not know the others goes by the guard alone
             _log.warning("peers_unread", error=str(exc))
             return said
         if not forced or self._config.gate_policy is not GatePolicy.FORCED:
@@ -403,7 +403,7 @@ class OfficeCore:
         except ParticipantIdInUseError as exc:
             self._note_id_in_use(exc)
             yield from self._settle(self._stepped(ev.LatchHeldBack(str(exc))))
-        except LeaderError as exc:
+        except Exception as exc:  # noqa: BLE001 - it informs, no more
             self._card_trouble(exc)
         else:
             if self._id_in_use:
@@ -414,7 +414,7 @@ class OfficeCore:
         self._id_in_use, self._trouble = True, str(exc)
         self._card_due_at = self._clock() + self._session.negotiated_timeout / 4
 
-    def _card_trouble(self, exc: LeaderError) -> None:
+    def _card_trouble(self, exc: Exception) -> None:
         _log.warning("card_not_written", error=str(exc))
         self._card_due_at = self._clock() + self._session.negotiated_timeout / 4
 
@@ -423,7 +423,7 @@ class OfficeCore:
         if self._session.is_connected:
             try:
                 yield from self._card.withdraw()
-            except LeaderError as exc:
+            except Exception as exc:  # noqa: BLE001 - nothing is left to do about it
                 _log.info("card_left_to_session_end", error=str(exc))
 
     def _delay(self, timer: Timer, count: int) -> timedelta:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from leader import ElectionConfig, GatePolicy, Leadership, Participant, Verdict
-from leader.errors import LeaderError, ZooKeeperUnavailableError
+from leader.errors import ZooKeeperUnavailableError
 from leader.evidence import Evidence
 from leader.journal import DeferredJournal, LogJournal
 from leader.latch import events as latch_ev
@@ -17,7 +17,7 @@ from leader.office import states as st
 from leader.office.core import OfficeCore
 from leader.protocol import requests as rq
 from leader.protocol.paths import ElectionPaths, in_queue_order, new_latch_prefix
-from leader.protocol.records import Control, Pause, Switchover, encode_control
+from leader.protocol.records import Control, Pause, Switchover, decode_card, encode_control
 from leader.testing.memory import MemoryConnection, MemoryZooKeeper
 
 ROOT = "/e"
@@ -173,9 +173,17 @@ class Member:
     def _on_watch(self, path: str, gone: bool) -> None:
         self.inbox.append(lambda: self.core.heard(path, gone))
 
+    def _answer(self, request: rq.Request) -> Any:
+        assert self.connection is not None
+        self.before(request)
+        answer = self.connection.answer(request)
+        if self.lost_reply(request):
+            raise ZooKeeperUnavailableError("the reply was lost")
+        return answer
+
     def _run(self, steps: rq.Steps[None]) -> None:
         answer: Any = None
-        error: LeaderError | None = None
+        error: Exception | None = None
         while True:
             try:
                 request = steps.send(answer) if error is None else steps.throw(error)
@@ -184,12 +192,8 @@ class Member:
             answer, error = None, None
             self.core.waits()
             try:
-                assert self.connection is not None
-                self.before(request)
-                answer = self.connection.answer(request)
-                if self.lost_reply(request):
-                    raise ZooKeeperUnavailableError("the reply was lost")
-            except LeaderError as exc:
+                answer = self._answer(request)
+            except Exception as exc:  # noqa: BLE001 - as `SessionExecutor` does
                 answer, error = None, exc
 
 
@@ -414,3 +418,41 @@ def test_a_core_that_was_ended_from_outside_wants_nothing_any_more() -> None:
 
     assert one.core.due_at is None, "whoever drives it would call it again and again"
     assert one.told == [("elected", 1), ("revoked", 1)]
+
+
+def test_a_card_that_cannot_be_written_for_a_reason_nobody_foresaw_is_written_later() -> None:
+    server = Server()
+    one = server.member("one")
+    one.post(ev.AddAsked())
+    server.settle()
+
+    def no_more_threads(request: rq.Request) -> None:
+        if getattr(request, "path", "") == PATHS.card("one"):
+            raise RuntimeError("can't start new thread")
+
+    one.before = no_more_threads
+    one.inbox.append(lambda: one.core.readiness(False, 3, 0, ("three files",)))
+    server.wait(S / 2)
+    assert one.told == [("elected", 1)]
+    one.before = lambda _request: None
+    server.wait(S / 2)
+
+    node = server.zookeeper.tree.get(PATHS.card("one"))
+    assert node is not None
+    assert decode_card(node.data, "").rank.missing == 3
+
+
+def test_an_answer_is_taken_though_the_others_cannot_be_read_for_a_reason_nobody_foresaw() -> None:
+    server = Server()
+    one = server.member("one")
+    one.answer_at_once = NO
+
+    def no_more_threads(request: rq.Request) -> None:
+        if request == rq.GetChildren(PATHS.members):
+            raise RuntimeError("can't start new thread")
+
+    one.before = no_more_threads
+    one.post(ev.AddAsked())
+    server.settle()
+
+    assert isinstance(one.core.state, st.BackingOff)
