@@ -11,6 +11,7 @@ connection is closed rather than used again.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import select
@@ -288,12 +289,16 @@ class Pipe:
 
     def drain(self, fd: int, size: int, offset: int) -> None:
         """Write what is in the pipe into a file."""
-        try:
-            while size:
+        while size:
+            try:
                 done = os.splice(self._out, fd, size, offset_dst=offset, flags=os.SPLICE_F_MOVE)
-                size, offset = size - done, offset + done
-        except OSError as exc:
-            raise FileWriteError(str(exc)) from exc
+            except OSError as exc:
+                if exc.errno != errno.EINVAL:
+                    raise FileWriteError(str(exc)) from exc
+                piece = os.read(self._out, size)  # a file system without splice
+                write_at(fd, piece, offset)
+                done = len(piece)
+            size, offset = size - done, offset + done
 
     def close(self) -> None:
         """Close both ends."""

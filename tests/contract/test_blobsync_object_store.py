@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from blobsync import (
     BlobNotFoundError,
     BucketMissingError,
     InvalidKeyError,
+    LocalStoreError,
     ObjectStore,
     S3Config,
     S3ObjectStore,
@@ -27,12 +30,12 @@ from blobsync.testing.memory import MemoryObjectStore
 from nimbus.localstack.ports import free_port
 from nimbus.localstack.s3 import S3Server
 
+PART = 5 << 20  # the least that S3 takes
+LARGE = bytes(range(256)) * (2 * PART // 256) + b"and a last part"
 
-@dataclass(frozen=True)
-class Place:
-    """Somewhere to make stores; None: in memory."""
 
-    config: S3Config | None
+def nothing(_size_bytes: int) -> None:
+    """Nobody watches this transfer."""
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +55,8 @@ def rclone_config(s3_server: S3Server) -> S3Config:
         prefix="some/prefix",
         access_key_id=s3_server.access_key,
         secret_access_key=Secret(s3_server.secret_key),
+        multipart_bytes=PART,
+        part_bytes=PART,
     )
 
 
@@ -62,6 +67,8 @@ def moto_config(moto_endpoint: str) -> S3Config:
         bucket=f"b-{uuid.uuid4().hex}",
         access_key_id="any",
         secret_access_key=Secret("thing"),
+        multipart_bytes=PART,
+        part_bytes=PART,
     )
 
 
@@ -70,7 +77,7 @@ def store(
     request: pytest.FixtureRequest, rclone_config: S3Config, moto_config: S3Config
 ) -> Iterator[ObjectStore]:
     if request.param == "memory":
-        yield MemoryObjectStore()
+        yield MemoryObjectStore(multipart_bytes=PART)
         return
     s3 = S3ObjectStore(rclone_config if request.param == "rclone" else moto_config)
     s3.ensure_bucket()
@@ -167,6 +174,214 @@ def test_listing_goes_on_beyond_one_page(store: ObjectStore) -> None:
         store.write(key, b"1")
 
     assert [info.key for info in store.list("many/")] == wanted
+
+
+@pytest.mark.parametrize(
+    ("start", "size_bytes"),
+    [(0, 1), (0, 10), (3, 4), (9, 1), (3, None), (0, None), (8, 100), (0, 100), (5, 0)],
+)
+def test_range_gives_its_bytes_and_is_cut_where_the_object_ends(
+    store: ObjectStore, start: int, size_bytes: int | None
+) -> None:
+    store.write("k", b"0123456789")
+
+    got = b"".join(store.read("k", start=start, size_bytes=size_bytes))
+
+    assert got == b"0123456789"[start : None if size_bytes is None else start + size_bytes]
+
+
+@pytest.mark.parametrize(("start", "size_bytes"), [(10, 1), (10, None), (11, 5), (1000, None)])
+def test_range_beyond_the_end_is_empty(store: ObjectStore, start: int, size_bytes: int | None) -> None:
+    store.write("k", b"0123456789")
+    store.write("empty", b"")
+
+    assert b"".join(store.read("k", start=start, size_bytes=size_bytes)) == b""
+    assert b"".join(store.read("empty", size_bytes=5)) == b""
+
+
+def test_range_of_a_missing_object_is_missing(store: ObjectStore, tmp_path: Path) -> None:
+    with pytest.raises(BlobNotFoundError):
+        list(store.read("nobody", start=3, size_bytes=2))
+    with (tmp_path / "file").open("wb") as file, pytest.raises(BlobNotFoundError):
+        store.copy("nobody", file.fileno(), start=3, size_bytes=2, going_on=nothing)
+
+
+def test_negative_range_is_a_defect_of_the_caller(store: ObjectStore) -> None:
+    with pytest.raises(ValueError, match="negative"):
+        list(store.read("k", start=-1))
+    with pytest.raises(ValueError, match="negative"):
+        list(store.read("k", size_bytes=-1))
+
+
+@pytest.mark.parametrize(
+    ("start", "size_bytes"), [(0, 3 * CHUNK_BYTES + 17), (CHUNK_BYTES - 1, CHUNK_BYTES + 2), (5, 1)]
+)
+def test_copy_writes_a_range_at_its_offset_and_tells_every_piece(
+    store: ObjectStore, tmp_path: Path, start: int, size_bytes: int
+) -> None:
+    data = os.urandom(3 * CHUNK_BYTES + 17)
+    store.write("k", data)
+    told: list[int] = []
+    before = b"\xff" * len(data)
+    (tmp_path / "file").write_bytes(before)
+
+    with (tmp_path / "file").open("r+b") as file:
+        store.copy("k", file.fileno(), start=start, size_bytes=size_bytes, going_on=told.append)
+        assert os.lseek(file.fileno(), 0, os.SEEK_CUR) == 0
+
+    end = start + size_bytes
+    assert (tmp_path / "file").read_bytes() == before[:start] + data[start:end] + before[end:]
+    assert sum(told) == size_bytes
+    assert max(told) <= CHUNK_BYTES
+
+
+def test_several_threads_fill_one_file(store: ObjectStore, tmp_path: Path) -> None:
+    data, step = os.urandom(4 * CHUNK_BYTES), CHUNK_BYTES // 2
+    store.write("k", data)
+    with (tmp_path / "file").open("wb") as file:
+        threads = [
+            threading.Thread(
+                target=lambda at=at: store.copy(  # type: ignore[misc]
+                    "k", file.fileno(), start=at, size_bytes=step, going_on=nothing
+                )
+            )
+            for at in range(0, len(data), step)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert (tmp_path / "file").read_bytes() == data
+
+
+def test_copy_of_more_than_there_is_is_unavailable(store: ObjectStore, tmp_path: Path) -> None:
+    store.write("k", b"0123456789")
+    with (tmp_path / "file").open("wb") as file:
+        for start, size_bytes in ((0, 11), (5, 6), (10, 1), (50, 1)):
+            with pytest.raises(StoreUnavailableError):
+                store.copy("k", file.fileno(), start=start, size_bytes=size_bytes, going_on=nothing)
+
+
+def test_copy_stops_when_told_and_the_store_goes_on_working(store: ObjectStore, tmp_path: Path) -> None:
+    store.write("k", os.urandom(3 * CHUNK_BYTES))
+
+    def stop(size_bytes: int) -> None:
+        if size_bytes:
+            raise InterruptedError("enough")
+
+    with (tmp_path / "file").open("wb") as file, pytest.raises(InterruptedError, match="enough"):
+        store.copy("k", file.fileno(), start=0, size_bytes=3 * CHUNK_BYTES, going_on=stop)
+
+    assert len(content(store, "k")) == 3 * CHUNK_BYTES
+
+
+def test_file_that_cannot_be_written_is_a_local_fault(store: ObjectStore, tmp_path: Path) -> None:
+    store.write("k", os.urandom(2 * CHUNK_BYTES))
+    (tmp_path / "file").touch()
+
+    with (tmp_path / "file").open("rb") as read_only, pytest.raises(LocalStoreError):
+        store.copy("k", read_only.fileno(), start=0, size_bytes=2 * CHUNK_BYTES, going_on=nothing)
+
+    assert len(content(store, "k")) == 2 * CHUNK_BYTES
+
+
+def test_reading_may_be_left_in_the_middle(store: ObjectStore) -> None:
+    store.write("k", os.urandom(3 * CHUNK_BYTES))
+
+    for _ in range(3):
+        next(store.read("k"))
+
+    assert len(content(store, "k")) == 3 * CHUNK_BYTES
+
+
+def test_listing_tells_when_objects_were_written(store: ObjectStore) -> None:
+    slack = timedelta(seconds=2)  # some stores keep whole seconds
+    before = datetime.now(UTC)
+    store.write("k", b"1")
+    after = datetime.now(UTC)
+
+    (info,) = store.list("")
+
+    assert info.modified.utcoffset() == timedelta(0)
+    assert before - slack <= info.modified <= after + slack
+
+
+def test_many_are_deleted_at_once_missing_ones_too(store: ObjectStore) -> None:
+    for number in range(12):
+        store.write(f"d/{number:02d}", b"1")
+
+    store.delete_many([f"d/{number:02d}" for number in range(10)] + ["d/nobody"])
+    store.delete_many(["d/00"])
+    store.delete_many([])
+
+    assert [info.key for info in store.list("d/")] == ["d/10", "d/11"]
+
+
+def test_batch_with_an_invalid_key_deletes_nothing(store: ObjectStore) -> None:
+    store.write("k", b"1")
+
+    with pytest.raises(InvalidKeyError):
+        store.delete_many(["k", "../up"])
+
+    assert store.size("k") == 1
+
+
+@pytest.mark.parametrize("kind", ["bytes", "file"])
+def test_large_object_comes_back_as_it_was_written(store: ObjectStore, tmp_path: Path, kind: str) -> None:
+    told: list[int] = []
+    (tmp_path / "file").write_bytes(LARGE)
+
+    store.write("large", LARGE if kind == "bytes" else tmp_path / "file", going_on=told.append)
+
+    assert content(store, "large") == LARGE
+    assert sum(told) == len(LARGE)
+    assert list(store.unfinished_uploads("")) == []
+
+
+def test_upload_that_is_stopped_shows_nothing_and_may_be_taken_up_or_abandoned(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    def stop(size_bytes: int) -> None:
+        if size_bytes:
+            raise InterruptedError("enough")
+
+    (tmp_path / "file").write_bytes(LARGE)
+    for key in ("u/one", "u/other", "v"):
+        with pytest.raises(InterruptedError, match="enough"):
+            store.write(key, tmp_path / "file", going_on=stop)
+
+    assert list(store.list("")) == []
+    assert sorted(upload.key for upload in store.unfinished_uploads("u/")) == ["u/one", "u/other"]
+
+    store.write("u/one", tmp_path / "file")
+
+    assert content(store, "u/one") == LARGE
+    assert store.abandon_uploads("u/", timedelta(days=100_000)) == 0
+    assert store.abandon_uploads("u/", timedelta(0)) == 1
+    assert [upload.key for upload in store.unfinished_uploads("")] == ["v"]
+    assert store.abandon_uploads("", timedelta(0)) == 1
+    assert store.abandon_uploads("", timedelta(0)) == 0
+
+
+@pytest.mark.parametrize("store", ["memory", "rclone"], indirect=True)  # moto says 2010 of every upload
+def test_upload_is_as_old_as_it_is(store: ObjectStore) -> None:
+    def stop(_size_bytes: int) -> None:
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        store.write("u", LARGE, going_on=stop)
+
+    (upload,) = store.unfinished_uploads("")
+    assert timedelta(0) <= upload.age < timedelta(minutes=5)
+    assert store.abandon_uploads("", timedelta(minutes=5)) == 0
+
+
+def test_missing_file_cannot_be_written(store: ObjectStore, tmp_path: Path) -> None:
+    with pytest.raises(LocalStoreError, match="nothing-here"):
+        store.write("k", tmp_path / "nothing-here")
+
+    assert store.size("k") is None
 
 
 @pytest.mark.parametrize("key", ["", "/abs", "a//b", "../up", "a/../b", "a/./b", "a\\b", "a\0b", "x" * 2000])
