@@ -99,6 +99,10 @@ class OfficeCore:
         self._last_verdict: Verdict | None = None
         self._trouble: str | None = None
         self._id_in_use = False
+        self._undrained: tuple[int, timedelta] | None = (
+            None  # the last term, while its end is being told; since
+        )
+        self._kept_waiting = False  # by that
         self.state: State = st.Outside()
         self.ended = False
 
@@ -203,6 +207,8 @@ class OfficeCore:
         if isinstance(event, ev.GuardSaid):
             event = yield from self._weighed(event)
         yield from self._settle(self._stepped(event))
+        if isinstance(event, ev.Drained):
+            yield from self._drained(event.epoch)
         if isinstance(event, ev.GuardSaid | ev.Drained):
             yield from self._keep_card()
 
@@ -332,6 +338,9 @@ class OfficeCore:
 
     def _ask_early(self) -> str | None:
         self._questions.claim_begins()
+        if self._electable_hangs():  # it would not hear that it leads
+            self._kept_waiting = True
+            return "the electable still hangs in revoked() of its last term"
         if self._questions.hangs:  # no epoch is spent on a question that cannot be asked
             return "the guard still hangs in an earlier question"
         self._ask_while_waiting = True
@@ -375,8 +384,21 @@ class OfficeCore:
         self._card.leads(False)
         self._last_abdication = reason
         self._journal.revoked(leadership.epoch, reason)
+        self._undrained = (leadership.epoch, self._clock())
         drained = ev.Drained(leadership.epoch)
         self._notifier.revoked(leadership, reason, lambda: self._post(drained))
+
+    def _drained(self, epoch: int) -> Steps[None]:
+        if self._undrained is None or self._undrained[0] != epoch:
+            return
+        self._undrained = None
+        if self._kept_waiting:
+            self._kept_waiting = False
+            yield from self._settle(self._stepped(ev.Poked()))
+
+    def _electable_hangs(self) -> bool:
+        patience = max(self._config.handover_timeout, self._config.guard_timeout)
+        return self._undrained is not None and self._clock() - self._undrained[1] >= patience
 
     def _publish(self, leadership: Leadership) -> Steps[list[Event]]:
         session_id = self._session.session_id or 0

@@ -79,7 +79,8 @@ class Member:
         self.answer_at_once: Verdict | None = YES
         self.before: Callable[[rq.Request], None] = lambda _request: None
         self.lost_reply: Callable[[rq.Request], bool] = lambda _request: False
-        self.cannot_lead = False
+        self.cannot_lead = self.hangs = False
+        self.owed: list[Callable[[], None]] = []
         self.core = OfficeCore(
             session=self,
             config=ElectionConfig(root=ROOT, **settings),
@@ -129,7 +130,10 @@ class Member:
     def revoked(self, leadership: Leadership, reason: str, done: Callable[[], None]) -> None:
         self.told.append(("revoked", leadership.epoch))
         self.reasons.append(reason)
-        done()
+        if self.hangs:
+            self.owed.append(done)
+        else:
+            done()
 
     # --- driving ----------------------------------------------------------------------------------
 
@@ -456,3 +460,22 @@ def test_an_answer_is_taken_though_the_others_cannot_be_read_for_a_reason_nobody
     server.settle()
 
     assert isinstance(one.core.state, st.BackingOff)
+
+
+def test_who_still_hangs_in_the_end_of_its_last_term_does_not_lead_and_does_as_soon_as_it_is_back() -> None:
+    server = Server()
+    one = server.member(
+        "one", requeue_backoff_min=timedelta(minutes=5), requeue_backoff_max=timedelta(hours=1)
+    )
+    one.post(ev.AddAsked())
+    server.settle()
+    one.hangs = True
+    one.post(ev.AbdicationAsked("enough"))
+    server.wait(timedelta(minutes=30))
+    assert one.told == [("elected", 1), ("revoked", 1)]
+    assert "revoked" in (one.core.status().last_abdication or "")
+
+    one.owed.pop()()
+    server.wait(S)  # some proofs
+
+    assert one.told[2:] == [("elected", 2)]
