@@ -30,6 +30,7 @@ from blobsync.errors import (
     InvalidKeyError,
     InvalidManifestError,
     LocalStoreError,
+    PublishLapsedError,
     ReleaseAbsentError,
     ReleaseCorruptError,
     SourceChangedError,
@@ -42,7 +43,8 @@ from blobsync.errors import (
 )
 from blobsync.local.gc import GcReport, gc
 from blobsync.local.store import LocalStore
-from blobsync.publish.publisher import PublishedRelease, PublishProgress, publish
+from blobsync.publish.progress import PublishPhase, PublishProgress
+from blobsync.publish.publisher import PublishedRelease, publish
 from blobsync.publish.sources import SourceFile, collect
 from blobsync.release.manifest import Artifact, Manifest, ReleaseRef, Role
 from blobsync.retry import RetryPolicy
@@ -74,6 +76,8 @@ __all__ = [
     "MissingArtifact",
     "ObjectInfo",
     "ObjectStore",
+    "PublishLapsedError",
+    "PublishPhase",
     "PublishProgress",
     "PublishedRelease",
     "Readiness",

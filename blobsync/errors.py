@@ -111,6 +111,20 @@ class SourceChangedError(BlobSyncError):
         self.path = path
 
 
+class PublishLapsedError(BlobSyncError):
+    """A publish could not keep its lease: what it counts on may be gone. Nothing became visible."""
+
+    code = "publish_lapsed"
+    retryable = True
+
+
+class ReplicasMissingError(BlobSyncError):
+    """Fewer hosts than wanted have verified a release in time."""
+
+    code = "replicas_missing"
+    retryable = True
+
+
 class CorruptBlobError(BlobSyncError):
     """Bytes that are not what their digest says. They were not installed."""
 

@@ -1,55 +1,77 @@
-"""Publishing: blobs first, the manifest last, so that a release is seen whole or not at all.
+"""Publishing: packs and blobs first, the manifest last, so that a release is seen whole or not at all.
 
-What is uploaded is a snapshot whose digest was taken from the same bytes, so a file that changes meanwhile
-can never be stored under a digest that is not its own. Two publishers at once are both right.
+What is uploaded are bytes that were hashed just then, so a file that changes meanwhile can never be stored
+under a digest that is not its own. Two publishers at once are both right: what they write has its content as
+its name, or is a hint of which any version will do. A publish that was killed is done again, and sends what
+is not there yet.
+
+Threads: `THREADS` called `blobsync-publish-…` hash, pack and upload, and one renews the lease. All end with
+the call.
 """
 
 from __future__ import annotations
 
-import hashlib
+import getpass
 import os
-import tempfile
+import socket
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import nullcontext
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
-from typing import IO
 
-from blobsync.errors import LocalStoreError, SourceChangedError
+import structlog
+
+from blobsync.errors import LocalStoreError
+from blobsync.publish.hashing import READ_BYTES, hash_file
+from blobsync.publish.lease import PublishLease
+from blobsync.publish.packing import Bringer, Brought, pack_jobs
+from blobsync.publish.plan import PackPlan, pack_limits, plan_packs
+from blobsync.publish.progress import Meter, PublishPhase, PublishProgress
+from blobsync.publish.remote import Remote
+from blobsync.publish.reuse import known_packs
 from blobsync.publish.sources import SourceFile
-from blobsync.release.blob import BlobDigest
-from blobsync.release.manifest import Artifact, Manifest
-from blobsync.retry import RetryPolicy, call_retrying
+from blobsync.publish.threads import THREADS, Threads
+from blobsync.release.layout import MAX_PUBLISHER_CHARS, Layout, Pack
+from blobsync.release.manifest import Artifact, Manifest, ReleaseRef
+from blobsync.retry import RetryPolicy
 from blobsync.storage import keys
-from blobsync.storage.ports import CHUNK_BYTES, ObjectStore
+from blobsync.storage.ports import ObjectStore
+from blobsync.storage.releases import Publication, publication_key, stored_manifest
 
-THREADS = 4
-IN_MEMORY_BYTES = 8 << 20
-"""Up to this size a file is uploaded from memory, above from a private copy on disk."""
-
-
-@dataclass(frozen=True, slots=True)
-class PublishProgress:
-    """How far a publish is. Counts are of distinct blobs."""
-
-    done_count: int
-    total_count: int
-    done_bytes: int
-    total_bytes: int
-    uploaded_bytes: int
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedRelease:
-    """What was published. Counts are of distinct blobs, without the manifest."""
+    """What was published; after a dry run, what would have been.
+
+    Attributes:
+        digest: Names the release.
+        manifest: What it is.
+        layout: Where its small files are.
+        uploaded_bytes: Of distinct blobs that the store lacked, before compression.
+        reused_bytes: Of those that it had.
+        uploaded_count: How many the store lacked.
+        reused_count: How many it had.
+        sent_bytes: Of all objects that were written, as they were written: packs, blobs, layout, manifest.
+        packs_written: Packs that were made and sent.
+        dry_run: Nothing was written.
+    """
 
     digest: str
     manifest: Manifest
+    layout: Layout
     uploaded_bytes: int
     reused_bytes: int
     uploaded_count: int
     reused_count: int
+    sent_bytes: int
+    packs_written: tuple[Pack, ...]
+    dry_run: bool
 
 
 def publish(
@@ -59,134 +81,177 @@ def publish(
     files: Sequence[SourceFile],
     progress: Callable[[PublishProgress], None] | None = None,
     retry: RetryPolicy | None = None,
+    published_by: str | None = None,
+    base: Sequence[ReleaseRef] = (),
+    dry_run: bool = False,
+    repair: bool = False,
+    scratch: Path | None = None,
 ) -> PublishedRelease:
-    """Upload what the store lacks of these files, then their manifest.
+    """Upload what the store lacks of these files, then their layout and manifest.
+
+    To wait until some hosts have it, make it wanted and call `blobsync.replicas.wait_for_replicas`: hosts
+    fetch only what is wanted, and whether too few are too few to activate it is the caller's business.
 
     Args:
         store: Where to.
         name: What it is a release of.
         files: As `collect` gives them.
-        progress: Called in this thread, after each blob.
-        retry: For each call to the store.
+        progress: Called in this thread, about ten times a second, and at the end of each phase.
+        retry: For each call to the store. A large upload goes on for as long as it gets further.
+        published_by: Who does it, for people; default: user and host.
+        base: Releases of other names whose packs may be used, too. Those of the same name always are.
+        dry_run: Say what would be sent, and write nothing.
+        repair: Trust nothing that is in the store: send everything anew.
+        scratch: A folder for packs and for copies of large files until they are sent: up to `THREADS` at
+            once. Default: the one for temporary files.
 
     Raises:
         SourceChangedError: a file changed meanwhile. No release became visible.
+        UnsafeSourceError: a file is no regular file any more.
         InvalidManifestError: these files cannot be one release.
-        LocalStoreError: a file cannot be read.
+        InvalidLayoutError: `published_by` is no printable text of up to 200 signs.
+        LocalStoreError: a file cannot be read, or `scratch` has no room.
+        PublishLapsedError: the lease could not be kept.
         StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: as of `ObjectStore`.
     """
+    who = published_by if published_by is not None else _whoever()
+    Layout((), who, datetime.now(UTC))  # refuses before anything is done
     policy = retry if retry is not None else RetryPolicy()
-    stopping = threading.Event()
-    pool = ThreadPoolExecutor(THREADS, thread_name_prefix="blobsync-publish")
-    try:
-        artifacts = list(pool.map(_artifact, files))
-        manifest = Manifest(name, tuple(artifacts))  # refuses before a byte is sent
-        sources = {made.sha256: source for made, source in zip(artifacts, files, strict=True)}
-        uploads = {
-            pool.submit(
-                _bring, store, digest, blob.size_bytes, sources[digest], policy, stopping
-            ): blob.size_bytes
-            for digest, blob in manifest.blobs.items()
-        }
-        uploaded = _watch(uploads, progress)
-        call_retrying(
-            lambda: store.write(keys.manifest(name, manifest.digest), manifest.canonical),
-            policy,
-            what="write manifest",
-            stopping=stopping,
-        )
-    finally:
-        stopping.set()  # after an error or Ctrl-C nobody waits for the rest
-        pool.shutdown(wait=True, cancel_futures=True)
-    total = manifest.size_bytes
-    return PublishedRelease(
+    remote = Remote(store, policy, threading.Event(), dry_run=dry_run)
+    with Threads(remote.stopping, progress) as threads:
+        manifest, sources = _hashed(name, files, remote, threads)
+        lease = PublishLease(store, subject=name, holder=who, retry=policy, stopping=remote.stopping)
+        with nullcontext() if dry_run else lease:
+            plan = _plan(manifest, remote, threads, base, repair=repair)
+            packing, uploading = Meter(PublishPhase.PACKING), Meter(PublishPhase.UPLOADING)
+            bringer = Bringer(
+                remote,
+                sources,
+                scratch=scratch,
+                repair=repair,
+                limits=_limits(manifest),
+                packing=packing,
+                uploading=uploading,
+            )
+            jobs = _jobs(manifest, plan, bringer, packing, uploading)
+            brought = threads.run(jobs, packing, uploading)
+            packs = [item.pack for item in plan.reused] + [pack for job in brought for pack in job.packs]
+            layout = Layout(tuple(packs), who, datetime.now(UTC))
+            sent_bytes = _make_visible(manifest, layout, remote, check=lease.check)
+    return _report(manifest, layout, brought, sent_bytes, dry_run=dry_run)
+
+
+def _hashed(
+    name: str, files: Sequence[SourceFile], remote: Remote, threads: Threads
+) -> tuple[Manifest, dict[str, SourceFile]]:
+    meter = Meter(PublishPhase.HASHING)
+    if threads.is_watched:
+        meter.expect(len(files), sum(_size(source) for source in files))
+    left, lock = iter(files), threading.Lock()
+
+    def work() -> list[tuple[Artifact, SourceFile]]:
+        buffer = memoryview(bytearray(READ_BYTES))
+        made: list[tuple[Artifact, SourceFile]] = []
+
+        def going(size_bytes: int) -> None:
+            meter.add(0, size_bytes)
+            remote.going()
+
+        while True:
+            with lock:
+                source = next(left, None)
+            if source is None:
+                return made
+            made.append((hash_file(source, buffer, going), source))
+            meter.add(1, 0)
+
+    found = [pair for part in threads.run([work] * THREADS, meter) for pair in part]
+    manifest = Manifest(name, tuple(artifact for artifact, _ in found))  # refuses before a byte is sent
+    return manifest, {artifact.sha256: source for artifact, source in found}
+
+
+def _plan(
+    manifest: Manifest, remote: Remote, threads: Threads, base: Sequence[ReleaseRef], *, repair: bool
+) -> PackPlan:
+    wanted = {blob.sha256: blob.size_bytes for blob in manifest.blobs.values() if blob.is_packed}
+    if repair or not wanted:
+        return PackPlan((), frozenset(wanted))
+    return plan_packs(wanted, known_packs(remote, threads.pool, manifest.ref, base, wanted))
+
+
+def _jobs(
+    manifest: Manifest, plan: PackPlan, bringer: Bringer, packing: Meter, uploading: Meter
+) -> list[Callable[[], Brought]]:
+    """In turns, since packs need the processor, and large files the network."""
+    small: list[Callable[[], Brought]] = []
+    large: list[Callable[[], Brought]] = []
+    for blobs in pack_jobs(manifest, plan.to_pack, _limits(manifest)[1]):
+        size_bytes = sum(blob.size_bytes for blob in blobs)
+        packing.expect(len(blobs), size_bytes)
+        uploading.expect(len(blobs), size_bytes)
+        small.append(partial(bringer.bring_packed, blobs))
+    for blob in manifest.blobs.values():
+        if not blob.is_packed:
+            uploading.expect(1, blob.size_bytes)
+            large.append(partial(bringer.bring_blob, blob))
+    return [job for turn in zip_longest(small, large) for job in turn if job is not None]
+
+
+def _limits(manifest: Manifest) -> tuple[int, int]:
+    return pack_limits(sum(blob.size_bytes for blob in manifest.blobs.values() if blob.is_packed))
+
+
+def _make_visible(manifest: Manifest, layout: Layout, remote: Remote, check: Callable[[], None]) -> int:
+    """Layout, history, and last the manifest. Gives the bytes that were written."""
+    name, digest = manifest.name, manifest.digest
+    entry = publication_key(name, Publication(layout.published_at, digest))
+    last = ((keys.layout(name, digest), layout.encode()), (entry, b""))
+    for key, data in (*last, (keys.manifest(name, digest), stored_manifest(manifest))):
+        if not remote.dry_run:
+            check()
+        remote.write(key, data)
+    return len(layout.encode()) + len(stored_manifest(manifest))
+
+
+def _report(
+    manifest: Manifest, layout: Layout, brought: list[Brought], sent_bytes: int, *, dry_run: bool
+) -> PublishedRelease:
+    uploaded_bytes = sum(job.sent_bytes for job in brought)
+    uploaded_count = sum(job.sent_count for job in brought)
+    made = PublishedRelease(
         digest=manifest.digest,
         manifest=manifest,
-        uploaded_bytes=sum(uploaded),
-        reused_bytes=total - sum(uploaded),
-        uploaded_count=len(uploaded),
-        reused_count=len(uploads) - len(uploaded),
+        layout=layout,
+        uploaded_bytes=uploaded_bytes,
+        reused_bytes=manifest.size_bytes - uploaded_bytes,
+        uploaded_count=uploaded_count,
+        reused_count=len(manifest.blobs) - uploaded_count,
+        sent_bytes=sent_bytes + sum(job.stored_bytes for job in brought),
+        packs_written=tuple(sorted(pack for job in brought for pack in job.written)),
+        dry_run=dry_run,
     )
+    _log.info(
+        "release_published",
+        release=str(manifest.ref),
+        uploaded_bytes=made.uploaded_bytes,
+        reused_bytes=made.reused_bytes,
+        sent_bytes=made.sent_bytes,
+        packs_written=len(made.packs_written),
+        dry_run=dry_run,
+    )
+    return made
 
 
-def _watch(uploads: dict[Future[bool], int], progress: Callable[[PublishProgress], None] | None) -> list[int]:
-    """Wait for all; raise the first error. Gives the sizes of those that had to be uploaded."""
-    pending = set(uploads)
-    done: list[tuple[int, bool]] = []
-    while pending:
-        finished, pending = wait(pending, timeout=0.2, return_when=FIRST_EXCEPTION)
-        done += [(uploads[future], future.result()) for future in finished]
-        if progress is not None and finished:
-            progress(
-                PublishProgress(
-                    done_count=len(done),
-                    total_count=len(uploads),
-                    done_bytes=sum(size for size, _ in done),
-                    total_bytes=sum(uploads.values()),
-                    uploaded_bytes=sum(size for size, was_sent in done if was_sent),
-                )
-            )
-    return [size for size, was_sent in done if was_sent]
-
-
-def _artifact(source: SourceFile) -> Artifact:
-    """Hash a file, and be sure that it was one file from beginning to end."""
-    digest = BlobDigest()
+def _whoever() -> str:
     try:
-        with source.file.open("rb") as file:
-            before = _identity(file)
-            while chunk := file.read(CHUNK_BYTES):
-                digest.update(chunk)
-            blob = digest.blob()
-            if _identity(file) != before or before[0] != blob.size_bytes:
-                raise SourceChangedError(source.path)
+        who = f"{getpass.getuser()}@{socket.gethostname()}"
+    except (KeyError, OSError):  # no such user: as in many containers
+        who = f"{os.getuid()}@{socket.gethostname()}"
+    return "".join(sign for sign in who if sign.isprintable())[:MAX_PUBLISHER_CHARS]
+
+
+def _size(source: SourceFile) -> int:
+    try:
+        return source.file.stat().st_size
     except OSError as exc:
         raise LocalStoreError(f"{source.file} cannot be read for publishing: {exc}") from exc
-    return Artifact(source.path, blob.size_bytes, blob.sha256, source.role, source.executable, blob.chunks)
-
-
-def _identity(file: IO[bytes]) -> tuple[int, int]:
-    stat = os.fstat(file.fileno())
-    return stat.st_size, stat.st_mtime_ns
-
-
-def _bring(
-    store: ObjectStore,
-    digest: str,
-    size: int,
-    source: SourceFile,
-    policy: RetryPolicy,
-    stopping: threading.Event,
-) -> bool:
-    """Upload one blob unless it is there. Whether it was uploaded."""
-    key = keys.blob(digest)
-    if call_retrying(lambda: store.size(key), policy, what="size of blob", stopping=stopping) == size:
-        return False
-    try:
-        if size <= IN_MEMORY_BYTES:
-            with source.file.open("rb") as file:
-                data = file.read(size + 1)
-            if hashlib.sha256(data).hexdigest() != digest:
-                raise SourceChangedError(source.path)
-            call_retrying(lambda: store.write(key, data), policy, what="write blob", stopping=stopping)
-        else:
-            with tempfile.NamedTemporaryFile(prefix="blobsync-publish-") as copy:
-                _copy(source, digest, copy.file)
-                snapshot = Path(copy.name)
-                call_retrying(
-                    lambda: store.write(key, snapshot), policy, what="write blob", stopping=stopping
-                )
-    except OSError as exc:
-        raise LocalStoreError(f"{source.file} cannot be read or copied for publishing: {exc}") from exc
-    return True
-
-
-def _copy(source: SourceFile, digest: str, copy: IO[bytes]) -> None:
-    found = hashlib.sha256()
-    with source.file.open("rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            found.update(chunk)
-            copy.write(chunk)
-    copy.flush()
-    if found.hexdigest() != digest:
-        raise SourceChangedError(source.path)

@@ -259,16 +259,16 @@ class PackWriter:
         return self._digest.hexdigest()
 
     def _close_frame(self) -> None:
-        raw = b"".join(self._open)
+        raw, count = b"".join(self._open), len(self._open)
+        self._open, self._open_bytes = [], 0  # so that the frame is in memory once, not twice
         stored = raw
         if self._zstd is not None and raw:
             smaller = self._zstd.compress(raw)
             if len(smaller) < _WORTH * len(raw):
                 stored = smaller
         codec = _RAW if stored is raw else _ZSTD
-        self._frames.append(_FRAME.pack(len(stored), len(raw), len(self._open), codec))
+        self._frames.append(_FRAME.pack(len(stored), len(raw), count, codec))
         self._write(stored)
-        self._open, self._open_bytes = [], 0
 
     def _write(self, data: bytes) -> None:
         self._file.write(data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 BLOBS, PACKS = "blobs/", "packs/"
-PUBLISH_LEASES = "leases/publish/"
+PUBLISH_LEASES, COLLECT_LEASES = "leases/publish/", "leases/collect/"
 REPLICAS = "replicas/"
 
 
@@ -51,6 +51,11 @@ def manifests(name: str) -> str:
 def publish_lease(lease_id: str) -> str:
     """Key that says that a publish is under way."""
     return f"{PUBLISH_LEASES}{lease_id}"
+
+
+def collect_lease(lease_id: str) -> str:
+    """Key that says that a collection is deleting."""
+    return f"{COLLECT_LEASES}{lease_id}"
 
 
 def replica(host: str) -> str:

@@ -80,13 +80,15 @@ def _bar() -> Iterator[Callable[[PublishProgress], None] | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 
-    columns = (TextColumn("publishing"), BarColumn(), DownloadColumn(binary_units=True))
+    columns = (TextColumn("{task.description:9}"), BarColumn(), DownloadColumn(binary_units=True))
     with Progress(*columns, console=console(stderr=True), transient=True) as bar:
-        task = bar.add_task("publishing", total=None)
+        tasks: dict[str, TaskID] = {}
 
         def show(now: PublishProgress) -> None:
-            bar.update(task, completed=now.done_bytes, total=now.total_bytes)
+            if now.phase not in tasks:
+                tasks[now.phase] = bar.add_task(now.phase)
+            bar.update(tasks[now.phase], completed=now.done_bytes, total=now.total_bytes)
 
         yield show

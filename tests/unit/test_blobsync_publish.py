@@ -1,39 +1,20 @@
-"""Choosing and publishing files: nothing unsafe is taken, nothing half-done is seen."""
+"""Choosing the files of a release: nothing unsafe is taken."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from blobsync import (
-    BlobNotFoundError,
     BlobSyncConfigError,
-    CorruptBlobError,
-    ObjectInfo,
-    PublishProgress,
-    RetryPolicy,
     Role,
-    SourceChangedError,
     SourceFile,
-    StoreAccessDeniedError,
-    StoreUnavailableError,
     UnmatchedPatternError,
     UnsafeSourceError,
     collect,
-    fetch_manifest,
-    list_releases,
-    publish,
-)
-from blobsync.publish import publisher
-from blobsync.testing.memory import MemoryObjectStore
-
-QUICK = RetryPolicy(
-    first_wait=timedelta(milliseconds=1), max_wait=timedelta(milliseconds=5), deadline=timedelta(seconds=60)
 )
 
 
@@ -168,167 +149,3 @@ def test_link_to_a_secret_is_refused_under_any_name(root: Path) -> None:
 
     with pytest.raises(UnsafeSourceError, match="secret"):
         collect(root, include=["*.py"])
-
-
-def test_manifest_is_written_after_all_of_its_blobs(root: Path) -> None:
-    store = MemoryObjectStore()
-
-    made = publish(store, name="p", files=collect(root, include=["**"]), retry=QUICK)
-
-    *blobs, last = store.writes
-    assert last == f"releases/p/{made.digest}.json"
-    assert sorted(blobs) == sorted(f"blobs/{item.sha256}" for item in made.manifest.artifacts)
-    assert fetch_manifest(store, "p", made.digest) == made.manifest
-
-
-@pytest.mark.parametrize("size", [10, publisher.IN_MEMORY_BYTES + 1])
-def test_blobs_are_the_files(root: Path, size: int) -> None:
-    (root / "big.bin").write_bytes(os.urandom(size))
-    store = MemoryObjectStore()
-
-    made = publish(store, name="p", files=collect(root, include=["**"]), retry=QUICK)
-
-    for item in made.manifest.artifacts:
-        assert b"".join(store.read(f"blobs/{item.sha256}")) == (root / item.path).read_bytes()
-
-
-def test_publishing_again_uploads_only_what_is_new(root: Path) -> None:
-    store = MemoryObjectStore()
-    first = publish(store, name="p", files=collect(root, include=["**"]), retry=QUICK)
-    (root / "main.py").write_text("changed")
-
-    again = publish(store, name="p", files=collect(root, include=["**"]), retry=QUICK)
-
-    assert (first.uploaded_count, first.reused_count) == (5, 0)
-    assert (again.uploaded_count, again.reused_count) == (1, 4)
-    assert (again.uploaded_bytes, again.reused_bytes) == (7, 4)
-    assert list_releases(store, "p") == sorted([first.digest, again.digest])
-
-
-def test_blob_of_a_wrong_size_in_the_store_is_uploaded_again(root: Path) -> None:
-    store = MemoryObjectStore()
-    made = publish(store, name="p", files=collect(root, include=["main.py"]), retry=QUICK)
-    key = f"blobs/{made.manifest.artifacts[0].sha256}"
-    store.write(key, b"cut short, or rather long")
-
-    assert publish(store, name="p", files=collect(root, include=["main.py"]), retry=QUICK).uploaded_count == 1
-    assert b"".join(store.read(key)) == b"1"
-
-
-def test_equal_files_are_uploaded_once(root: Path) -> None:
-    (root / "copy.py").write_text("1")
-
-    made = publish(MemoryObjectStore(), name="p", files=collect(root, include=["*.py"]), retry=QUICK)
-
-    assert (made.uploaded_count, made.uploaded_bytes, len(made.manifest.artifacts)) == (1, 1, 2)
-
-
-class Meddling(MemoryObjectStore):
-    """Changes a file at the moment when the publisher, having hashed it, asks whether its blob is there."""
-
-    def __init__(self, file: Path, data: bytes) -> None:
-        super().__init__()
-        self._file, self._data = file, data
-
-    def size(self, key: str) -> int | None:
-        self._file.write_bytes(self._data)
-        return super().size(key)
-
-
-@pytest.mark.parametrize("size", [10, publisher.IN_MEMORY_BYTES + 1])
-def test_file_that_changes_meanwhile_is_never_stored_under_its_old_digest(root: Path, size: int) -> None:
-    (root / "main.py").write_bytes(b"a" * size)
-    store = Meddling(root / "main.py", b"b" * size)
-
-    with pytest.raises(SourceChangedError, match=r"main\.py"):
-        publish(store, name="p", files=collect(root, include=["main.py"]), retry=QUICK)
-
-    assert store.writes == []
-    assert list_releases(store, "p") == []
-
-
-class Refusing(MemoryObjectStore):
-    """Lets some writes through, and no more."""
-
-    def __init__(self, allowed: int) -> None:
-        super().__init__()
-        self.allowed = allowed
-
-    def write(self, key: str, data: bytes | Path) -> None:
-        self.allowed -= 1
-        if self.allowed < 0:
-            raise StoreAccessDeniedError("no more")
-        super().write(key, data)
-
-
-@pytest.mark.parametrize("allowed", range(6))
-def test_publish_that_ends_early_leaves_no_release(root: Path, allowed: int) -> None:
-    store = Refusing(allowed)
-
-    with pytest.raises(StoreAccessDeniedError):
-        publish(store, name="p", files=collect(root, include=["**"]), retry=QUICK)
-    assert list_releases(store, "p") == []
-
-    store.allowed = 100
-    made = publish(store, name="p", files=collect(root, include=["**"]), retry=QUICK)
-    assert made.reused_count == allowed
-    assert list_releases(store, "p") == [made.digest]
-
-
-class Flaky(MemoryObjectStore):
-    """Each first write of a key fails."""
-
-    def write(self, key: str, data: bytes | Path) -> None:
-        if not self.reads[f"tried {key}"]:
-            self.reads[f"tried {key}"] += 1
-            raise StoreUnavailableError("hiccup")
-        super().write(key, data)
-
-
-def test_publish_survives_hiccups(root: Path) -> None:
-    store = Flaky()
-
-    made = publish(store, name="p", files=collect(root, include=["**"]), retry=QUICK)
-
-    assert fetch_manifest(store, "p", made.digest) == made.manifest
-
-
-def test_publish_gives_up_on_an_outage_within_its_deadline(root: Path) -> None:
-    store = MemoryObjectStore()
-    store.unavailable = True
-    impatient = replace(QUICK, deadline=timedelta(seconds=1))
-
-    with pytest.raises(StoreUnavailableError):
-        publish(store, name="p", files=collect(root, include=["**"]), retry=impatient)
-
-
-def test_progress_ends_at_the_total(root: Path) -> None:
-    seen: list[PublishProgress] = []
-
-    publish(
-        MemoryObjectStore(), name="p", files=collect(root, include=["**"]), retry=QUICK, progress=seen.append
-    )
-
-    assert seen[-1] == PublishProgress(5, 5, 5, 5, 5)
-    assert [item.done_bytes for item in seen] == sorted(item.done_bytes for item in seen)
-
-
-def test_manifest_with_other_bytes_than_its_digest_is_refused(root: Path) -> None:
-    store = MemoryObjectStore()
-    made = publish(store, name="p", files=collect(root, include=["**"]), retry=QUICK)
-    store.corrupt(f"releases/p/{made.digest}.json")
-
-    with pytest.raises(CorruptBlobError):
-        fetch_manifest(store, "p", made.digest)
-    with pytest.raises(BlobNotFoundError):
-        fetch_manifest(store, "p", "0" * 64)
-
-
-def test_listing_releases_ignores_what_is_no_manifest() -> None:
-    class Odd(MemoryObjectStore):
-        def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
-            now = datetime.now(UTC)
-            yield ObjectInfo(f"{prefix}readme.txt", 1, now)
-            yield ObjectInfo(f"{prefix}{'a' * 64}.json", 1, now)
-
-    assert list_releases(Odd(), "p") == ["a" * 64]

@@ -1,0 +1,165 @@
+"""Packing small files and bringing packs and large files to the store. Runs on the threads of a publish.
+
+Each job takes its files one by one, so that no more than a frame of a pack is in memory, and at most
+`PACKERS` jobs pack at the same time; a pack is written to a file without a name and uploaded from there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from blobsync.errors import LocalStoreError
+from blobsync.publish.hashing import read_file, snapshot, unnamed_file
+from blobsync.publish.progress import Meter, Share
+from blobsync.publish.remote import Remote
+from blobsync.publish.sources import SourceFile
+from blobsync.release.blob import Blob
+from blobsync.release.layout import Pack
+from blobsync.release.manifest import Manifest
+from blobsync.release.pack import PackWriter
+from blobsync.storage import keys
+
+PACKERS = 2
+
+
+@dataclass(slots=True)
+class Brought:
+    """What became of blobs: sent, or there already. Counts are of blobs, bytes before compression."""
+
+    sent_count: int = 0
+    sent_bytes: int = 0
+    reused_count: int = 0
+    stored_bytes: int = 0
+    """Of the objects that were sent, as sent."""
+    packs: list[Pack] = field(default_factory=list)
+    """Packs that were made, also those that were there already."""
+    written: list[Pack] = field(default_factory=list)
+    """Those that were not."""
+
+
+class Bringer:
+    """Brings blobs to the store. Thread-safe.
+
+    Args:
+        remote: The store.
+        sources: A file for each blob, by SHA-256.
+        scratch: A folder for packs and copies of large files; None: the one for temporary files.
+        repair: Send what seems to be there, too.
+        limits: After how many stored and raw bytes a pack is closed.
+        packing: Counts what is packed.
+        uploading: Counts what the store has.
+    """
+
+    def __init__(
+        self,
+        remote: Remote,
+        sources: Mapping[str, SourceFile],
+        *,
+        scratch: Path | None,
+        repair: bool,
+        limits: tuple[int, int],
+        packing: Meter,
+        uploading: Meter,
+    ) -> None:
+        self._remote, self._sources, self._scratch, self._repair = remote, sources, scratch, repair
+        self._stored_limit, self._raw_limit = limits
+        self._packing, self._uploading = packing, uploading
+        self._packers = threading.BoundedSemaphore(PACKERS)
+
+    def bring_blob(self, blob: Blob) -> Brought:
+        """One that travels alone.
+
+        Raises:
+            SourceChangedError: its file has other bytes now.
+            BlobSyncError: as of `ObjectStore`.
+        """
+        key, share = keys.blob(blob.name), Share(self._uploading, blob.size_bytes, blob.size_bytes)
+        is_there = not self._repair and self._remote.has(key, blob.size_bytes)
+        if not is_there and not self._remote.dry_run:
+            with snapshot(
+                self._sources[blob.sha256], blob, self._scratch, lambda _: self._remote.going()
+            ) as path:
+                self._remote.write(key, path, share)
+        share.done(1)
+        if is_there:
+            return Brought(reused_count=1)
+        return Brought(sent_count=1, sent_bytes=blob.size_bytes, stored_bytes=blob.size_bytes)
+
+    def bring_packed(self, blobs: Sequence[Blob]) -> Brought:
+        """Small ones, in packs, in this order.
+
+        Raises:
+            SourceChangedError: a file has other bytes now.
+            BlobSyncError: as of `ObjectStore`.
+        """
+        brought, left = Brought(), iter(blobs)
+        more = True
+        while more:
+            with unnamed_file(self._scratch) as (file, path):
+                with self._packers:
+                    pack, packed, more = self._pack(file, left)
+                if packed:
+                    self._bring_pack(pack, packed, path, brought)
+        return brought
+
+    def _pack(self, file: IO[bytes], left: Iterator[Blob]) -> tuple[Pack, list[Blob], bool]:
+        """Write one pack. Whether blobs may be left."""
+        packed: list[Blob] = []
+        try:
+            writer = PackWriter(file)
+            more = False
+            for blob in left:
+                self._remote.going()
+                writer.add(blob.sha256, read_file(self._sources[blob.sha256], blob))
+                packed.append(blob)
+                self._packing.add(1, blob.size_bytes)
+                if writer.size_bytes >= self._stored_limit or writer.raw_bytes >= self._raw_limit:
+                    more = True
+                    break
+            name = writer.finish()
+        except OSError as exc:
+            raise LocalStoreError(
+                f"a pack cannot be written in the folder for temporary files: {exc}; make room, or choose "
+                f"another folder by `scratch`"
+            ) from exc
+        return Pack(name, writer.size_bytes), packed, more
+
+    def _bring_pack(self, pack: Pack, packed: list[Blob], path: Path, brought: Brought) -> None:
+        raw_bytes = sum(blob.size_bytes for blob in packed)
+        key, share = keys.pack(pack.name), Share(self._uploading, raw_bytes, pack.size_bytes)
+        brought.packs.append(pack)
+        if not self._repair and self._remote.has(key, pack.size_bytes):
+            brought.reused_count += len(packed)  # by a publish that did not come to its end
+        else:
+            self._remote.write(key, path, share)
+            brought.written.append(pack)
+            brought.sent_count += len(packed)
+            brought.sent_bytes += raw_bytes
+            brought.stored_bytes += pack.size_bytes
+        share.done(len(packed))
+
+
+def pack_jobs(manifest: Manifest, to_pack: frozenset[str], raw_limit: int) -> Iterator[list[Blob]]:
+    """Split what is packed into jobs of about one pack, by path, so that neighbours travel together.
+
+    The same files give the same jobs, and so the same packs: what a publish has sent before it was killed is
+    found again by the next.
+    """
+    job: list[Blob] = []
+    size = 0
+    for blob in _in_order(manifest, to_pack):
+        if job and size + blob.size_bytes > raw_limit:
+            yield job
+            job, size = [], 0
+        job.append(blob)
+        size += blob.size_bytes
+    if job:
+        yield job
+
+
+def _in_order(manifest: Manifest, to_pack: frozenset[str]) -> Iterable[Blob]:
+    return {item.sha256: item.blob for item in manifest.artifacts if item.sha256 in to_pack}.values()
