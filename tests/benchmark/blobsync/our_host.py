@@ -1,0 +1,103 @@
+"""A running process of ours, with a warm client: `python -m tests.benchmark.blobsync.our_host`.
+
+Reads one JSON document a line: `do` names what to do, the rest says with what. Answers with what it cost:
+wall time, CPU time, peak memory and its growth.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from blobsync import ReleaseRef
+from tests.benchmark.blobsync.floor import Floor
+from tests.benchmark.blobsync.our_side import OurSide
+
+_KIB = 1 << 10
+
+
+def _status_kib(field: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1])
+    raise LookupError(field)
+
+
+def _measured(work: Callable[[], object]) -> dict[str, Any]:
+    """Do it; what it cost."""
+    Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
+    before_kib, cpu_s = _status_kib("VmRSS"), time.process_time()
+    began_ns = time.monotonic_ns()
+    result = work()
+    wall_s = (time.monotonic_ns() - began_ns) / 1e9
+    peak_kib = _status_kib("VmHWM")
+    return {
+        "wall_s": wall_s,
+        "cpu_s": time.process_time() - cpu_s,
+        "peak_bytes": peak_kib * _KIB,
+        "grown_bytes": (peak_kib - before_kib) * _KIB,
+        "result": str(result),
+    }
+
+
+class _Host:
+    """What this process holds: our side, and the floor that it is compared with."""
+
+    def __init__(self) -> None:
+        self.side = OurSide()
+        self.floor: Floor | None = None
+
+    def prepare_floor(self, asked: dict[str, Any]) -> None:
+        self.floor = Floor(asked["bucket"], asked["objects"], asked["digest_by"])
+
+    def run_floor(self, folder: Path) -> None:
+        assert self.floor is not None
+        self.floor.run(folder)
+
+
+def _work(host: _Host, asked: dict[str, Any]) -> Callable[[], object]:
+    side = host.side
+    ref = ReleaseRef(asked.get("name", ""), asked.get("digest", ""))
+    path = Path(asked.get("path", ""))
+    calls: dict[str, Callable[[], object]] = {
+        "publish": lambda: side.publish(ref.name, path),
+        "open": lambda: side.open(path),
+        "open_only": lambda: side.open_only(path),
+        "start": side.start,
+        "want": lambda: side.want(ref),
+        "tree": lambda: side.tree(ref),
+        "readiness": lambda: side.ask_readiness(asked["calls"]),
+        "verify": lambda: side.verify(ref),
+        "close": side.close,
+        "prepare_floor": lambda: host.prepare_floor(asked),
+        "floor": lambda: host.run_floor(path),
+    }
+    return calls[asked["do"]]
+
+
+def main() -> int:
+    # Answers alone go to standard output; what anything else prints, such as log lines, does not.
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+    def answer(document: dict[str, Any]) -> None:
+        answers.write(json.dumps(document) + "\n")
+        answers.flush()
+
+    host = _Host()
+    for line in sys.stdin:
+        try:
+            answer(_measured(_work(host, json.loads(line))))
+        except Exception as failed:  # noqa: BLE001 - whoever asked is told, whatever it was
+            answer({"error": f"{type(failed).__name__}: {failed}"})
+    host.side.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""Ours, used as a program would: a client that is warm, a local store, a syncer. The only file of the
+benchmark that knows the library, with `our_script`."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from blobsync import (
+    LocalStore,
+    Manifest,
+    Readiness,
+    ReleaseRef,
+    ReleaseState,
+    RetryPolicy,
+    S3Config,
+    S3ObjectStore,
+    Syncer,
+    collect,
+    publish,
+)
+
+_LIMIT = timedelta(minutes=30)
+_HOPELESS = {ReleaseState.ABSENT, ReleaseState.CORRUPT, ReleaseState.UNAVAILABLE}
+
+
+def object_store() -> S3ObjectStore:
+    """As the environment says, which every contender is given."""
+    return S3ObjectStore(
+        S3Config(
+            endpoint_url=os.environ["BENCH_ENDPOINT"],
+            bucket="releases",
+            access_key_id=os.environ["AWS_ACCESS_KEY_ID"],
+            secret_access_key=os.environ["AWS_SECRET_ACCESS_KEY"],  # type: ignore[arg-type]
+        )
+    )
+
+
+class OurSide:
+    """One local store at a time, and a syncer that keeps it.
+
+    Args:
+        warm: Connect now, as a program that has run for a while.
+    """
+
+    def __init__(self, *, warm: bool = True) -> None:
+        self._store = object_store()
+        if warm:
+            self._store.check()
+        self._local: LocalStore | None = None
+        self._syncer: Syncer | None = None
+        self._changed = threading.Condition()
+        self._ready: Readiness | None = None
+
+    def publish(self, name: str, folder: Path) -> str:
+        """Publish all files of a folder. The digest of the release."""
+        return publish(self._store, name=name, files=collect(folder, include=["**/*"])).digest
+
+    def open(self, root: Path) -> None:
+        """Open a store and begin to keep it."""
+        self._local = LocalStore(root)
+        self.start()
+
+    def start(self) -> None:
+        """Begin with a syncer that knows nothing, in place of the one before."""
+        assert self._local is not None
+        self._stop()
+        self._ready = None
+        self._syncer = Syncer(self._store, self._local, retry=RetryPolicy(), on_change=self._on_change)
+        self._syncer.start()
+
+    def want(self, ref: ReleaseRef) -> None:
+        """Until everything of it is here, verified and durable."""
+        assert self._syncer is not None
+        self._syncer.want({ref})
+        until = time.monotonic() + _LIMIT.total_seconds()
+        with self._changed:
+            while not self._is_ready(ref):
+                if not self._changed.wait(until - time.monotonic()):
+                    raise TimeoutError(f"{ref} was not ready within {_LIMIT}")
+
+    def tree(self, ref: ReleaseRef) -> Path:
+        """The release as a folder."""
+        assert self._syncer is not None
+        return self._syncer.ensure(ref, _LIMIT)
+
+    def ask_readiness(self, calls: int) -> bool:
+        """Ask so many times whether all is ready."""
+        assert self._syncer is not None
+        ready = True
+        for _ in range(calls):
+            ready = self._syncer.readiness().all_ready and ready
+        return ready
+
+    def open_only(self, root: Path) -> None:
+        """Open a store and nothing else."""
+        self._local = LocalStore(root)
+
+    def verify(self, ref: ReleaseRef) -> None:
+        """Hash all of it anew, from the files."""
+        assert self._local is not None
+        self._local.verify(self._manifest(ref), going_on=lambda *_args: None)
+
+    def close(self) -> None:
+        """Let the store go."""
+        self._stop()
+        if self._local is not None:
+            self._local.close()
+            self._local = None
+
+    def _stop(self) -> None:
+        if self._syncer is not None:
+            self._syncer.close(timedelta(seconds=10))
+            self._syncer = None
+
+    def _manifest(self, ref: ReleaseRef) -> Manifest:
+        assert self._local is not None
+        kept = self._local.kept(ref)
+        assert kept is not None, f"{ref} is not in the store"
+        return kept.manifest
+
+    def _on_change(self, readiness: Readiness) -> None:
+        with self._changed:
+            self._ready = readiness
+            self._changed.notify_all()
+
+    def _is_ready(self, ref: ReleaseRef) -> bool:
+        found = None if self._ready is None else self._ready.releases.get(ref)
+        if found is not None and found.state in _HOPELESS:
+            raise RuntimeError(f"{ref} is {found.state}: {found.reason}")
+        return found is not None and found.state is ReleaseState.READY

@@ -1,0 +1,66 @@
+"""How much there is of everything. The real sizes, and small ones to see that all of it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files of one size, in folders.
+
+    Args:
+        is_text: Content like program text, which zstd makes smaller; else random bytes.
+    """
+
+    count: int
+    size_bytes: int
+    folders: int
+    is_text: bool
+
+    @property
+    def total_bytes(self) -> int:
+        return self.count * self.size_bytes
+
+    @property
+    def words(self) -> str:
+        unit = 1 << 20 if self.size_bytes >= 1 << 20 else 1 << 10
+        size = f"{self.size_bytes / unit:g} {'MiB' if unit == 1 << 20 else 'KiB'}"
+        return f"{self.count:,} x {size} of {'text' if self.is_text else 'random bytes'}"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Sizes of the cases; `many` is the store that is opened, `changed` how many of `small` change."""
+
+    small: Files
+    medium: Files
+    large: Files
+    unchunked: Files
+    many: Files
+    changed: int
+    readiness_calls: int
+
+
+_MIB = 1 << 20
+
+SCALES = {
+    "full": Scale(
+        small=Files(10_000, 8 << 10, 100, True),
+        medium=Files(200, _MIB, 4, False),
+        large=Files(3, 512 * _MIB, 1, False),
+        unchunked=Files(96, 16 * _MIB, 1, False),
+        many=Files(100_000, 64, 200, True),
+        changed=100,
+        readiness_calls=10_000,
+    ),
+    "small": Scale(
+        small=Files(200, 2 << 10, 5, True),
+        medium=Files(6, _MIB, 2, False),
+        large=Files(2, 20 * _MIB, 1, False),
+        unchunked=Files(3, 5 * _MIB, 1, False),
+        many=Files(500, 64, 5, True),
+        changed=2,
+        readiness_calls=100,
+    ),
+}
