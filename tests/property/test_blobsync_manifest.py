@@ -13,20 +13,30 @@ from hypothesis import strategies as st
 
 from blobsync import Artifact, BlobSyncError, InvalidManifestError, Manifest, Role
 from blobsync.names import collision, path_fault
+from blobsync.release.blob import CHUNK_BYTES, Blob, chunk_count
 
 digests = st.text("0123456789abcdef", min_size=64, max_size=64)
 segments = st.text("abcXYZäß._- 09", min_size=1, max_size=12).filter(lambda text: text not in {".", ".."})
 paths = st.lists(segments, min_size=1, max_size=4).map(
     lambda parts: unicodedata.normalize("NFC", "/".join(parts))
 )
-artifacts = st.builds(
-    Artifact,
-    path=paths,
-    size_bytes=st.integers(0, 1 << 40),
-    sha256=digests,
-    role=st.sampled_from(Role),
-    executable=st.booleans(),
-)
+
+
+@st.composite
+def _artifact(draw: st.DrawFn) -> Artifact:
+    size_bytes = draw(st.integers(0, 5 * CHUNK_BYTES) | st.integers(0, CHUNK_BYTES + 1))
+    count = chunk_count(size_bytes)
+    return Artifact(
+        path=draw(paths),
+        size_bytes=size_bytes,
+        sha256=draw(digests),
+        role=draw(st.sampled_from(Role)),
+        executable=draw(st.booleans()),
+        chunks=tuple(draw(st.lists(digests, min_size=count, max_size=count))),
+    )
+
+
+artifacts = _artifact()
 releases = st.lists(artifacts, max_size=12, unique_by=(lambda item: item.path, lambda item: item.sha256))
 
 
@@ -82,7 +92,7 @@ json_values = st.recursive(
 
 
 @given(
-    field=st.sampled_from(["path", "size_bytes", "sha256", "role", "executable"]),
+    field=st.sampled_from(["path", "size_bytes", "sha256", "role", "executable", "chunks"]),
     value=json_values,
 )
 def test_any_value_in_any_field_is_read_soundly_or_refused(field: str, value: object) -> None:
@@ -92,10 +102,11 @@ def test_any_value_in_any_field_is_read_soundly_or_refused(field: str, value: ob
         "sha256": "0" * 64,
         "role": "code",
         "executable": False,
+        "chunks": [],
         field: value,
     }
     data = json.dumps(
-        {"artifacts": [item], "name": "p", "schema": 1},
+        {"artifacts": [item], "name": "p", "schema": 2},
         sort_keys=True,
         separators=(",", ":"),
         ensure_ascii=False,
@@ -177,13 +188,15 @@ def test_names_that_only_look_alike_are_fine() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        '{"artifacts":[],"name":"p","schema":2}',
+        '{"artifacts":[],"name":"p","schema":1}',
+        '{"artifacts":[],"name":"p","schema":3}',
+        '{"artifacts":[],"name":"p","schema":2.0}',
         '{"artifacts":[],"name":"p","schema":true}',
-        '{"artifacts":[],"name":"p","schema":1,"more":1}',
-        '{"artifacts":[],"name":"../p","schema":1}',
-        '{"artifacts":[],"artifacts":[],"name":"p","schema":1}',
-        ' {"artifacts":[],"name":"p","schema":1}',
-        '{"name":"p","artifacts":[],"schema":1}',
+        '{"artifacts":[],"name":"p","schema":2,"more":1}',
+        '{"artifacts":[],"name":"../p","schema":2}',
+        '{"artifacts":[],"artifacts":[],"name":"p","schema":2}',
+        ' {"artifacts":[],"name":"p","schema":2}',
+        '{"name":"p","artifacts":[],"schema":2}',
         "[" * 100_000,
         '{"artifacts":[],"name":"p","schema":' + "9" * 10_000 + "}",
     ],
@@ -193,19 +206,65 @@ def test_second_way_of_writing_a_manifest_is_refused(text: str) -> None:
         Manifest.parse(text.encode())
 
 
-def test_one_digest_cannot_have_two_sizes() -> None:
-    with pytest.raises(InvalidManifestError, match="two sizes"):
-        Manifest(
-            "p",
-            tuple(Artifact(name, size, "0" * 64, Role.CODE, False) for name, size in (("a", 1), ("b", 2))),
-        )
+def test_schema_of_the_lists_above_is_the_one_that_is_read() -> None:
+    assert Manifest.parse(b'{"artifacts":[],"name":"p","schema":2}').artifacts == ()
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "chunks"),
+    [
+        (1, ("1" * 64,)),
+        (CHUNK_BYTES, ("1" * 64,)),
+        (CHUNK_BYTES + 1, ()),
+        (CHUNK_BYTES + 1, ("1" * 64,)),
+        (CHUNK_BYTES + 1, ("1" * 64,) * 3),
+        (CHUNK_BYTES + 1, ("1" * 64, "A" * 64)),
+        (CHUNK_BYTES + 1, ("1" * 64, "1" * 63)),
+    ],
+)
+def test_chunks_that_do_not_fit_the_size_are_refused(size_bytes: int, chunks: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidManifestError, match="chunk digests"):
+        Manifest("p", (Artifact("a", size_bytes, "0" * 64, Role.CODE, False, chunks),))
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        Blob("0" * 64, CHUNK_BYTES + 2, ("1" * 64, "2" * 64)),
+        Blob("0" * 64, CHUNK_BYTES + 1, ("1" * 64, "3" * 64)),
+    ],
+)
+def test_one_digest_cannot_have_two_contents(others: Blob) -> None:
+    one = Artifact("a", CHUNK_BYTES + 1, "0" * 64, Role.CODE, False, ("1" * 64, "2" * 64))
+    other = Artifact("b", others.size_bytes, others.sha256, Role.CODE, False, others.chunks)
+
+    with pytest.raises(InvalidManifestError, match="two contents"):
+        Manifest("p", (one, other))
+
+
+def test_same_bytes_at_two_paths_are_one_blob() -> None:
+    items = tuple(Artifact(path, 7, "0" * 64, Role.CODE, False) for path in ("a", "b"))
+
+    manifest = Manifest("p", items)
+
+    assert manifest.blobs == {"0" * 64: Blob("0" * 64, 7)}
+    assert manifest.size_bytes == 7
 
 
 def test_release_has_the_same_digest_for_ever() -> None:
-    manifest = Manifest("flights", (Artifact("main.py", 3, "ab" * 32, Role.CODE, False),))
+    chunks = ("01" * 32, "23" * 32)
+    manifest = Manifest(
+        "flights",
+        (
+            Artifact("main.py", 3, "ab" * 32, Role.CODE, False),
+            Artifact("lib/big.jar", CHUNK_BYTES + 1, "cd" * 32, Role.DEPENDENCY, True, chunks),
+        ),
+    )
 
     assert manifest.canonical == (
-        b'{"artifacts":[{"executable":false,"path":"main.py","role":"code","sha256":"' + b"ab" * 32 + b'",'
-        b'"size_bytes":3}],"name":"flights","schema":1}'
+        b'{"artifacts":[{"chunks":["' + b"01" * 32 + b'","' + b"23" * 32 + b'"],"executable":true,'
+        b'"path":"lib/big.jar","role":"dependency","sha256":"' + b"cd" * 32 + b'","size_bytes":16777217},'
+        b'{"chunks":[],"executable":false,"path":"main.py","role":"code","sha256":"' + b"ab" * 32 + b'",'
+        b'"size_bytes":3}],"name":"flights","schema":2}'
     )
-    assert manifest.digest == "ec69cc718825eedca6a3f7c798e382dec4116fef49c63e6d261615256999990e"
+    assert manifest.digest == "5c81d0bf067acfc372b8bd96731d7521da7c69ad7de3ebe2a6a0a8c107024124"
