@@ -12,6 +12,7 @@ from leader.protocol.requests import (
     NodeExistsError,
     NodeMissingError,
     Steps,
+    VersionMismatchError,
     create,
     delete_if_there,
     ensure_path,
@@ -74,10 +75,7 @@ class CardKeeper:
         path = self._paths.card(wanted.participant.id)
         data = encode_card(wanted)
         if self._written is not None and self._written.session_id == wanted.session_id:
-            try:
-                yield from set_data(path, data)
-            except NodeMissingError:
-                self._written = None
+            yield from self._rewrite(path, data, wanted)
         if self._written is None or self._written.session_id != wanted.session_id:
             yield from self._place(path, data, wanted)
         self._written = wanted
@@ -87,6 +85,17 @@ class CardKeeper:
         if self._written is not None and self._written.session_id == self._session.session_id:
             yield from delete_if_there(self._paths.card(self.card.participant.id))
         self._written = None
+
+    def _rewrite(self, path: str, data: bytes, wanted: Card) -> Steps[None]:
+        """Write over our card; if it was deleted, or another's is there by now, it is to be placed anew."""
+        try:
+            _, stat = yield from get(path)
+            if stat.owner == wanted.session_id:
+                yield from set_data(path, data, stat.version)
+            else:
+                self._written = None
+        except (NodeMissingError, VersionMismatchError):
+            self._written = None
 
     def _place(self, path: str, data: bytes, wanted: Card) -> Steps[None]:
         for _ in range(2):

@@ -50,8 +50,10 @@ class Replica:
             on_watch(path, gone)
 
     def _fired(self, path: str, before: Node | None, after: Node | None) -> list[tuple[OnWatch, str, bool]]:
-        if before is after:
-            return []  # made and deleted in one transaction
+        if before is None and after is None:  # made and deleted in one transaction: its making is told
+            parent = split(path)[0]
+            told = [(one, parent, False) for one in self._on_children.pop(parent, ())]
+            return told + [(one, path, False) for one in self._on_node.pop(path, ())]
         was, now = before and before.created, after and after.created
         gone = before is not None and was != now  # also if another is there by now
         fired: list[tuple[OnWatch, str, bool]] = []

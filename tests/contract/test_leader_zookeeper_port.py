@@ -342,6 +342,20 @@ def test_node_replaced_in_one_transaction_fires_as_gone(
     assert client.fired == [(f"{root}/a", True), (f"{root}/marker", False)]
 
 
+def test_watch_on_nothing_fires_when_one_transaction_makes_and_deletes_the_node(
+    client: Client, root: str, eventually: Eventually
+) -> None:
+    client.run(rq.create(f"{root}/latch", b""))
+    client.run(rq.exists(f"{root}/latch", watch=True))
+    client.run(rq.exists(f"{root}/notice", watch=True))
+
+    notice, latch = f"{root}/notice", f"{root}/latch"
+    client.run(rq.transaction(rq.Create(notice), rq.Delete(notice), rq.Delete(latch)))
+
+    eventually(lambda: len(client.fired) == 2)
+    assert client.fired == [(notice, False), (latch, True)], "in this order: a hand-over stands on it"
+
+
 def test_transaction_that_only_checks_fires_nothing(
     client: Client, root: str, eventually: Eventually
 ) -> None:

@@ -479,3 +479,21 @@ def test_who_still_hangs_in_the_end_of_its_last_term_does_not_lead_and_does_as_s
     server.wait(S)  # some proofs
 
     assert one.told[2:] == [("elected", 2)]
+
+
+def test_a_card_that_another_has_made_meanwhile_is_not_written_over() -> None:
+    server = Server()
+    one = server.member("one")
+    one.post(ev.AddAsked())
+    server.settle()
+    server.delete(PATHS.card("one"))
+    twin = server.member("one", boot_id="twin")
+    twin.post(ev.AddAsked())
+    server.settle()
+
+    one.inbox.append(lambda: one.core.readiness(True, 0, 0, ()))
+    server.settle()
+
+    node = server.zookeeper.tree.get(PATHS.card("one"))
+    assert node is not None
+    assert node.owner == decode_card(node.data, "").session_id
