@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -24,6 +25,9 @@ from blobsync.release.pack import PackWriter
 from blobsync.storage import keys
 
 PACKERS = 2
+LARGE_BYTES = 64 << 20
+LARGE_AT_ONCE = 2
+"""Of files above `LARGE_BYTES`, so many are copied and sent at a time, each in parts side by side."""
 
 
 @dataclass(slots=True)
@@ -69,6 +73,7 @@ class Bringer:
         self._stored_limit, self._raw_limit = limits
         self._packing, self._uploading = packing, uploading
         self._packers = threading.BoundedSemaphore(PACKERS)
+        self._large = threading.BoundedSemaphore(LARGE_AT_ONCE)
 
     def bring_blob(self, blob: Blob) -> Brought:
         """One that travels alone.
@@ -80,14 +85,17 @@ class Bringer:
         key, share = keys.blob(blob.name), Share(self._uploading, blob.size_bytes, blob.size_bytes)
         is_there = not self._repair and self._remote.has(key, blob.size_bytes)
         if not is_there and not self._remote.dry_run:
-            with snapshot(
-                self._sources[blob.sha256], blob, self._scratch, lambda _: self._remote.going()
-            ) as path:
-                self._remote.write(key, path, share)
+            with self._large if blob.size_bytes > LARGE_BYTES else nullcontext():
+                self._send_blob(blob, key, share)
         share.done(1)
         if is_there:
             return Brought(reused_count=1)
         return Brought(sent_count=1, sent_bytes=blob.size_bytes, stored_bytes=blob.size_bytes)
+
+    def _send_blob(self, blob: Blob, key: str, share: Share) -> None:
+        source = self._sources[blob.sha256]
+        with snapshot(source, blob, self._scratch, lambda _: self._remote.going()) as path:
+            self._remote.write(key, path, share)
 
     def bring_packed(self, blobs: Sequence[Blob]) -> Brought:
         """Small ones, in packs, in this order.

@@ -205,12 +205,16 @@ def _make_visible(manifest: Manifest, layout: Layout, remote: Remote, check: Cal
     """Layout, history, and last the manifest. Gives the bytes that were written."""
     name, digest = manifest.name, manifest.digest
     entry = publication_key(name, Publication(layout.published_at, digest))
-    last = ((keys.layout(name, digest), layout.encode()), (entry, b""))
-    for key, data in (*last, (keys.manifest(name, digest), stored_manifest(manifest))):
+    last = [
+        (keys.layout(name, digest), layout.encode()),
+        (entry, b""),
+        (keys.manifest(name, digest), stored_manifest(manifest)),
+    ]
+    for key, data in last:
         if not remote.dry_run:
             check()
         remote.write(key, data)
-    return len(layout.encode()) + len(stored_manifest(manifest))
+    return sum(len(data) for _, data in last)
 
 
 def _report(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 import unicodedata
@@ -109,16 +110,19 @@ def _walk(root: Path, hidden: bool) -> Iterator[Path]:
     """All that is not a folder. Links to folders are given, not followed."""
     folders = [root]
     while folders:
-        for entry in sorted(folders.pop().iterdir()):
+        folder = folders.pop()
+        with os.scandir(folder) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+        for entry in found:
             name = entry.name
             if name in _EXCLUDED_NAMES or name.endswith(_EXCLUDED_SUFFIXES):
                 continue
             if name.startswith(".") and not hidden:
                 continue
-            if entry.is_dir() and not entry.is_symlink():
-                folders.append(entry)
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(folder / name)
             else:
-                yield entry
+                yield folder / name
 
 
 def _matching(pattern: str, candidates: dict[str, Path], root: Path) -> list[str]:
@@ -128,7 +132,7 @@ def _matching(pattern: str, candidates: dict[str, Path], root: Path) -> list[str
     found += [
         path
         for path, file in candidates.items()
-        if path not in found and file.is_symlink() and file.is_dir() and expression.fullmatch(f"{path}/_")
+        if expression.fullmatch(f"{path}/_") and file.is_symlink() and file.is_dir() and path not in found
     ]
     if not found:
         is_folder = (root / pattern).is_dir()
@@ -143,8 +147,9 @@ def _source(
 ) -> SourceFile:
     if (fault := path_fault(path)) is not None:
         raise UnsafeSourceError(f"{path!r} {fault}, so it cannot be in a release; rename it or leave it out")
-    target = file.resolve()
-    if file.is_symlink() and not target.is_relative_to(real_root):
+    is_link = file.is_symlink()
+    target = file.resolve() if is_link else file  # folders of links were not entered
+    if is_link and not target.is_relative_to(real_root):
         raise UnsafeSourceError(
             f"{path} is a link to {target}, out of {real_root}; copy the file into the folder"
         )
@@ -158,7 +163,7 @@ def _source(
         )
     if not stat.S_ISREG(mode):
         raise UnsafeSourceError(f"{path} is no regular file (a device, pipe or socket); leave it out")
-    secret = _looks_secret(path) or _looks_secret(target.relative_to(real_root).as_posix())
+    secret = _looks_secret(path) or (is_link and _looks_secret(target.relative_to(real_root).as_posix()))
     if secret and not any(pattern.fullmatch(path) for pattern in allowed):
         raise UnsafeSourceError(
             f"{path} is named like a secret, and whoever reads the bucket could read it; leave it out, "

@@ -54,7 +54,8 @@ def stored_manifest(manifest: Manifest) -> bytes:
     """
     if len(manifest.canonical) <= COMPRESSED_BYTES:
         return manifest.canonical
-    return zstandard.ZstdCompressor(level=9, write_content_size=True).compress(manifest.canonical)
+    # Digests are most of it: a higher level takes longer, and finds nothing.
+    return zstandard.ZstdCompressor(level=1, write_content_size=True).compress(manifest.canonical)
 
 
 def _decompressed(data: bytes, name: str, digest: str) -> bytes:
