@@ -17,6 +17,8 @@ from leader.protocol.requests import (
     Stat,
     Steps,
     TransactionFailedError,
+    VersionMismatchError,
+    delete,
     get,
     transaction,
 )
@@ -61,6 +63,15 @@ class Announcement:
                 if exc.index <= 1:
                     return f"epoch {leadership.epoch} is over: {exc.cause}"
         return f"somebody keeps changing {path}, {_WRITE_TRIES} times while we wrote it"
+
+    def withdraw(self, session_id: int) -> Steps[None]:
+        """Delete the node, if it is ours. Should the next leader replace it just then, it writes it again."""
+        try:
+            _, stat = yield from get(self._paths.leader)
+            if stat.owner == session_id:
+                yield from delete(self._paths.leader, stat.version)
+        except (NodeMissingError, VersionMismatchError):
+            return
 
     def _writes(self, data: bytes, session_id: int, found: Stat | None) -> tuple[Operation, ...]:
         path = self._paths.leader

@@ -70,6 +70,8 @@ class EpochClaimant:
         self.leadership: Leadership | None = None
         self.announced = False
         """Whether a leader node of ours may be there."""
+        self.took_it_along = False
+        """Whether our farewell has deleted that node, if a farewell was the last that we heard of."""
 
     def stand_by(self, node: Node, position: int, before: str | None) -> Steps[None]:
         """Read what operators want, and watch it, so that a claim need not: the first two alone.
@@ -182,9 +184,12 @@ class EpochClaimant:
         if self.announced and self._token is not None:
             leader = (Delete(self._paths.leader),)
         if self._legacy and self.leadership is not None and self._eligibility.open:
+            self.took_it_along = bool(leader)
             yield (*self._legacy, deletion, *leader)
         if leader and self._token is not None:
+            self.took_it_along = True
             yield deletion, Check(self._token.path, self._token.version), *leader
+        self.took_it_along = False  # refused
 
     def _legacy_for(self, successor: str, node: Node) -> tuple[Operation, ...]:
         term = self.leadership

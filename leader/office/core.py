@@ -245,6 +245,8 @@ class OfficeCore:
     def _stepped(self, event: Event) -> Steps[list[Event]]:
         before = self.state
         self._note(event)
+        if isinstance(event, ev.LatchEnded):
+            yield from self._unpublish()
         moved = machine.step(before, event)
         self.state = moved.state
         if type(before) is not type(moved.state):
@@ -330,7 +332,6 @@ class OfficeCore:
                 return ev.LatchHeldBack(reason, at_once)
             case latch_news.Ended():
                 self._claimant.forget(self._claimant.leadership)
-                self._claimant.announced = False
                 self._latch = None
                 return ev.LatchEnded()
             case _:
@@ -415,6 +416,19 @@ class OfficeCore:
             reason = f"{what}: {wish.reason}"
             return [ev.AbdicationAsked(reason, leadership.epoch, at_once=bool(wish.to))]
         return []
+
+    def _unpublish(self) -> Steps[None]:
+        """Take away a leader node of ours that the farewell could not, as after an epoch that is over."""
+        claimant = self._claimant
+        left, claimant.announced = claimant.announced and not claimant.took_it_along, False
+        claimant.took_it_along = False
+        session_id = self._session.session_id
+        if not left or session_id is None:
+            return
+        try:
+            yield from self._announcement.withdraw(session_id)
+        except Exception as exc:  # noqa: BLE001 - the next leader writes over it, or our session's end takes it
+            _log.info("leader_node_left_behind", error=str(exc))
 
     def _keep_card(self) -> Steps[None]:
         """Write our card, if need be. It informs; nothing depends on it but who yields to whom."""

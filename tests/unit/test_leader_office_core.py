@@ -497,3 +497,22 @@ def test_a_card_that_another_has_made_meanwhile_is_not_written_over() -> None:
     node = server.zookeeper.tree.get(PATHS.card("one"))
     assert node is not None
     assert node.owner == decode_card(node.data, "").session_id
+
+
+def test_who_lost_its_latch_and_leaves_while_another_is_asked_is_not_shown_as_leader() -> None:
+    server = Server()
+    one, two = server.member("one"), server.member("two")
+    two.answer_at_once = None
+    for member in (one, two):
+        member.post(ev.AddAsked())
+        server.settle()
+    server.delete(PATHS.latch(server.queue()[0]))
+    server.settle()
+    assert isinstance(two.core.state, st.Guarding)
+
+    one.post(ev.RemoveAsked())
+    server.settle()
+    two.asked[0](NO)
+    server.settle()
+
+    assert server.zookeeper.tree.get(PATHS.leader) is None
