@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -58,14 +59,20 @@ class BenchServer:
             "RCLONE_CONFIG_S3_FORCE_PATH_STYLE": "true",
         }
 
-    def upload(self, source: Path, place: str) -> None:
+    def upload(self, source: Path, place: str) -> float:
         """Put a folder, or one file, at `bucket/key` and warm what the server remembers of it.
 
         The first listing of a place makes the server hash what lies there; no contender should pay for it.
+
+        Returns:
+            How long the first part took, in seconds.
         """
+        began_s = time.monotonic()
         word = "copyto" if source.is_file() else "copy"
         self._rclone(word, str(source), f"s3:{place}", "--transfers=16", "--s3-no-check-bucket")
+        took_s = time.monotonic() - began_s
         self._rclone("lsf", "-R", "--format=ps", f"s3:{place.split('/', 1)[0]}")
+        return took_s
 
     def _rclone(self, *words: str) -> None:
         command = [str(Path(sys.executable).parent / "rclone"), *words]

@@ -28,7 +28,7 @@ def cold_case(lab: Lab, name: str) -> Case:
     source = lab.source(name, files)
     lab.renew_host()
     entries = cold_entries(lab.host, lab.side, source.ref)
-    entries.append(floor_entry(lab.host, source.objects, "sha256" if name == "unchunked" else "blake3"))
+    entries.append(floor_entry(lab.publisher, source.objects, "sha256" if name == "unchunked" else "blake3"))
     entries += [peer.entry(lab.side, source.key) for peer in lab.peers() if peer.name != "rclone-checksum"]
     if name in _WITH_TAR:
         entries += comparator(lab.tools, lab.side, *lab.archive(source))

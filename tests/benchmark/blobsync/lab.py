@@ -30,6 +30,7 @@ class Source:
         key: Bucket and prefix of the loose objects.
         ref: Our release of them.
         objects: Size by key of what publishing put into the bucket.
+        uploaded_s: How long it took to put the files there as they are, with rclone.
         published: What publishing cost us; None: nothing was published.
     """
 
@@ -38,6 +39,7 @@ class Source:
     key: str
     ref: Ref
     objects: Mapping[str, int]
+    uploaded_s: float | None
     published: Work | None
 
     @cached_property
@@ -87,10 +89,9 @@ class Lab:
         """Of all our processes that go on."""
         return [self.bench.server.pid, self.side.pid, self.publisher.pid, self.host.pid]
 
-    def published(self) -> dict[str, Work]:
-        """What publishing each of the sources cost."""
-        costs = {name: source.published for name, source in self._sources.items()}
-        return {name: cost for name, cost in costs.items() if cost is not None}
+    def sources(self) -> Mapping[str, Source]:
+        """All that were asked for."""
+        return self._sources
 
     def close(self) -> None:
         for process in (self.host, self.publisher, self.side):
@@ -102,12 +103,11 @@ class Lab:
             folder = self.bench.folder / "sources" / name
             content.make(folder, files)
             key = f"{LOOSE}/{name}"
-            if loose:
-                self.bench.upload(folder, key)
+            uploaded_s = self.bench.upload(folder, key) if loose else None
             before = self._objects()
             ref, published = self.publish(name, folder)
             objects = {key: size for key, size in self._objects().items() if key not in before}
-            self._sources[name] = Source(files, folder, key, ref, objects, published)
+            self._sources[name] = Source(files, folder, key, ref, objects, uploaded_s, published)
         return self._sources[name]
 
     def publish(self, name: str, folder: Path) -> tuple[Ref, Work | None]:

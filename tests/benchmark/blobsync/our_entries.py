@@ -103,7 +103,7 @@ def cold_entries(host: OurHost, side: CommandSide, ref: Ref) -> list[Entry]:
 
 
 def floor_entry(host: OurHost, objects: Mapping[str, int], digest: str) -> Entry:
-    """The floor of a cold case. See `floor`."""
+    """The floor of a cold case. See `floor`. Not in the host that is measured, whose memory it would use."""
 
     def prepare(_place: Path) -> None:
         host.do("prepare_floor", bucket=RELEASES, objects=dict(objects), digest_by=digest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tests.benchmark.blobsync.goals import Verdict
+from tests.benchmark.blobsync.lab import Source
 from tests.benchmark.blobsync.sample import Found, Series
 
 _MIB = 1 << 20
@@ -67,6 +68,19 @@ def goal_table(verdicts: Sequence[Verdict]) -> str:
     for verdict in verdicts:
         value = "-" if verdict.value is None else f"{verdict.value:.3g}"
         rows.append([verdict.words, f"{verdict.limit:g}", value, verdict.outcome])
+    return aligned(rows)
+
+
+def publish_table(sources: Mapping[str, Source]) -> str:
+    """What it costs to put the files into S3: packing is work, which the publisher does once."""
+    rows = [["put into S3, once", "publish, wall", "publish, CPU", "stored", "as they are, rclone"]]
+    for source in sources.values():
+        if (cost := source.published) is None:
+            continue
+        stored = sum(source.objects.values()) / source.files.total_bytes
+        loose = "-" if source.uploaded_s is None else time_words(source.uploaded_s)
+        words = [source.files.words, time_words(cost.wall_s), time_words(cost.cpu_s), f"{stored:.0%}", loose]
+        rows.append(words)
     return aligned(rows)
 
 

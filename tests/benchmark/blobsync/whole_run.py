@@ -17,7 +17,7 @@ from tests.benchmark.blobsync.machine import machine
 from tests.benchmark.blobsync.runner import Runner
 from tests.benchmark.blobsync.sample import Found
 from tests.benchmark.blobsync.store_cases import STORE, open_case, readiness_case
-from tests.benchmark.blobsync.table import bytes_table, case_table, goal_table, time_words
+from tests.benchmark.blobsync.table import bytes_table, case_table, goal_table, publish_table, time_words
 
 CASES = (*COLD, *KEPT, *STORE, "bytes")
 
@@ -39,6 +39,8 @@ def whole_run(lab: Lab, runner: Runner, wanted: set[str], say: Callable[[str], N
     moved = bytes_moved(lab) if lab.ours and "bytes" in wanted else {}
     if moved:
         say("\n" + bytes_table(moved))
+    if lab.ours:
+        say("\n" + publish_table(lab.sources()))
     goals = verdicts(found, moved, bare.peak_bytes)
     say("\n" + goal_table(goals))
     result["bare_interpreter"] = asdict(bare)
@@ -46,7 +48,11 @@ def whole_run(lab: Lab, runner: Runner, wanted: set[str], say: Callable[[str], N
         case: {name: asdict(series) for name, series in series_of.items()}
         for case, series_of in found.items()
     }
-    result["published"] = {name: asdict(work) for name, work in lab.published().items()}
+    result["published"] = {
+        name: asdict(source.published) | {"uploaded_loose_s": source.uploaded_s}
+        for name, source in lab.sources().items()
+        if source.published is not None
+    }
     result["failed"] = runner.failed
     result["bytes"] = moved
     result["goals"] = [{**asdict(verdict), "outcome": verdict.outcome} for verdict in goals]
