@@ -33,6 +33,7 @@ from blobsync.errors import (
     PublishLapsedError,
     ReleaseAbsentError,
     ReleaseCorruptError,
+    ReplicasMissingError,
     SourceChangedError,
     StoreAccessDeniedError,
     StoreRefusedError,
@@ -47,6 +48,14 @@ from blobsync.publish.progress import PublishPhase, PublishProgress
 from blobsync.publish.publisher import PublishedRelease, publish
 from blobsync.publish.sources import SourceFile, collect
 from blobsync.release.manifest import Artifact, Manifest, ReleaseRef, Role
+from blobsync.release.replica import ReplicaRecord
+from blobsync.replicas import (
+    ReplicaBoard,
+    ReplicaPolicy,
+    ReplicaReport,
+    Replicas,
+    wait_for_replicas,
+)
 from blobsync.retry import RetryPolicy
 from blobsync.storage.ports import ObjectInfo, ObjectStore
 from blobsync.storage.releases import fetch_manifest, list_releases
@@ -86,6 +95,12 @@ __all__ = [
     "ReleaseReadiness",
     "ReleaseRef",
     "ReleaseState",
+    "ReplicaBoard",
+    "ReplicaPolicy",
+    "ReplicaRecord",
+    "ReplicaReport",
+    "Replicas",
+    "ReplicasMissingError",
     "RetryPolicy",
     "Role",
     "S3Config",
@@ -106,6 +121,7 @@ __all__ = [
     "gc",
     "list_releases",
     "publish",
+    "wait_for_replicas",
 ]
 
 
