@@ -80,9 +80,10 @@ class TreeBuild:
     def link_from(self, tree: Path, record: TreeRecord) -> None:
         """Link small files that another tree has, if they are the ones that were verified there."""
         wanted = {bytes.fromhex(digest): items for digest, items in self._todo.items()}
-        for digest, path, verified in zip(record.digests, record.paths, record.identities, strict=True):
+        for digest, path, inode, mtime_ns in record.files():
             items = wanted.get(digest)
             if items:
+                verified = FileIdentity(items[0].size_bytes, mtime_ns, inode)
                 self._link_all(f"{tree}/{path}", items, verified)
         self._todo = {digest: items for digest, items in self._todo.items() if items}
 
@@ -116,13 +117,8 @@ class TreeBuild:
             Path(self._top + folder).chmod(SEALED_FOLDER)
         self._base.step("tree-sync")
         self._sync()
-        items = self._manifest.artifacts
-        return TreeRecord(
-            {path: _folder_state(self._top + path) for path in ["", *self._folders]},
-            [item.path for item in items],
-            [bytes.fromhex(item.sha256) for item in items],
-            [self._made[item.path] for item in items],
-        )
+        folders = {path: _folder_state(self._top + path) for path in ["", *self._folders]}
+        return TreeRecord.of(self._manifest, folders, self._made)
 
     def _link_all(self, source: str, items: list[Artifact], verified: FileIdentity) -> None:
         """Link what is still to be made of equal files; those made are taken out of the list."""

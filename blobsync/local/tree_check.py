@@ -35,13 +35,7 @@ def verified_record(objects: ObjectFiles, manifest: Manifest, folder: Path) -> T
         made[path] = identity(found)
     if made.keys() != wanted.keys():
         return None
-    items = manifest.artifacts
-    return TreeRecord(
-        folders,
-        [item.path for item in items],
-        [bytes.fromhex(item.sha256) for item in items],
-        [made[item.path] for item in items],
-    )
+    return TreeRecord.of(manifest, folders, made)
 
 
 def damaged_files(

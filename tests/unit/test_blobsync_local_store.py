@@ -1,77 +1,42 @@
-"""The local store: nothing unverified is ever seen, whatever dies or changes when."""
+"""The local store: nothing unverified ever counts, whatever changes when."""
 
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import stat
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from datetime import timedelta
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from blobsync import (
-    Artifact,
+from blobsync.errors import (
     BlobMissingError,
     CorruptBlobError,
-    GcRefusedError,
-    LocalStore,
+    CorruptPackError,
+    InvalidLayoutError,
     LocalStoreError,
-    Manifest,
-    Role,
-    gc,
+    ReleaseAbsentError,
 )
-from blobsync.local import store as local_store
+from blobsync.local.store import LocalStore
+from blobsync.release.blob import CHUNK_BYTES, Blob
+from blobsync.release.layout import Layout
+from tests.local_store_samples import (
+    Sample,
+    artifact,
+    bring,
+    fill,
+    flip_a_byte_unseen,
+    overwrite,
+    packed,
+    sample,
+    sha,
+    visible,
+)
 
-STEPS = ["create", "write", "fsync", "rename", "fsync-folder", "index"]
-
-
-class CrashedError(Exception):
-    """The process died here."""
-
-
-def sha(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def release(
-    files: dict[str, bytes], *, executable: frozenset[str] = frozenset(), name: str = "p"
-) -> Manifest:
-    return Manifest(
-        name,
-        tuple(
-            Artifact(path, len(data), sha(data), Role.CODE, path in executable)
-            for path, data in files.items()
-        ),
-    )
-
-
-def fill(local: LocalStore, files: dict[str, bytes]) -> None:
-    for data in files.values():
-        local.install(sha(data), len(data), [data])
-
-
-def visible(local: LocalStore) -> list[Path]:
-    return sorted(path for path in (local.root / "blobs").rglob("*") if path.is_file())
-
-
-def overwrite(path: Path, data: bytes) -> None:
-    """As a careless or hostile user with enough rights does."""
-    path.chmod(0o644)
-    path.write_bytes(data)
-
-
-def flip_a_byte_unseen(path: Path) -> None:
-    """As a failing disk does: other bytes, same size, same time, same inode."""
-    before = path.stat()
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    overwrite(path, bytes(data))
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+LARGE = bytes(range(256)) * (20 << 10)  # 5 MiB: alone, without chunks
+CHUNKED = b"".join(bytes([number]) * (1 << 20) for number in range(33))  # three chunks, the last of 1 MiB
 
 
 @pytest.fixture
@@ -80,401 +45,393 @@ def local(tmp_path: Path) -> Iterator[LocalStore]:
         yield opened
 
 
-def test_installed_blob_is_there_read_only_and_counts_after_reopening(tmp_path: Path) -> None:
-    with LocalStore(tmp_path) as local:
-        local.install(sha(b"data"), 4, [b"da", b"ta"])
-        path = local.blob_path(sha(b"data"))
+def mixed() -> Sample:
+    return sample(
+        {
+            "run.sh": b"#!",
+            "lib/a.py": b"1",
+            "lib/deep/b.py": b"2" * 3000,
+            "same.txt": b"#!",
+            "twin.sh": b"#!",
+            "empty": b"",
+            "data/large": LARGE,
+            "data/tool": LARGE,
+            "data/chunked": CHUNKED,
+        },
+        executable={"run.sh", "twin.sh", "data/tool"},
+        members=2,
+    )
 
-        assert local.has_blob(sha(b"data"))
-        assert path.read_bytes() == b"data"
-        assert stat.S_IMODE(path.stat().st_mode) == 0o444
+
+def test_received_objects_are_there_read_only_and_count_after_reopening(tmp_path: Path) -> None:
+    release = mixed()
+    with LocalStore(tmp_path) as local:
+        assert not any(local.has(item) for item in release.objects)
+        fill(local, release)
+        for item, data in release.objects.items():
+            assert local.has(item)
+            assert local.object_path(item).read_bytes() == data
+            assert stat.S_IMODE(local.object_path(item).stat().st_mode) == 0o444
+        assert list((tmp_path / "partial").iterdir()) == []
     with LocalStore(tmp_path) as again:
-        assert again.has_blob(sha(b"data"))
+        assert all(again.has(item) for item in release.objects)
+        assert not again.lacks(release.manifest, release.layout)
+        kept = again.kept(release.manifest.ref)
+        assert kept is not None
+        assert (kept.manifest, kept.layout) == (release.manifest, release.layout)
+        assert again.releases() == [release.manifest.ref]
 
 
-@pytest.mark.parametrize("chunks", [[b"dat"], [b"data", b"x"], [b"dato"], []])
-def test_wrong_bytes_are_never_installed(local: LocalStore, chunks: list[bytes]) -> None:
-    with pytest.raises(CorruptBlobError):
-        local.install(sha(b"data"), 4, chunks)
-
-    assert not local.has_blob(sha(b"data"))
-    assert visible(local) == []
-
-
-def test_reading_stops_when_more_comes_than_was_promised(local: LocalStore) -> None:
-    taken = 0
-
-    def endless() -> Iterator[bytes]:
-        nonlocal taken
-        while True:
-            taken += 1
-            yield b"x" * 1000
-
-    with pytest.raises(CorruptBlobError):
-        local.install(sha(b""), 2500, endless())
-    assert taken == 3
-
-
-@pytest.mark.parametrize("crash_at", STEPS)
-def test_crash_at_any_step_of_an_install_leaves_no_unverified_blob_and_the_next_one_completes(
-    tmp_path: Path, crash_at: str
+def test_reopened_store_trusts_its_index_and_reads_no_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps: list[str] = []
-
-    def crash(step: str) -> None:
-        steps.append(step)
-        if step == crash_at:
-            raise CrashedError(step)
-
-    dying = LocalStore(tmp_path, on_step=crash)
-    with pytest.raises(CrashedError):
-        dying.install(sha(b"data"), 4, [b"data"])
-    assert steps[-1] == crash_at
-    for path in visible(dying):
-        assert sha(path.read_bytes()) == path.name
-    dying.close()
-
-    with LocalStore(tmp_path) as after:
-        after.install(sha(b"data"), 4, [b"data"])
-        assert after.has_blob(sha(b"data"))
-        assert [path.name for path in visible(after)] == [sha(b"data")]
-        assert list((after.root / "sessions").glob("*/part-*")) == []
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from blobsync import LocalStore
-def kill(step):
-    if step == sys.argv[2]:
-        os.kill(os.getpid(), signal.SIGKILL)
-LocalStore(Path(sys.argv[1]), on_step=kill).install(sys.argv[3], 4, [b"da", b"ta"])
-"""
-
-
-@pytest.mark.parametrize("step", ["write", "fsync", "rename", "index"])
-def test_what_a_killed_process_left_unfinished_is_removed_by_the_next(tmp_path: Path, step: str) -> None:
-    died = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), step, sha(b"data")], check=False)
-    assert died.returncode == -9
-    left = list((tmp_path / "sessions").iterdir())
-    assert len(left) == 1
-
-    with LocalStore(tmp_path) as after:
-        assert not left[0].exists()
-        complete = after.has_blob(sha(b"data"))
-        assert complete == (step == "index")
-        assert complete == bool(visible(after))
-
-
-RACER = """
-import hashlib, sys
-from pathlib import Path
-from blobsync import LocalStore, Manifest
-with LocalStore(Path(sys.argv[1])) as local:
-    manifest = Manifest.parse(sys.stdin.buffer.read())
-    for number in range(200):
-        data = str(number).encode() * 50
-        local.install(hashlib.sha256(data).hexdigest(), len(data), [data])
-    local.install_manifest(manifest)
-    print(local.materialise(manifest))
-"""
-
-
-def test_two_processes_fill_one_store_at_once(tmp_path: Path) -> None:
-    files = {f"f{number}": str(number).encode() * 50 for number in range(200)}
-    manifest = release(files)
-    racers = [
-        subprocess.Popen(
-            [sys.executable, "-c", RACER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        for _ in range(2)
-    ]
-    for racer in racers:
-        assert racer.stdin is not None
-        racer.stdin.write(manifest.canonical)
-        racer.stdin.close()
-    ends = [(racer.wait(240), racer.stdout.read() if racer.stdout else b"") for racer in racers]
-
-    assert [code for code, _ in ends] == [0, 0]
+    release = mixed()
     with LocalStore(tmp_path) as local:
-        assert local.verify(manifest) == ()
-        tree = local.materialise(manifest)
-        assert {path.name: path.read_bytes() for path in tree.iterdir()} == files
-        assert list((tmp_path / "quarantine").iterdir()) == []
+        fill(local, release)
+
+    def refuse(*_args: object, **_named: object) -> None:
+        raise AssertionError("an object was hashed")
+
+    monkeypatch.setattr("blobsync.local.objects.verify_object", refuse)
+    with LocalStore(tmp_path) as again:
+        assert not again.lacks(release.manifest, release.layout)
 
 
-def test_overwritten_blob_does_not_count_and_goes_to_quarantine(local: LocalStore) -> None:
-    fill(local, {"a": b"data"})
-    overwrite(local.blob_path(sha(b"data")), b"evil")
+@pytest.mark.parametrize("data", [b"x" * len(LARGE), LARGE[:-1]], ids=["other", "short"])
+def test_wrong_bytes_of_a_blob_are_never_installed(local: LocalStore, data: bytes) -> None:
+    blob = artifact("a", LARGE).blob
 
-    assert not local.has_blob(sha(b"data"))
-    assert [path.read_bytes() for path in (local.root / "quarantine").iterdir()] == [b"evil"]
+    with pytest.raises(CorruptBlobError):
+        bring(local, blob, data)
 
-
-def test_touched_blob_counts_again_after_it_was_hashed(local: LocalStore) -> None:
-    fill(local, {"a": b"data"})
-    os.utime(local.blob_path(sha(b"data")), ns=(1, 1))
-
-    assert local.has_blob(sha(b"data"))
+    assert not local.has(blob)
+    assert visible(local.root) == []
+    assert list((local.root / "partial").iterdir()) == []
 
 
-def test_blob_replaced_by_a_link_does_not_count(local: LocalStore, tmp_path: Path) -> None:
-    fill(local, {"a": b"data"})
-    (tmp_path / "elsewhere").write_bytes(b"data")
-    local.blob_path(sha(b"data")).unlink()
-    local.blob_path(sha(b"data")).symlink_to(tmp_path / "elsewhere")
+def test_flipped_byte_anywhere_in_a_pack_is_refused(local: LocalStore) -> None:
+    ((pack, data),) = packed([b"one" * 100, b"two" * 200]).items()
+    for at in range(0, len(data), 7):
+        bad = bytearray(data)
+        bad[at] ^= 1
+        with pytest.raises(CorruptPackError):
+            bring(local, pack, bytes(bad))
+    assert visible(local.root) == []
 
-    assert not local.has_blob(sha(b"data"))
+    bring(local, pack, data)
+    assert local.has(pack)
 
 
-def test_verify_finds_a_byte_that_flipped_unseen_and_a_new_copy_heals_blob_and_tree(
+def test_pack_whose_member_is_not_what_its_table_says_is_refused_though_it_hashes_to_its_name(
     local: LocalStore,
 ) -> None:
-    files = {"a": b"some data", "b": b"other data"}
-    manifest = release(files)
-    fill(local, files)
-    tree = local.materialise(manifest)
-    flip_a_byte_unseen(local.blob_path(sha(b"some data")))
-    assert local.has_blob(sha(b"some data"))  # what a look at metadata cannot see
+    ((_, data),) = packed([b"good bytes", b"x"], compress=False).items()
+    forged = data.replace(b"good bytes", b"evil bytes")
+    from blake3 import blake3
 
-    assert [item.path for item in local.verify(manifest)] == ["a"]
-    assert not local.has_blob(sha(b"some data"))
-    with pytest.raises(BlobMissingError):
-        local.materialise(manifest)
+    from blobsync.release.layout import Pack
 
-    fill(local, files)
-    assert local.materialise(manifest) == tree
-    assert (tree / "a").read_bytes() == b"some data"
+    pack = Pack(blake3(forged).hexdigest(), len(forged))
+    with pytest.raises(CorruptPackError, match="member"):
+        bring(local, pack, forged)
+    assert not local.has(pack)
 
 
-def test_blob_on_a_bad_sector_goes_to_quarantine(local: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    manifest = release({"a": b"data"})
-    fill(local, {"a": b"data"})
+def test_large_pack_is_hashed_on_two_threads_and_a_bad_member_in_any_frame_is_found(
+    local: LocalStore,
+) -> None:
+    from blake3 import blake3
 
-    def unreadable(path: Path, going_on: object) -> tuple[str, object]:
-        raise OSError(errno.EIO, "Input/output error", str(path))
+    from blobsync.release.layout import Pack
 
-    with monkeypatch.context() as patch:
-        patch.setattr(local_store, "hash_file", unreadable)
-        assert [item.path for item in local.verify(manifest)] == ["a"]
-
-    assert not local.has_blob(sha(b"data"))
-    assert len(list((local.root / "quarantine").iterdir())) == 1
-
-
-@pytest.mark.parametrize("damage", [b"", b"garbage", "cut", "delete", "lie"])
-def test_store_without_its_index_verifies_again(tmp_path: Path, damage: bytes | str) -> None:
-    files = {"a": b"good", "b": b"also good"}
-    with LocalStore(tmp_path) as local:
-        fill(local, files)
-    index = tmp_path / "verified"
-    if isinstance(damage, bytes):
-        index.write_bytes(damage)
-    elif damage == "cut":
-        index.write_bytes(index.read_bytes()[:-20])
-    elif damage == "delete":
-        index.unlink()
-    else:  # a line that would vouch for other bytes, but whose check sum does not fit
-        index.write_bytes(index.read_bytes().replace(sha(b"good").encode(), sha(b"evil").encode()))
-    flip_a_byte_unseen(tmp_path / "blobs" / sha(b"good")[:2] / sha(b"good"))
-
-    with LocalStore(tmp_path) as again:
-        # Cut within the second line, the first still vouches; that is what an index is. The scrub finds it.
-        assert again.has_blob(sha(b"good")) == (damage == "cut")
-        assert again.has_blob(sha(b"also good"))
+    blobs = [number.to_bytes(4) * (1 << 18) for number in range(12)]  # 12 MiB in three frames
+    ((_, data),) = packed(blobs, compress=False).items()
+    for at in (100, len(data) // 2, len(data) - 2000):
+        bad = bytearray(data)
+        bad[at] ^= 1
+        pack = Pack(blake3(bad).hexdigest(), len(bad))
+        with pytest.raises(CorruptPackError, match="member"):
+            bring(local, pack, bytes(bad))
+    ((good, _),) = packed(blobs, compress=False).items()
+    bring(local, good, data)
+    assert local.has(good)
 
 
-def test_index_stays_small_when_files_are_verified_again_and_again(tmp_path: Path) -> None:
-    with LocalStore(tmp_path) as local:
-        fill(local, {"a": b"data"})
-        for _ in range(2000):
-            assert local.check_file(local.blob_path(sha(b"data")), sha(b"data"), again=True)
-        before = (tmp_path / "verified").stat().st_size
-    with LocalStore(tmp_path) as again:
-        assert (tmp_path / "verified").stat().st_size < before / 100
-        assert again.has_blob(sha(b"data"))
+def test_chunk_with_wrong_bytes_is_missing_still_and_the_others_are_kept(local: LocalStore) -> None:
+    blob = artifact("a", CHUNKED).blob
+    with local.receive(blob) or pytest.fail("busy") as incoming:
+        assert incoming.missing() == [
+            (0, CHUNK_BYTES),
+            (CHUNK_BYTES, CHUNK_BYTES),
+            (2 * CHUNK_BYTES, 1 << 20),
+        ]
+        os.pwrite(incoming.fd, CHUNKED[2 * CHUNK_BYTES :], 2 * CHUNK_BYTES)
+        incoming.took(2 * CHUNK_BYTES, 1 << 20)
+        os.pwrite(incoming.fd, b"\1" * CHUNK_BYTES, 0)
+        with pytest.raises(CorruptBlobError):
+            incoming.took(0, CHUNK_BYTES)
+        assert incoming.missing() == [(0, CHUNK_BYTES), (CHUNK_BYTES, CHUNK_BYTES)]
+
+    with local.receive(blob) or pytest.fail("busy") as resumed:  # from what is in the file alone
+        assert resumed.missing() == [(0, CHUNK_BYTES), (CHUNK_BYTES, CHUNK_BYTES)]
+    bring(local, blob, CHUNKED)
+    assert local.object_path(blob).read_bytes() == CHUNKED
 
 
-def test_tree_has_the_files_read_only_and_executable_as_told(local: LocalStore) -> None:
-    files = {"run.sh": b"#!", "lib/a.py": b"1", "lib/deep/b.py": b"2", "same.txt": b"#!", "empty": b""}
-    fill(local, files)
-
-    tree = local.materialise(release(files, executable=frozenset({"run.sh"})))
-
-    found = {path.relative_to(tree).as_posix(): path for path in tree.rglob("*") if path.is_file()}
-    assert {name: path.read_bytes() for name, path in found.items()} == files
-    assert stat.S_IMODE(found["run.sh"].stat().st_mode) == 0o555
-    assert stat.S_IMODE(found["same.txt"].stat().st_mode) == 0o444
-    assert stat.S_IMODE((tree / "lib/deep").stat().st_mode) == 0o555
-    assert found["lib/a.py"].stat().st_ino == local.blob_path(sha(b"1")).stat().st_ino
+def test_install_of_a_blob_with_a_chunk_nobody_fetched_is_refused(local: LocalStore) -> None:
+    blob = artifact("a", CHUNKED).blob
+    with local.receive(blob) or pytest.fail("busy") as incoming:
+        os.pwrite(incoming.fd, CHUNKED[2 * CHUNK_BYTES :], 2 * CHUNK_BYTES)
+        incoming.took(2 * CHUNK_BYTES, 1 << 20)
+        with pytest.raises(CorruptBlobError):
+            incoming.install()
+    assert visible(local.root) == []
 
 
-def test_materialising_again_changes_nothing(local: LocalStore) -> None:
-    files = {"a": b"1", "x.sh": b"2"}
-    fill(local, files)
-    manifest = release(files, executable=frozenset({"x.sh"}))
-    before = local.materialise(manifest).stat().st_ino
+def test_unfinished_pack_is_resumed_where_it_ended(local: LocalStore) -> None:
+    ((pack, data),) = packed([b"some bytes" * 1000], compress=False).items()
+    with local.receive(pack) or pytest.fail("busy") as incoming:
+        os.pwrite(incoming.fd, data[:4000], 0)
 
-    assert local.materialise(manifest).stat().st_ino == before
-
-
-def _replace_file(tree: Path) -> None:
-    (tree / "a").unlink()
-    (tree / "a").write_bytes(b"evil")
-
-
-def _write_copy(tree: Path) -> None:
-    overwrite(tree / "x.sh", b"evil")
+    with local.receive(pack) or pytest.fail("busy") as resumed:
+        assert resumed.missing() == [(4000, len(data) - 4000)]
+        os.pwrite(resumed.fd, data[4000:], 4000)
+        assert resumed.missing() == []
+        resumed.install()
+    assert local.has(pack)
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        _replace_file,
-        _write_copy,
-        lambda tree: (tree / "a").unlink(),
-        lambda tree: (tree / "extra.py").write_bytes(b"evil"),
-        lambda tree: (tree / "extra.py").symlink_to("/etc/passwd"),
-        lambda tree: (tree / "x.sh").chmod(0o444),
-    ],
-    ids=["replaced", "written", "removed", "added", "linked", "mode"],
-)
-def test_damaged_tree_is_made_anew(local: LocalStore, damage: Callable[[Path], object]) -> None:
-    files = {"a": b"1", "x.sh": b"2"}
-    fill(local, files)
-    manifest = release(files, executable=frozenset({"x.sh"}))
-    tree = local.materialise(manifest)
-    tree.chmod(0o755)
-    damage(tree)
-
-    assert local.materialise(manifest) == tree
-    assert {path.name: path.read_bytes() for path in tree.iterdir()} == files
+def test_partial_file_with_foreign_bytes_costs_a_new_download_and_no_more(local: LocalStore) -> None:
+    ((pack, data),) = packed([b"some bytes" * 1000], compress=False).items()
+    (local.root / "partial" / pack.name).write_bytes(b"x" * 100)
+    with pytest.raises(CorruptPackError):
+        bring(local, pack, data)
+    (local.root / "partial" / pack.name).write_bytes(b"x" * 1_000_000)  # longer than it can be
+    bring(local, pack, data)
+    assert local.has(pack)
 
 
-def test_byte_flipped_unseen_in_an_executable_copy_is_found_by_verify(local: LocalStore) -> None:
-    files = {"x.sh": b"echo hello"}
-    fill(local, files)
-    manifest = release(files, executable=frozenset({"x.sh"}))
-    tree = local.materialise(manifest)
-    flip_a_byte_unseen(tree / "x.sh")
+def test_one_receiver_of_an_object_at_a_time_and_none_once_it_is_here(local: LocalStore) -> None:
+    ((pack, data),) = packed([b"some bytes"]).items()
+    with LocalStore(local.root) as neighbour:
+        with local.receive(pack) or pytest.fail("busy") as incoming:
+            assert neighbour.receive(pack) is None
+            assert local.receive(pack) is None
+            os.pwrite(incoming.fd, data, 0)
+            incoming.install()
+        assert neighbour.receive(pack) is None
+        assert neighbour.has(pack)
+        assert list((local.root / "partial").iterdir()) == []
 
-    assert local.verify(manifest) == ()  # the blob is good, so nothing is missing
-    assert (local.materialise(manifest) / "x.sh").read_bytes() == b"echo hello"
+
+def test_name_of_a_chunked_blob_does_not_vouch_for_its_sha256_where_that_is_asked_for(tmp_path: Path) -> None:
+    true = artifact("a", CHUNKED).blob
+    lie = Blob(sha(b"other"), true.size_bytes, true.chunks)
+    with LocalStore(tmp_path / "chunks") as local:
+        bring(local, lie, CHUNKED)  # the same object, and its name says nothing of a SHA-256
+        assert local.has(true)
+        assert local.has(lie)
+    with LocalStore(tmp_path / "both", verify="sha256") as strict:
+        with pytest.raises(CorruptBlobError, match="SHA-256"):
+            bring(strict, lie, CHUNKED)
+        bring(strict, true, CHUNKED)
+        assert strict.has(true)
+    with LocalStore(tmp_path / "chunks", verify="sha256") as later:
+        assert later.has(true)  # hashed anew
+        assert not later.has(lie)
+
+
+def test_lacking_names_objects_and_the_files_that_need_them(local: LocalStore) -> None:
+    release = sample({"a": b"1", "b": b"2", "c": LARGE}, members=1)
+    lacking = local.lacks(release.manifest, release.layout)
+    assert set(lacking.objects) == set(release.objects)
+    assert [item.path for item in lacking.artifacts] == ["a", "b", "c"]
+
+    first = next(pack for pack, data in release.objects.items() if data == packed_alone(release, b"1"))
+    bring(local, first, release.objects[first])
+    lacking = local.lacks(release.manifest, release.layout)
+    assert first not in lacking.objects
+    assert [item.path for item in lacking.artifacts] == ["b", "c"]
+
+    for item, data in release.objects.items():
+        bring(local, item, data)
+    assert not local.lacks(release.manifest, release.layout)
+    local.object_path(first).unlink()
+    assert local.lacks(release.manifest, release.layout).objects == (first,)
+
+
+def packed_alone(release: Sample, blob: bytes) -> bytes:
+    ((_, data),) = packed([blob]).items()
+    return data
+
+
+def test_layout_whose_packs_lack_a_file_is_refused(local: LocalStore) -> None:
+    release, other = sample({"a": b"1", "b": b"2"}), sample({"a": b"1"})
+    for item, data in other.objects.items():
+        bring(local, item, data)
+
+    with pytest.raises(InvalidLayoutError, match="no pack in the layout"):
+        local.lacks(release.manifest, other.layout)
 
 
 def test_incomplete_release_is_neither_kept_nor_materialised(local: LocalStore) -> None:
-    manifest = release({"a": b"1", "b": b"2"})
-    fill(local, {"a": b"1"})
+    release = sample({"a": b"1", "b": LARGE})
+    with pytest.raises(BlobMissingError, match="lacks 2 of 2"):
+        local.keep(release.manifest, release.layout)
+    assert local.kept(release.manifest.ref) is None
+    with pytest.raises(BlobMissingError, match="not kept"):
+        local.materialise(release.manifest)
 
-    assert [item.path for item in local.missing(manifest)] == ["b"]
-    for call in (local.install_manifest, local.materialise):
-        with pytest.raises(BlobMissingError, match="b "):
-            call(manifest)
-    assert local.manifest(manifest.ref) is None
+    fill(local, release)
+    local.object_path(release.packs[0]).unlink()
+    with pytest.raises(BlobMissingError, match="lacks 1 of 2"):
+        local.materialise(release.manifest)
 
 
-def test_damaged_manifest_is_put_away(local: LocalStore) -> None:
-    manifest = release({"a": b"1"})
-    fill(local, {"a": b"1"})
-    local.install_manifest(manifest)
-    assert local.manifest(manifest.ref) == manifest
-    overwrite(local.root / "releases" / "p" / f"{manifest.digest}.json", b"{}")
+def test_overwritten_objects_do_not_count_and_go_to_quarantine(local: LocalStore) -> None:
+    release = fill(local, mixed())
+    for item in release.objects:
+        overwrite(local.object_path(item), b"evil")
+        assert not local.has(item)
+    assert set(local.lacks(release.manifest, release.layout).objects) == set(release.objects)
+    assert {path.read_bytes() for path in (local.root / "quarantine").iterdir()} == {b"evil"}
 
-    assert local.manifest(manifest.ref) is None
-    assert local.manifests() == []
+
+def test_touched_object_counts_again_after_it_was_hashed(local: LocalStore) -> None:
+    release = fill(local, mixed())
+    for item in release.objects:
+        os.utime(local.object_path(item), ns=(1, 1))
+    assert not local.lacks(release.manifest, release.layout)
+
+
+def test_object_replaced_by_a_link_does_not_count_until_fetched_anew(
+    local: LocalStore, tmp_path: Path
+) -> None:
+    release = fill(local, sample({"a": b"data"}))
+    (pack,) = release.packs
+    (tmp_path / "elsewhere").write_bytes(release.objects[pack])
+    local.object_path(pack).unlink()
+    local.object_path(pack).symlink_to(tmp_path / "elsewhere")
+
+    assert not local.has(pack)
+    bring(local, pack, release.objects[pack])
+    assert local.has(pack)
+    assert not local.object_path(pack).is_symlink()
+
+
+def test_object_on_a_bad_sector_goes_to_quarantine(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = fill(local, sample({"a": b"data", "b": LARGE}))
+
+    def unreadable(*_args: object, **_named: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("blobsync.local.objects.verify_object", unreadable)
+        assert {item.path for item in local.verify(release.manifest).artifacts} == {"a", "b"}
+    assert len(list((local.root / "quarantine").iterdir())) == 2
+
+
+def test_quarantine_keeps_the_newest_few(local: LocalStore) -> None:
+    ((pack, data),) = packed([b"some bytes"]).items()
+    for number in range(25):
+        bring(local, pack, data)
+        overwrite(local.object_path(pack), b"evil %d" % number)
+        assert not local.has(pack)
+    found = {path.read_bytes() for path in (local.root / "quarantine").iterdir()}
+    assert found == {b"evil %d" % number for number in range(5, 25)}
+
+
+def test_damaged_records_of_a_release_are_put_away_and_written_again(local: LocalStore) -> None:
+    release = fill(local, sample({"a": b"1"}))
+    for suffix in (".json", ".layout"):
+        overwrite(local.root / "releases" / "p" / f"{release.manifest.digest}{suffix}", b"{}")
+        assert local.kept(release.manifest.ref) is None
+        assert local.releases() == []
+        local.keep(release.manifest, release.layout)
+        assert local.kept(release.manifest.ref) is not None
+
+
+def test_newer_layout_replaces_the_old(local: LocalStore) -> None:
+    release = fill(local, sample({"a": b"1", "b": b"2"}, members=1))
+    repacked = sample({"a": b"1", "b": b"2"})
+    for item, data in repacked.objects.items():
+        bring(local, item, data)
+    layout = Layout(repacked.layout.packs, "another", datetime(2026, 2, 1, tzinfo=UTC))
+
+    local.keep(release.manifest, layout)
+
+    kept = local.kept(release.manifest.ref)
+    assert kept is not None
+    assert kept.layout == layout
+
+
+def test_files_are_read_without_a_tree(local: LocalStore) -> None:
+    release = fill(local, mixed())
+    for path, data in release.files.items():
+        assert b"".join(local.read(release.manifest.ref, path)) == data
+    with pytest.raises(ReleaseAbsentError, match="no file"):
+        next(local.read(release.manifest.ref, "elsewhere"))
+    with pytest.raises(BlobMissingError):
+        next(local.read(sample({"x": b"1"}).manifest.ref, "x"))
 
 
 def test_disk_that_refuses_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
 
-    with pytest.raises(LocalStoreError, match="check that the disk has room"):
+    with pytest.raises(LocalStoreError, match="what was there is unharmed"):
         LocalStore(tmp_path / "file" / "store")
 
 
-class Wall:
-    now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-def kept(local: LocalStore, *names: str) -> Manifest:
-    files = {name: name.encode() for name in names}
-    manifest = release(files)
-    fill(local, files)
-    local.install_manifest(manifest)
-    local.materialise(manifest)
-    return manifest
-
-
-def test_collection_marks_first_and_removes_after_the_grace(local: LocalStore) -> None:
-    old, new = kept(local, "a", "shared"), kept(local, "b", "shared")
-    wall, hour = Wall(), timedelta(hours=1)
-
-    first = gc(local, {new.digest}, grace=hour, now_s=wall)
-    wall.now_s += 3599
-    early = gc(local, {new.digest}, grace=hour, now_s=wall)
-    wall.now_s += 1
-    late = gc(local, {new.digest}, grace=hour, now_s=wall)
-
-    assert (first.removed, early.removed) == ((), ())
-    assert set(late.removed) == set(first.marked)
-    assert local.manifest(old.ref) is None
-    assert not (local.root / "trees" / old.digest).exists()
-    assert [item.path for item in local.missing(old)] == ["a"]
-    assert local.missing(new) == ()
-    assert local.materialise(new).is_dir()
-
-
-def test_collection_forgets_the_mark_of_what_is_wanted_again(local: LocalStore) -> None:
-    old, new = kept(local, "a"), kept(local, "b")
-    wall, hour = Wall(), timedelta(hours=1)
-    gc(local, {new.digest}, grace=hour, now_s=wall)
-    wall.now_s += 1800
-    gc(local, {new.digest, old.digest}, grace=hour, now_s=wall)
-    wall.now_s += 1800
-    gc(local, {new.digest}, grace=hour, now_s=wall)
-    wall.now_s += 1800
-
-    assert gc(local, {new.digest}, grace=hour, now_s=wall).removed == ()
-    assert local.missing(old) == ()
-
-
-def test_collection_refuses_to_remove_everything_unless_told(local: LocalStore) -> None:
-    manifest = kept(local, "a")
-
-    with pytest.raises(GcRefusedError, match="allow_empty"):
-        gc(local, set())
-    assert local.missing(manifest) == ()
-
-    for _ in range(2):
-        gc(local, set(), allow_empty=True, grace=timedelta(0))
-    assert local.missing(manifest) == manifest.artifacts
-
-
-def test_collection_touches_no_blob_while_a_wanted_release_is_unknown_here(local: LocalStore) -> None:
-    manifest = kept(local, "a")
-
-    for _ in range(2):
-        report = gc(local, {"0" * 64}, grace=timedelta(0))
-
-    assert "0" * 64 in report.blobs_kept_because
-    assert local.missing(manifest) == ()
-
-
-def test_collection_leaves_what_another_user_of_the_store_holds(local: LocalStore) -> None:
-    mine, other = kept(local, "a"), kept(local, "b")
-    arriving = release({"c": b"arriving", "d": b"not yet here"})
-    fill(local, {"c": b"arriving"})
+def test_what_another_process_verified_is_not_hashed_again(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = mixed()
     with LocalStore(local.root) as neighbour:
-        neighbour.hold({other.digest, arriving.digest})
-        for _ in range(2):
-            gc(local, {mine.digest}, grace=timedelta(0))
-        assert local.missing(other) == ()
-        assert local.has_blob(sha(b"arriving"))
+        fill(neighbour, release)
+    hashed: list[object] = []
+    monkeypatch.setattr("blobsync.local.objects.verify_object", lambda *args, **named: hashed.append(args))
 
-    for _ in range(2):  # the neighbour has gone
-        gc(local, {mine.digest}, grace=timedelta(0))
-    assert local.missing(other) == other.artifacts
-    assert not local.has_blob(sha(b"arriving"))
-    assert local.missing(mine) == ()
+    assert not local.lacks(release.manifest, release.layout)
+    assert hashed == []
+
+
+def test_step_names_are_told_in_the_order_of_an_install(tmp_path: Path) -> None:
+    steps: list[str] = []
+    with LocalStore(tmp_path, on_step=steps.append) as local:
+        ((pack, data),) = packed([b"some bytes"]).items()
+        bring(local, pack, data)
+    assert steps == ["receive-open", "verify", "fsync", "rename", "fsync-folder", "index"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"garbage", "delete", "lie"])
+def test_store_without_its_index_verifies_again(tmp_path: Path, damage: bytes | str) -> None:
+    release = sample({"a": b"good", "b": LARGE})
+    with LocalStore(tmp_path) as local:
+        fill(local, release)
+        pack, blob = local.object_path(release.packs[0]), local.object_path(artifact("b", LARGE).blob)
+    index = tmp_path / "verified"
+    if isinstance(damage, bytes):
+        index.write_bytes(damage)
+    elif damage == "delete":
+        index.unlink()
+    else:  # lines that would vouch for other bytes, but whose check sums do not fit
+        index.write_bytes(index.read_bytes().replace(pack.name.encode(), blob.name.encode()))
+    flip_a_byte_unseen(pack)
+
+    with LocalStore(tmp_path) as again:
+        assert again.lacks(release.manifest, release.layout).objects == (release.packs[0],)
+        assert again.has(artifact("b", LARGE).blob)
+
+
+def test_index_stays_small_when_files_are_verified_again_and_again(tmp_path: Path) -> None:
+    release = sample({"a": b"data"})
+    with LocalStore(tmp_path) as local:
+        fill(local, release)
+        for _ in range(2000):
+            local.verify(release.manifest)
+        before = (tmp_path / "verified").stat().st_size
+    with LocalStore(tmp_path) as again:
+        assert (tmp_path / "verified").stat().st_size < before / 100
+        assert again.has(release.packs[0])

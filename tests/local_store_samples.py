@@ -1,0 +1,131 @@
+"""Small releases and their bytes, for the tests of the local store. No object store is involved."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from blobsync.local.store import LocalStore
+from blobsync.release.blob import BlobDigest
+from blobsync.release.layout import Layout, Pack
+from blobsync.release.manifest import Artifact, Manifest, Role
+from blobsync.release.objects import StoredObject
+from blobsync.release.pack import PackWriter
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A release, and what an object store would serve of it."""
+
+    files: Mapping[str, bytes]
+    manifest: Manifest
+    layout: Layout
+    objects: Mapping[StoredObject, bytes]
+
+    @property
+    def packs(self) -> list[Pack]:
+        return list(self.layout.packs)
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def artifact(path: str, data: bytes, *, executable: bool = False) -> Artifact:
+    digest = BlobDigest()
+    digest.update(data)
+    blob = digest.blob()
+    return Artifact(path, blob.size_bytes, blob.sha256, Role.CODE, executable, blob.chunks)
+
+
+def packed(blobs: Iterable[bytes], *, compress: bool = True, members: int = 1000) -> dict[Pack, bytes]:
+    """Packs of these blobs, each with at most so many members."""
+    left, packs = list(blobs), dict[Pack, bytes]()
+    while left:
+        file = io.BytesIO()
+        writer = PackWriter(file, compress=compress)
+        for data in left[:members]:
+            writer.add(sha(data), data)
+        pack = Pack(writer.finish(), writer.size_bytes)
+        packs[pack] = file.getvalue()
+        left = left[members:]
+    return packs
+
+
+def sample(
+    files: Mapping[str, bytes],
+    *,
+    executable: Iterable[str] = (),
+    name: str = "p",
+    compress: bool = True,
+    members: int = 1000,
+) -> Sample:
+    """A release of these files."""
+    artifacts = {
+        path: artifact(path, data, executable=path in set(executable)) for path, data in files.items()
+    }
+    small = {item.sha256: files[path] for path, item in artifacts.items() if item.blob.is_packed}
+    packs = packed(small.values(), compress=compress, members=members)
+    large = {item.blob: files[path] for path, item in artifacts.items() if not item.blob.is_packed}
+    layout = Layout(tuple(packs), "a test", datetime(2026, 1, 1, tzinfo=UTC))
+    return Sample(files, Manifest(name, tuple(artifacts.values())), layout, {**packs, **large})
+
+
+def bring(local: LocalStore, item: StoredObject, data: bytes) -> None:
+    """Receive one object, as a syncer does; nothing, if it is here or on its way."""
+    incoming = local.receive(item)
+    if incoming is None:
+        return
+    with incoming:
+        for start, size in incoming.missing():
+            write(incoming.fd, start, data[start : start + size])
+            incoming.took(start, size)
+        incoming.install()
+
+
+def write(fd: int, at: int, data: bytes) -> None:
+    """All of it."""
+    while data:
+        done = os.pwrite(fd, data, at)
+        at, data = at + done, data[done:]
+
+
+def fill(local: LocalStore, release: Sample) -> Sample:
+    """Bring all of a release, and keep it."""
+    for item, data in release.objects.items():
+        bring(local, item, data)
+    local.keep(release.manifest, release.layout)
+    return release
+
+
+def contents(tree: Path) -> dict[str, bytes]:
+    """All files of a folder."""
+    return {
+        path.relative_to(tree).as_posix(): path.read_bytes() for path in tree.rglob("*") if path.is_file()
+    }
+
+
+def visible(root: Path) -> list[Path]:
+    """All packs and blobs that have their names."""
+    return sorted(path for kind in ("packs", "blobs") for path in (root / kind).glob("*/*"))
+
+
+def overwrite(path: Path, data: bytes) -> None:
+    """As a careless or hostile user with enough rights does."""
+    path.chmod(0o644)
+    path.write_bytes(data)
+
+
+def flip_a_byte_unseen(path: Path, at: int | None = None) -> None:
+    """As a failing disk does: other bytes, same size, same time, same inode, same mode."""
+    before = path.stat()
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 if at is None else at] ^= 1
+    overwrite(path, bytes(data))
+    path.chmod(before.st_mode & 0o777)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
