@@ -42,6 +42,7 @@ from blobsync.errors import (
     UnmatchedPatternError,
     UnsafeSourceError,
 )
+from blobsync.local.disk_state import DiskCondition, DiskState
 from blobsync.local.gc import GcReport, gc
 from blobsync.local.store import LocalStore
 from blobsync.publish.progress import PublishPhase, PublishProgress
@@ -61,8 +62,11 @@ from blobsync.storage.ports import ObjectInfo, ObjectStore
 from blobsync.storage.releases import fetch_manifest, list_releases
 from blobsync.storage.s3_config import S3Config
 from blobsync.storage.secret import Secret
+from blobsync.sync.document import readiness_document
+from blobsync.sync.meter import SyncProgress
 from blobsync.sync.readiness import MissingArtifact, Readiness, ReleaseReadiness, ReleaseState
-from blobsync.sync.syncer import Syncer, SyncProgress
+from blobsync.sync.sources import ObjectSource
+from blobsync.sync.syncer import Syncer
 
 if TYPE_CHECKING:
     from blobsync.storage.s3_store import S3ObjectStore
@@ -75,6 +79,8 @@ __all__ = [
     "BlobSyncError",
     "BucketMissingError",
     "CorruptBlobError",
+    "DiskCondition",
+    "DiskState",
     "GcRefusedError",
     "GcReport",
     "InvalidKeyError",
@@ -84,6 +90,7 @@ __all__ = [
     "Manifest",
     "MissingArtifact",
     "ObjectInfo",
+    "ObjectSource",
     "ObjectStore",
     "PublishLapsedError",
     "PublishPhase",
@@ -121,6 +128,7 @@ __all__ = [
     "gc",
     "list_releases",
     "publish",
+    "readiness_document",
     "wait_for_replicas",
 ]
 

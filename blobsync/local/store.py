@@ -41,7 +41,7 @@ from blobsync.local.trees import Trees
 from blobsync.release.layout import Layout
 from blobsync.release.manifest import Manifest, ReleaseRef
 from blobsync.release.objects import StoredObject
-from blobsync.storage.ports import go_on
+from blobsync.storage.ports import GoingOn, go_on
 
 Digests = Literal["name", "sha256"]
 
@@ -237,6 +237,35 @@ class LocalStore(LegacyStore):
                 self._objects.check(item, from_disk=True, going_on=going_on)
             self._trees.scrub(manifest, going_on)
         return self.lacks(manifest, layout)
+
+    def scrub_object(self, item: StoredObject, *, going_on: GoingOn = go_on) -> bool:
+        """Hash one object anew, from the disk, whatever the index says. What is damaged goes to quarantine.
+
+        Args:
+            item: Of a kept release.
+            going_on: As of `verify`.
+
+        Returns:
+            Whether nothing was found wrong. An object that is not here is not wrong: a look finds that.
+
+        Raises:
+            LocalStoreError: the disk failed.
+        """
+        with self._base.disk.errors(f"verifying {item.name}"):
+            return self._objects.look(item) is None or self._objects.check(
+                item, from_disk=True, going_on=going_on
+            )
+
+    def scrub_tree(self, manifest: Manifest, *, going_on: GoingOn = go_on) -> None:
+        """Hash what a release's tree has of its own, from the disk. A damaged file goes to quarantine.
+
+        That is no loss: the tree is made anew when it is asked for.
+
+        Raises:
+            LocalStoreError: the disk failed.
+        """
+        with self._base.disk.errors(f"verifying the tree of {manifest.ref}"):
+            self._trees.scrub(manifest, going_on)
 
     def _layout(self, manifest: Manifest) -> Layout:
         with self._base.disk.errors(f"reading the layout of {manifest.ref}"):

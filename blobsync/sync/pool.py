@@ -1,4 +1,4 @@
-"""A few worker threads that do not keep the process alive.
+"""A few worker threads that do not keep the process alive, and the order in which they take up calls.
 
 Unlike `concurrent.futures`, whose threads are joined at exit: a read from a stalled server must not hold up a
 shutdown that has a deadline.
@@ -7,20 +7,66 @@ shutdown that has a deadline.
 from __future__ import annotations
 
 import contextlib
-import queue
+import heapq
+import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, InvalidStateError
-from typing import Any, TypeVar
+from enum import IntEnum
+from typing import Any, Generic, TypeVar
 
 from blobsync.errors import SyncerClosedError
 
 Result = TypeVar("Result")
+Item = TypeVar("Item")
+
+_TURN = 4
+"""Each so manieth turn is the other lane's, whatever its order."""
+
+
+class Lane(IntEnum):
+    """Two queues that never wait for each other for long."""
+
+    SMALL = 0
+    LARGE = 1
+
+
+class Lanes(Generic[Item]):
+    """Which comes next. Pure, not thread-safe.
+
+    In each lane the lowest rank is first, and of equal ones the oldest. Of the two lanes that with the lower
+    rank is first, but each fourth turn is the other's: a large blob of high priority is brought quickly, and
+    small objects do not wait behind it until it is there; nor the other way round.
+    """
+
+    def __init__(self) -> None:
+        self._heaps: dict[Lane, list[tuple[tuple[int, int], int, Item]]] = {lane: [] for lane in Lane}
+        self._numbers = itertools.count()
+        self._turns = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, self._heaps.values()))
+
+    def __iter__(self) -> Iterator[Item]:
+        for heap in self._heaps.values():
+            for _, _, item in heap:
+                yield item
+
+    def put(self, item: Item, lane: Lane, rank: tuple[int, int]) -> None:
+        """Add one."""
+        heapq.heappush(self._heaps[lane], (rank, next(self._numbers), item))
+
+    def take(self) -> Item:
+        """The next one. IndexError: there is none."""
+        heaps = sorted((heap for heap in self._heaps.values() if heap), key=lambda heap: heap[0][:2])
+        self._turns = self._turns + 1 if len(heaps) > 1 else 0
+        others_turn = self._turns % _TURN == 0
+        return heapq.heappop(heaps[-1 if others_turn else 0])[-1]
 
 
 class DaemonPool:
-    """Runs calls on `size` daemon threads, started at the first call.
+    """Runs calls on `size` daemon threads, started when they are needed.
 
     Args:
         size: Number of threads.
@@ -30,23 +76,33 @@ class DaemonPool:
     def __init__(self, size: int, name: str) -> None:
         self._size = size
         self._name = name
-        self._lock = threading.Lock()
-        self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._changed = threading.Condition()
+        self._calls: Lanes[tuple[Future[Any], Callable[[], Any]]] = Lanes()
         self._threads: list[threading.Thread] = []
+        self._idle = 0
         self._closed = False
 
-    def submit(self, call: Callable[[], Result]) -> Future[Result]:
-        """Run `call` soon.
+    @property
+    def size(self) -> int:
+        """Number of threads."""
+        return self._size
+
+    def submit(
+        self, call: Callable[[], Result], *, lane: Lane = Lane.SMALL, rank: tuple[int, int] = (0, 0)
+    ) -> Future[Result]:
+        """Run `call` soon; see `Lanes`.
 
         Raises:
             SyncerClosedError: the pool was closed.
         """
         future: Future[Result] = Future()
-        with self._lock:
+        with self._changed:
             if self._closed:
                 raise SyncerClosedError("this syncer was closed; make a new one")
-            self._calls.put((future, call))
-            if len(self._threads) < self._size:
+            self._calls.put((future, call), lane, rank)
+            if self._idle >= len(self._calls):
+                self._changed.notify()
+            elif len(self._threads) < self._size:
                 name = f"{self._name}-{len(self._threads)}"
                 self._threads.append(threading.Thread(target=self._run, name=name, daemon=True))
                 self._threads[-1].start()
@@ -55,20 +111,27 @@ class DaemonPool:
     def close(self, timeout_s: float) -> bool:
         """Cancel what has not begun, and wait for what has. False: some of it goes on beyond the timeout."""
         until = time.monotonic() + timeout_s
-        with self._lock:
+        with self._changed:
             self._closed = True
-            threads = list(self._threads)
-            with contextlib.suppress(queue.Empty):
-                while (waiting := self._calls.get_nowait()) is not None:
-                    waiting[0].cancel()
-            for _ in threads:
-                self._calls.put(None)
+            threads, waiting = list(self._threads), list(self._calls)
+            self._calls = Lanes()
+            self._changed.notify_all()
+        for future, _ in waiting:
+            future.cancel()
         for thread in threads:
             thread.join(max(0.0, until - time.monotonic()))
         return not any(thread.is_alive() for thread in threads)
 
+    def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:
+        with self._changed:
+            self._idle += 1
+            while not self._calls and not self._closed:
+                self._changed.wait()
+            self._idle -= 1
+            return None if self._closed else self._calls.take()
+
     def _run(self) -> None:
-        while (item := self._calls.get()) is not None:
+        while (item := self._next()) is not None:
             future, call = item
             if not future.set_running_or_notify_cancel():
                 continue

@@ -5,22 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
+from typing import NamedTuple
 
 from blobsync.errors import (
     BlobNotFoundError,
     BlobSyncError,
     BucketMissingError,
     CorruptBlobError,
+    InvalidLayoutError,
     InvalidManifestError,
+    InvalidPackError,
+    LocalStoreError,
     StoreAccessDeniedError,
     StoreRefusedError,
     StoreUnavailableError,
 )
+from blobsync.local.disk_state import DiskState
 from blobsync.release.manifest import Artifact, ReleaseRef, Role
 
 
 class ReleaseState(StrEnum):
-    """How one release stands on this host."""
+    """How one release, or one file of it, stands on this host."""
 
     READY = "ready"
     """Every file is here and verified."""
@@ -31,20 +37,30 @@ class ReleaseState(StrEnum):
     UNAVAILABLE = "unavailable"
     """The object store cannot be reached, or does not let us in."""
     CORRUPT = "corrupt"
-    """The object store gave wrong bytes."""
+    """The object store gave wrong bytes, twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why the last try of something failed."""
+    """Why the last try of something failed.
+
+    Attributes:
+        state: What that means for a release.
+        reason: For people.
+        of_disk: The local disk failed, not the object store.
+    """
 
     state: ReleaseState
     reason: str
+    of_disk: bool = False
 
 
 _STATES: tuple[tuple[tuple[type[BlobSyncError], ...], ReleaseState], ...] = (
     ((BlobNotFoundError,), ReleaseState.ABSENT),
-    ((CorruptBlobError, InvalidManifestError), ReleaseState.CORRUPT),
+    (
+        (CorruptBlobError, InvalidManifestError, InvalidLayoutError, InvalidPackError),
+        ReleaseState.CORRUPT,
+    ),
     (
         (StoreUnavailableError, StoreAccessDeniedError, BucketMissingError, StoreRefusedError),
         ReleaseState.UNAVAILABLE,
@@ -57,31 +73,50 @@ def failure_of(error: BaseException) -> Failure:
     for kinds, state in _STATES:
         if isinstance(error, kinds):
             return Failure(state, str(error))
-    return Failure(ReleaseState.SYNCING, str(error))
+    return Failure(ReleaseState.SYNCING, str(error), of_disk=isinstance(error, LocalStoreError))
 
 
-@dataclass(frozen=True, slots=True)
-class MissingArtifact:
-    """A file that is not here, or not verified."""
+class MissingArtifact(NamedTuple):
+    """A file that is not here, or not verified.
+
+    Attributes:
+        path: In its release.
+        role: What it is for.
+        size_bytes: Its size.
+        sha256: Its digest.
+        state: Why it is not here. A small file waits for one of the packs that are missing; nobody knows for
+            which, so it counts as absent only when all of them are.
+    """
 
     path: str
     role: Role
     size_bytes: int
     sha256: str
+    state: ReleaseState = ReleaseState.SYNCING
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseReadiness:
-    """How one release stands here, and why."""
+    """How one release stands here, and why.
+
+    Attributes:
+        ref: The release.
+        state: The worst of what is known.
+        missing: Files that are not here. Files of packs that came are taken out at the next look.
+        missing_bytes: Of their distinct contents.
+        reason: For people; empty when it is ready.
+        artifact_count: Files of the release; 0 while its manifest is not known.
+    """
 
     ref: ReleaseRef
     state: ReleaseState
     missing: tuple[MissingArtifact, ...] = ()
     missing_bytes: int = 0
     reason: str = ""
+    artifact_count: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Readiness:
     """How all wanted releases stand here. A value: it does not change."""
 
@@ -90,33 +125,35 @@ class Readiness:
     """Of all distinct blobs of the wanted releases, as far as their manifests are known."""
     quarantined_count: int = 0
     """Files found damaged here since the start."""
+    disk: DiskState = field(default_factory=DiskState)
+    """How the disk does. While it is not well, what is here stays ready, and nothing more comes."""
 
     def is_ready(self, ref: ReleaseRef) -> bool:
         """Whether every file of this release is here and verified. A release nobody wanted is not."""
         found = self.releases.get(ref)
         return found is not None and found.state is ReleaseState.READY
 
-    @property
+    @cached_property
     def all_ready(self) -> bool:
         """Whether every wanted release is ready. True when nothing is wanted."""
         return all(found.state is ReleaseState.READY for found in self.releases.values())
 
-    @property
+    @cached_property
     def missing_bytes(self) -> int:
         """Bytes of distinct blobs that are missing, as far as it is known."""
         return distinct_bytes(item for found in self.releases.values() for item in found.missing)
 
-    @property
+    @cached_property
     def missing_count(self) -> int:
         """Distinct blobs that are missing, as far as it is known."""
         return len({item.sha256 for found in self.releases.values() for item in found.missing})
 
 
 def distinct_bytes(items: Iterable[MissingArtifact]) -> int:
-    """Bytes to fetch for these files: equal content is fetched once."""
+    """Bytes of these files: equal content counts once."""
     return sum({item.sha256: item.size_bytes for item in items}.values())
 
 
-def missing_artifact(item: Artifact) -> MissingArtifact:
+def missing_artifact(item: Artifact, state: ReleaseState = ReleaseState.SYNCING) -> MissingArtifact:
     """An artifact, as something that is missing."""
-    return MissingArtifact(item.path, item.role, item.size_bytes, item.sha256)
+    return MissingArtifact(item.path, item.role, item.size_bytes, item.sha256, state)

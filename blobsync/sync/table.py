@@ -1,67 +1,70 @@
 """What is wanted, what is here, and what to do next. Pure: time comes in, jobs go out; one thread owns it.
 
-Two kinds of jobs. A *look* reads a release's manifest, asks the local store what it lacks and, when nothing,
-keeps the manifest there: only a look makes a release ready. A *fetch* brings one blob. Each has a back-off
-of its own, so what fails harms nothing else.
+Two kinds of jobs. A *look* reads a release's manifest and layout, asks the local store what it lacks and,
+when nothing, keeps the release there: only a look makes it ready. A *fetch* brings one object, a pack or a
+large blob. Each has a back-off of its own, so what fails harms nothing else.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
 
-from blobsync.release.manifest import Manifest, ReleaseRef
+from blobsync.local.disk_state import DiskState
+from blobsync.local.lacking import Lacking, objects_of
+from blobsync.local.releases import KeptRelease
+from blobsync.release.layout import Pack
+from blobsync.release.manifest import ReleaseRef
+from blobsync.release.objects import StoredObject
 from blobsync.retry import RetryPolicy
-from blobsync.sync.readiness import (
-    Failure,
-    Readiness,
-    ReleaseReadiness,
-    ReleaseState,
-    distinct_bytes,
-    missing_artifact,
-)
+from blobsync.sync.agenda import Agenda, Task
+from blobsync.sync.judgement import judged
+from blobsync.sync.readiness import Failure, Readiness, ReleaseReadiness, ReleaseState
 
-_WORST_FIRST = (ReleaseState.ABSENT, ReleaseState.CORRUPT, ReleaseState.UNAVAILABLE, ReleaseState.SYNCING)
+_ELSEWHERE_S = 0.1
+"""When to ask again for what another process receives."""
+_RECOUNT_S = 1.0
+"""While packs arrive, a release is looked at so often, to say which files came with them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Find out what a release lacks. `manifest` is given when it is known already."""
+    """Find out what a release lacks.
+
+    Attributes:
+        ref: The release.
+        known: What it is, if that is known already.
+        fresh_layout: Read its layout anew from the object store: a pack that it names is not to be had.
+    """
 
     ref: ReleaseRef
-    manifest: Manifest | None
+    known: KeptRelease | None
+    fresh_layout: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Bring one blob."""
+    """Bring one object. What has the lower `order` goes first."""
 
-    sha256: str
-    size_bytes: int
+    item: StoredObject
+    order: int = 0
 
 
 Job = Look | Fetch
 
 
 @dataclass(slots=True)
-class _Task:
-    """When a job is due, and how it went so far."""
-
-    due_s: float
-    running: bool = False
-    failures: int = 0
-    first_failed_s: float = 0.0
-    failure: Failure | None = None
-
-
-@dataclass(slots=True)
 class _Release:
-    look: _Task
-    manifest: Manifest | None = None
+    order: int
+    known: KeptRelease | None = None
     complete: bool = False
+    fresh_layout: bool = False
+    lacking: Lacking = field(default_factory=Lacking)
     missing: set[str] = field(default_factory=set)
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    objects: dict[str, int] = field(default_factory=dict)
 
 
 class SyncTable:
@@ -80,9 +83,19 @@ class SyncTable:
         self._look_every_s = look_every_s
         self._rng = rng
         self._releases: dict[ReleaseRef, _Release] = {}
-        self._fetches: dict[str, _Task] = {}
+        self._looks: Agenda[ReleaseRef] = Agenda()
+        self._fetches: Agenda[str] = Agenda()
+        self._items: dict[str, StoredObject] = {}
+        self._needed_by: dict[str, set[ReleaseRef]] = {}
         self._last_answer_s = self._last_outage_s = float("-inf")
-        self.quarantined_count = 0
+        self._quarantined_count = 0
+        self._told: dict[ReleaseRef, ReleaseReadiness] = {}
+        self._dirty: set[ReleaseRef] = set()
+        self._objects: dict[str, int] | None = None
+        self._total_bytes = self._missing_bytes = 0
+        self._disk_refused = False
+        self.turned = False
+        """Whether a release became ready, or is so no more, since somebody set this to False."""
 
     @property
     def wanted(self) -> Set[ReleaseRef]:
@@ -94,71 +107,102 @@ class SyncTable:
         """Whether the object store has failed since it last answered."""
         return self._last_outage_s > self._last_answer_s
 
-    def complete(self) -> list[Manifest]:
-        """Manifests of all ready releases."""
-        return [found.manifest for found in self._releases.values() if found.complete and found.manifest]
+    def want(self, refs: Collection[ReleaseRef], now_s: float) -> None:
+        """Replace the wanted set. Something new resets every back-off: what it needs may heal the rest.
 
-    def want(self, refs: Set[ReleaseRef], now_s: float) -> None:
-        """Replace the wanted set. Something new resets every back-off: what it needs may heal the rest."""
-        new = refs - self._releases.keys()
-        for ref in self._releases.keys() - refs:
-            del self._releases[ref]
-        for ref in new:
-            self._releases[ref] = _Release(_Task(now_s))
-        self._drop_unneeded()
+        Args:
+            refs: If it has an order, what the earlier ones lack is fetched before what the later ones do.
+            now_s: The time.
+        """
+        ordered = isinstance(refs, Sequence)
+        orders: dict[ReleaseRef, int] = {}
+        for place, ref in enumerate(refs):
+            orders.setdefault(ref, place if ordered else 0)
+        new = orders.keys() - self._releases.keys()
+        for ref in self._releases.keys() - orders.keys():
+            self._forget(ref)
+        for ref, order in orders.items():
+            if ref in new:
+                self._releases[ref] = _Release(order)
+                self._dirty.add(ref)
+            self._releases[ref].order = order
+            self._looks.add(ref, order, now_s)
+        self._reorder(now_s)
+        self._objects = None
         if new:
             self.retry_now(now_s)
 
     def retry_now(self, now_s: float) -> None:
         """Make everything that waits for a back-off due."""
-        for task in self._tasks():
-            if task.failures:
-                task.due_s = now_s
-                task.failures = 0
+        for agenda, key, task in self._failing():
+            task.failures = 0
+            agenda.move(key, now_s)
 
     def look_now(self, ref: ReleaseRef, now_s: float) -> None:
-        """Somebody brought this release here: look."""
-        if (release := self._releases.get(ref)) is not None:
-            release.look.due_s = now_s
+        """Somebody brought this release here, or it may have lost something: look."""
+        if ref in self._releases:
+            self._looks.move(ref, now_s)
 
-    def start_due(self, now_s: float, free: int) -> list[Job]:
-        """Jobs to start now, at most `free`, looks first, then what failed least. They count as running."""
-        jobs: list[tuple[int, float, _Task, Job]] = []
+    def damaged(self, name: str, now_s: float) -> None:
+        """An object was found damaged, and was put away: look at what needs it."""
+        self._quarantined_count += 1
         for ref, release in self._releases.items():
-            jobs += _if_due(release.look, Look(ref, release.manifest), now_s)
-        if len(jobs) < free:  # looks go first: they are few, and say what to fetch
-            for sha256, size in self._sizes().items():
-                jobs += _if_due(self._fetches[sha256], Fetch(sha256, size), now_s)
-        jobs.sort(key=lambda item: (isinstance(item[3], Fetch), *item[:2]))
-        for _, _, task, _ in jobs[:free]:
-            task.running = True
-        return [job for _, _, _, job in jobs[:free]]
+            if name in release.objects:
+                self.look_now(ref, now_s)
 
-    def next_due_s(self) -> float | None:
+    def start_due(self, now_s: float, looks: int, fetches: int) -> list[Job]:
+        """Jobs to start now, at most so many of each kind. They count as running."""
+        jobs: list[Job] = []
+        for ref in self._looks.take(now_s, looks):
+            release = self._releases[ref]
+            jobs.append(Look(ref, release.known, release.fresh_layout))
+        for name in self._fetches.take(now_s, fetches):
+            task = self._fetches.get(name)
+            assert task is not None  # noqa: S101 - it was taken just now
+            jobs.append(Fetch(self._items[name], task.order))
+        return jobs
+
+    def next_due_s(self, *, looks: bool = True, fetches: bool = True) -> float | None:
         """When `start_due` has something again, as far as time alone decides."""
-        return min((task.due_s for task in self._tasks() if not task.running), default=None)
+        times = [self._looks.next_due_s()] if looks else []
+        times += [self._fetches.next_due_s()] if fetches else []
+        return min((due for due in times if due is not None), default=None)
 
-    def looked(self, ref: ReleaseRef, manifest: Manifest, missing: Iterable[str], now_s: float) -> None:
-        """A look, or a scrub, found what the release lacks; nothing: it is complete, manifest included."""
+    def looked(self, ref: ReleaseRef, known: KeptRelease, lacking: Lacking, now_s: float) -> None:
+        """A look found what the release lacks; nothing: it is complete, and kept."""
         release = self._releases.get(ref)
         if release is None:  # not wanted any more
             return
-        release.manifest, release.missing = manifest, set(missing)
-        release.complete = not release.missing
-        release.sizes = {sha256: blob.size_bytes for sha256, blob in manifest.blobs.items()}
-        release.look = _Task(now_s + self._look_every_s)
-        for sha256 in release.missing:
-            self._fetches.setdefault(sha256, _Task(now_s))
-        self._drop_unneeded()
+        if release.known != known:
+            release.objects = {
+                item.name: item.size_bytes for item in objects_of(known.manifest, known.layout)
+            }
+            self._objects = None
+        release.known, release.lacking, release.fresh_layout = known, lacking, False
+        self._set_complete(ref, release, not lacking)
+        self._set_missing(ref, release, lacking, now_s)
+        task = self._looks.get(ref)
+        if task is not None:
+            task.failures, task.failure = 0, None
+            self._looks.ended(ref, now_s + self._look_every_s)
 
-    def fetched(self, job: Fetch, now_s: float) -> None:
-        """A blob is here and verified."""
-        self._fetches.pop(job.sha256, None)
-        for release in self._releases.values():
-            if job.sha256 in release.missing:
-                release.missing.discard(job.sha256)
-                if not release.missing:
-                    release.look.due_s = now_s
+    def fetched(self, name: str, now_s: float) -> None:
+        """An object is here and verified."""
+        self._drop(name)
+        for ref in self._needed_by.pop(name, ()):
+            release = self._releases[ref]
+            release.missing.discard(name)
+            self._dirty.add(ref)
+            task = self._looks.get(ref)
+            if task is not None:
+                due_s = now_s + _RECOUNT_S if release.missing else now_s
+                self._looks.move(ref, due_s if task.running else min(task.due_s, due_s))
+        self._disk_answered(now_s)
+
+    def elsewhere(self, name: str, now_s: float) -> None:
+        """Another process of this host receives the object: no failure."""
+        if name in self._fetches:
+            self._fetches.ended(name, now_s + _ELSEWHERE_S)
 
     def store_answered(self, now_s: float) -> None:
         """The object store works. What failed since its last answer was an outage, and is due now.
@@ -166,77 +210,144 @@ class SyncTable:
         Not what failed before that answer too: such a key fails by itself, and keeps its back-off.
         """
         if self.in_outage:
-            for task in self._tasks():
+            for agenda, key, task in self._failing():
                 outage = task.failure is not None and task.failure.state is ReleaseState.UNAVAILABLE
-                if outage and task.first_failed_s > self._last_answer_s:
-                    task.due_s = min(task.due_s, now_s)
+                if outage and task.first_failed_s > self._last_answer_s and task.due_s > now_s:
+                    agenda.move(key, now_s)
         self._last_answer_s = now_s
 
     def failed(self, job: Job, failure: Failure, now_s: float) -> None:
         """A job failed: it is due again after its back-off."""
         if isinstance(job, Fetch):
-            task = self._fetches.get(job.sha256)
-        else:
-            release = self._releases.get(job.ref)
-            task = None
-            if release is not None:
-                task, release.complete = release.look, False
+            self._fetch_failed(job.item, failure, now_s)
+            return
+        release = self._releases.get(job.ref)
+        if release is not None:
+            self._set_complete(job.ref, release, False)
+            self._dirty.add(job.ref)
+            self._failed(self._looks, job.ref, failure, now_s)
+
+    def readiness(self, disk: DiskState) -> Readiness:
+        """How things stand. What has not changed since the last call is the same object again."""
+        for ref in self._dirty & self._releases.keys():
+            release = self._releases[ref]
+            look = self._looks.get(ref)
+            self._told[ref] = judged(
+                ref,
+                release.known,
+                None if release.complete else release.lacking.artifacts,
+                None if look is None else look.failure,
+                {name: self._failure(name) for name in release.missing},
+                {name for name in release.missing if isinstance(self._items[name], Pack)},
+            )
+        self._dirty.clear()
+        releases = dict(sorted(self._told.items(), key=lambda item: (item[0].name, item[0].digest)))
+        self._count()
+        return Readiness(releases, self._total_bytes, self._quarantined_count, disk)
+
+    def objects(self) -> tuple[int, int, int, int]:
+        """Distinct objects of the wanted releases, their bytes; those that are missing, and theirs."""
+        objects = self._count()
+        return len(objects), sum(objects.values()), len(self._items), self._missing_bytes
+
+    def _count(self) -> dict[str, int]:
+        """All objects of the wanted releases, and the bytes of their files. Only anew when they changed."""
+        if self._objects is None:
+            releases = self._releases.values()
+            self._objects = dict(chain.from_iterable(release.objects.items() for release in releases))
+            manifests = [release.known.manifest for release in releases if release.known is not None]
+            sizes = {item.sha256: item.size_bytes for found in manifests for item in found.artifacts}
+            self._total_bytes = sum(sizes.values())
+        return self._objects
+
+    def _set_complete(self, ref: ReleaseRef, release: _Release, complete: bool) -> None:
+        if release.complete != complete:
+            release.complete = complete
+            self._dirty.add(ref)
+            self.turned = True
+
+    def _set_missing(self, ref: ReleaseRef, release: _Release, lacking: Lacking, now_s: float) -> None:
+        missing = {item.name: item for item in lacking.objects}
+        for name in release.missing - missing.keys():
+            self._unneed(name, ref)
+        for name in missing.keys() - release.missing:
+            if name not in self._items:
+                self._items[name] = missing[name]
+                self._missing_bytes += missing[name].size_bytes
+            self._needed_by.setdefault(name, set()).add(ref)
+        release.missing = set(missing)
+        for name in missing:  # in the order of the layout
+            self._fetches.add(name, self._order_of(name), now_s)
+        self._dirty.add(ref)
+
+    def _unneed(self, name: str, ref: ReleaseRef) -> None:
+        needers = self._needed_by.get(name, set())
+        needers.discard(ref)
+        if not needers:
+            self._needed_by.pop(name, None)
+            self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        self._fetches.drop(name)
+        item = self._items.pop(name, None)
+        if item is not None:
+            self._missing_bytes -= item.size_bytes
+
+    def _forget(self, ref: ReleaseRef) -> None:
+        release = self._releases.pop(ref)
+        for name in release.missing:
+            self._unneed(name, ref)
+        self._looks.drop(ref)
+        self._told.pop(ref, None)
+        self._dirty.discard(ref)
+
+    def _reorder(self, now_s: float) -> None:
+        for name in self._items:
+            self._fetches.add(name, self._order_of(name), now_s)
+
+    def _order_of(self, name: str) -> int:
+        return min(self._releases[ref].order for ref in self._needed_by[name])
+
+    def _fetch_failed(self, item: StoredObject, failure: Failure, now_s: float) -> None:
+        if item.name not in self._fetches:
+            return
+        self._failed(self._fetches, item.name, failure, now_s)
+        replaced = isinstance(item, Pack) and failure.state in {ReleaseState.ABSENT, ReleaseState.CORRUPT}
+        for ref in self._needed_by[item.name]:
+            self._dirty.add(ref)
+            if replaced:  # the layout may name other packs by now
+                self._releases[ref].fresh_layout = True
+                task = self._looks.get(ref)
+                if task is not None and not task.running and not task.failures:
+                    self._looks.move(ref, now_s)
+
+    def _failed(self, agenda: Agenda[Any], key: Any, failure: Failure, now_s: float) -> None:
+        task = agenda.get(key)
         if task is None:
             return
-        task.running = False
         if task.failure is None or task.failure.state is not failure.state:
             task.first_failed_s = now_s
         if failure.state is ReleaseState.UNAVAILABLE:
             self._last_outage_s = max(self._last_outage_s, task.first_failed_s)
+        self._disk_refused = self._disk_refused or failure.of_disk
         task.failures += 1
         task.failure = failure
-        task.due_s = now_s + self._retry.wait_s(task.failures, self._rng)
+        agenda.ended(key, now_s + self._retry.wait_s(task.failures, self._rng))
 
-    def readiness(self) -> Readiness:
-        """How things stand."""
-        known = [found.sizes for found in self._releases.values()]
-        return Readiness(
-            {
-                ref: self._of(ref, found)
-                for ref, found in sorted(self._releases.items(), key=lambda i: str(i[0]))
-            },
-            total_bytes=sum({sha: size for sizes in known for sha, size in sizes.items()}.values()),
-            quarantined_count=self.quarantined_count,
-        )
+    def _disk_answered(self, now_s: float) -> None:
+        """The disk takes bytes: what it refused is due now."""
+        if self._disk_refused:
+            self._disk_refused = False
+            for agenda, key, task in self._failing():
+                if task.failure is not None and task.failure.of_disk and task.due_s > now_s:
+                    agenda.move(key, now_s)
 
-    def _of(self, ref: ReleaseRef, release: _Release) -> ReleaseReadiness:
-        if release.complete:
-            return ReleaseReadiness(ref, ReleaseState.READY)
-        items = release.manifest.artifacts if release.manifest is not None else ()
-        missing = tuple(missing_artifact(item) for item in items if item.sha256 in release.missing)
-        tasks = [release.look, *(self._fetches[sha] for sha in release.missing if sha in self._fetches)]
-        failures = [task.failure for task in tasks if task.failure is not None]
-        worst = min(failures, key=lambda item: _WORST_FIRST.index(item.state), default=None)
-        if worst is None:
-            reason = (
-                f"{len(missing)} of {len(items)} files to fetch" if items else "its manifest is being read"
-            )
-            worst = Failure(ReleaseState.SYNCING, reason)
-        return ReleaseReadiness(ref, worst.state, missing, distinct_bytes(missing), worst.reason)
+    def _failing(self) -> Iterator[tuple[Agenda[Any], Any, Task]]:
+        for agenda in (self._looks, self._fetches):
+            for key, task in list(agenda.items()):
+                if task.failures:
+                    yield agenda, key, task
 
-    def _tasks(self) -> Iterator[_Task]:
-        yield from (release.look for release in self._releases.values())
-        yield from self._fetches.values()
-
-    def _sizes(self) -> dict[str, int]:
-        """Blobs to fetch. Shape `{sha256: size_bytes}`."""
-        return {
-            sha256: release.sizes[sha256]
-            for release in self._releases.values()
-            for sha256 in release.missing
-            if sha256 in self._fetches
-        }
-
-    def _drop_unneeded(self) -> None:
-        needed = {sha256 for release in self._releases.values() for sha256 in release.missing}
-        for sha256 in [sha for sha in self._fetches if sha not in needed]:
-            del self._fetches[sha256]
-
-
-def _if_due(task: _Task, job: Job, now_s: float) -> list[tuple[int, float, _Task, Job]]:
-    return [] if task.running or task.due_s > now_s else [(task.failures, task.due_s, task, job)]
+    def _failure(self, name: str) -> Failure | None:
+        task = self._fetches.get(name)
+        return None if task is None else task.failure

@@ -1,0 +1,70 @@
+"""What a release's looks and fetches so far mean for it, and for each of its files. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Set
+
+from blobsync.local.releases import KeptRelease
+from blobsync.release.blob import PACKED_BYTES
+from blobsync.release.manifest import Artifact, ReleaseRef
+from blobsync.sync.readiness import (
+    Failure,
+    MissingArtifact,
+    ReleaseReadiness,
+    ReleaseState,
+    distinct_bytes,
+    missing_artifact,
+)
+
+_WORST_FIRST = (ReleaseState.ABSENT, ReleaseState.CORRUPT, ReleaseState.UNAVAILABLE, ReleaseState.SYNCING)
+
+
+def judged(
+    ref: ReleaseRef,
+    known: KeptRelease | None,
+    lacking: Iterable[Artifact] | None,
+    look: Failure | None,
+    fetches: Mapping[str, Failure | None],
+    packs: Set[str],
+) -> ReleaseReadiness:
+    """How a release stands.
+
+    Args:
+        ref: The release.
+        known: What it is; None: nobody knows yet.
+        lacking: Files that were missing at the last look; None: it is complete.
+        look: Why the last look failed.
+        fetches: Objects that are missing now, by name, and why the last try of each failed.
+        packs: Which of them are packs.
+    """
+    count = 0 if known is None else len(known.manifest.artifacts)
+    if lacking is None:
+        return ReleaseReadiness(ref, ReleaseState.READY, artifact_count=count)
+    missing = tuple(_missing(lacking, fetches, packs))
+    failures = [failure for failure in (look, *fetches.values()) if failure is not None]
+    worst = min(failures, key=lambda item: _WORST_FIRST.index(item.state), default=None)
+    if worst is None:
+        reason = f"{len(missing)} of {count} files to fetch" if count else "its manifest is being read"
+        worst = Failure(ReleaseState.SYNCING, reason)
+    return ReleaseReadiness(ref, worst.state, missing, distinct_bytes(missing), worst.reason, count)
+
+
+def _missing(
+    lacking: Iterable[Artifact], fetches: Mapping[str, Failure | None], packs: Set[str]
+) -> Iterator[MissingArtifact]:
+    in_packs = _mildest(fetches[name] for name in packs)
+    for item in lacking:
+        if item.size_bytes <= PACKED_BYTES:
+            if packs:
+                yield missing_artifact(item, in_packs)
+        elif (name := item.blob.name) in fetches:
+            yield missing_artifact(item, _state(fetches[name]))
+
+
+def _mildest(failures: Iterable[Failure | None]) -> ReleaseState:
+    """Nobody knows in which of several packs a file is: it may be in the one that still comes."""
+    return max(map(_state, failures), key=_WORST_FIRST.index, default=ReleaseState.SYNCING)
+
+
+def _state(failure: Failure | None) -> ReleaseState:
+    return ReleaseState.SYNCING if failure is None else failure.state

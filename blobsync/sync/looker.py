@@ -1,0 +1,83 @@
+"""Finds out what a release consists of, and what of it is not here. Called on any thread; blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from blobsync.errors import InvalidLayoutError, InvalidManifestError
+from blobsync.local.lacking import Lacking
+from blobsync.local.releases import KeptRelease
+from blobsync.local.store import LocalStore
+from blobsync.release.layout import Layout
+from blobsync.release.manifest import Manifest, ReleaseRef
+from blobsync.storage.ports import ObjectStore
+from blobsync.storage.releases import fetch_layout, fetch_manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What a look found.
+
+    Attributes:
+        known: What the release is.
+        lacking: What of it is not here; nothing: it is complete, and kept.
+        asked_store: Whether the object store was asked, and answered.
+    """
+
+    known: KeptRelease
+    lacking: Lacking
+    asked_store: bool
+
+
+class Looker:
+    """Looks. Thread-safe.
+
+    Args:
+        store: For what is not known here.
+        local: Where releases are kept.
+    """
+
+    def __init__(self, store: ObjectStore, local: LocalStore) -> None:
+        self._store = store
+        self._local = local
+
+    def look(
+        self, ref: ReleaseRef, known: KeptRelease | None = None, *, fresh_layout: bool = False
+    ) -> Looked:
+        """Find out what a release lacks here. When nothing, it is kept, and so complete.
+
+        It was protected from collection before, so what is found stays.
+
+        Args:
+            ref: The release.
+            known: What it is, if that is known; else it is read, from here if it was kept.
+            fresh_layout: Read its layout anew from the object store: a pack that it names is not to be had.
+
+        Raises:
+            BlobSyncError: as of `fetch_manifest`, `fetch_layout` and `LocalStore`.
+        """
+        found = known if known is not None else self._local.kept(ref)
+        if found is not None and not fresh_layout:
+            try:
+                lacking = self._local.lacks(found.manifest, found.layout)
+            except InvalidLayoutError:  # the packs it names are here, and not enough
+                pass
+            else:
+                return self._kept(found, lacking, asked_store=False)
+        manifest = found.manifest if found is not None else fetch_manifest(self._store, ref.name, ref.digest)
+        found = KeptRelease(manifest, self._layout(manifest))
+        return self._kept(found, self._local.lacks(manifest, found.layout), asked_store=True)
+
+    def _layout(self, manifest: Manifest) -> Layout:
+        return fetch_layout(self._store, manifest.ref.name, manifest.digest)
+
+    def _kept(self, found: KeptRelease, lacking: Lacking, *, asked_store: bool) -> Looked:
+        manifest, layout = found.manifest, found.layout
+        if not lacking and self._local.kept(manifest.ref) != found:
+            self._local.keep(manifest, layout)
+        if lacking.artifacts and not lacking.objects:
+            raise InvalidManifestError(
+                f"{manifest.ref} names {lacking.artifacts[0].path} with another size than the same content "
+                f"has elsewhere; publish it again"
+            )
+        return Looked(found, lacking, asked_store)

@@ -1,0 +1,62 @@
+"""What is put on the inbox of a syncer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from blobsync.release.manifest import ReleaseRef
+from blobsync.sync.looker import Looked
+from blobsync.sync.readiness import Failure
+from blobsync.sync.table import Fetch, Look
+from blobsync.sync.transfers import Arrival
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """The wanted set is this now."""
+
+    refs: Collection[ReleaseRef]
+
+
+@dataclass(frozen=True, slots=True)
+class RetryNow:
+    """Every back-off ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookNow:
+    """Somebody brought this release here."""
+
+    ref: ReleaseRef
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The thread ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class HasLooked:
+    """A look has ended."""
+
+    job: Look
+    result: Looked | Failure
+
+
+@dataclass(frozen=True, slots=True)
+class HasFetched:
+    """A fetch has ended."""
+
+    job: Fetch
+    result: Arrival | Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """The scrub has put an object away."""
+
+    name: str
+
+
+Message = Want | RetryNow | LookNow | Stop | HasLooked | HasFetched | Damaged

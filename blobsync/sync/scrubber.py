@@ -1,0 +1,107 @@
+"""Hashes everything anew from the disk, slowly, over and over. Thread `blobsync-scrub`.
+
+Disks forget, and people change files with their times set back. Each object of each kept release is verified
+once in a round, and rounds begin at even intervals, so a flipped byte counts as verified for one interval at
+most, as long as the store can be read in that time at the allowed rate.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import structlog
+
+from blobsync.errors import BlobSyncError, SyncerClosedError
+from blobsync.local.lacking import objects_of
+from blobsync.local.store import LocalStore
+from blobsync.sync.scrub_turn import ScrubTurn
+from blobsync.sync.throttle import Throttle
+
+_log = structlog.get_logger(__name__)
+
+_ASK_AGAIN_S = 60.0
+"""Whether the process whose turn it is has finished, or died."""
+
+
+class Scrubber:
+    """One thread.
+
+    Args:
+        local: What is scrubbed.
+        interval: Between the beginnings of two rounds, over all processes that share the store.
+        bytes_per_s: How fast the disk may be read; None: as fast as it can.
+        stopping: Ends it.
+        damaged: Called with the name of each object that was put away, on this thread.
+    """
+
+    def __init__(
+        self,
+        local: LocalStore,
+        *,
+        interval: timedelta,
+        bytes_per_s: float | None,
+        stopping: threading.Event,
+        damaged: Callable[[str], None],
+    ) -> None:
+        self._local = local
+        self._interval_s = interval.total_seconds()
+        self._stopping = stopping
+        self._damaged = damaged
+        self._throttle = Throttle(bytes_per_s, stopping)
+        self._turn = ScrubTurn(local.root / "scrub", self._interval_s)
+        self._thread = threading.Thread(target=self._run, name="blobsync-scrub", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread. Once."""
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for its end, after `stopping` was set. False: it goes on beyond the timeout."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._wait_s()):
+            try:
+                with self._turn.taken() as ours:
+                    if ours:
+                        self._round()
+            except SyncerClosedError:
+                return
+            except (BlobSyncError, OSError) as exc:
+                _log.warning("scrub_failed", reason=str(exc))
+                self._stopping.wait(min(self._interval_s, _ASK_AGAIN_S))
+            except Exception:  # noqa: BLE001 - the top of the thread; only a defect of ours comes here
+                _log.exception("scrub_failed")
+                self._stopping.wait(self._interval_s)
+
+    def _wait_s(self) -> float:
+        # Overdue, and not ours: somebody else is at it.
+        due_s = self._turn.due_in_s()
+        return due_s if due_s > 0 else min(self._interval_s, _ASK_AGAIN_S)
+
+    def _round(self) -> None:
+        began_s, seen, damaged = time.monotonic(), set[str](), 0
+        for ref in self._local.releases():
+            kept = self._local.kept(ref)
+            if kept is None:
+                continue
+            for item in objects_of(kept.manifest, kept.layout):
+                if item.name in seen:
+                    continue
+                seen.add(item.name)
+                if self._local.scrub_object(item, going_on=self._going_on):
+                    continue
+                damaged += 1
+                self._damaged(item.name)
+            self._local.scrub_tree(kept.manifest, going_on=self._going_on)
+        took_s = time.monotonic() - began_s
+        log = _log.warning if took_s > self._interval_s or damaged else _log.info
+        log("scrub_finished", objects=len(seen), damaged=damaged, took_s=round(took_s, 1))
+
+    def _going_on(self, size_bytes: int) -> None:
+        self._throttle.take(size_bytes)

@@ -1,0 +1,306 @@
+"""Brings objects from their sources into the local store. Each is fetched once, however many ask for it.
+
+Small objects are one call of a pool. Chunks of a large blob are one call each, so that several threads work
+on one blob, and others have their turn between two chunks.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from enum import Enum
+from functools import partial
+
+from blobsync.errors import (
+    BlobSyncError,
+    CorruptBlobError,
+    InvalidPackError,
+    StoreUnavailableError,
+    SyncerClosedError,
+)
+from blobsync.local.incoming import Incoming
+from blobsync.local.store import LocalStore
+from blobsync.release.blob import PACKED_BYTES
+from blobsync.release.layout import Pack
+from blobsync.release.objects import StoredObject
+from blobsync.storage import keys
+from blobsync.sync.meter import Meter
+from blobsync.sync.pool import DaemonPool, Lane
+from blobsync.sync.sources import Sources
+from blobsync.sync.throttle import Throttle
+
+TRANSFER_GRACE_S = 60.0
+SLOWEST_BYTES_PER_S = 64 << 10
+"""What comes more slowly, after the grace, is given up and tried again: others need its thread."""
+
+
+class Arrival(Enum):
+    """What came of a fetch."""
+
+    FETCHED = "fetched"
+    HERE = "here"
+    """It was here already."""
+    ELSEWHERE = "elsewhere"
+    """Another process of this host receives it now. Ask again soon."""
+
+
+class Transfers:
+    """Fetches objects. Thread-safe.
+
+    Args:
+        local: Where to.
+        sources: Where from.
+        pool: Whose threads do it.
+        throttle: Waits, to keep below a bandwidth.
+        meter: Counts.
+        clock: Monotonic seconds.
+        grace_s: See `TRANSFER_GRACE_S`.
+    """
+
+    def __init__(
+        self,
+        local: LocalStore,
+        sources: Sources,
+        pool: DaemonPool,
+        throttle: Throttle,
+        meter: Meter,
+        clock: Callable[[], float] = time.monotonic,
+        grace_s: float = TRANSFER_GRACE_S,
+    ) -> None:
+        self._local = local
+        self._sources = sources
+        self._pool = pool
+        self._throttle = throttle
+        self._meter = meter
+        self._clock = clock
+        self._grace_s = grace_s
+        self._lock = threading.Lock()
+        self._under_way: dict[str, Future[Arrival]] = {}
+
+    def fetch(self, item: StoredObject, order: int = 0) -> Future[Arrival]:
+        """Bring one object. Who asks while it is under way gets the same answer: do not cancel it.
+
+        The future raises what `ObjectStore.copy`, `LocalStore.receive` and `Incoming.install` raise. Wrong
+        bytes are fetched a second time, from the object store alone, before that is an error.
+
+        Raises:
+            SyncerClosedError: the pool was closed.
+        """
+        with self._lock:
+            under_way = self._under_way.get(item.name)
+            if under_way is not None:
+                return under_way
+            future: Future[Arrival] = Future()
+            future.set_running_or_notify_cancel()  # nobody can cancel it: others wait for it
+            self._under_way[item.name] = future
+        lane = Lane.LARGE if item.size_bytes > PACKED_BYTES and not isinstance(item, Pack) else Lane.SMALL
+        try:
+            begun = self._pool.submit(partial(self._begin, item, order, future), lane=lane, rank=(order, 1))
+        except BlobSyncError:
+            self._forget(item.name)
+            raise
+        begun.add_done_callback(lambda done: self._begun(item, future, done))
+        return future
+
+    def _begin(self, item: StoredObject, order: int, future: Future[Arrival]) -> Arrival | None:
+        """On a thread of the pool. None: chunks of it are under way, the last of them ends it."""
+        incoming = self._local.receive(item)
+        if incoming is None:
+            return Arrival.HERE if self._local.has(item) else Arrival.ELSEWHERE
+        if not isinstance(item, Pack) and item.chunks:
+            _Chunks(self, item, incoming, order, lambda error: self._end(item, future, error)).start()
+            return None
+        try:
+            self._bring(item, incoming, store_only=False)
+        except (CorruptBlobError, InvalidPackError):
+            # Damage on the way, or of what an earlier process left, heals by a second try; at the source not.
+            again = self._local.receive(item)
+            if again is None:
+                return Arrival.ELSEWHERE
+            self._bring(item, again, store_only=True)
+        return Arrival.FETCHED
+
+    def _bring(self, item: StoredObject, incoming: Incoming, *, store_only: bool) -> None:
+        with incoming:
+            missing = incoming.missing()
+            self._meter.begin(item.name, item.size_bytes - sum(size for _, size in missing))
+            for start, size in missing:
+                self.copy(item, incoming, start, size, store_only=store_only)
+                incoming.took(start, size)
+            incoming.install()
+
+    def copy(
+        self, item: StoredObject, incoming: Incoming, start: int, size: int, *, store_only: bool
+    ) -> None:
+        """Copy one range, within the bandwidth, and not for ever."""
+        key = keys.pack(item.name) if isinstance(item, Pack) else keys.blob(item.name)
+        came = 0
+        until_s = self._clock() + self._grace_s + size / SLOWEST_BYTES_PER_S
+
+        def going_on(more: int) -> None:
+            nonlocal came, until_s
+            came += more
+            self._meter.came(item.name, more)
+            until_s += self._throttle.take(max(0, more))  # our own waiting is not the sender's fault
+            if self._clock() > until_s:
+                raise StoreUnavailableError(
+                    f"{key} came too slowly: {came} of {size} bytes from {start} on; it is tried again"
+                )
+
+        try:
+            self._sources.copy(
+                key,
+                incoming.fd,
+                start=start,
+                size_bytes=size,
+                going_on=going_on,
+                store_only=store_only,
+            )
+        except BaseException:
+            self._meter.came(item.name, -came)
+            raise
+
+    def submit(self, call: Callable[[], None], order: int) -> Future[None]:
+        """Run a part of a large blob. Those of one that has begun go before the next blob begins."""
+        return self._pool.submit(call, lane=Lane.LARGE, rank=(order, 0))
+
+    @property
+    def threads(self) -> int:
+        """How many may work on one blob."""
+        return self._pool.size
+
+    @property
+    def meter(self) -> Meter:
+        """What counts."""
+        return self._meter
+
+    def _begun(self, item: StoredObject, future: Future[Arrival], done: Future[Arrival | None]) -> None:
+        if done.cancelled():
+            self._finish(item, future, SyncerClosedError("this syncer was closed; make a new one"))
+        elif (error := done.exception()) is not None:
+            self._finish(item, future, error)
+        elif (arrival := done.result()) is not None:
+            self._finish(item, future, arrival)
+
+    def _end(self, item: StoredObject, future: Future[Arrival], error: BaseException | None) -> None:
+        self._finish(item, future, Arrival.FETCHED if error is None else error)
+
+    def _finish(self, item: StoredObject, future: Future[Arrival], what: Arrival | BaseException) -> None:
+        self._meter.end(item.name, good=what is Arrival.FETCHED)
+        self._forget(item.name)
+        with suppress(InvalidStateError):
+            if isinstance(what, Arrival):
+                future.set_result(what)
+            else:
+                future.set_exception(what)
+
+    def _forget(self, name: str) -> None:
+        with self._lock:
+            self._under_way.pop(name, None)
+
+
+class _Chunks:
+    """A large blob on its way, chunk by chunk, on as many threads as are free.
+
+    Args:
+        transfers: Whose blob it is.
+        item: The blob.
+        incoming: Its file; closed by us.
+        order: Of the blob.
+        ended: Called once, with the error, if any, when nobody works on it any more.
+    """
+
+    def __init__(
+        self,
+        transfers: Transfers,
+        item: StoredObject,
+        incoming: Incoming,
+        order: int,
+        ended: Callable[[BaseException | None], None],
+    ) -> None:
+        self._transfers = transfers
+        self._item = item
+        self._incoming = incoming
+        self._order = order
+        self._ended = ended
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[int, int]] = deque()
+        self._wrong: set[int] = set()
+        self._working = 0
+        self._error: BaseException | None = None
+
+    def start(self) -> None:
+        """Find out what is missing, and let as many threads as may be of use begin."""
+        try:
+            self._waiting.extend(self._incoming.missing())
+        except BaseException as exc:  # noqa: BLE001 - told to whoever waits for the blob
+            self._error = exc
+        left = sum(size for _, size in self._waiting)
+        self._transfers.meter.begin(self._item.name, self._item.size_bytes - left)
+        starters = max(1, min(self._transfers.threads, len(self._waiting)))
+        with self._lock:
+            self._working = starters
+        for _ in range(starters):
+            self._submit()
+
+    def _submit(self) -> None:
+        try:
+            self._transfers.submit(self._one, self._order).add_done_callback(self._done)
+        except BlobSyncError as exc:
+            self._stopped(exc)
+
+    def _one(self) -> None:
+        """Bring one chunk. On a thread of the pool."""
+        with self._lock:
+            if self._error is not None or not self._waiting:
+                return
+            start, size = self._waiting.popleft()
+            store_only = start in self._wrong
+        self._transfers.copy(self._item, self._incoming, start, size, store_only=store_only)
+        try:
+            self._incoming.took(start, size)
+        except CorruptBlobError:
+            self._transfers.meter.came(self._item.name, -size)
+            with self._lock:
+                if start in self._wrong:
+                    raise
+                self._wrong.add(start)
+                self._waiting.append((start, size))
+
+    def _done(self, done: Future[None]) -> None:
+        if done.cancelled():
+            self._stopped(SyncerClosedError("this syncer was closed while a blob arrived"))
+        elif (error := done.exception()) is not None:
+            self._stopped(error)
+        elif self._waiting and self._error is None:
+            self._submit()
+        else:
+            self._stopped(None)
+
+    def _stopped(self, error: BaseException | None) -> None:
+        """One thread has nothing more to do. The last one installs."""
+        with self._lock:
+            if self._error is None:
+                self._error = error
+            self._working -= 1
+            if self._working:
+                return
+        self._finish()
+
+    def _finish(self) -> None:
+        error: BaseException | None = None
+        try:
+            with self._incoming:
+                self._install()
+        except BaseException as exc:  # noqa: BLE001 - told to whoever waits for the blob
+            error = exc
+        self._ended(error)
+
+    def _install(self) -> None:
+        if self._error is not None:
+            raise self._error
+        self._incoming.install()
