@@ -49,6 +49,8 @@ class BenchServer:
             "AWS_EC2_METADATA_DISABLED": "true",
             "S3_ENDPOINT_URL": self.server.endpoint_url,
             "BENCH_ENDPOINT": self.server.endpoint_url,
+            "BLOBSYNC_ENDPOINT": self.server.endpoint_url,
+            "BLOBSYNC_BUCKET": RELEASES,
             "RCLONE_CONFIG": "/dev/null",
             "RCLONE_CONFIG_S3_TYPE": "s3",
             "RCLONE_CONFIG_S3_PROVIDER": "Other",

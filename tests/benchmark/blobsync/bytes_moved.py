@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.benchmark.blobsync import content
 from tests.benchmark.blobsync.byte_counter import ByteCounter
 from tests.benchmark.blobsync.lab import Lab
-from tests.benchmark.blobsync.our_entries import OurHost
+from tests.benchmark.blobsync.our_process import OurHost
 
 
 def bytes_moved(lab: Lab) -> dict[str, int]:

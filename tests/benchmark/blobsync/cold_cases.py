@@ -4,31 +4,29 @@ from __future__ import annotations
 
 from tests.benchmark.blobsync.entry import Case
 from tests.benchmark.blobsync.lab import Lab
-from tests.benchmark.blobsync.our_entries import cold_entries, floor_entry
+from tests.benchmark.blobsync.our_entries import OurEntries
 from tests.benchmark.blobsync.peers import comparator
 
-COLD = ("small", "medium", "large", "unchunked")
+COLD = ("small", "medium", "large")
 
 _WORDS = {
     "small": "(a) cold, {}",
     "medium": "(b) cold, {}",
-    "large": "(c) cold, {}, verified by BLAKE3",
-    "unchunked": "(c) cold, {}, verified by SHA-256 alone",
+    "large": "(c) cold, {}",
 }
 _WITH_TAR = {"small", "medium"}
 
 
 def cold_case(lab: Lab, name: str) -> Case:
-    """One of `COLD`.
-
-    A file above 16 MiB always has BLAKE3 digests of its chunks; so SHA-256 alone is measured with as many
-    bytes in files that have none.
-    """
+    """One of `COLD`. Large files are verified by BLAKE3, and in runs of their own by SHA-256, too."""
     files = getattr(lab.scale, name)
     source = lab.source(name, files)
     lab.renew_host()
-    entries = cold_entries(lab.host, lab.side, source.ref)
-    entries.append(floor_entry(lab.publisher, source.objects, "sha256" if name == "unchunked" else "blake3"))
+    ours = OurEntries(lab.host, lab.side, source.ref)
+    entries = [ours.command(), ours.process(), ours.command(tree=True), ours.process(tree=True)]
+    if name == "large":
+        entries += [ours.command(digests="sha256"), ours.process(digests="sha256")]
+    entries.append(ours.floor(lab.publisher, source.objects, "blake3"))
     entries += [peer.entry(lab.side, source.key) for peer in lab.peers() if peer.name != "rclone-checksum"]
     if name in _WITH_TAR:
         entries += comparator(lab.tools, lab.side, *lab.archive(source))

@@ -45,7 +45,7 @@ _RATIOS = (
     _Ratio("small", "ours-command", "tar", 0.5),
     _Ratio("medium", "ours-host", "s5cmd-cp-sync", 1.0),
     _Ratio("large", "ours-command", "s5cmd-cp-sync", 0.85),
-    _Ratio("unchunked", "ours-command", "s5cmd-cp-sync", 1.15),
+    _Ratio("large", "ours-command-sha256", "s5cmd-cp-sync", 1.15),
     _Ratio("nothing", "ours-host", "s5cmd-sync", 0.02),
     _Ratio("nothing", "ours-host", "rclone-tuned", 0.06),
     _Ratio("changed", "ours-host", "s5cmd-sync", 0.08),

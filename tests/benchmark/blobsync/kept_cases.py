@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.benchmark.blobsync import content
 from tests.benchmark.blobsync.entry import Case, Entry
 from tests.benchmark.blobsync.lab import Lab, Source
-from tests.benchmark.blobsync.our_entries import command_entry, host_entry
+from tests.benchmark.blobsync.our_entries import OurEntries
 from tests.benchmark.blobsync.peers import Peer
 from tests.benchmark.blobsync.tools import system_tool
 
@@ -38,13 +38,15 @@ class _Bases:
         able = [peer for peer in self.lab.peers() if peer.again is not None]
         return [peer for peer in able if peer.name != "rclone-checksum"]
 
-    def ours(self) -> Path:
-        base = self.folder / "ours"
+    def ours(self, name: str, *, tree: bool = False) -> Path:
+        base, host = self.folder / name, self.lab.host
         if self.lab.ours and not base.exists():
-            self.lab.host.do("open", path=str(base))
-            self.lab.host.do("want", self.source.ref)
-            self.lab.host.tree(self.source.ref)
-            self.lab.host.do("close")
+            base.parent.mkdir(exist_ok=True)
+            host.do("open", path=str(base))
+            host.do("want", self.source.ref)
+            if tree:
+                host.tree(self.source.ref)
+            host.do("close")
         return base
 
 
@@ -62,25 +64,13 @@ def kept_cases(lab: Lab, wanted: set[str]) -> Iterator[Case]:
 
 def _nothing_to_do(bases: _Bases) -> Case:
     lab, ref = bases.lab, bases.source.ref
-    root = bases.ours()
+    root, with_tree = bases.ours("ours"), bases.ours("ours-tree", tree=True)
     lab.renew_host()
-
-    def opened(_place: Path) -> None:
-        lab.host.do("open", path=str(root))
-
+    ours, ours_tree = (OurEntries(lab.host, lab.side, ref, each) for each in (root, with_tree))
     entries = [
-        _at(root, command_entry(lab.host, lab.side, "ours-command", "ours, a command", "store", ref)),
-        host_entry(
-            lab.host, "ours-host", "ours, in a process", opened, lambda: lab.host.do("want", ref), ref
-        ),
-        host_entry(
-            lab.host,
-            "ours-host-tree",
-            "ours, in a process, and the tree",
-            opened,
-            lambda: lab.host.do("tree", ref),
-            ref,
-        ),
+        ours.command(),
+        ours.process(),
+        ours_tree.process(tree=True),
         *(_again(bases, peer) for peer in bases.updating()),
     ]
     return Case("nothing", f"nothing to do, {lab.scale.small.words}", lab.takes_part(entries))
@@ -88,17 +78,21 @@ def _nothing_to_do(bases: _Bases) -> Case:
 
 def _rehash(bases: _Bases) -> Case:
     lab, ref = bases.lab, bases.source.ref
-    root = bases.ours()
+    root, with_tree = bases.ours("ours"), bases.ours("ours-tree", tree=True)
     lab.renew_host()
 
-    def opened(_place: Path) -> None:
-        lab.host.do("open", path=str(root))
+    def verifying(store: Path, name: str, label: str) -> Entry:
+        ours = OurEntries(lab.host, lab.side, ref, store)
+        return ours.process_doing(
+            lambda: lab.host.do("verify", ref), name=name, label=label, before=ours.open
+        )
 
-    run = host_entry(
-        lab.host, "ours-host", "ours, in a process", opened, lambda: lab.host.do("verify", ref), ref
-    )
-    checksum = [_again(bases, peer) for peer in lab.peers() if peer.name == "rclone-checksum"]
-    return Case("rehash", f"all hashed anew, {lab.scale.small.words}", lab.takes_part([run, *checksum]))
+    entries = [
+        verifying(root, "ours-host", "ours, in a process"),
+        verifying(with_tree, "ours-host-tree", "ours, in a process, and its tree"),
+        *(_again(bases, peer) for peer in lab.peers() if peer.name == "rclone-checksum"),
+    ]
+    return Case("rehash", f"all hashed anew, {lab.scale.small.words}", lab.takes_part(entries))
 
 
 def _changed(bases: _Bases) -> Case:
@@ -113,34 +107,20 @@ def _changed(bases: _Bases) -> Case:
     lab.bench.upload(only, old.key)
     ref, _ = lab.publish(old.ref.name, new)
     lab.renew_host()
+    ours = OurEntries(lab.host, lab.side, ref)
 
     def had_old(place: Path) -> None:
-        lab.host.do("open", path=str(place))
+        ours.open(place)
         lab.host.do("want", old.ref)
-
-    def had_old_and_closed(place: Path) -> None:
-        had_old(place)
-        lab.host.do("close")
 
     def had_old_tree(place: Path) -> None:
         had_old(place)
         lab.host.tree(old.ref)
 
     entries = [
-        command_entry(
-            lab.host, lab.side, "ours-command", "ours, a command", "store", ref, before=had_old_and_closed
-        ),
-        host_entry(
-            lab.host, "ours-host", "ours, in a process", had_old, lambda: lab.host.do("want", ref), ref
-        ),
-        host_entry(
-            lab.host,
-            "ours-host-tree",
-            "ours, in a process, and a tree",
-            had_old_tree,
-            lambda: lab.host.do("tree", ref),
-            ref,
-        ),
+        ours.command(before=had_old),
+        ours.process(before=had_old),
+        ours.process(tree=True, before=had_old_tree),
         *(_update(bases, peer) for peer in updating),
     ]
     title = f"{lab.scale.changed} of {lab.scale.small.words} changed"
@@ -171,8 +151,3 @@ def _update(bases: _Bases, peer: Peer) -> Entry:
         prepare=prepare,
         tree=lambda place: place,
     )
-
-
-def _at(root: Path, entry: Entry) -> Entry:
-    """The same, with `root` as the place of every run."""
-    return Entry(entry.name, entry.label, lambda _place: entry.run(root), entry.is_command)

@@ -13,7 +13,7 @@ from tests.benchmark.blobsync import content
 from tests.benchmark.blobsync.bench_server import LOOSE, RELEASES, BenchServer, bench_server
 from tests.benchmark.blobsync.command_side import CommandSide
 from tests.benchmark.blobsync.entry import Entry
-from tests.benchmark.blobsync.our_entries import OurHost, Ref
+from tests.benchmark.blobsync.our_process import OurHost, Ref
 from tests.benchmark.blobsync.peers import Peer, peers
 from tests.benchmark.blobsync.sample import Work
 from tests.benchmark.blobsync.scale import Files, Scale

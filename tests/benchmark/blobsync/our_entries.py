@@ -2,143 +2,123 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.benchmark.blobsync.bench_server import RELEASES, BenchServer
+from tests.benchmark.blobsync.bench_server import RELEASES
 from tests.benchmark.blobsync.command_side import Command, CommandSide
 from tests.benchmark.blobsync.entry import Entry
-from tests.benchmark.blobsync.line_process import LineProcess
+from tests.benchmark.blobsync.line_process import PROJECT
+from tests.benchmark.blobsync.our_process import OurHost, Ref
 from tests.benchmark.blobsync.sample import Work
+
+Before = Callable[[Path], object]
+_IN_PROCESS, _COMMAND, _TREE, _SHA256 = (
+    "ours, in a process",
+    "ours, a command",
+    ", and a tree",
+    ", SHA-256 too",
+)
 
 
 @dataclass(frozen=True)
-class Ref:
-    """A release of ours."""
-
-    name: str
-    digest: str
-
-
-class OurHost:
-    """Our running process. See `our_host`.
+class OurEntries:
+    """Makes them, for one release.
 
     Args:
-        endpoint: Where it thinks that the server is; None: where it is.
+        host: The process that runs.
+        side: Starts commands.
+        root: The store of every run; None: a new one for each.
     """
 
-    def __init__(self, bench: BenchServer, endpoint: str | None = None) -> None:
-        environment: Mapping[str, str] = bench.environment
-        if endpoint is not None:
-            environment = {**environment, "BENCH_ENDPOINT": endpoint}
-        command = [sys.executable, "-m", "tests.benchmark.blobsync.our_host"]
-        log = bench.folder / f"our-host-{os.urandom(4).hex()}.log"
-        self._process = LineProcess("our host", command, log, environment)
+    host: OurHost
+    side: CommandSide
+    ref: Ref
+    root: Path | None = None
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+    def process(self, *, tree: bool = False, digests: str = "blake3", before: Before | None = None) -> Entry:
+        """In the process that runs: from `want` until all is ready, or until the tree is there.
 
-    def do(self, what: str, ref: Ref | None = None, **more: object) -> Work:
-        """One thing, and what it cost."""
-        return self._ask(what, ref, more)[0]
+        Args:
+            tree: As a folder of files, too.
+            digests: What verifies large files; `sha256` is that as well.
+            before: Opens the store, and what else is to be done before; without it, it is opened.
+        """
+        word = "tree" if tree else "want"
+        return self.process_doing(
+            lambda: self.host.do(word, self.ref),
+            name=f"ours-host{'-tree' * tree}{'-sha256' * (digests == 'sha256')}",
+            label=_IN_PROCESS + _TREE * tree + _SHA256 * (digests == "sha256"),
+            before=before or (lambda place: self.open(place, digests)),
+        )
 
-    def tree(self, ref: Ref) -> Path:
-        """The release as a folder, of the store that is open."""
-        return Path(self._ask("tree", ref, {})[1])
+    def process_doing(self, run: Callable[[], Work], *, name: str, label: str, before: Before) -> Entry:
+        """In the process that runs, with a store that is open: something else."""
 
-    def publish(self, name: str, folder: Path) -> tuple[Ref, Work]:
-        """Publish a folder."""
-        work, digest = self._ask("publish", Ref(name, ""), {"path": str(folder)})
-        return Ref(name, digest), work
+        def prepare(place: Path) -> None:
+            before(place)
 
-    def close(self) -> None:
-        self._process.close()
+        def finish(_place: Path) -> None:
+            self.host.do("close")
 
-    def _ask(self, what: str, ref: Ref | None, more: Mapping[str, object]) -> tuple[Work, str]:
-        named = {} if ref is None else {"name": ref.name, "digest": ref.digest}
-        answer = self._process.ask({"do": what, **named, **more})
-        result = answer.pop("result")
-        return Work(**answer), result
+        return Entry(
+            name,
+            label,
+            lambda _place: run(),
+            is_command=False,
+            prepare=prepare,
+            finish=finish,
+            tree=lambda _place: self.host.tree(self.ref),
+        )
 
+    def command(self, *, tree: bool = False, digests: str = "blake3", before: Before | None = None) -> Entry:
+        """As a command, from an interpreter that has loaded nothing. Arguments as of `process`."""
 
-def host_entry(
-    host: OurHost, name: str, label: str, before: Callable[[Path], object], run: Callable[[], Work], ref: Ref
-) -> Entry:
-    """An entry of the running process, which closes its store after each run."""
+        def prepare(place: Path) -> None:
+            if before is not None:
+                before(place)
+                self.host.do("close")
 
-    def prepare(place: Path) -> None:
-        before(place)
+        def tree_of(place: Path) -> Path:
+            self.open(place)  # by the process, to see what the command has brought
+            try:
+                return self.host.tree(self.ref)
+            finally:
+                self.host.do("close")
 
-    def finish(_place: Path) -> None:
-        host.do("close")
+        return Entry(
+            f"ours-command{'-tree' * tree}{'-sha256' * (digests == 'sha256')}",
+            _COMMAND + _TREE * tree + _SHA256 * (digests == "sha256"),
+            lambda place: self.side.run(self._words(self.root or place, tree, digests)),
+            is_command=True,
+            prepare=prepare,
+            tree=tree_of,
+        )
 
-    return Entry(
-        name, label, lambda _place: run(), False, prepare, finish, tree=lambda _place: host.tree(ref)
-    )
+    def floor(self, publisher: OurHost, objects: Mapping[str, int], digest: str) -> Entry:
+        """The floor of a cold case, see `floor`. Not in the host, whose memory is measured."""
 
+        def prepare(_place: Path) -> None:
+            publisher.do("prepare_floor", bucket=RELEASES, objects=dict(objects), digest_by=digest)
 
-def cold_entries(host: OurHost, side: CommandSide, ref: Ref) -> list[Entry]:
-    """Ours in a cold case: verified and durable; and as a folder of files on top of that."""
+        return Entry(
+            "floor",
+            f"floor: our objects, hashed ({digest}), flushed",
+            lambda place: publisher.do("floor", path=str(place)),
+            is_command=False,
+            prepare=prepare,
+        )
 
-    def opened(place: Path) -> None:
-        host.do("open", path=str(place))
+    def open(self, place: Path, digests: str = "blake3") -> None:
+        """Open the store in the process that runs."""
+        self.host.do("open", path=str(self.root or place), digests=digests)
 
-    return [
-        command_entry(host, side, "ours-command", "ours, a command", "store", ref),
-        host_entry(host, "ours-host", "ours, in a process", opened, lambda: host.do("want", ref), ref),
-        command_entry(host, side, "ours-command-tree", "ours, a command, and a tree", "tree", ref),
-        host_entry(
-            host,
-            "ours-host-tree",
-            "ours, in a process, and a tree",
-            opened,
-            lambda: host.do("tree", ref),
-            ref,
-        ),
-    ]
-
-
-def floor_entry(host: OurHost, objects: Mapping[str, int], digest: str) -> Entry:
-    """The floor of a cold case. See `floor`. Not in the host that is measured, whose memory it would use."""
-
-    def prepare(_place: Path) -> None:
-        host.do("prepare_floor", bucket=RELEASES, objects=dict(objects), digest_by=digest)
-
-    return Entry(
-        "floor",
-        f"floor: our objects, hashed ({digest}), flushed",
-        lambda place: host.do("floor", path=str(place)),
-        False,
-        prepare,
-    )
-
-
-def command(until: str, place: Path, ref: Ref) -> Command:
-    """Ours as a command that syncs `ref` into the store at `place`."""
-    module = "tests.benchmark.blobsync.our_script"
-    return [sys.executable, "-m", module, until, str(place), ref.name, ref.digest]
-
-
-def command_entry(
-    host: OurHost,
-    side: CommandSide,
-    name: str,
-    label: str,
-    until: str,
-    ref: Ref,
-    before: Callable[[Path], None] = lambda _place: None,
-) -> Entry:
-    """An entry of the command. Its store is opened by our host only to compare what is in it."""
-
-    def tree(place: Path) -> Path:
-        host.do("open", path=str(place))
-        try:
-            return host.tree(ref)
-        finally:
-            host.do("close")
-
-    return Entry(name, label, lambda place: side.run(command(until, place, ref)), True, before, tree=tree)
+    def _words(self, root: Path, tree: bool, digests: str) -> Command:
+        ref = self.ref
+        if (PROJECT / "blobsync" / "cli" / "syncing.py").is_file():
+            command = [sys.executable, "-m", "blobsync", "sync", f"{ref.name}@{ref.digest}"]
+            return [*command, "--store", str(root), "--digests", digests, *(["--tree"] if tree else [])]
+        script = [sys.executable, "-m", "tests.benchmark.blobsync.our_script", "tree" if tree else "store"]
+        return [*script, digests, str(root), ref.name, ref.digest]

@@ -1,4 +1,4 @@
-"""Ours as a command: `python -m tests.benchmark.blobsync.our_script store|tree ROOT NAME DIGEST`.
+"""Ours as a command: `our_script store|tree blake3|sha256 ROOT NAME DIGEST`.
 
 What `python -m blobsync sync` does, without the reading of options.
 """
@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 from blobsync import ReleaseRef
-from tests.benchmark.blobsync.our_side import OurSide
+from tests.benchmark.blobsync.our_side import Digests, OurSide
 
 
-def main(until: str, root: str, name: str, digest: str) -> int:
+def main(until: str, digests: Digests, root: str, name: str, digest: str) -> int:
     ref = ReleaseRef(name, digest)
     side = OurSide(warm=False)
-    side.open(Path(root))
+    side.open(Path(root), digests)
     if until == "tree":
         side.tree(ref)
     else:
@@ -25,4 +25,4 @@ def main(until: str, root: str, name: str, digest: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main(*sys.argv[1:]))  # type: ignore[arg-type]

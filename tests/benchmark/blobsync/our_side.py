@@ -8,6 +8,7 @@ import threading
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Literal
 
 from blobsync import (
     LocalStore,
@@ -22,6 +23,8 @@ from blobsync import (
     collect,
     publish,
 )
+
+Digests = Literal["blake3", "sha256"]
 
 _LIMIT = timedelta(minutes=30)
 _HOPELESS = {ReleaseState.ABSENT, ReleaseState.CORRUPT, ReleaseState.UNAVAILABLE}
@@ -59,9 +62,13 @@ class OurSide:
         """Publish all files of a folder. The digest of the release."""
         return publish(self._store, name=name, files=collect(folder, include=["**/*"])).digest
 
-    def open(self, root: Path) -> None:
-        """Open a store and begin to keep it."""
-        self._local = LocalStore(root)
+    def open(self, root: Path, digests: Digests = "blake3") -> None:
+        """Open a store and begin to keep it.
+
+        Args:
+            digests: What verifies large files: BLAKE3 alone, or SHA-256 as well.
+        """
+        self._local = LocalStore(root, verify="sha256" if digests == "sha256" else "name")
         self.start()
 
     def start(self) -> None:

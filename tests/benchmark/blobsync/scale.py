@@ -36,7 +36,6 @@ class Scale:
     small: Files
     medium: Files
     large: Files
-    unchunked: Files
     many: Files
     changed: int
     readiness_calls: int
@@ -49,7 +48,6 @@ SCALES = {
         small=Files(10_000, 8 << 10, 100, True),
         medium=Files(200, _MIB, 4, False),
         large=Files(3, 512 * _MIB, 1, False),
-        unchunked=Files(96, 16 * _MIB, 1, False),
         many=Files(100_000, 64, 200, True),
         changed=100,
         readiness_calls=10_000,
@@ -58,7 +56,6 @@ SCALES = {
         small=Files(200, 2 << 10, 5, True),
         medium=Files(6, _MIB, 2, False),
         large=Files(2, 20 * _MIB, 1, False),
-        unchunked=Files(3, 5 * _MIB, 1, False),
         many=Files(500, 64, 5, True),
         changed=2,
         readiness_calls=100,

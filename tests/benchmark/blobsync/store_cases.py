@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.benchmark.blobsync.entry import Case, Entry
 from tests.benchmark.blobsync.lab import Lab
-from tests.benchmark.blobsync.our_entries import host_entry
+from tests.benchmark.blobsync.our_entries import OurEntries
 from tests.benchmark.blobsync.sample import Work
 
 STORE = ("readiness", "open")
@@ -19,15 +19,17 @@ def readiness_case(lab: Lab) -> Case:
     lab.renew_host()
     calls = lab.scale.readiness_calls
 
+    ours = OurEntries(lab.host, lab.side, ref)
+
     def ready(place: Path) -> None:
-        lab.host.do("open", path=str(place))
+        ours.open(place)
         lab.host.do("want", ref)
 
     def ask() -> Work:
         work = lab.host.do("readiness", calls=calls)
         return replace(work, wall_s=work.wall_s / calls, cpu_s=work.cpu_s / calls)
 
-    entry = host_entry(lab.host, "ours-host", "ours, in a process", ready, ask, ref)
+    entry = ours.process_doing(ask, name="ours-host", label="ours, in a process", before=ready)
     return Case("readiness", f"readiness of {lab.scale.small.count:,} artifacts asked again", (entry,))
 
 
