@@ -10,37 +10,21 @@ connection is closed rather than used again.
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import fcntl
-import os
 import select
 import socket
 import ssl
-import threading
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from blobsync.storage.ports import CHUNK_BYTES, GoingOn
+from blobsync.storage.http_head import Head, HttpError, StaleConnectionError, broken, parsed
+from blobsync.storage.ports import GoingOn
+from blobsync.storage.splice import Pipe, write_at
 
 _HEAD_BYTES = 64 << 10
 _RECEIVE_BYTES = 256 << 10
 _INTERIM_ANSWERS = 10  # such as 100 Continue
 _FINAL = 200
 _TICK_S = 1.0
-
-
-class HttpError(Exception):
-    """No answer, a broken one, or one that comes too slowly. The connection is of no more use."""
-
-
-class StaleConnectionError(HttpError):
-    """The server closed the connection while it was idle; the same request may be sent over a new one."""
-
-
-class FileWriteError(Exception):
-    """The file that is to be filled did not take the bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,30 +46,6 @@ class Endpoint:
     connect_timeout_s: float
     read_timeout_s: float
     slowest_bytes_per_s: int
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The beginning of an answer.
-
-    Attributes:
-        status: Of HTTP.
-        headers: By lower-case name. Of a name that comes twice, the last; but never two lengths.
-    """
-
-    status: int
-    headers: Mapping[str, str]
-
-    @property
-    def size_bytes(self) -> int | None:
-        """How long the body is; None: that is said in another way, or not at all."""
-        length = self.headers.get("content-length", "")
-        return int(length) if length.isascii() and length.isdigit() and len(length) < 20 else None
-
-    @property
-    def keeps_open(self) -> bool:
-        """Whether the server will take another request."""
-        return "close" not in self.headers.get("connection", "").lower()
 
 
 class Connection:
@@ -160,9 +120,9 @@ class Connection:
         except (ConnectionError, HttpError) as exc:
             if not first and isinstance(exc.__cause__ or exc, ConnectionError):
                 raise StaleConnectionError(str(exc)) from exc
-            raise _broken(exc) from exc
+            raise broken(exc) from exc
         except OSError as exc:
-            raise _broken(exc) from exc
+            raise broken(exc) from exc
         if not data and not first:
             raise StaleConnectionError("closed while idle")
         head = self._head(data, going_on)
@@ -239,7 +199,7 @@ class Connection:
             except TimeoutError:
                 self._still(began, going_on)
             except OSError as exc:
-                raise _broken(exc) from exc
+                raise broken(exc) from exc
             else:
                 self._came(began)
                 return data
@@ -253,7 +213,7 @@ class Connection:
                 if not self._poll.poll(self._tick_s * 1000):
                     self._still(began, going_on)
             except OSError as exc:
-                raise _broken(exc) from exc
+                raise broken(exc) from exc
             else:
                 self._came(began)
                 return size
@@ -273,132 +233,3 @@ class Connection:
                 f"too slow: {self._got} bytes in {self._waited_s:.0f} s, below "
                 f"{self._endpoint.slowest_bytes_per_s} bytes a second"
             )
-
-
-class Pipe:
-    """Room in the kernel between a socket and a file."""
-
-    def __init__(self) -> None:
-        self._out, self._into = os.pipe2(os.O_CLOEXEC)
-        with contextlib.suppress(OSError):  # beyond what this user may have: it stays smaller
-            fcntl.fcntl(self._into, fcntl.F_SETPIPE_SZ, CHUNK_BYTES)
-
-    def fill(self, source: int, most: int) -> int:
-        """Take from a socket what is there, into the empty pipe."""
-        return os.splice(source, self._into, most, flags=os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK)
-
-    def drain(self, fd: int, size: int, offset: int) -> None:
-        """Write what is in the pipe into a file."""
-        while size:
-            try:
-                done = os.splice(self._out, fd, size, offset_dst=offset, flags=os.SPLICE_F_MOVE)
-            except OSError as exc:
-                if exc.errno != errno.EINVAL:
-                    raise FileWriteError(str(exc)) from exc
-                piece = os.read(self._out, size)  # a file system without splice
-                write_at(fd, piece, offset)
-                done = len(piece)
-            size, offset = size - done, offset + done
-
-    def close(self) -> None:
-        """Close both ends."""
-        os.close(self._out)
-        os.close(self._into)
-
-
-class HttpPool:
-    """Connections that are open and idle. Thread-safe; a forked child opens its own.
-
-    Args:
-        endpoint: Where to.
-        most: How many idle ones are kept.
-    """
-
-    def __init__(self, endpoint: Endpoint, most: int) -> None:
-        self._endpoint, self._most = endpoint, most
-        self._idle: list[Connection] = []
-        self._pid = os.getpid()
-        self._closed = False
-        self._lock = threading.Lock()
-
-    def idle(self) -> Connection | None:
-        """One that was used before; None: there is none."""
-        while True:
-            with self._lock:
-                if self._pid != os.getpid():  # the parent goes on using these
-                    self._idle, self._pid = [], os.getpid()
-                if not self._idle:
-                    return None
-                connection = self._idle.pop()
-            if not connection.disturbed:
-                return connection
-            connection.close()
-
-    def open(self) -> Connection:
-        """A new one.
-
-        Raises:
-            HttpError: it cannot be opened.
-        """
-        try:
-            return Connection(self._endpoint)
-        except OSError as exc:
-            raise _broken(exc) from exc
-
-    def give_back(self, connection: Connection) -> None:
-        """Keep a connection for later, if it is of use."""
-        if connection.reusable:
-            with self._lock:
-                if not self._closed and self._pid == os.getpid() and len(self._idle) < self._most:
-                    self._idle.append(connection)
-                    return
-        connection.close()
-
-    def close(self) -> None:
-        """Close those that are idle; the others are closed when they are given back."""
-        with self._lock:
-            self._closed, idle, self._idle = True, self._idle, []
-        for connection in idle:
-            connection.close()
-
-
-def parsed(data: bytes) -> Head:
-    """Parse the status and headers of an answer.
-
-    Raises:
-        HttpError: it is none.
-    """
-    status, *lines = data.decode("latin-1").split("\r\n")
-    version, _, rest = status.partition(" ")
-    code = rest[:3]
-    if version not in {"HTTP/1.1", "HTTP/1.0"} or not (code.isascii() and code.isdigit() and len(code) == 3):
-        raise HttpError(f"no HTTP: {status[:80]!r}")
-    headers: dict[str, str] = {"connection": "close"} if version == "HTTP/1.0" else {}
-    for line in lines:
-        name, colon, value = line.partition(":")
-        if not colon or name != name.strip():
-            raise HttpError(f"a malformed header: {line[:80]!r}")
-        name, value = name.lower(), value.strip()
-        if name == "content-length" and headers.get(name, value) != value:
-            raise HttpError("two different lengths")
-        headers[name] = value
-    return Head(int(code), headers)
-
-
-def write_at(fd: int, piece: bytes, offset: int) -> None:
-    """Write all of `piece` at an offset of a file.
-
-    Raises:
-        FileWriteError: the file did not take it.
-    """
-    try:
-        view = memoryview(piece)
-        while view:
-            done = os.pwrite(fd, view, offset)
-            view, offset = view[done:], offset + done
-    except OSError as exc:
-        raise FileWriteError(str(exc)) from exc
-
-
-def _broken(exc: Exception) -> HttpError:
-    return exc if isinstance(exc, HttpError) else HttpError(f"{type(exc).__name__}: {exc}")

@@ -27,7 +27,6 @@ _BODY = b"0123456789"
 _OVERWRITES = 20
 _LISTED = ("A", "B", "a", "a-b", "a.b", "ab", "b", "é")  # in byte order
 _PAGE = 3
-_REFUSED = range(400, 600)
 
 _Answer = tuple[bool | None, str]
 
@@ -60,15 +59,11 @@ class _Probe:
         steps: dict[Capability, Callable[[], _Answer]] = {
             Capability.RANGES: lambda: self._range("bytes=3-5", b"345"),
             Capability.SUFFIX_RANGES: lambda: self._range("bytes=-3", b"789"),
-            Capability.PUT_IF_ABSENT: lambda: self._refuses(self._put, "base", IfNoneMatch="*"),
-            Capability.PUT_IF_MATCH: lambda: self._refuses(self._put, "base", IfMatch='"0123"'),
-            Capability.PUT_IF_MATCH_MISSING: lambda: self._refuses(self._put, "none", IfMatch='"0123"'),
-            Capability.MD5_VERIFIED: lambda: self._refuses(
-                self._put, "md5", ContentMD5=_base64(hashlib.md5(b"other", usedforsecurity=False))
-            ),
-            Capability.SHA256_VERIFIED: lambda: self._refuses(
-                self._put, "sha256", ChecksumSHA256=_base64(hashlib.sha256(b"other"))
-            ),
+            Capability.PUT_IF_ABSENT: lambda: self._refuses("base", IfNoneMatch="*"),
+            Capability.PUT_IF_MATCH: lambda: self._refuses("base", IfMatch='"0123"'),
+            Capability.PUT_IF_MATCH_MISSING: lambda: self._refuses("none", IfMatch='"0123"'),
+            Capability.MD5_VERIFIED: lambda: self._verifies("ContentMD5", _md5),
+            Capability.SHA256_VERIFIED: lambda: self._verifies("ChecksumSHA256", _sha256),
             Capability.LIST_ORDER: self._order,
             Capability.LIST_PAGING: self._paging,
             Capability.READ_AFTER_OVERWRITE: self._overwrites,
@@ -122,14 +117,23 @@ class _Probe:
             return True, f"{wanted} gave {told}"
         return False, f"{wanted} gave {len(got)} bytes, Content-Range {told}"
 
-    def _refuses(self, put: Callable[..., Any], name: str, **more: Any) -> _Answer:
-        """Whether a write that must not succeed is refused. One that fails for lack of support is not."""
+    def _refuses(self, name: str, **condition: Any) -> _Answer:
+        """Whether a write is refused whose condition does not hold; not for want of support."""
         try:
-            put(name, **more)
+            self._put(name, **condition)
         except ClientError as exc:
-            status = exc.response["ResponseMetadata"]["HTTPStatusCode"]
-            refused = status in _RIGHT_REFUSALS
-            return (True if refused else None if status == _BUSY else False), _words(exc)
+            if exc.response["ResponseMetadata"]["HTTPStatusCode"] not in _NOT_MET:
+                raise
+            return True, _words(exc)
+        return False, "accepted"
+
+    def _verifies(self, name: str, checksum: Callable[[bytes], str]) -> _Answer:
+        """Whether the right checksum is taken and a wrong one is not."""
+        self._put("sum", _BODY, **{name: checksum(_BODY)})
+        try:
+            self._put("sum", _BODY, **{name: checksum(b"other")})
+        except ClientError as exc:
+            return True, _words(exc)
         return False, "accepted"
 
     def _order(self) -> _Answer:
@@ -211,13 +215,16 @@ class _Probe:
         return tuple(left)
 
 
-_RIGHT_REFUSALS = {400, 404, 409, 412}
-"""Of a condition that does not hold, or of a checksum that is wrong."""
-_BUSY = 503
+_NOT_MET = {404, 409, 412}
+"""Of a condition that does not hold."""
 
 
-def _base64(digest: Any) -> str:
-    return base64.b64encode(digest.digest()).decode()
+def _md5(data: bytes) -> str:
+    return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
+
+
+def _sha256(data: bytes) -> str:
+    return base64.b64encode(hashlib.sha256(data).digest()).decode()
 
 
 def _words(exc: ClientError) -> str:

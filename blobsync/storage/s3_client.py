@@ -17,7 +17,8 @@ from botocore.exceptions import BotoCoreError
 from botocore.httpsession import get_cert_path
 
 from blobsync.errors import BlobSyncConfigError
-from blobsync.storage.http import Endpoint, HttpPool
+from blobsync.storage.http import Endpoint
+from blobsync.storage.http_pool import HttpPool
 from blobsync.storage.s3_config import S3Config
 from blobsync.storage.s3_errors import translated
 from blobsync.storage.s3_get import S3Getter
@@ -125,8 +126,9 @@ def _add_md5(params: dict[str, Any], **_: object) -> None:
 
 def _settings(config: S3Config) -> Config:
     style = config.addressing_style
-    if style == "auto" and config.endpoint_url is not None:
-        style = "path"
+    if style == "auto":
+        # For AWS as boto3's own "auto", but that spells presigned addresses without the region.
+        style = "virtual" if config.endpoint_url is None else "path"
     return Config(
         signature_version="s3v4",
         s3={"addressing_style": style},

@@ -14,12 +14,15 @@ from contextlib import contextmanager
 from botocore.exceptions import BotoCoreError, NoCredentialsError
 
 from blobsync.errors import BlobSyncError, LocalStoreError, StoreUnavailableError
-from blobsync.storage.http import Connection, FileWriteError, Head, HttpError, HttpPool, StaleConnectionError
+from blobsync.storage.http import Connection
+from blobsync.storage.http_head import Head, HttpError, StaleConnectionError
+from blobsync.storage.http_pool import HttpPool
 from blobsync.storage.ports import CHUNK_BYTES, GoingOn, go_on
 from blobsync.storage.s3_config import S3Config
 from blobsync.storage.s3_errors import answered, translated, unreachable
 from blobsync.storage.s3_range import NO_SUCH_RANGE, Given, Wanted, given
 from blobsync.storage.s3_signer import Credentials, GetSigner, encoded
+from blobsync.storage.splice import FileWriteError
 
 _OK, _PARTIAL, _REDIRECTS = 200, 206, range(300, 400)
 _ERROR_BYTES = 64 << 10

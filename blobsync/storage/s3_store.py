@@ -17,7 +17,6 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from blobsync.errors import BlobNotFoundError, LocalStoreError, StoreRefusedError, StoreUnavailableError
-from blobsync.storage.http import FileWriteError, write_at
 from blobsync.storage.ports import (
     GoingOn,
     ObjectInfo,
@@ -33,7 +32,9 @@ from blobsync.storage.s3_errors import answered, translated
 from blobsync.storage.s3_get import LeftToClientError, S3Getter
 from blobsync.storage.s3_range import Wanted
 from blobsync.storage.s3_source import opened
+from blobsync.storage.s3_unfinished import S3Unfinished
 from blobsync.storage.s3_upload import S3Uploader
+from blobsync.storage.splice import FileWriteError, write_at
 
 _ALREADY_THERE = {"BucketAlreadyOwnedByYou", "BucketAlreadyExists"}
 _DEFAULT_REGION = "us-east-1"  # must not be named as a location
@@ -51,7 +52,8 @@ class S3ObjectStore:
         self._config = config
         self._clients = S3Clients(config)
         self._client = self._clients.client
-        self._uploader = S3Uploader(self._client, config)
+        self._unfinished = S3Unfinished(self._client, config)
+        self._uploader = S3Uploader(self._client, config, self._unfinished)
         self._getter: S3Getter | None = None
         self._has_getter = False
         self._making = threading.Lock()
@@ -193,7 +195,7 @@ class S3ObjectStore:
         """See `ObjectStore.unfinished_uploads`."""
         own = self._config.prefix
         with self._in_our_words(None):
-            for found in self._uploader.unfinished(own + prefix):
+            for found in self._unfinished.uploads(own + prefix):
                 yield UnfinishedUpload(found.key.removeprefix(own), found.upload_id, found.age)
 
     def abandon_uploads(self, prefix: str, older_than: timedelta) -> int:
@@ -202,7 +204,7 @@ class S3ObjectStore:
         with self._in_our_words(None):
             # Not self._full: whoever made that key, its upload is to go.
             return sum(
-                self._uploader.abandon(self._config.prefix + found.key, found.upload_id) for found in old
+                self._unfinished.abandon(self._config.prefix + found.key, found.upload_id) for found in old
             )
 
     def close(self) -> None:

@@ -9,46 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from blobsync.errors import (
     BlobSyncError,
-    BucketMissingError,
-    LocalStoreError,
-    StoreAccessDeniedError,
-    StoreRefusedError,
 )
-from blobsync.storage.ports import GoingOn, UnfinishedUpload
+from blobsync.storage.ports import GoingOn
 from blobsync.storage.s3_config import MIB, MOST_PARTS, S3Config
 from blobsync.storage.s3_errors import translated
 from blobsync.storage.s3_source import Slice, Source, Watched, base64_of
+from blobsync.storage.s3_unfinished import FOR_GOOD, KnownPart, S3Unfinished, SentPart, is_lost
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
     from mypy_boto3_s3.type_defs import CompletedPartTypeDef
 
-_LOST = {"NoSuchUpload", "InvalidPart", "InvalidPartOrder"}
-"""The upload is gone, or somebody else wrote other parts to it."""
-_FOR_GOOD = (BucketMissingError, LocalStoreError, StoreAccessDeniedError, StoreRefusedError)
 
-
-class _Sent(NamedTuple):
-    """A part that the store has."""
-
-    number: int
-    etag: str
-    sha256: str | None
-
-
-class _Known(NamedTuple):
-    """A part of an unfinished upload."""
-
-    sent: _Sent
-    size_bytes: int
+class _OtherUploadError(Exception):
+    """The unfinished upload that was found has other bytes than ours."""
 
 
 class _Upload(NamedTuple):
@@ -58,7 +38,7 @@ class _Upload(NamedTuple):
     upload_id: str
     source: Source
     watched: Watched
-    known: Mapping[int, _Known]
+    known: Mapping[int, KnownPart]
 
 
 class S3Uploader:
@@ -67,10 +47,11 @@ class S3Uploader:
     Args:
         client: Of boto3.
         config: Where to, and in which pieces.
+        unfinished: Of the same client.
     """
 
-    def __init__(self, client: S3Client, config: S3Config) -> None:
-        self._client, self._config = client, config
+    def __init__(self, client: S3Client, config: S3Config, unfinished: S3Unfinished) -> None:
+        self._client, self._config, self._unfinished = client, config, unfinished
 
     def send(self, full: str, source: Source, going_on: GoingOn) -> None:
         """Send an object. See `ObjectStore.write`.
@@ -84,12 +65,20 @@ class S3Uploader:
             self._send_whole(full, source, watched)
             watched.came(source.size_bytes)
             return
+        if not self._taken_up(full, source, going_on):
+            self._send_in_parts(full, source, Watched(going_on), None)
+
+    def _taken_up(self, full: str, source: Source, going_on: GoingOn) -> bool:
+        """Send it as part of an unfinished upload, or a first one. False: that one is not to be had."""
         try:
-            self._send_in_parts(full, source, Watched(going_on), self._unfinished(full))
+            self._send_in_parts(full, source, Watched(going_on), self._unfinished.latest(full))
+        except _OtherUploadError:  # somebody else's, or what this key was to be before: left alone
+            return False
         except ClientError as exc:
-            if _code(exc) not in _LOST:
+            if not is_lost(exc):
                 raise
-            self._send_in_parts(full, source, Watched(going_on), None)  # once, of our own
+            return False
+        return True
 
     def _send_whole(self, full: str, source: Source, watched: Watched) -> None:
         body = Slice(source, 0, source.size_bytes, watched)
@@ -99,7 +88,7 @@ class S3Uploader:
         source.check_unchanged()
 
     def _send_in_parts(self, full: str, source: Source, watched: Watched, upload_id: str | None) -> None:
-        known = {} if upload_id is None else self._parts(full, upload_id)
+        known = {} if upload_id is None else self._unfinished.parts(full, upload_id)
         upload_id = upload_id or self._begin(full)
         try:
             parts = self._send_parts(_Upload(full, upload_id, source, watched, known))
@@ -112,17 +101,17 @@ class S3Uploader:
             )
         except (BotoCoreError, ClientError, BlobSyncError) as exc:
             error = exc if isinstance(exc, BlobSyncError) else translated(exc, self._config, full)
-            if isinstance(error, _FOR_GOOD):  # else the next try takes it up
+            if isinstance(error, FOR_GOOD):  # else the next try takes it up
                 with suppress(BotoCoreError, ClientError):
-                    self.abandon(full, upload_id)
+                    self._unfinished.abandon(full, upload_id)
             raise
 
-    def _send_parts(self, upload: _Upload) -> list[_Sent]:
+    def _send_parts(self, upload: _Upload) -> list[SentPart]:
         """Send what the store does not have. In order."""
         size = part_bytes_for(upload.source.size_bytes, self._config.part_bytes)
         starts = range(0, upload.source.size_bytes, size)
         waiting = iter(enumerate(starts, start=1))  # an iterator over a range is safe to share
-        sent: dict[int, _Sent] = {}
+        sent: dict[int, SentPart] = {}
 
         def work() -> None:
             for number, start in waiting:
@@ -146,9 +135,11 @@ class S3Uploader:
             raise upload.watched.stopped_by
         return [sent[number] for number in range(1, len(starts) + 1)]
 
-    def _send_part(self, upload: _Upload, number: int, part: Slice) -> _Sent:
+    def _send_part(self, upload: _Upload, number: int, part: Slice) -> SentPart:
         there = upload.known.get(number)
-        if there is None or there.size_bytes != part.size_bytes or not self._same(there.sent, part):
+        if there is not None and not self._same(there, part):
+            raise _OtherUploadError
+        if there is None:
             checksum = self._checksum(part)
             with _own_errors(upload.watched):
                 answer = self._client.upload_part(
@@ -159,15 +150,20 @@ class S3Uploader:
                     Body=part.file,
                     **checksum,
                 )
-            there = _Known(_Sent(number, answer["ETag"], checksum.get("ChecksumSHA256")), part.size_bytes)
+            there = KnownPart(
+                SentPart(number, answer["ETag"], checksum.get("ChecksumSHA256")), part.size_bytes
+            )
         upload.watched.came(part.size_bytes)
         return there.sent
 
-    def _same(self, there: _Sent, part: Slice) -> bool:
+    def _same(self, there: KnownPart, part: Slice) -> bool:
         """Whether the store has these very bytes. Where ETags are no MD5, it never seems so."""
-        if self._config.upload_checksum == "sha256" and there.sha256 != base64_of(part.digest("sha256")):
+        if there.size_bytes != part.size_bytes:
             return False
-        return there.etag.strip('"') == part.digest("md5").hex()
+        with_sha256 = self._config.upload_checksum == "sha256"
+        if with_sha256 and there.sent.sha256 != base64_of(part.digest("sha256")):
+            return False
+        return there.sent.etag.strip('"') == part.digest("md5").hex()
 
     def _checksum(self, body: Slice) -> dict[str, Any]:
         match self._config.upload_checksum:
@@ -185,58 +181,6 @@ class S3Uploader:
         answer = self._client.create_multipart_upload(Bucket=self._config.bucket, Key=full, **with_sha256)
         return answer["UploadId"]
 
-    def _unfinished(self, full: str) -> str | None:
-        """The latest unfinished upload of this very key; None: there is none, or we may not know."""
-        try:
-            found = [upload for upload in self.unfinished(full) if upload.key == full]
-        except ClientError as exc:
-            if not isinstance(translated(exc, self._config, full), _FOR_GOOD):
-                raise
-            return None
-        return min(found, key=lambda upload: upload.age).upload_id if found else None
-
-    def _parts(self, full: str, upload_id: str) -> dict[int, _Known]:
-        """What an unfinished upload has."""
-        pages = self._client.get_paginator("list_parts").paginate(
-            Bucket=self._config.bucket, Key=full, UploadId=upload_id
-        )
-        return {
-            item["PartNumber"]: _Known(
-                _Sent(item["PartNumber"], item["ETag"], item.get("ChecksumSHA256")), item["Size"]
-            )
-            for page in pages
-            for item in page.get("Parts", [])
-        }
-
-    def unfinished(self, full_prefix: str) -> Iterator[UnfinishedUpload]:
-        """Uploads of whole keys that begin so. Aged by the store's own clock.
-
-        Raises:
-            BotoCoreError, ClientError: of the client.
-        """
-        pages = self._client.get_paginator("list_multipart_uploads").paginate(
-            Bucket=self._config.bucket, Prefix=full_prefix
-        )
-        for page in pages:
-            now = _store_time(page.get("ResponseMetadata", {}))
-            for item in page.get("Uploads", []):
-                age = max(timedelta(0), now - item["Initiated"])
-                yield UnfinishedUpload(item["Key"], item["UploadId"], age)
-
-    def abandon(self, full: str, upload_id: str) -> bool:
-        """Remove an upload and its parts. False: it is gone already.
-
-        Raises:
-            BotoCoreError, ClientError: of the client.
-        """
-        try:
-            self._client.abort_multipart_upload(Bucket=self._config.bucket, Key=full, UploadId=upload_id)
-        except ClientError as exc:
-            if _code(exc) not in _LOST:
-                raise
-            return False
-        return True
-
 
 def part_bytes_for(size_bytes: int, least: int) -> int:
     """How large the parts of an object are: `least`, or whole MiB where 10,000 such do not suffice."""
@@ -244,24 +188,11 @@ def part_bytes_for(size_bytes: int, least: int) -> int:
     return max(least, -(-needed // MIB) * MIB)
 
 
-def _named(part: _Sent) -> CompletedPartTypeDef:
+def _named(part: SentPart) -> CompletedPartTypeDef:
     named: CompletedPartTypeDef = {"PartNumber": part.number, "ETag": part.etag}
     if part.sha256 is not None:
         named["ChecksumSHA256"] = part.sha256
     return named
-
-
-def _code(exc: ClientError) -> str:
-    return str(exc.response.get("Error", {}).get("Code", ""))
-
-
-def _store_time(metadata: Mapping[str, Any]) -> datetime:
-    """The store's clock as of an answer; ours where it does not tell."""
-    told = metadata.get("HTTPHeaders", {}).get("date")
-    try:
-        return parsedate_to_datetime(told) if told else datetime.now(UTC)
-    except ValueError:
-        return datetime.now(UTC)
 
 
 @contextmanager

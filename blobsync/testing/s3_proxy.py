@@ -196,6 +196,7 @@ class FaultProxy:
             start=first,
             end=last,
             count=self.requests[message.method, key],
+            headers=message.headers,
         )
 
     async def _answer(

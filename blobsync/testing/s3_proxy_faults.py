@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -22,6 +22,7 @@ class ProxiedRequest:
         start: First byte of the range that was asked for; None: no range was.
         end: Last byte of it; None: to the end.
         count: How many such requests (method and key) there have been, this one included.
+        headers: By lower-case name.
     """
 
     method: str
@@ -31,6 +32,7 @@ class ProxiedRequest:
     start: int | None
     end: int | None
     count: int
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def lists(self) -> bool:

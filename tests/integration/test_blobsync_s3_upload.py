@@ -1,0 +1,180 @@
+"""Large uploads to a real S3 server: in parts, taken up after a break, within bounded memory."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from blobsync import LocalStoreError, S3Config, S3ObjectStore, Secret, StoreUnavailableError
+from blobsync.testing.s3_proxy import FaultProxy
+from blobsync.testing.s3_proxy_faults import SLOW_DOWN, Fail, ProxiedRequest, Reset, no_fault
+from nimbus.localstack.s3 import S3Server
+
+PART = 5 << 20
+PARTS = 6
+DATA = random.Random(5).randbytes(PART * (PARTS - 1) + 1234)
+
+
+@pytest.fixture
+def proxy(s3_server: S3Server) -> Iterator[FaultProxy]:
+    with FaultProxy(s3_server.endpoint_url) as running:
+        yield running
+
+
+@pytest.fixture
+def config(proxy: FaultProxy, s3_server: S3Server, s3_bucket: str) -> S3Config:
+    return S3Config(
+        endpoint_url=proxy.endpoint_url,
+        bucket=s3_bucket,
+        access_key_id=s3_server.access_key,
+        secret_access_key=Secret(s3_server.secret_key),
+        multipart_bytes=PART,
+        part_bytes=PART,
+        max_attempts=1,
+    )
+
+
+@pytest.fixture
+def store(config: S3Config) -> Iterator[S3ObjectStore]:
+    made = S3ObjectStore(config)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "large").write_bytes(DATA)
+    return tmp_path / "large"
+
+
+def test_upload_that_broke_off_sends_only_what_the_store_lacks(
+    proxy: FaultProxy, store: S3ObjectStore, file: Path
+) -> None:
+    proxy.rule = lambda request: SLOW_DOWN if request.query.get("partNumber") in {"5", "6"} else None
+    with pytest.raises(StoreUnavailableError):
+        store.write("large", file)
+    assert store.size("large") is None
+    sent_before = proxy.uploaded_bytes["large"]
+
+    proxy.rule = no_fault
+    told: list[int] = []
+    store.write("large", file, going_on=told.append)
+
+    assert b"".join(store.read("large")) == DATA
+    assert sum(told) == len(DATA)
+    resent = proxy.uploaded_bytes["large"] - sent_before
+    assert resent < 3 * PART, "the parts that were there are not sent again"
+    assert list(store.unfinished_uploads("")) == []
+
+
+def test_other_bytes_under_the_same_key_do_not_take_up_foreign_parts(
+    proxy: FaultProxy, store: S3ObjectStore, file: Path
+) -> None:
+    proxy.rule = lambda request: SLOW_DOWN if request.query.get("partNumber") == "6" else None
+    with pytest.raises(StoreUnavailableError):
+        store.write("large", file)
+    proxy.rule = no_fault
+    other = bytes(PART) + DATA[PART:]
+
+    store.write("large", other)
+
+    assert b"".join(store.read("large")) == other
+
+
+def test_refusal_for_good_leaves_no_parts_behind(proxy: FaultProxy, store: S3ObjectStore, file: Path) -> None:
+    refused = Fail(403, "AccessDenied")
+    proxy.rule = lambda request: refused if request.query.get("partNumber") == "3" else None
+
+    with pytest.raises(Exception, match="AccessDenied"):
+        store.write("large", file)
+
+    assert list(store.unfinished_uploads("")) == []
+
+
+def test_upload_that_somebody_abandoned_meanwhile_begins_anew(
+    proxy: FaultProxy, store: S3ObjectStore, file: Path
+) -> None:
+    abandoned: list[int] = []
+    begun: list[str] = []
+
+    def going_on(size_bytes: int) -> None:
+        if size_bytes and not abandoned:
+            abandoned.append(store.abandon_uploads("", timedelta(0)))
+
+    def note(request: ProxiedRequest) -> None:
+        if request.method == "POST" and "uploads" in request.query:
+            begun.append(request.key)
+
+    proxy.rule = note
+    store.write("large", file, going_on=going_on)
+
+    assert begun == ["large", "large"]
+    assert b"".join(store.read("large")) == DATA
+
+
+def test_two_writers_of_the_same_object_are_both_right(store: S3ObjectStore, file: Path) -> None:
+    failures: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            store.write("large", file)
+        except BaseException as exc:  # noqa: BLE001 - told below
+            failures.append(exc)
+
+    threads = [threading.Thread(target=write) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert failures == []
+    assert b"".join(store.read("large")) == DATA
+
+
+def test_file_that_changes_while_it_is_sent_does_not_become_visible(store: S3ObjectStore, file: Path) -> None:
+    def meddle(size_bytes: int) -> None:
+        if size_bytes:
+            with file.open("ab") as grown:
+                grown.write(b"more")
+
+    with pytest.raises(LocalStoreError, match="changed"):
+        store.write("large", file, going_on=meddle)
+
+    assert store.size("large") is None
+    assert list(store.unfinished_uploads("")) == []
+
+
+def test_lost_acknowledgement_of_the_last_step_is_unavailable_and_the_next_try_succeeds(
+    proxy: FaultProxy, store: S3ObjectStore, file: Path
+) -> None:
+    proxy.rule = lambda request: (
+        Reset() if request.method == "POST" and "uploadId" in request.query and request.count <= 2 else None
+    )
+    with pytest.raises(StoreUnavailableError):
+        store.write("large", file)
+    proxy.rule = no_fault
+
+    store.write("large", file)
+
+    assert b"".join(store.read("large")) == DATA
+
+
+@pytest.mark.parametrize("checksum", ["md5", "sha256", "none"])
+def test_every_checksum_mode_writes_small_and_large_objects(
+    config: S3Config, file: Path, checksum: str
+) -> None:
+    store = S3ObjectStore(replace(config, upload_checksum=checksum))  # type: ignore[arg-type]
+
+    store.write("small", b"1")
+    store.write("large", file)
+    store.delete_many(["small"])
+
+    assert b"".join(store.read("large")) == DATA
+    assert store.size("small") is None
+    store.close()

@@ -1,0 +1,109 @@
+"""How a bucket is reached: settings that cannot work are refused, the others do what they say."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from blobsync import BlobSyncConfigError, S3Config, Secret
+from blobsync.storage.s3_client import S3Clients
+from blobsync.storage.s3_config import MOST_PARTS
+from blobsync.storage.s3_upload import part_bytes_for
+
+MIB = 1 << 20
+
+
+def config(**more: Any) -> S3Config:
+    settings: dict[str, Any] = {
+        "endpoint_url": None,
+        "bucket": "my-bucket",
+        "access_key_id": "a",
+        "secret_access_key": Secret("s"),
+    }
+    return S3Config(**(settings | more))
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("addressing_style", "sideways"),
+        ("upload_checksum", "crc32"),
+        ("max_attempts", 0),
+        ("max_connections", 0),
+        ("upload_threads", 0),
+        ("slowest_bytes_per_s", 0),
+        ("part_bytes", MIB),
+        ("multipart_bytes", 6 << 30),
+        ("endpoint_url", "ftp://host"),
+        ("endpoint_url", "http://user:word@host"),
+        ("bucket", "a/b"),
+        ("prefix", "../up"),
+    ],
+)
+def test_setting_that_cannot_work_is_refused_by_name(setting: str, value: object) -> None:
+    with pytest.raises(BlobSyncConfigError, match=setting.partition("_")[0]):
+        config(**{setting: value})
+
+
+@pytest.mark.parametrize(
+    ("settings", "host", "path"),
+    [
+        ({"endpoint_url": "http://10.0.0.1:9000"}, "10.0.0.1:9000", "/my-bucket/"),
+        (
+            {"endpoint_url": "https://s3.corp:9000", "addressing_style": "virtual"},
+            "my-bucket.s3.corp:9000",
+            "/",
+        ),
+        ({"region": "eu-central-1"}, "my-bucket.s3.eu-central-1.amazonaws.com", "/"),
+        (
+            {"region": "eu-central-1", "bucket": "with.dots"},  # no certificate holds for such a host
+            "s3.eu-central-1.amazonaws.com",
+            "/with.dots/",
+        ),
+        (
+            {"region": "eu-central-1", "addressing_style": "path"},
+            "s3.eu-central-1.amazonaws.com",
+            "/my-bucket/",
+        ),
+    ],
+)
+def test_bucket_stands_where_the_addressing_style_wants_it(
+    settings: dict[str, Any], host: str, path: str
+) -> None:
+    clients = S3Clients(config(**settings))
+
+    url = urlsplit(clients._url_of("k"))
+
+    assert (url.netloc, url.path) == (host, f"{path}k")
+    clients.client.close()
+
+
+def test_reading_goes_through_the_client_where_a_proxy_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    clients = S3Clients(config(endpoint_url="http://10.0.0.1:9000"))
+    assert clients.getter() is not None
+
+    monkeypatch.setenv("http_proxy", "http://10.0.0.2:3128")
+    assert clients.getter() is None
+
+    monkeypatch.setenv("no_proxy", "10.0.0.1")
+    assert clients.getter() is not None
+    clients.client.close()
+
+
+def test_missing_ca_bundle_is_a_fault_of_the_settings() -> None:
+    clients = S3Clients(config(endpoint_url="https://10.0.0.1", ca_bundle="/nowhere/ca.pem"))
+
+    with pytest.raises(BlobSyncConfigError, match="ca_bundle"):
+        clients.getter()
+    clients.client.close()
+
+
+@pytest.mark.parametrize("size", [1, 160_000 * MIB, 160_000 * MIB + 1, 5_000_000 * MIB])
+def test_parts_are_as_large_as_their_limit_demands(size: int) -> None:
+    part = part_bytes_for(size, 16 * MIB)
+
+    assert part >= 16 * MIB
+    assert -(-size // part) <= MOST_PARTS
+    assert part == 16 * MIB or (part - MIB) * MOST_PARTS < size
