@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -89,7 +90,8 @@ class DiskHealth:
         """
         free = free_bytes(self._root)
         if free < size_bytes:
-            raise OSError(errno.ENOSPC, f"{what} needs {size_bytes} bytes, {free} are free", str(self._root))
+            why = f"{os.strerror(errno.ENOSPC)}: {what} needs {size_bytes} bytes, {free} are free"
+            raise OSError(errno.ENOSPC, why, str(self._root))
 
     def _note(self, what: str, exc: OSError) -> str:
         condition = _condition(exc)
