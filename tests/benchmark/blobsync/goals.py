@@ -68,6 +68,11 @@ def verdicts(cases: Mapping[str, Found], moved: Mapping[str, int], bare_bytes: i
         Verdict("loose objects of others / s5cmd cp", 1.0, None, _NOT_OFFERED),
         Verdict("readiness asked again, us", _READINESS_US, _wall(cases, "readiness", "ours-host", 1e6)),
         Verdict("a store of 100,000 opened, ms", _OPEN_MS, _wall(cases, "open", "ours-open", 1e3)),
+        Verdict(
+            "a store of 100,000 opened, until all is said ready, ms",
+            _OPEN_MS,
+            _wall(cases, "open", "ours-open-ready", 1e3),
+        ),
         *(
             Verdict(
                 f"bytes that {word} moves for 1 % changed / bytes of the files",
