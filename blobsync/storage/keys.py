@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-BLOBS, PACKS = "blobs/", "packs/"
+BLOBS, PACKS, RELEASES = "blobs/", "packs/", "releases/"
 PUBLISH_LEASES, COLLECT_LEASES = "leases/publish/", "leases/collect/"
 REPLICAS = "replicas/"
 
@@ -45,7 +45,7 @@ def manifest(name: str, digest: str) -> str:
 
 def manifests(name: str) -> str:
     """What the keys of all manifests of `name` begin with."""
-    return f"releases/{name}/"
+    return f"{RELEASES}{name}/"
 
 
 def publish_lease(lease_id: str) -> str:

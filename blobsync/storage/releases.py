@@ -173,6 +173,22 @@ def list_releases(store: ObjectStore, name: str) -> list[str]:
     return sorted(digest for digest in found if is_digest(digest))
 
 
+def list_names(store: ObjectStore) -> list[str]:
+    """Everything that has a visible release, sorted. One request for each name, and one more.
+
+    Raises:
+        BlobSyncError: as of `ObjectStore.list`.
+    """
+    names: list[str] = []
+    after: str | None = None
+    while (info := next(iter(store.list(keys.RELEASES, after)), None)) is not None:
+        name = info.key.removeprefix(keys.RELEASES).partition("/")[0]
+        if is_release_name(name):
+            names.append(name)
+        after = f"{keys.RELEASES}{name}0"  # the sign after the slash: behind all of this name
+    return names
+
+
 def _check_ref(name: str, digest: str) -> None:
     if not is_release_name(name) or not is_digest(digest):
         raise InvalidManifestError(f"{name[:200]!r} with digest {digest[:80]!r} names no release")

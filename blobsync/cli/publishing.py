@@ -1,0 +1,99 @@
+"""`publish`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from blobsync.cli.group import main
+from blobsync.cli.options import Setting, command_of
+from blobsync.cli.words import size
+
+if TYPE_CHECKING:
+    from blobsync.publish.progress import PublishProgress
+
+
+@command_of(main)
+@click.argument("name")
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--include", multiple=True, default=("**/*",), show_default=True, help="Pattern; repeatable.")
+@click.option("--configuration", multiple=True, help="Pattern of configuration files; repeatable.")
+@click.option("--dependency", multiple=True, help="Pattern of wheels, jars, archives; repeatable.")
+@click.option("--allow-secret", multiple=True, help="Pattern of files to take though named like secrets.")
+@click.option("--by", help="Who publishes, for people.  [default: user@host]")
+@click.option("--dry-run", is_flag=True, help="Say what would be sent; write nothing.")
+@click.option("--repair", is_flag=True, help="Send everything anew: the bucket has wrong bytes.")
+def publish(
+    setting: Setting,
+    name: str,
+    folder: Path,
+    include: tuple[str, ...],
+    configuration: tuple[str, ...],
+    dependency: tuple[str, ...],
+    allow_secret: tuple[str, ...],
+    by: str | None,
+    dry_run: bool,
+    repair: bool,
+) -> None:
+    """Publish the files of FOLDER as a release of NAME.
+
+    What the bucket has already is not sent again. A release is seen whole or not at all: one that was
+    interrupted leaves nothing that can be synced, and goes on where it was when published again.
+    """
+    from blobsync.publish.publisher import publish as publish_files
+    from blobsync.publish.sources import collect
+
+    files = collect(
+        folder,
+        include=include,
+        configuration=configuration,
+        dependencies=dependency,
+        allow_secrets=allow_secret,
+    )
+    with setting.bucket() as store, _bar(setting) as progress:
+        made = publish_files(
+            store,
+            name=name,
+            files=files,
+            progress=progress,
+            retry=setting.retry,
+            published_by=by,
+            dry_run=dry_run,
+            repair=repair,
+        )
+    setting.say(
+        {
+            "name": name,
+            "digest": made.digest,
+            "files": len(files),
+            "dry_run": made.dry_run,
+            "uploaded_count": made.uploaded_count,
+            "uploaded_bytes": made.uploaded_bytes,
+            "reused_count": made.reused_count,
+            "reused_bytes": made.reused_bytes,
+            "sent_bytes": made.sent_bytes,
+            "packs_written": [pack.name for pack in made.packs_written],
+        },
+        f"{name}@{made.digest}\n"
+        f"{'would send' if made.dry_run else 'sent'} {size(made.sent_bytes)} for {made.uploaded_count} new "
+        f"blobs of {size(made.uploaded_bytes)}; reused {made.reused_count} of {size(made.reused_bytes)}",
+    )
+
+
+@contextmanager
+def _bar(setting: Setting) -> Iterator[Callable[[PublishProgress], None] | None]:
+    if not setting.shows_progress:
+        yield None
+        return
+    from blobsync.cli.bars import bars
+
+    with bars() as bar:
+
+        def show(now: PublishProgress) -> None:
+            bar.show(now.phase.value, now.done_bytes, now.total_bytes)
+
+        yield show

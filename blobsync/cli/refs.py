@@ -1,0 +1,63 @@
+"""How people name releases: `name@digest`, `name@first-digits`, or `name` for the newest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from blobsync.errors import BlobSyncConfigError, ReleaseAbsentError
+from blobsync.local.store import LocalStore
+from blobsync.names import is_digest, is_release_name
+from blobsync.release.manifest import ReleaseRef
+from blobsync.storage.ports import ObjectStore
+from blobsync.storage.releases import list_releases, published
+
+
+def in_bucket(store: ObjectStore, text: str) -> ReleaseRef:
+    """The release that `text` names, in a bucket.
+
+    Raises:
+        BlobSyncConfigError: It names none, or several.
+        ReleaseAbsentError: There is none.
+        BlobSyncError: As of `ObjectStore.list`.
+    """
+    name, digits = _parts(text)
+    if is_digest(digits):
+        return ReleaseRef(name, digits)
+    visible = list_releases(store, name)
+    if not digits:
+        newest = next((entry.digest for entry in published(store, name) if entry.digest in visible), None)
+        if newest is None:
+            raise ReleaseAbsentError(f"nothing is published as {name}; check name, bucket and prefix")
+        return ReleaseRef(name, newest)
+    return _one(text, name, digits, visible)
+
+
+def in_store(local: LocalStore, text: str) -> ReleaseRef:
+    """The release that `text` names, in a local store; without digits, there must be one of that name.
+
+    Raises:
+        BlobSyncConfigError: It names none, or several.
+        ReleaseAbsentError: There is none.
+    """
+    name, digits = _parts(text)
+    if is_digest(digits):
+        return ReleaseRef(name, digits)
+    return _one(text, name, digits, [ref.digest for ref in local.releases() if ref.name == name])
+
+
+def _parts(text: str) -> tuple[str, str]:
+    name, _, digits = text.partition("@")
+    if not is_release_name(name) or not set(digits) <= set("0123456789abcdef"):
+        raise BlobSyncConfigError(f"{text[:200]!r} names no release; write name, or name@digest")
+    return name, digits
+
+
+def _one(text: str, name: str, digits: str, digests: Iterable[str]) -> ReleaseRef:
+    found = sorted(digest for digest in digests if digest.startswith(digits))
+    if not found:
+        raise ReleaseAbsentError(f"there is no release {text}")
+    if len(found) > 1:
+        raise BlobSyncConfigError(
+            f"{text} may be {', '.join(digest[:12] for digest in found)}; say more of it"
+        )
+    return ReleaseRef(name, found[0])

@@ -1,0 +1,229 @@
+"""`sync`, `status` and `verify`: releases on this host."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from blobsync.cli import refs
+from blobsync.cli.exits import Exit
+from blobsync.cli.group import main
+from blobsync.cli.options import Setting, command_of
+from blobsync.cli.words import size, table
+from blobsync.errors import ReleaseAbsentError
+from blobsync.release.manifest import ReleaseRef
+from blobsync.sync.readiness import Readiness, ReleaseReadiness, ReleaseState
+
+if TYPE_CHECKING:
+    from blobsync.local.releases import KeptRelease
+    from blobsync.local.store import LocalStore
+    from blobsync.sync.syncer import Syncer
+
+_CLOSE = timedelta(seconds=5)
+_SHOW_EVERY_S = 0.1
+_SHOWN_MISSING = 10
+
+
+@command_of(main)
+@click.argument("release", nargs=-1, required=True)
+@click.option("--tree", is_flag=True, help="Give each release as a folder, too, and print where it is.")
+@click.option(
+    "--within",
+    default=3600.0,
+    show_default=True,
+    type=click.FloatRange(min=0.1),
+    help="Give up after so many seconds; what has come stays.",
+)
+@click.option("--bandwidth", type=click.FloatRange(min=0.001), help="Cap of all downloads, MiB each second.")
+def sync(
+    setting: Setting, release: tuple[str, ...], tree: bool, within: float, bandwidth: float | None
+) -> int:
+    """Bring each RELEASE into the local store, verified and durable.
+
+    What is here already is not fetched; what was interrupted goes on where it was. Several may run at once.
+    """
+    from blobsync.sync.syncer import Syncer
+
+    until = time.monotonic() + within
+    with setting.bucket() as store, setting.store() as local:
+        wanted = [refs.in_bucket(store, text) for text in release]
+        changed = threading.Event()
+        syncer = Syncer(
+            store,
+            local,
+            retry=setting.retry,
+            on_change=lambda _readiness: changed.set(),
+            bandwidth_bytes_per_s=None if bandwidth is None else int(bandwidth * (1 << 20)),
+        )
+        syncer.start()
+        try:
+            syncer.want(wanted)
+            found = _await(setting, syncer, wanted, changed, until)
+            trees = _trees(local, wanted) if tree and found.all_ready else {}
+        finally:
+            syncer.close(_CLOSE)
+    states = [found.releases[ref] for ref in wanted]
+    lines = [line for state in states for line in _lines(state)]
+    lines += [f"{ref} is at {path}" for ref, path in trees.items()]
+    data = [_data(state) | ({"tree": trees[str(state.ref)]} if trees else {}) for state in states]
+    setting.say({"releases": data}, "\n".join(lines))
+    return Exit.OK if found.all_ready else _worst(states)
+
+
+@command_of(main)
+@click.argument("release", nargs=-1)
+def status(setting: Setting, release: tuple[str, ...]) -> int:
+    """Say how the local store stands: which releases it keeps, and whether all of each is there.
+
+    Looks at files without reading them, and asks no bucket. Exit code 1 if something is missing.
+    """
+    with setting.store() as local:
+        wanted = [refs.in_store(local, text) for text in release] or local.releases()
+        data = [_standing(local, ref) for ref in wanted]
+        disk = local.disk_state()
+    rows = [("release", "files", "bytes", "missing")]
+    rows += [
+        (
+            f"{one['name']}@{one['digest'][:12]}",
+            str(one["files"]),
+            size(one["size_bytes"]),
+            str(one["missing"]),
+        )
+        for ref, one in zip(wanted, data, strict=True)
+    ]
+    setting.say({"releases": data, "disk": {"ok": disk.ok, "reason": disk.reason}}, table(rows))
+    return Exit.OK if all(one["missing"] == 0 for one in data) else Exit.ODD
+
+
+@command_of(main)
+@click.argument("release", nargs=-1)
+@click.option("--rate", type=click.FloatRange(min=0.001), help="Read no more than so many MiB each second.")
+def verify(setting: Setting, release: tuple[str, ...], rate: float | None) -> int:
+    """Read every byte of each RELEASE, or of all, from the disk again. What is damaged goes to quarantine.
+
+    `sync` fetches it anew. Exit code 1 if something was damaged or is missing.
+    """
+    with setting.store() as local:
+        wanted = [refs.in_store(local, text) for text in release] or local.releases()
+        found = {}
+        with _bar(setting, "verifying") as show:
+            for ref in wanted:
+                kept = _kept(local, ref)
+                going_on = _meter(show, kept.manifest.size_bytes, rate)
+                found[ref] = local.verify(kept.manifest, going_on=going_on)
+    data = [
+        {"name": ref.name, "digest": ref.digest, "damaged": [item.path for item in lacking.artifacts]}
+        for ref, lacking in found.items()
+    ]
+    lines = [
+        f"{ref}: {len(lacking.artifacts)} files are damaged or missing" if lacking else f"{ref}: all is well"
+        for ref, lacking in found.items()
+    ]
+    setting.say({"releases": data}, "\n".join(lines))
+    return Exit.ODD if any(found.values()) else Exit.OK
+
+
+def _await(
+    setting: Setting, syncer: Syncer, wanted: list[ReleaseRef], changed: threading.Event, until: float
+) -> Readiness:
+    """Wait until all is ready, until what is not can only be mended by others, or until the time is up."""
+    with _bar(setting, "syncing") as show:
+        while True:
+            changed.clear()
+            found = syncer.readiness()
+            known = all(ref in found.releases for ref in wanted)
+            if known and (found.all_ready or _hopeless(found) or time.monotonic() >= until):
+                return found
+            progress = syncer.progress()
+            show(progress.done_bytes, progress.total_bytes)
+            left_s = until - time.monotonic()
+            changed.wait(max(0.01, min(left_s, _SHOW_EVERY_S if setting.shows_progress else left_s)))
+
+
+def _hopeless(found: Readiness) -> bool:
+    """Whether nothing is under way any more that could still become ready."""
+    lost = {ReleaseState.ABSENT, ReleaseState.CORRUPT, ReleaseState.READY}
+    return all(release.state in lost for release in found.releases.values())
+
+
+def _worst(states: list[ReleaseReadiness]) -> int:
+    kinds = {state.state for state in states}
+    if ReleaseState.UNAVAILABLE in kinds:
+        return Exit.UNREACHABLE
+    return Exit.NOT_FOUND if ReleaseState.ABSENT in kinds else Exit.ODD
+
+
+def _trees(local: LocalStore, wanted: list[ReleaseRef]) -> dict[str, str]:
+    return {str(ref): str(local.materialise(_kept(local, ref).manifest)) for ref in wanted}
+
+
+def _lines(release: ReleaseReadiness) -> Iterator[str]:
+    if release.state is ReleaseState.READY:
+        yield f"{release.ref.name}@{release.ref.digest}: ready"
+        return
+    yield f"{release.ref.name}@{release.ref.digest}: {release.state.value}: {release.reason}"
+    for item in release.missing[:_SHOWN_MISSING]:
+        yield f"  missing: {item.path} ({size(item.size_bytes)})"
+    if len(release.missing) > _SHOWN_MISSING:
+        yield f"  and {len(release.missing) - _SHOWN_MISSING} more"
+
+
+def _data(release: ReleaseReadiness) -> dict[str, Any]:
+    return {
+        "name": release.ref.name,
+        "digest": release.ref.digest,
+        "state": release.state.value,
+        "reason": release.reason,
+        "missing": [item.path for item in release.missing],
+        "missing_bytes": release.missing_bytes,
+    }
+
+
+def _standing(local: LocalStore, ref: ReleaseRef) -> dict[str, Any]:
+    kept = _kept(local, ref)
+    lacking = local.lacks(kept.manifest, kept.layout)
+    return {
+        "name": ref.name,
+        "digest": ref.digest,
+        "files": len(kept.manifest.artifacts),
+        "size_bytes": kept.manifest.size_bytes,
+        "missing": len(lacking.artifacts),
+    }
+
+
+def _kept(local: LocalStore, ref: ReleaseRef) -> KeptRelease:
+    kept = local.kept(ref)
+    if kept is None:
+        raise ReleaseAbsentError(f"{ref} is not kept in {local.root}; sync it first")
+    return kept
+
+
+def _meter(show: Callable[[int, int], None], total_bytes: int, rate_mib: float | None) -> Callable[..., None]:
+    """Counts, shows, and waits where a rate is wanted."""
+    began, done = time.monotonic(), 0
+
+    def going_on(size_bytes: int = 0) -> None:
+        nonlocal done
+        done += size_bytes
+        show(min(done, total_bytes), total_bytes)
+        if rate_mib is not None:
+            time.sleep(max(0.0, done / (rate_mib * (1 << 20)) - (time.monotonic() - began)))
+
+    return going_on
+
+
+@contextmanager
+def _bar(setting: Setting, what: str) -> Iterator[Callable[[int, int], None]]:
+    if not setting.shows_progress:
+        yield lambda _done, _total: None
+        return
+    from blobsync.cli.bars import bars
+
+    with bars() as bar:
+        yield lambda done, total: bar.show(what, done, total)
