@@ -30,7 +30,7 @@ from blobsync.release.blob import PACKED_BYTES
 
 MAGIC = b"BSPACK1\n"
 FRAME_BYTES = 4 << 20
-"""A frame is closed when it has so many raw bytes."""
+"""A frame that is written here has at most so many raw bytes."""
 MAX_FRAME_BYTES = FRAME_BYTES + PACKED_BYTES
 MAX_PACK_BYTES = 64 << 20
 MAX_RAW_BYTES = 256 << 20
@@ -203,8 +203,8 @@ class PackWriter:
         )
         self._digest = blake3()
         self._size_bytes = 0
-        self._open: list[bytes] = []
-        self._open_bytes = 0
+        self._room = memoryview(bytearray(max(FRAME_BYTES, PACKED_BYTES)))  # for the open frame
+        self._open_bytes = self._open_members = 0
         self._frames: list[bytes] = []
         self._members: list[bytes] = []
         self._names: set[str] = set()
@@ -241,36 +241,40 @@ class PackWriter:
             return
         if len(data) > PACKED_BYTES or not self.has_room(len(data)):
             raise InvalidPackError(f"blob {sha256} of {len(data)} bytes does not fit into this pack")
+        if self._open_bytes + len(data) > FRAME_BYTES:
+            self._close_frame()
         self._names.add(sha256)
         self._members.append(_MEMBER.pack(bytes.fromhex(sha256), len(data)))
-        self._open.append(data)
+        self._room[self._open_bytes : self._open_bytes + len(data)] = data
         self._open_bytes += len(data)
+        self._open_members += 1
         self.raw_bytes += len(data)
         if self._open_bytes >= FRAME_BYTES:
             self._close_frame()
 
     def finish(self) -> str:
         """Write the tables. Gives the pack's name; nothing may be added afterwards."""
-        if self._open:
-            self._close_frame()
+        self._close_frame()
         self._write(b"".join(self._frames))
         self._write(b"".join(self._members))
         self._write(_COUNTS.pack(len(self._members), len(self._frames)) + MAGIC)
         return self._digest.hexdigest()
 
     def _close_frame(self) -> None:
-        raw, count = b"".join(self._open), len(self._open)
-        self._open, self._open_bytes = [], 0  # so that the frame is in memory once, not twice
-        stored = raw
+        if not self._open_members:
+            return
+        raw = self._room[: self._open_bytes]
+        stored: bytes | memoryview = raw
         if self._zstd is not None and raw:
             smaller = self._zstd.compress(raw)
             if len(smaller) < _WORTH * len(raw):
                 stored = smaller
         codec = _RAW if stored is raw else _ZSTD
-        self._frames.append(_FRAME.pack(len(stored), len(raw), count, codec))
+        self._frames.append(_FRAME.pack(len(stored), len(raw), self._open_members, codec))
         self._write(stored)
+        self._open_bytes = self._open_members = 0
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes | memoryview) -> None:
         self._file.write(data)
         self._digest.update(data)
         self._size_bytes += len(data)
