@@ -23,7 +23,7 @@ from blobsync.publish.sources import SourceFile
 from blobsync.release.blob import CHUNK_BYTES, Blob, BlobDigest
 from blobsync.release.manifest import Artifact
 
-READ_BYTES = 1 << 20
+READ_BYTES = 256 << 10
 _FICLONE = 0x40049409  # linux/fs.h; shares the extents of another file where the file system can
 
 Going = Callable[[int], None]
@@ -105,7 +105,7 @@ def unnamed_file(scratch: Path | None) -> Iterator[tuple[IO[bytes], Path]]:
         LocalStoreError: there is no such folder, or it may not be written.
     """
     try:
-        file = tempfile.TemporaryFile(dir=scratch, buffering=0)  # noqa: SIM115 - closed below
+        file = tempfile.TemporaryFile(dir=scratch)  # noqa: SIM115 - closed below
     except OSError as exc:
         raise LocalStoreError(
             f"no file can be made in {scratch or tempfile.gettempdir()} for publishing: {exc}; "

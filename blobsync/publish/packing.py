@@ -1,13 +1,14 @@
 """Packing small files and bringing packs and large files to the store. Runs on the threads of a publish.
 
-Each job takes its files one by one, so that no more than a frame of a pack is in memory, and at most
-`PACKERS` jobs pack at the same time; a pack is written to a file without a name and uploaded from there.
+Packs are made by one thread, `blobsync-pack`, file by file, so that no more than a frame is in memory; more
+threads would make it no faster. A pack is written to a file without a name and uploaded from there.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,6 @@ from blobsync.release.manifest import Manifest
 from blobsync.release.pack import PackWriter
 from blobsync.storage import keys
 
-PACKERS = 2
 LARGE_BYTES = 64 << 20
 LARGE_AT_ONCE = 2
 """Of files above `LARGE_BYTES`, so many are copied and sent at a time, each in parts side by side."""
@@ -56,6 +56,7 @@ class Bringer:
         limits: After how many stored and raw bytes a pack is closed.
         packing: Counts what is packed.
         uploading: Counts what the store has.
+        packer: Makes the packs.
     """
 
     def __init__(
@@ -68,11 +69,12 @@ class Bringer:
         limits: tuple[int, int],
         packing: Meter,
         uploading: Meter,
+        packer: Executor,
     ) -> None:
         self._remote, self._sources, self._scratch, self._repair = remote, sources, scratch, repair
         self._stored_limit, self._raw_limit = limits
         self._packing, self._uploading = packing, uploading
-        self._packers = threading.BoundedSemaphore(PACKERS)
+        self._packer = packer
         self._large = threading.BoundedSemaphore(LARGE_AT_ONCE)
 
     def bring_blob(self, blob: Blob) -> Brought:
@@ -108,8 +110,7 @@ class Bringer:
         more = True
         while more:
             with unnamed_file(self._scratch) as (file, path):
-                with self._packers:
-                    pack, packed, more = self._pack(file, left)
+                pack, packed, more = self._packer.submit(self._pack, file, left).result()
                 if packed:
                     self._bring_pack(pack, packed, path, brought)
         return brought
@@ -129,6 +130,7 @@ class Bringer:
                     more = True
                     break
             name = writer.finish()
+            file.flush()
         except OSError as exc:
             raise LocalStoreError(
                 f"a pack cannot be written in the folder for temporary files: {exc}; make room, or choose "

@@ -5,8 +5,8 @@ under a digest that is not its own. Two publishers at once are both right: what 
 its name, or is a hint of which any version will do. A publish that was killed is done again, and sends what
 is not there yet.
 
-Threads: `THREADS` called `blobsync-publish-…` hash, pack and upload, and one renews the lease. All end with
-the call.
+Threads: six called `blobsync-publish` hash, ask and upload, one called `blobsync-pack` packs, and one called
+`blobsync-publish-lease` renews the lease. All end with the call.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from blobsync.publish.progress import Meter, PublishPhase, PublishProgress
 from blobsync.publish.remote import Remote
 from blobsync.publish.reuse import known_packs
 from blobsync.publish.sources import SourceFile
-from blobsync.publish.threads import THREADS, Threads
+from blobsync.publish.threads import HASHERS, Threads
 from blobsync.release.layout import MAX_PUBLISHER_CHARS, Layout, Pack
 from blobsync.release.manifest import Artifact, Manifest, ReleaseRef
 from blobsync.retry import RetryPolicy
@@ -102,8 +102,8 @@ def publish(
         base: Releases of other names whose packs may be used, too. Those of the same name always are.
         dry_run: Say what would be sent, and write nothing.
         repair: Trust nothing that is in the store: send everything anew.
-        scratch: A folder for packs and for copies of large files until they are sent: up to `THREADS` at
-            once. Default: the one for temporary files.
+        scratch: A folder for what is being sent: up to six packs or copies of files, two of them of files
+            above 64 MiB. Default: the one for temporary files.
 
     Raises:
         SourceChangedError: a file changed meanwhile. No release became visible.
@@ -132,6 +132,7 @@ def publish(
                 limits=_limits(manifest),
                 packing=packing,
                 uploading=uploading,
+                packer=threads.packer,
             )
             jobs = _jobs(manifest, plan, bringer, packing, uploading)
             brought = threads.run(jobs, packing, uploading)
@@ -165,7 +166,7 @@ def _hashed(
             made.append((hash_file(source, buffer, going), source))
             meter.add(1, 0)
 
-    found = [pair for part in threads.run([work] * THREADS, meter) for pair in part]
+    found = [pair for part in threads.run([work] * HASHERS, meter) for pair in part]
     manifest = Manifest(name, tuple(artifact for artifact, _ in found))  # refuses before a byte is sent
     return manifest, {artifact.sha256: source for artifact, source in found}
 

@@ -11,7 +11,8 @@ from typing import Self, TypeVar
 from blobsync.publish.progress import Meter, PublishProgress
 from blobsync.publish.remote import StoppedError
 
-THREADS = 4
+THREADS = 6
+HASHERS = 4
 _TELL_S = 0.1
 
 Result = TypeVar("Result")
@@ -28,6 +29,7 @@ class Threads:
     def __init__(self, stopping: threading.Event, progress: Callable[[PublishProgress], None] | None) -> None:
         self._stopping, self._progress = stopping, progress
         self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="blobsync-publish")
+        self.packer = ThreadPoolExecutor(1, thread_name_prefix="blobsync-pack")
 
     def __enter__(self) -> Self:
         """Nothing runs yet."""
@@ -39,6 +41,7 @@ class Threads:
         """End all threads."""
         self._stopping.set()
         self.pool.shutdown(wait=True, cancel_futures=True)
+        self.packer.shutdown(wait=True)
 
     @property
     def is_watched(self) -> bool:
