@@ -2,117 +2,221 @@
 
 from __future__ import annotations
 
-import hashlib
 from datetime import timedelta
 
-from blobsync import Artifact, Manifest, ReleaseState, RetryPolicy, Role
+from blobsync import DiskCondition, DiskState, Readiness, ReleaseState, RetryPolicy
+from blobsync.local.lacking import Lacking
+from blobsync.local.releases import KeptRelease
+from blobsync.release.objects import StoredObject
 from blobsync.sync.readiness import Failure
 from blobsync.sync.table import Fetch, Job, Look, SyncTable
+from tests.local_store_samples import Sample, sample
 
 POLICY = RetryPolicy(first_wait=timedelta(seconds=1), max_wait=timedelta(seconds=8))
 DOWN = Failure(ReleaseState.UNAVAILABLE, "down")
 GONE = Failure(ReleaseState.ABSENT, "gone")
+FULL = Failure(ReleaseState.SYNCING, "full", of_disk=True)
+SEVERAL = 5 << 20
 
 
-def release(name: str, *contents: str) -> Manifest:
-    return Manifest(
-        name,
-        tuple(
-            Artifact(text, len(text), hashlib.sha256(text.encode()).hexdigest(), Role.CODE, False)
-            for text in contents
-        ),
-    )
+def release(name: str, *contents: str) -> Sample:
+    """A release of files so large that each is an object; the content is told by its beginning."""
+    return sample({text: text.encode().ljust(SEVERAL, b".") for text in contents}, name=name)
 
 
-def table(*wanted: Manifest) -> SyncTable:
+def known(of: Sample) -> KeptRelease:
+    return KeptRelease(of.manifest, of.layout)
+
+
+def nothing_of(of: Sample) -> Lacking:
+    return Lacking(tuple(of.objects), of.manifest.artifacts)
+
+
+def table(*wanted: Sample) -> SyncTable:
     made = SyncTable(POLICY, 100.0, rng=lambda: 1.0)
-    made.want({manifest.ref for manifest in wanted}, 0.0)
+    made.want({each.manifest.ref for each in wanted}, 0.0)
     return made
 
 
-def all_missing(made: SyncTable, manifest: Manifest, now_s: float = 0.0) -> list[Job]:
+def start(made: SyncTable, now_s: float, free: int = 100) -> list[Job]:
+    return made.start_due(now_s, free, free)
+
+
+def seen(made: SyncTable) -> Readiness:
+    return made.readiness(DiskState())
+
+
+def all_missing(made: SyncTable, of: Sample, now_s: float = 0.0) -> list[Job]:
     """Look at a release, and find nothing of it here. Gives its fetches, started."""
-    made.start_due(now_s, 100)
-    made.looked(manifest.ref, manifest, manifest.blobs, now_s)
-    return made.start_due(now_s, 100)
+    start(made, now_s)
+    made.looked(of.manifest.ref, known(of), nothing_of(of), now_s)
+    return start(made, now_s)
 
 
-def fetch(manifest: Manifest, place: int) -> Fetch:
-    item = manifest.artifacts[place]
-    return Fetch(item.sha256, item.size_bytes)
+def fetch(of: Sample, place: int, order: int = 0) -> Fetch:
+    blob = of.manifest.artifacts[place].blob
+    found: StoredObject = next(item for item in of.objects if item.name == blob.name)
+    return Fetch(found, order)
 
 
 def test_new_release_is_looked_at_then_fetched_then_looked_at_again_before_it_is_ready() -> None:
-    p = release("p", "a", "bb")
-    made = table(p)
+    p = release("p", "a", "b")
+    ref, made = p.manifest.ref, table(p)
 
-    assert made.start_due(0, 10) == [Look(p.ref, None)]
-    assert made.start_due(0, 10) == []  # it is running
-    made.looked(p.ref, p, p.blobs, 0)
-    assert set(made.start_due(0, 10)) == {fetch(p, 0), fetch(p, 1)}
-    assert made.readiness().missing_bytes == 3
-    made.fetched(fetch(p, 0), 1)
-    assert made.readiness().missing_bytes == 2
-    made.fetched(fetch(p, 1), 1)
-    assert not made.readiness().is_ready(p.ref)  # its manifest is not kept yet
-    assert made.start_due(1, 10) == [Look(p.ref, p)]
-    made.looked(p.ref, p, [], 1)
+    assert start(made, 0) == [Look(ref, None)]
+    assert start(made, 0) == []  # it is running
+    made.looked(ref, known(p), nothing_of(p), 0)
+    assert set(start(made, 0)) == {fetch(p, 0), fetch(p, 1)}
+    assert seen(made).missing_bytes == 2 * SEVERAL
+    made.fetched(fetch(p, 0).item.name, 1)
+    assert seen(made).missing_bytes == SEVERAL
+    assert made.objects() == (2, 2 * SEVERAL, 1, SEVERAL)
+    made.fetched(fetch(p, 1).item.name, 1)
+    assert not seen(made).is_ready(ref)  # it is not kept yet
+    assert start(made, 1) == [Look(ref, known(p))]
+    made.looked(ref, known(p), Lacking(), 1)
 
-    assert made.readiness().is_ready(p.ref)
+    assert seen(made).is_ready(ref)
     assert made.next_due_s() == 101
 
 
-def test_blob_shared_by_releases_is_fetched_once() -> None:
+def test_object_shared_by_releases_is_fetched_once() -> None:
     p, q = release("p", "shared"), release("q", "shared", "own")
     made = table(p, q)
-    made.start_due(0, 10)
-    made.looked(p.ref, p, p.blobs, 0)
-    made.looked(q.ref, q, q.blobs, 0)
+    start(made, 0)
+    made.looked(p.manifest.ref, known(p), nothing_of(p), 0)
+    made.looked(q.manifest.ref, known(q), nothing_of(q), 0)
 
-    assert len(made.start_due(0, 10)) == 2
-    assert made.readiness().missing_bytes == len("shared") + len("own")
-    assert made.readiness().missing_count == 2
+    assert len(start(made, 0)) == 2
+    assert seen(made).missing_bytes == seen(made).total_bytes == 2 * SEVERAL
+    assert seen(made).missing_count == 2
 
 
-def test_failing_blob_waits_longer_each_time_up_to_the_bound() -> None:
+def test_failing_object_waits_longer_each_time_up_to_the_bound() -> None:
     p = release("p", "a")
     made = table(p)
     all_missing(made, p)
     waits, now = [], 0.0
     for _ in range(6):
         made.failed(fetch(p, 0), GONE, now)
-        due = made.next_due_s()
+        due = made.next_due_s(looks=False)
         assert due is not None
-        waits.append(min(due, 99) - now)
+        waits.append(due - now)
         now = due
-        made.start_due(now, 10)
+        start(made, now)
 
     assert waits == [1, 2, 4, 8, 8, 8]
 
 
-def test_failing_blob_does_not_hold_up_the_others() -> None:
+def test_failing_object_does_not_hold_up_the_others() -> None:
     p = release("p", "a", "b")
     made = table(p)
     all_missing(made, p)
     made.failed(fetch(p, 0), GONE, 0)
-    made.fetched(fetch(p, 1), 0)
+    made.fetched(fetch(p, 1).item.name, 0)
 
-    found = made.readiness().releases[p.ref]
-    assert [item.path for item in found.missing] == ["a"]
+    found = seen(made).releases[p.manifest.ref]
+    assert [(item.path, item.state) for item in found.missing] == [("a", ReleaseState.ABSENT)]
     assert (found.state, found.reason) == (ReleaseState.ABSENT, "gone")
 
 
-def test_what_failed_goes_after_what_did_not() -> None:
-    p, q = release("p", "a"), release("q", "b")
+def test_each_file_is_told_with_the_state_of_its_own_object() -> None:
+    p = release("p", "a", "b", "c")
     made = table(p)
     all_missing(made, p)
     made.failed(fetch(p, 0), GONE, 0)
-    made.want({p.ref, q.ref}, 5)
-    made.start_due(5, 1)
-    made.looked(q.ref, q, q.blobs, 5)
-    made.failed(fetch(p, 0), GONE, 4)
+    made.failed(fetch(p, 1), DOWN, 0)
 
-    assert made.start_due(6, 1) == [fetch(q, 0)]
+    found = seen(made).releases[p.manifest.ref]
+    assert [item.state for item in found.missing] == [
+        ReleaseState.ABSENT,
+        ReleaseState.UNAVAILABLE,
+        ReleaseState.SYNCING,
+    ]
+
+
+def test_file_in_one_of_several_packs_is_absent_only_when_all_of_them_are() -> None:
+    p = sample({"a": b"1", "b": b"2"}, members=1)
+    made = table(p)
+    first, second = all_missing(made, p)
+    assert isinstance(first, Fetch)
+    assert isinstance(second, Fetch)
+    made.failed(first, GONE, 0)
+
+    found = seen(made).releases[p.manifest.ref]
+    assert found.state is ReleaseState.ABSENT
+    assert {item.state for item in found.missing} == {ReleaseState.SYNCING}
+
+    made.failed(second, GONE, 0)
+    assert {item.state for item in seen(made).releases[p.manifest.ref].missing} == {ReleaseState.ABSENT}
+
+
+def test_pack_that_is_gone_lets_the_layout_be_read_again_once_for_each_try() -> None:
+    p = sample({"a": b"1"})
+    ref, made = p.manifest.ref, table(p)
+    (job,) = all_missing(made, p)
+
+    made.failed(job, GONE, 0)
+    assert start(made, 0) == [Look(ref, known(p), fresh_layout=True)]
+    made.looked(ref, known(p), nothing_of(p), 0)
+    assert start(made, 0.5) == []  # it names the same pack, which keeps its back-off
+    assert start(made, 1) == [job]
+    made.failed(job, GONE, 1)
+    assert start(made, 1) == [Look(ref, known(p), fresh_layout=True)]
+
+
+def test_new_layout_replaces_what_the_old_one_let_fetch() -> None:
+    old, new = sample({"a": b"1", "b": b"2"}, members=1), sample({"a": b"1", "b": b"2"}, members=2)
+    ref, made = old.manifest.ref, table(old)
+    for job in all_missing(made, old):
+        made.failed(job, GONE, 0)
+    start(made, 0)
+
+    made.looked(ref, known(new), nothing_of(new), 0)
+
+    assert start(made, 0) == [Fetch(new.packs[0], 0)]
+    assert made.objects() == (1, new.packs[0].size_bytes, 1, new.packs[0].size_bytes)
+    assert start(made, 9) == []
+
+
+def test_what_another_process_receives_is_asked_for_again_soon_and_is_no_failure() -> None:
+    p = release("p", "a")
+    made = table(p)
+    all_missing(made, p)
+    for turn in range(1, 50):
+        made.elsewhere(fetch(p, 0).item.name, turn)
+        due = made.next_due_s(looks=False)
+        assert due == turn + 0.1
+        assert start(made, due) == [fetch(p, 0)]
+
+    assert seen(made).releases[p.manifest.ref].state is ReleaseState.SYNCING
+
+
+def test_what_failed_goes_after_what_did_not() -> None:
+    p = release("p", "a", "b")
+    made = table(p)
+    start(made, 0)
+    made.looked(p.manifest.ref, known(p), nothing_of(p), 0)
+    made.start_due(0, 0, 1)
+    failing = fetch(p, 0)
+    made.failed(failing, GONE, 0)
+
+    assert made.start_due(5, 0, 1) == [fetch(p, 1)]
+    assert made.start_due(5, 0, 1) == [failing]
+
+
+def test_earlier_releases_of_an_ordered_want_come_first_also_when_the_order_changes() -> None:
+    p, q = release("p", "a", "shared"), release("q", "b", "shared")
+    made = SyncTable(POLICY, 100.0, rng=lambda: 1.0)
+    made.want([p.manifest.ref, q.manifest.ref], 0)
+    assert start(made, 0) == [Look(p.manifest.ref, None), Look(q.manifest.ref, None)]
+    made.looked(q.manifest.ref, known(q), nothing_of(q), 0)
+    made.looked(p.manifest.ref, known(p), nothing_of(p), 0)
+
+    assert made.start_due(0, 0, 1)[0] in {fetch(p, 0), fetch(p, 1)}
+    made.want([q.manifest.ref, p.manifest.ref], 0)
+    rest = made.start_due(0, 0, 1)
+    assert rest[0] in {fetch(q, 0), fetch(q, 1)}
 
 
 def test_first_answer_after_an_outage_makes_all_due_but_not_a_key_that_fails_by_itself() -> None:
@@ -120,10 +224,10 @@ def test_first_answer_after_an_outage_makes_all_due_but_not_a_key_that_fails_by_
     made = table(p)
     all_missing(made, p)
     poison = fetch(p, 2)
-    assert p.artifacts[2].path == "poison"
+    assert p.manifest.artifacts[2].path == "poison"
     made.failed(poison, DOWN, 1)
     made.store_answered(2)  # of something else, while the poison failed
-    made.start_due(2, 10)
+    start(made, 2)
     made.failed(poison, DOWN, 3)
     for place in (0, 1):
         made.failed(fetch(p, place), DOWN, 3.5)
@@ -132,7 +236,26 @@ def test_first_answer_after_an_outage_makes_all_due_but_not_a_key_that_fails_by_
     made.store_answered(3.6)
 
     assert not made.in_outage
-    assert set(made.start_due(3.6, 10)) == {fetch(p, 0), fetch(p, 1)}
+    assert set(start(made, 3.6)) == {fetch(p, 0), fetch(p, 1)}
+
+
+def test_what_the_disk_refused_is_due_as_soon_as_it_takes_something() -> None:
+    p = release("p", "a", "b", "c")
+    made = table(p)
+    all_missing(made, p)
+    made.failed(fetch(p, 0), FULL, 0)
+    made.failed(fetch(p, 1), GONE, 0)
+    assert start(made, 0.1) == []
+
+    made.fetched(fetch(p, 2).item.name, 0.1)
+
+    assert start(made, 0.1) == [fetch(p, 0)]
+
+
+def test_disk_is_told_in_readiness() -> None:
+    full = DiskState(DiskCondition.FULL, "no room")
+
+    assert table().readiness(full).disk == full
 
 
 def test_wanting_something_new_ends_every_back_off_and_wanting_the_same_does_not() -> None:
@@ -141,71 +264,121 @@ def test_wanting_something_new_ends_every_back_off_and_wanting_the_same_does_not
     all_missing(made, p)
     made.failed(fetch(p, 0), GONE, 0)
 
-    made.want({p.ref}, 0.1)
-    assert made.start_due(0.1, 10) == []
-    made.want({p.ref, q.ref}, 0.1)
-    assert set(made.start_due(0.1, 10)) == {Look(q.ref, None), fetch(p, 0)}
+    made.want({p.manifest.ref}, 0.1)
+    assert start(made, 0.1) == []
+    made.want({p.manifest.ref, q.manifest.ref}, 0.1)
+    assert set(start(made, 0.1)) == {Look(q.manifest.ref, None), fetch(p, 0)}
 
 
 def test_retry_now_ends_every_back_off() -> None:
     p = release("p", "a")
     made = table(p)
-    made.start_due(0, 10)
-    made.failed(Look(p.ref, None), DOWN, 0)
-    assert made.start_due(0.5, 10) == []
+    start(made, 0)
+    made.failed(Look(p.manifest.ref, None), DOWN, 0)
+    assert start(made, 0.5) == []
 
     made.retry_now(0.5)
 
-    assert made.start_due(0.5, 10) == [Look(p.ref, None)]
-    assert made.readiness().releases[p.ref].state is ReleaseState.UNAVAILABLE  # until it is known better
+    assert start(made, 0.5) == [Look(p.manifest.ref, None)]
+    assert seen(made).releases[p.manifest.ref].state is ReleaseState.UNAVAILABLE  # until it is known better
+
+
+def test_look_that_is_asked_for_while_one_is_under_way_is_made_after_it() -> None:
+    p = release("p", "a")
+    ref, made = p.manifest.ref, table(p)
+    start(made, 0)
+
+    made.look_now(ref, 1)
+    made.looked(ref, known(p), Lacking(), 2)
+
+    assert seen(made).is_ready(ref)
+    assert start(made, 2) == [Look(ref, known(p))]
+    made.looked(ref, known(p), Lacking(), 3)
+    assert start(made, 3) == []
+
+
+def test_damage_lets_those_who_need_the_object_be_looked_at() -> None:
+    p, q = release("p", "a"), release("q", "b")
+    made = table(p, q)
+    start(made, 0)
+    for each in (p, q):
+        made.looked(each.manifest.ref, known(each), Lacking(), 0)
+
+    made.damaged(fetch(p, 0).item.name, 1)
+
+    assert start(made, 1) == [Look(p.manifest.ref, known(p))]
+    assert seen(made).quarantined_count == 1
+
+
+def test_only_what_changed_is_told_anew() -> None:
+    p, q = release("p", "a"), release("q", "b")
+    made = table(p, q)
+    start(made, 0)
+    for each in (p, q):
+        made.looked(each.manifest.ref, known(each), Lacking(), 0)
+    before = seen(made)
+    assert made.turned
+
+    made.damaged(fetch(p, 0).item.name, 1)
+    start(made, 1)
+    made.looked(p.manifest.ref, known(p), nothing_of(p), 1)
+
+    after = seen(made)
+    assert after.releases[q.manifest.ref] is before.releases[q.manifest.ref]
+    assert not after.is_ready(p.manifest.ref)
 
 
 def test_release_that_is_not_wanted_any_more_is_forgotten_with_its_fetches() -> None:
     p, q = release("p", "a", "shared"), release("q", "shared")
     made = table(p, q)
-    made.start_due(0, 10)
-    made.looked(p.ref, p, p.blobs, 0)
-    made.looked(q.ref, q, q.blobs, 0)
+    start(made, 0)
+    made.looked(p.manifest.ref, known(p), nothing_of(p), 0)
+    made.looked(q.manifest.ref, known(q), nothing_of(q), 0)
 
-    made.want({q.ref}, 1)
+    made.want({q.manifest.ref}, 1)
 
-    assert made.start_due(1, 10) == [fetch(q, 0)]
-    assert set(made.readiness().releases) == {q.ref}
-    made.looked(p.ref, p, p.blobs, 1)  # an answer to an older question
-    assert set(made.readiness().releases) == {q.ref}
-
-
-def test_ready_release_stops_being_ready_when_a_look_fails_or_finds_a_loss() -> None:
-    p = release("p", "a")
-    made = table(p)
-    made.start_due(0, 10)
-    made.looked(p.ref, p, [], 0)
-    assert made.readiness().is_ready(p.ref)
-    assert made.start_due(100, 10) == [Look(p.ref, p)]
-    assert made.readiness().is_ready(p.ref)
-
-    made.failed(Look(p.ref, p), Failure(ReleaseState.SYNCING, "disk"), 100)
-    assert made.readiness().releases[p.ref].reason == "disk"
-
-    made.looked(p.ref, p, p.blobs, 101)
-    assert [item.path for item in made.readiness().releases[p.ref].missing] == ["a"]
-    assert made.start_due(101, 10) == [fetch(p, 0)]
+    assert start(made, 1) == [fetch(q, 0)]
+    assert set(seen(made).releases) == {q.manifest.ref}
+    made.looked(p.manifest.ref, known(p), nothing_of(p), 1)  # an answer to an older question
+    made.fetched(fetch(p, 0).item.name, 1)
+    made.failed(fetch(p, 0), GONE, 1)
+    assert set(seen(made).releases) == {q.manifest.ref}
+    assert made.objects() == (1, SEVERAL, 1, SEVERAL)
 
 
-def test_worst_news_of_a_release_is_what_is_told() -> None:
+def test_release_state_is_the_worst_of_its_files() -> None:
     p = release("p", "a", "b", "c")
     made = table(p)
     all_missing(made, p)
+    ref = p.manifest.ref
+
     made.failed(fetch(p, 0), DOWN, 0)
-    assert made.readiness().releases[p.ref].state is ReleaseState.UNAVAILABLE
+    assert seen(made).releases[ref].state is ReleaseState.UNAVAILABLE
     made.failed(fetch(p, 1), Failure(ReleaseState.CORRUPT, "wrong"), 0)
-    assert made.readiness().releases[p.ref].state is ReleaseState.CORRUPT
+    assert seen(made).releases[ref].state is ReleaseState.CORRUPT
     made.failed(fetch(p, 2), GONE, 0)
-    assert made.readiness().releases[p.ref].state is ReleaseState.ABSENT
+    assert seen(made).releases[ref].state is ReleaseState.ABSENT
 
 
 def test_nothing_wanted_is_ready_and_an_unwanted_release_is_not() -> None:
     made = table()
 
-    assert made.readiness().all_ready
-    assert not made.readiness().is_ready(release("p").ref)
+    assert seen(made).all_ready
+    assert not seen(made).is_ready(release("p").manifest.ref)
+
+
+def test_thousands_are_handed_out_a_few_at_a_time_and_each_once() -> None:
+    p = sample({f"f{number}": b"%d" % number for number in range(3000)}, members=1)
+    made = table(p)
+    start(made, 0, 0)
+    made.start_due(0, 1, 0)
+    made.looked(p.manifest.ref, known(p), nothing_of(p), 0)
+    taken: set[str] = set()
+    while jobs := made.start_due(0, 0, 8):
+        for job in jobs:
+            assert isinstance(job, Fetch)
+            taken.add(job.item.name)
+            made.fetched(job.item.name, 0)
+
+    assert len(taken) == 3000
+    assert made.objects()[2:] == (0, 0)

@@ -1,0 +1,352 @@
+"""Parts of the syncer that need neither a store nor a network."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from blobsync import (
+    BlobNotFoundError,
+    BlobSyncConfigError,
+    DiskCondition,
+    DiskState,
+    LocalStore,
+    LocalStoreError,
+    MissingArtifact,
+    Readiness,
+    ReleaseReadiness,
+    ReleaseRef,
+    ReleaseState,
+    RetryPolicy,
+    Role,
+    StoreUnavailableError,
+    Syncer,
+    SyncerClosedError,
+    readiness_document,
+)
+from blobsync.storage.ports import GoingOn
+from blobsync.sync.listeners import Listeners
+from blobsync.sync.meter import Meter
+from blobsync.sync.pool import DaemonPool, Lane, Lanes
+from blobsync.sync.scrub_turn import ScrubTurn
+from blobsync.sync.sources import Sources
+from blobsync.sync.throttle import Throttle, TokenBucket
+from blobsync.testing.memory import MemoryObjectStore
+
+Eventually = Callable[..., None]
+
+
+def drained(lanes: Lanes[str]) -> Iterator[str]:
+    while lanes:
+        yield lanes.take()
+
+
+def test_lower_rank_comes_first_and_of_equal_ones_the_older() -> None:
+    lanes: Lanes[str] = Lanes()
+    for name, rank in (("late", (2, 0)), ("second", (1, 0)), ("first", (0, 5)), ("third", (1, 0))):
+        lanes.put(name, Lane.SMALL, rank)
+
+    assert list(drained(lanes)) == ["first", "second", "third", "late"]
+
+
+@pytest.mark.parametrize(("first", "other"), [(Lane.LARGE, Lane.SMALL), (Lane.SMALL, Lane.LARGE)])
+def test_neither_lane_waits_for_the_other_for_ever(first: Lane, other: Lane) -> None:
+    lanes: Lanes[str] = Lanes()
+    for _ in range(100):
+        lanes.put("first", first, (0, 0))
+    for _ in range(10):
+        lanes.put("other", other, (7, 0))
+
+    order = list(drained(lanes))
+
+    assert order[:8] == ["first"] * 3 + ["other"] + ["first"] * 3 + ["other"]
+    assert order.count("first") == 100
+
+
+def test_pool_runs_all_calls_on_no_more_threads_than_it_has_and_hands_errors_on(
+    eventually: Eventually,
+) -> None:
+    pool, names = DaemonPool(3, "blobsync-test"), set[str]()
+    futures = [pool.submit(lambda: names.add(threading.current_thread().name)) for _ in range(200)]
+    failing = pool.submit(lambda: 1 // 0)
+    try:
+        for future in futures:
+            future.result(20)
+        assert isinstance(failing.exception(20), ZeroDivisionError)
+        assert 1 <= len(names) <= 3
+    finally:
+        assert pool.close(20)
+    with pytest.raises(SyncerClosedError):
+        pool.submit(lambda: None)
+
+
+def test_closed_pool_cancels_what_has_not_begun() -> None:
+    pool, gate = DaemonPool(1, "blobsync-test"), threading.Event()
+    running = pool.submit(lambda: gate.wait(20))
+    waiting = pool.submit(lambda: None)
+    threading.Timer(0.05, gate.set).start()
+
+    assert pool.close(20)
+
+    assert running.result(0)
+    assert waiting.cancelled()
+
+
+def test_bucket_lets_a_rate_through_and_makes_up_for_a_pause_only_a_little() -> None:
+    bucket = TokenBucket(100)
+
+    assert bucket.take(10, 0) == 0  # a tenth of a second's worth is there at the beginning
+    assert bucket.take(50, 0) == pytest.approx(0.5)
+    assert bucket.take(50, 0) == pytest.approx(1.0)  # another thread, at the same time
+    assert bucket.take(100, 1.0) == pytest.approx(1.0)
+    assert bucket.take(110, 1000) == pytest.approx(1.0)
+
+
+def test_bucket_gives_what_comes_the_rate_in_the_long_run() -> None:
+    bucket, now = TokenBucket(1000), 0.0
+    for _ in range(500):
+        now += bucket.take(37, now)
+
+    assert now == pytest.approx(500 * 37 / 1000, abs=0.2)
+
+
+@pytest.mark.parametrize("rate", [0, -1, float("nan")])
+def test_limit_that_lets_nothing_through_is_refused(rate: float) -> None:
+    with pytest.raises(BlobSyncConfigError, match="None for no limit"):
+        TokenBucket(rate)
+
+
+def test_throttle_ends_its_wait_when_told_to_stop() -> None:
+    stopping = threading.Event()
+    throttle = Throttle(1, stopping)
+    threading.Timer(0.05, stopping.set).start()
+    began = time.monotonic()
+
+    with pytest.raises(SyncerClosedError):
+        throttle.take(3600)
+
+    assert time.monotonic() - began < 60
+
+
+def test_throttle_without_a_limit_never_waits() -> None:
+    assert Throttle(None, threading.Event()).take(1 << 40) == 0
+
+
+def ref(number: int) -> ReleaseRef:
+    return ReleaseRef(f"p{number}", f"{number:064x}")
+
+
+def lacking(number: int, files: int) -> ReleaseReadiness:
+    missing = tuple(
+        MissingArtifact(
+            f"src/file-{each}.py", Role.CODE, 100, f"{number:032x}{each:032x}", ReleaseState.ABSENT
+        )
+        for each in range(files)
+    )
+    return ReleaseReadiness(ref(number), ReleaseState.ABSENT, missing, 100 * files, "gone " * 500, files)
+
+
+def test_document_says_what_is_missing_and_why_what_is_not_ready_first() -> None:
+    ready = ReleaseReadiness(ref(1), ReleaseState.READY, artifact_count=7)
+    readiness = Readiness(
+        {ref(1): ready, ref(2): lacking(2, 3)}, 900, 4, DiskState(DiskCondition.FULL, "no room")
+    )
+
+    document = json.loads(readiness_document(readiness, max_names=2))
+
+    assert [item["name"] for item in document["releases"]] == ["p2", "p1"]
+    first = document["releases"][0]
+    assert first["missing"] == [
+        {"path": "src/file-0.py", "role": "code", "size_bytes": 100, "state": "absent"},
+        {"path": "src/file-1.py", "role": "code", "size_bytes": 100, "state": "absent"},
+    ]
+    assert (first["missing_count"], first["missing_bytes"], len(first["reason"])) == (3, 300, 300)
+    assert (document["ready"], document["missing_count"], document["quarantined_count"]) == (False, 3, 4)
+    assert document["disk"] == {"condition": "full", "reason": "no room"}
+    assert document["left_out"] == 0
+
+
+def test_document_is_the_same_for_the_same_readiness_in_any_order() -> None:
+    parts = {ref(number): lacking(number, 2) for number in range(5)}
+
+    assert readiness_document(Readiness(parts)) == readiness_document(
+        Readiness(dict(reversed(list(parts.items()))))
+    )
+
+
+@pytest.mark.parametrize("max_bytes", [2 << 10, 5000, 32 << 10])
+def test_document_keeps_its_bound_and_counts_what_it_leaves_out(max_bytes: int) -> None:
+    readiness = Readiness({ref(number): lacking(number, 100) for number in range(200)})
+
+    made = readiness_document(readiness, max_names=10_000, max_bytes=max_bytes)
+
+    document = json.loads(made)
+    assert len(made) <= max_bytes
+    assert document["left_out"] + len(document["releases"]) == 200
+    assert document["left_out"] > 0
+    assert document["missing_count"] == 200 * 100
+
+
+def test_document_with_less_room_than_it_needs_is_refused() -> None:
+    with pytest.raises(ValueError, match="2048"):
+        readiness_document(Readiness(), max_bytes=100)
+
+
+class Source:
+    """Gives some bytes, and then an error or not."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.asked = 0
+
+    def copy(self, key: str, fd: int, *, start: int, size_bytes: int, going_on: GoingOn) -> None:
+        self.asked += 1
+        going_on(3)
+        if self.error is not None:
+            raise self.error
+        going_on(size_bytes - 3)
+
+
+def copied(sources: Sources, **more: bool) -> int:
+    """What was counted in the end."""
+    came: list[int] = []
+    with Path("/dev/null").open("wb") as nowhere:
+        sources.copy("k", nowhere.fileno(), start=0, size_bytes=10, going_on=came.append, **more)
+    return sum(came)
+
+
+@pytest.fixture
+def store() -> MemoryObjectStore:
+    made = MemoryObjectStore()
+    made.write("k", b"0123456789")
+    return made
+
+
+def test_peer_that_has_it_spares_the_store(store: MemoryObjectStore) -> None:
+    peer, second = Source(), Source()
+
+    assert copied(Sources(store, [peer, second])) == 10
+    assert (peer.asked, second.asked, store.reads["k"]) == (1, 0, 0)
+
+
+def test_peer_that_fails_is_left_alone_for_a_while_and_its_bytes_do_not_count(tmp_path: Path) -> None:
+    now = [0.0]
+    store = MemoryObjectStore()
+    store.write("k", b"0123456789")
+    bad, absent = Source(StoreUnavailableError("away")), Source(BlobNotFoundError("k"))
+    sources = Sources(store, [bad, absent], clock=lambda: now[0])
+    (tmp_path / "f").touch()
+
+    def copy() -> int:
+        came: list[int] = []
+        with (tmp_path / "f").open("r+b") as file:
+            sources.copy("k", file.fileno(), start=0, size_bytes=10, going_on=came.append)
+        return sum(came)
+
+    assert [copy(), copy()] == [10, 10]
+    assert (bad.asked, absent.asked, store.reads["k"]) == (1, 2, 2)
+    now[0] = 31
+    copy()
+    assert bad.asked == 2
+
+
+def test_trouble_of_our_own_is_not_blamed_on_a_peer(store: MemoryObjectStore) -> None:
+    for error in (LocalStoreError("full"), SyncerClosedError("closed")):
+        with pytest.raises(type(error)):
+            copied(Sources(store, [Source(error)]))
+    assert store.reads["k"] == 0
+
+
+def test_listener_that_fails_does_not_keep_the_news_from_others() -> None:
+    listeners: Listeners[int] = Listeners()
+    told: list[int] = []
+
+    def broken(_value: int) -> None:
+        raise RuntimeError("a defect of whoever listens")
+
+    listeners.subscribe(broken)
+    end = listeners.subscribe(told.append)
+    listeners.tell(1)
+    end()
+    listeners.tell(2)
+
+    assert told == [1]
+
+
+def test_meter_counts_partial_bytes_once_however_often_they_come() -> None:
+    meter = Meter()
+    meter.begin("a", 5)
+    meter.came("a", 10)
+    meter.came("a", -10)  # they are to come again
+    meter.came("a", 10)
+    meter.begin("b", 0)
+
+    assert (meter.partial_bytes, meter.fetched_bytes) == (15, 20)
+    meter.end("a", good=True)
+    meter.end("b", good=False)
+    assert (meter.partial_bytes, meter.fetched_objects) == (0, 1)
+
+
+def test_scrub_is_due_an_interval_after_the_last_round_began_also_after_a_restart(tmp_path: Path) -> None:
+    now = [1000.0]
+    path = tmp_path / "scrub"
+    assert ScrubTurn(path, 60, lambda: now[0]).due_in_s() == 60
+    now[0] = 1050
+    turn = ScrubTurn(path, 60, lambda: now[0])
+    assert turn.due_in_s() == 10
+    with turn.taken() as ours:
+        assert not ours, "too early"
+    now[0] = 1070
+    assert turn.due_in_s() < 0
+    with turn.taken() as ours:
+        now[0] = 1090
+        assert ours
+        with ScrubTurn(path, 60, lambda: now[0]).taken() as theirs:
+            assert not theirs, "one at a time"
+    assert ScrubTurn(path, 60, lambda: now[0]).due_in_s() == 40
+
+
+def test_round_that_was_broken_off_is_due_at_once_again(tmp_path: Path) -> None:
+    now = [0.0]
+    turn = ScrubTurn(tmp_path / "scrub", 60, lambda: now[0])
+    now[0] = 61
+
+    def broken_off() -> None:
+        with turn.taken() as ours:
+            assert ours
+            raise SyncerClosedError("told to stop")
+
+    with pytest.raises(SyncerClosedError):
+        broken_off()
+
+    assert turn.due_in_s() < 0
+
+
+def test_clock_that_was_set_back_costs_an_early_round_and_no_late_one(tmp_path: Path) -> None:
+    now = [1e9]
+    turn = ScrubTurn(tmp_path / "scrub", 60, lambda: now[0])
+
+    now[0] = 5.0
+
+    assert turn.due_in_s() == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"threads": 0},
+        {"scrub_interval": timedelta(0)},
+        {"look_interval": timedelta(0)},
+        {"bandwidth_bytes_per_s": 0},
+        {"scrub_bytes_per_s": -1.0},
+    ],
+)
+def test_settings_that_cannot_work_are_refused(tmp_path: Path, wrong: dict[str, float]) -> None:
+    with LocalStore(tmp_path) as local, pytest.raises(BlobSyncConfigError):
+        Syncer(MemoryObjectStore(), local, retry=RetryPolicy(), **wrong)  # type: ignore[arg-type]
