@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from blobsync.errors import InvalidLayoutError, InvalidPackError
@@ -29,9 +29,6 @@ class Lacking:
 
     objects: tuple[StoredObject, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
-
-    def __iter__(self) -> Iterator[Artifact]:
-        return iter(self.artifacts)
 
     def __bool__(self) -> bool:
         return bool(self.objects or self.artifacts)

@@ -74,11 +74,12 @@ class ObjectFiles:
         path = self.path(item)
         try:
             with opened(path) as fd:
-                if from_disk:
-                    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
                 before = identity(os.fstat(fd))
-                self.verify(fd, item, going_on)
-                if not from_disk:
+                if from_disk:  # slowly: nobody waits for it, and it makes nobody wait
+                    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                    verify_object(fd, item, also_sha256=self.also_sha256, threads=1, going_on=going_on)
+                else:
+                    self.verify(fd, item, going_on)
                     os.fdatasync(fd)  # whoever put it there may not have waited for the disk
                 unchanged = identity(os.fstat(fd)) == before
         except FileNotFoundError:  # collected or quarantined by another process just now

@@ -21,7 +21,7 @@ time or inode is not that of the one we verified is hashed again before it count
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Literal
 
@@ -33,7 +33,6 @@ from blobsync.local.foundation import FOLDERS, Foundation, Step
 from blobsync.local.incoming import Incoming
 from blobsync.local.index import VerifiedIndex
 from blobsync.local.lacking import Lacking, Questions, objects_of
-from blobsync.local.legacy import LegacyStore
 from blobsync.local.objects import ObjectFiles
 from blobsync.local.releases import KeptRelease, ReleaseFiles
 from blobsync.local.session import StoreSession
@@ -46,7 +45,7 @@ from blobsync.storage.ports import GoingOn, go_on
 Digests = Literal["name", "sha256"]
 
 
-class LocalStore(LegacyStore):
+class LocalStore:
     """Opens or makes a store. Opening reads the index only: one line for each pack and large blob.
 
     Args:
@@ -72,6 +71,11 @@ class LocalStore(LegacyStore):
         self._questions = Questions(self._objects)
         self._releases = ReleaseFiles(self._base)
         self._trees = Trees(self._base, self._objects)
+
+    @property
+    def root(self) -> Path:
+        """The store's folder."""
+        return self._base.root
 
     @property
     def foundation(self) -> Foundation:
@@ -158,7 +162,7 @@ class LocalStore(LegacyStore):
             InvalidLayoutError: as of `lacks`.
             LocalStoreError: the disk failed.
         """
-        self._require_all(manifest, layout)
+        self._require(manifest, layout)
         with self._base.disk.errors(f"keeping {manifest.ref}", writes=True):
             self._releases.keep(manifest, layout)
 
@@ -190,10 +194,8 @@ class LocalStore(LegacyStore):
             BlobMissingError: not all of it is here, or it was not kept.
             LocalStoreError: the disk failed.
         """
-        if self._releases.layout(manifest.ref) is None:
-            return self.old_materialise(manifest)
         layout = self._layout(manifest)
-        self._require_all(manifest, layout)
+        self._require(manifest, layout)
         with self._base.disk.errors(f"materialising {manifest.ref}", writes=True):
             return self._trees.materialise(manifest, layout)
 
@@ -211,7 +213,7 @@ class LocalStore(LegacyStore):
                 raise BlobMissingError(f"{ref} is not kept here; sync it first")
             yield from reading.read(self._objects, kept, path)
 
-    def verify(self, manifest: Manifest, *, going_on: Callable[..., None] = go_on) -> Lacking:
+    def verify(self, manifest: Manifest, *, going_on: GoingOn = go_on) -> Lacking:
         """Hash a kept release anew, from the disk, whatever the index says; its tree too.
 
         What is damaged goes to quarantine. A damaged file of the tree is no loss: the tree is made anew.
@@ -228,14 +230,10 @@ class LocalStore(LegacyStore):
             BlobMissingError: it was not kept.
             LocalStoreError: the disk failed.
         """
-        if self._releases.layout(manifest.ref) is None:
-            old = going_on if going_on is not go_on else lambda: None
-            return self.old_verify(manifest, going_on=old)  # type: ignore[return-value]
         layout = self._layout(manifest)
-        with self._base.disk.errors(f"verifying {manifest.ref}"):
-            for item in objects_of(manifest, layout):
-                self._objects.check(item, from_disk=True, going_on=going_on)
-            self._trees.scrub(manifest, going_on)
+        for item in objects_of(manifest, layout):
+            self.scrub_object(item, going_on=going_on)
+        self.scrub_tree(manifest, going_on=going_on)
         return self.lacks(manifest, layout)
 
     def scrub_object(self, item: StoredObject, *, going_on: GoingOn = go_on) -> bool:
@@ -274,7 +272,7 @@ class LocalStore(LegacyStore):
             raise BlobMissingError(f"{manifest.ref} is not kept here; sync it first")
         return layout
 
-    def _require_all(self, manifest: Manifest, layout: Layout) -> None:
+    def _require(self, manifest: Manifest, layout: Layout) -> None:
         if lacking := self.lacks(manifest, layout):
             raise BlobMissingError(
                 f"{manifest.ref} lacks {len(lacking.artifacts)} of {len(manifest.artifacts)} files here, in "

@@ -44,7 +44,7 @@ class Digest(Protocol):
 
 
 def verify_object(
-    fd: int, item: StoredObject, *, also_sha256: bool = False, going_on: GoingOn = go_on
+    fd: int, item: StoredObject, *, also_sha256: bool = False, threads: int = 2, going_on: GoingOn = go_on
 ) -> None:
     """Hash an object, and each member if it is a pack.
 
@@ -52,6 +52,7 @@ def verify_object(
         fd: The file.
         item: What it should be.
         also_sha256: Compute the SHA-256 of a chunked blob too. Its chunks name it, so that is not needed.
+        threads: At most, for the members of a pack.
         going_on: See `GoingOn`.
 
     Raises:
@@ -63,7 +64,7 @@ def verify_object(
     if size != item.size_bytes:
         raise _corrupt(item, f"has {size} bytes, not {item.size_bytes}")
     if isinstance(item, Pack):
-        verify_pack(fd, item, going_on)
+        verify_pack(fd, item, threads, going_on)
     elif item.chunks:
         whole = hashlib.sha256() if also_sha256 else None
         for number in range(len(item.chunks)):
@@ -90,7 +91,7 @@ def verify_chunk(fd: int, blob: Blob, number: int, whole: Digest | None, going_o
         raise _corrupt(blob, f"has other bytes in the {CHUNK_BYTES} from {start} on")
 
 
-def verify_pack(fd: int, pack: Pack, going_on: GoingOn = go_on) -> None:
+def verify_pack(fd: int, pack: Pack, threads: int = 2, going_on: GoingOn = go_on) -> None:
     """Hash a pack as a whole first, so that what then is wrong inside was made wrong; then each member.
 
     Raises:
@@ -98,7 +99,7 @@ def verify_pack(fd: int, pack: Pack, going_on: GoingOn = go_on) -> None:
         InvalidPackError: its tables contradict themselves.
     """
     verify_pack_bytes(fd, pack, going_on)
-    _verify_members(fd, read_table(fd, pack.size_bytes), going_on)
+    _verify_members(fd, read_table(fd, pack.size_bytes), threads, going_on)
 
 
 def verify_pack_bytes(fd: int, pack: Pack, going_on: GoingOn = go_on) -> None:
@@ -157,7 +158,7 @@ def _corrupt(item: StoredObject, what: str) -> CorruptBlobError:
     return kind(f"{noun} {item.name} {what}; it does not count. If it stays so, publish the release again")
 
 
-def _verify_members(fd: int, table: PackTable, going_on: GoingOn) -> None:
+def _verify_members(fd: int, table: PackTable, threads: int, going_on: GoingOn) -> None:
     """Frame by frame, on two threads if that is worth it: hashes and zstd let go of the interpreter."""
     frames = iter(table.frames)
     lock, failures = threading.Lock(), list[BaseException]()
@@ -174,7 +175,7 @@ def _verify_members(fd: int, table: PackTable, going_on: GoingOn) -> None:
         except BaseException as exc:  # noqa: BLE001 - it is raised by the thread that waits for this one
             failures.append(exc)
 
-    with _helper(help_out, failures) if _worth_two(table) else contextlib.nullcontext():
+    with _helper(help_out, failures) if threads > 1 and _worth_two(table) else contextlib.nullcontext():
         work(lambda: going_on(0))
     if failures:
         raise failures[0]
