@@ -23,8 +23,6 @@ from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
-import structlog
-
 from blobsync.errors import LocalStoreError
 from blobsync.publish.hashing import READ_BYTES, hash_file
 from blobsync.publish.lease import PublishLease
@@ -41,8 +39,6 @@ from blobsync.retry import RetryPolicy
 from blobsync.storage import keys
 from blobsync.storage.ports import ObjectStore
 from blobsync.storage.releases import Publication, publication_key, stored_manifest
-
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +219,7 @@ def _report(
 ) -> PublishedRelease:
     uploaded_bytes = sum(job.sent_bytes for job in brought)
     uploaded_count = sum(job.sent_count for job in brought)
-    made = PublishedRelease(
+    return PublishedRelease(
         digest=manifest.digest,
         manifest=manifest,
         layout=layout,
@@ -235,16 +231,6 @@ def _report(
         packs_written=tuple(sorted(pack for job in brought for pack in job.written)),
         dry_run=dry_run,
     )
-    _log.info(
-        "release_published",
-        release=str(manifest.ref),
-        uploaded_bytes=made.uploaded_bytes,
-        reused_bytes=made.reused_bytes,
-        sent_bytes=made.sent_bytes,
-        packs_written=len(made.packs_written),
-        dry_run=dry_run,
-    )
-    return made
 
 
 def _whoever() -> str:
