@@ -69,7 +69,7 @@ class BlobDigest:
 
     def update(self, data: bytes | bytearray | memoryview) -> None:
         """Take the next bytes."""
-        view = memoryview(data)
+        view = memoryview(data).cast("B")
         self._sha256.update(view)
         self._size_bytes += len(view)
         while view:

@@ -18,12 +18,12 @@ from blobsync.release.pack import MAX_PACK_BYTES, MIN_PACK_BYTES
 
 SCHEMA = 1
 MAX_PACKS = 10_000
-MAX_LAYOUT_BYTES = 4 << 20
+MAX_LAYOUT_BYTES = 1 << 20  # enough for so many packs, and for no bomb of empty lists
 MAX_PUBLISHER_CHARS = 200
 
 _FIELDS = {"packs", "published_at", "published_by", "schema"}
 _PACK_FIELDS = {"name", "size_bytes"}
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_TIME = re.compile(r"[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -68,7 +68,7 @@ class Layout:
             "schema": SCHEMA,
             "packs": [{"name": pack.name, "size_bytes": pack.size_bytes} for pack in self.packs],
             "published_by": self.published_by,
-            "published_at": self.published_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "published_at": f"{self.published_at.replace(tzinfo=None).isoformat()}Z",
         }
         return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -87,10 +87,11 @@ class Layout:
             raise InvalidLayoutError(f"the layout is not JSON: {exc}") from exc
         if not isinstance(document, dict) or set(document) != _FIELDS:
             raise InvalidLayoutError(f"the layout is not an object with exactly {sorted(_FIELDS)}")
-        if document["schema"] != SCHEMA or type(document["schema"]) is not int:
+        schema = document["schema"]
+        if type(schema) is not int or schema != SCHEMA:
+            which = str(schema)[:40] if type(schema) is int else "that is no number"
             raise InvalidLayoutError(
-                f"the layout has schema {str(document['schema'])[:40]!r}, this version reads {SCHEMA}; "
-                f"update blobsync"
+                f"the layout has a schema {which}, this version reads {SCHEMA}; update blobsync"
             )
         packs, who, when = document["packs"], document["published_by"], document["published_at"]
         if not isinstance(packs, list) or len(packs) > MAX_PACKS:
@@ -101,14 +102,15 @@ class Layout:
             at = datetime.fromisoformat(when)
         except ValueError as exc:
             raise InvalidLayoutError(f"{when} is not a time") from exc
-        return cls(tuple(_pack(item) for item in packs), who, at)
+        return cls(tuple(_pack(item, number) for number, item in enumerate(packs)), who, at)
 
 
-def _pack(item: Any) -> Pack:
+def _pack(item: Any, number: int) -> Pack:
+    # The item is not shown: it may be anything, and so deep that it cannot be printed.
     if not isinstance(item, dict) or set(item) != _PACK_FIELDS:
-        raise InvalidLayoutError(f"a pack does not have exactly {sorted(_PACK_FIELDS)}: {str(item)[:200]}")
+        raise InvalidLayoutError(f"pack {number} of the layout does not have exactly {sorted(_PACK_FIELDS)}")
     if not isinstance(item["name"], str) or type(item["size_bytes"]) is not int:
-        raise InvalidLayoutError(f"a pack has a value of a wrong type: {str(item)[:200]}")
+        raise InvalidLayoutError(f"pack {number} of the layout has a value of a wrong type")
     return Pack(item["name"], item["size_bytes"])
 
 

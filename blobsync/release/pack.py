@@ -2,8 +2,8 @@ r"""Packs: many small blobs in one immutable object. Pure.
 
 Layout of the bytes, all numbers little-endian and unsigned of 32 bits:
 
-    b"BSPACK1\n"
-    frames                one after the other, zstd with a check sum, or raw
+    b"BSPACK1\n"          for people; readers look at the end
+    frames                one after the other, zstd with a check sum and smaller, or raw
     frame table           for each: stored bytes, raw bytes, members, codec (0 raw, 1 zstd)
     member table          for each: SHA-256 (32 bytes), size
     members, frames       how many
@@ -26,6 +26,7 @@ import zstandard
 from blake3 import blake3
 
 from blobsync.errors import CorruptPackError, InvalidPackError
+from blobsync.release.artifact import MAX_ARTIFACTS
 from blobsync.release.blob import PACKED_BYTES
 
 MAGIC = b"BSPACK1\n"
@@ -34,7 +35,8 @@ FRAME_BYTES = 4 << 20
 MAX_FRAME_BYTES = FRAME_BYTES + PACKED_BYTES
 MAX_PACK_BYTES = 64 << 20
 MAX_RAW_BYTES = 256 << 20
-MAX_MEMBERS = 1 << 18
+MAX_MEMBERS = MAX_ARTIFACTS  # a release has no more; bounds the memory that tables take
+MAX_FRAMES = 1 << 12  # of 4 MiB, a pack has 64
 
 _LEVEL = 3
 _WORTH = 0.9
@@ -88,7 +90,7 @@ def tail_bytes(size_bytes: int, footer: bytes) -> int:
     if size_bytes < MIN_PACK_BYTES or len(footer) < _FOOTER_BYTES or not footer.endswith(MAGIC):
         raise InvalidPackError("these bytes do not end as a pack does")
     members, frames = _COUNTS.unpack_from(footer, len(footer) - _FOOTER_BYTES)
-    if members > MAX_MEMBERS or frames > members:
+    if members > MAX_MEMBERS or frames > min(members, MAX_FRAMES):
         raise InvalidPackError(f"a pack of {members} members in {frames} frames cannot be")
     wanted: int = frames * _FRAME.size + members * _MEMBER.size + _FOOTER_BYTES
     if len(MAGIC) + wanted > size_bytes:
@@ -114,6 +116,8 @@ def parse_table(size_bytes: int, tail: bytes) -> PackTable:
     frame_end = at + frames * _FRAME.size
     entries = list(_MEMBER.iter_unpack(tail[frame_end : frame_end + members * _MEMBER.size]))
     sha256s, sizes = tuple(digest.hex() for digest, _ in entries), tuple(size for _, size in entries)
+    if max(sizes, default=0) > PACKED_BYTES:
+        raise InvalidPackError(f"a member of a pack is above {PACKED_BYTES} bytes")
     found = tuple(_frames(_FRAME.iter_unpack(tail[at:frame_end]), sizes))
     end = found[-1].start + found[-1].stored_bytes if found else len(MAGIC)
     if sum(frame.member_count for frame in found) != members or end + wanted != size_bytes:
@@ -131,9 +135,7 @@ def _frames(rows: Iterator[tuple[int, ...]], sizes: tuple[int, ...]) -> Iterator
         own = sizes[first : first + count]
         if not 0 < count == len(own) or sum(own) != raw or raw > MAX_FRAME_BYTES:
             raise InvalidPackError("a frame of a pack does not fit its members")
-        if any(size > PACKED_BYTES for size in own):
-            raise InvalidPackError(f"a member of a pack is above {PACKED_BYTES} bytes")
-        if codec not in {_RAW, _ZSTD} or (codec == _RAW and stored != raw):
+        if not (codec == _RAW and stored == raw) and not (codec == _ZSTD and stored < raw):
             raise InvalidPackError(f"a frame of a pack has codec {codec} and {stored} bytes for {raw}")
         yield Frame(start, stored, raw, codec == _ZSTD, first, count)
         start, first = start + stored, first + count
@@ -275,6 +277,8 @@ class PackWriter:
         self._open_bytes = self._open_members = 0
 
     def _write(self, data: bytes | memoryview) -> None:
-        self._file.write(data)
         self._digest.update(data)
         self._size_bytes += len(data)
+        left = memoryview(data)
+        while left:  # a file without a buffer may take a part
+            left = left[self._file.write(left) :]
