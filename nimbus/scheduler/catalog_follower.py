@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import structlog
@@ -27,7 +27,7 @@ class CatalogFollower:
     """Keeps `required` up to date and hands the wanted set on."""
 
     def __init__(
-        self, catalog: Catalog, want: Callable[[Set[ReleaseRef]], None], changed: Callable[[], None]
+        self, catalog: Catalog, want: Callable[[Sequence[ReleaseRef]], None], changed: Callable[[], None]
     ) -> None:
         self._catalog = catalog
         self._want = want
@@ -79,6 +79,8 @@ class CatalogFollower:
     def _follow(self, records: tuple[PipelineRecord, ...]) -> None:
         if records == self._records:
             return
-        self._want({ReleaseRef(r.pipeline, r.digest) for r in wanted_releases(records)})
+        required = required_releases(records)  # first, since leadership waits for them
+        rest = wanted_releases(records) - required
+        self._want([ReleaseRef(r.pipeline, r.digest) for r in (*sorted(required), *sorted(rest))])
         self._records = records  # only now: what could not be handed on is new at the next look
         self._changed()

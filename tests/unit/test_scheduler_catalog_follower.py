@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -37,7 +37,7 @@ def record(name: str = "p", release: ReleaseDigest | None = OLD) -> PipelineReco
 class World:
     def __init__(self) -> None:
         self.records: tuple[PipelineRecord, ...] = (record(),)
-        self.wanted: list[Set[ReleaseRef]] = []
+        self.wanted: list[Sequence[ReleaseRef]] = []
         self.changes = self.reads = 0
         self.trouble: Exception | None = None
         self.refuse_want = False
@@ -55,7 +55,7 @@ class World:
         self.watch = changed
         return self.records
 
-    def want(self, releases: Set[ReleaseRef]) -> None:
+    def want(self, releases: Sequence[ReleaseRef]) -> None:
         if self.refuse_want:
             self.refused += 1
             raise RuntimeError("not now")
@@ -79,7 +79,7 @@ def test_it_wants_what_is_active_and_what_may_become_so(world: World, eventually
     world.follower.start()
     eventually(lambda: world.changes == 1)
 
-    assert world.wanted == [{ReleaseRef("p", OLD), ReleaseRef("p", NEW)}]
+    assert world.wanted == [[ReleaseRef("p", OLD), ReleaseRef("p", NEW)]], "what leadership needs comes first"
     assert world.follower.required == frozenset({ReleaseOf(PipelineName("p"), OLD)})
 
 
