@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from blobsync.release.pack import parse_table
 from blobsync.storage.s3_store import S3ObjectStore
 from nimbus.cli.storage import object_store, settings_of
 from tests.chaos.cluster import Cluster, cluster, number_of, seconds_after, until
@@ -87,11 +88,13 @@ def _trial(chaos: Cluster, number: int, rng: random.Random, monkeypatch: pytest.
     chaos.stop_scheduler(broken)
     leader = number_of(chaos.leader())
     other = next(each for each in (1, 2, 3) if each not in (broken, leader))
-    sha256 = _lose_a_blob(chaos, broken, rng)
+    pack = rng.choice(sorted(_packs(chaos, broken).rglob("*/*")))
+    files = _members(pack)
+    pack.unlink()
     begin = chaos.log()[-1].zxid
-    with _away(_store(chaos), [sha256]):
+    with _away(_store(chaos), [pack.name]):
         chaos.start_scheduler(broken)
-        until("what it lacks to be shown", _BOUND_S, lambda: _lacks(chaos, broken, [sha256]))
+        until("what it lacks to be shown", _BOUND_S, lambda: _lacks(chaos, broken, files))
         if ahead:  # the ready one goes to the end of the queue
             chaos.stop_scheduler(other)
             chaos.start_scheduler(other)
@@ -131,13 +134,14 @@ def test_scheduler_with_an_empty_disk_abdicates_until_it_is_ready(
     monkeypatch.setenv(POLICY, "strict")
     with cluster(tmp_path / "stack", schedulers=1) as chaos:
         chaos.stop_scheduler(1)
-        digests = sorted(path.name for path in _blobs(chaos, 1).rglob("*") if path.is_file())
+        packs = sorted(_packs(chaos, 1).rglob("*/*"))
+        files = set[str]().union(*map(_members, packs))
         shutil.rmtree(chaos.stack.folder / "scheduler-1" / "blobs")
         begin = chaos.log()[-1].zxid
-        with _away(_store(chaos), digests):
+        with _away(_store(chaos), [pack.name for pack in packs]):
             chaos.start_scheduler(1)
             shown = until("role, what is missing and why it abdicated", _BOUND_S, lambda: _syncing(chaos))
-            assert _lacks(chaos, 1, digests)
+            assert _lacks(chaos, 1, files)
             assert chaos.ask("/leader") == {"leader": None}
             raised = [each for each in chaos.ledger().raised if each.zxid > begin]
             assert [each for each in chaos.ledger().named if each.zxid > begin] == []
@@ -158,25 +162,21 @@ def _store(chaos: Cluster) -> S3ObjectStore:
     return object_store(settings_of(chaos.stack.config_file(1)))
 
 
-def _blobs(chaos: Cluster, number: int) -> Path:
-    """Where a scheduler keeps its verified files, by digest."""
-    return chaos.stack.folder / f"scheduler-{number}" / "blobs" / "blobs"
+def _packs(chaos: Cluster, number: int) -> Path:
+    """Where a scheduler keeps its small files: verified packs."""
+    return chaos.stack.folder / f"scheduler-{number}" / "blobs" / "packs"
 
 
-def _lose_a_blob(chaos: Cluster, number: int, rng: random.Random) -> str:
-    """Delete one file of a stopped scheduler's store, and every other name it has there; its digest."""
-    file = rng.choice(sorted(path for path in _blobs(chaos, number).rglob("*") if path.is_file()))
-    lost = file.stat().st_ino
-    for path in _blobs(chaos, number).parent.rglob("*"):
-        if path.is_file() and path.stat().st_ino == lost:
-            path.unlink()
-    return file.name
+def _members(pack: Path) -> set[str]:
+    """Digests of the files in a pack."""
+    data = pack.read_bytes()
+    return set(parse_table(len(data), data).sha256s)
 
 
 @contextmanager
-def _away(store: S3ObjectStore, digests: list[str]) -> Iterator[None]:
-    """Some blobs are not in S3; they are put back at the end."""
-    keys = [f"blobs/{digest}" for digest in digests]
+def _away(store: S3ObjectStore, packs: list[str]) -> Iterator[None]:
+    """Some packs are not in S3; they are put back at the end."""
+    keys = [f"packs/{name}" for name in packs]
     kept = {key: b"".join(store.read(key)) for key in keys}
     for key in keys:
         store.delete(key)
@@ -188,10 +188,10 @@ def _away(store: S3ObjectStore, digests: list[str]) -> Iterator[None]:
         store.close()
 
 
-def _lacks(chaos: Cluster, number: int, digests: list[str]) -> bool:
+def _lacks(chaos: Cluster, number: int, files: set[str]) -> bool:
     shown = chaos.participant(number)
     missing = {file["sha256"] for file in shown.get("missing", [])}
-    return bool(shown.get("registered") and not shown["ready"] and missing == set(digests))
+    return bool(shown.get("registered") and not shown["ready"] and missing == files)
 
 
 def _is_complete(chaos: Cluster, number: int) -> bool:
