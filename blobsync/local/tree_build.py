@@ -15,6 +15,7 @@ from blobsync.local.disk import (
     SEALED_FOLDER,
     FileIdentity,
     fsync_folder,
+    identity,
     opened,
     regular,
     sync_file_system,
@@ -48,7 +49,7 @@ class TreeBuild:
         self._folder = folder
         self._top = f"{folder}/"
         self._folders = _folders(item.path for item in manifest.artifacts)
-        self._fd: int | None = None
+        self._fd = -1
         self._made: dict[str, FileIdentity] = {}
         self._written: list[str] = []
         self._todo: dict[str, list[Artifact]] = {}
@@ -73,18 +74,19 @@ class TreeBuild:
 
     def close(self) -> None:
         """Let go of the folder."""
-        if self._fd is not None:
+        if self._fd >= 0:
             os.close(self._fd)
-            self._fd = None
+            self._fd = -1
 
     def link_from(self, tree: Path, record: TreeRecord) -> None:
         """Link small files that another tree has, if they are the ones that were verified there."""
         wanted = {bytes.fromhex(digest): items for digest, items in self._todo.items()}
-        for digest, path, inode, mtime_ns in record.files():
-            items = wanted.get(digest)
-            if items:
-                verified = FileIdentity(items[0].size_bytes, mtime_ns, inode)
-                self._link_all(f"{tree}/{path}", items, verified)
+        with opened(tree) as other:
+            for digest, path, inode, mtime_ns in record.files():
+                items = wanted.get(digest)
+                if items:
+                    verified = FileIdentity(items[0].size_bytes, mtime_ns, inode)
+                    self._link_all(path, other, items, verified)
         self._todo = {digest: items for digest, items in self._todo.items() if items}
 
     def add_blobs(self) -> None:
@@ -120,31 +122,30 @@ class TreeBuild:
         folders = {path: _folder_state(self._top + path) for path in ["", *self._folders]}
         return TreeRecord.of(self._manifest, folders, self._made)
 
-    def _link_all(self, source: str, items: list[Artifact], verified: FileIdentity) -> None:
+    def _link_all(self, path: str, other: int, items: list[Artifact], verified: FileIdentity) -> None:
         """Link what is still to be made of equal files; those made are taken out of the list."""
         for item in list(items):
-            target = self._top + item.path
-            found = tree_parts.link(source, target)
+            found = tree_parts.link(path, other, item.path, self._fd)
             if found is None:
                 return
-            if found != verified or os.lstat(target).st_mode != MODES[item.executable]:
-                Path(target).unlink()
+            if identity(found) != verified or found.st_mode != MODES[item.executable]:
+                os.unlink(item.path, dir_fd=self._fd)
                 continue
-            self._made[item.path] = found
+            self._made[item.path] = verified
             items.remove(item)
 
     def _write(self, item: Artifact, data: memoryview) -> None:
         self._base.step("tree-file")
         self._written.append(item.path)
         mode = READ_ONLY_EXECUTABLE if item.executable else READ_ONLY
-        self._made[item.path] = tree_parts.write_new(self._top + item.path, data, mode)
+        self._made[item.path] = tree_parts.write_new(self._fd, item.path, data, mode)
 
     def _add_blob(self, item: Artifact) -> FileIdentity:
         source, target = self._objects.path(item.blob), self._top + item.path
         if not item.executable and regular(source) is not None:
-            found = tree_parts.link(source, target)
+            found = tree_parts.link(str(source), None, item.path, self._fd)
             if found is not None:
-                return found
+                return identity(found)
         with opened(source) as fd:
             mode = READ_ONLY_EXECUTABLE if item.executable else READ_ONLY
             made = tree_parts.copy_blob(fd, target, mode)
@@ -155,7 +156,7 @@ class TreeBuild:
 
     def _sync(self) -> None:
         many = len(self._written) + len(self._folders) > _FSYNC_UP_TO
-        if many and self._fd is not None and sync_file_system(self._fd):
+        if many and sync_file_system(self._fd):
             return
         for path in self._written:
             with opened(Path(self._top + path)) as fd:

@@ -9,7 +9,6 @@ import shutil
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 from blobsync.errors import CorruptPackError
 from blobsync.local.disk import FileIdentity, identity, opened
@@ -82,9 +81,10 @@ def _read_ahead(fd: int, frames: list[Frame]) -> Iterator[tuple[Frame, bytes | m
             yield ready, raw.result()
 
 
-def write_new(path: str, data: memoryview, mode: int) -> FileIdentity:
-    """Write a small file that is not there yet. Not durable by itself."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+def write_new(folder: int, path: str, data: memoryview, mode: int) -> FileIdentity:
+    """Write a small file that is not there yet, below an open folder. Not durable by itself."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(path, flags, mode, dir_fd=folder)
     try:
         left = data
         while left:
@@ -97,13 +97,13 @@ def write_new(path: str, data: memoryview, mode: int) -> FileIdentity:
         os.close(fd)
 
 
-def link(source: str | Path, target: str) -> FileIdentity | None:
-    """Hard-link a file; None: it is gone, or cannot have one more link."""
+def link(source: str, source_folder: int | None, path: str, folder: int) -> os.stat_result | None:
+    """Hard-link a file to a path below an open folder; None: it is gone, or cannot have one more link."""
     try:
-        os.link(source, target, follow_symlinks=False)
+        os.link(source, path, src_dir_fd=source_folder, dst_dir_fd=folder, follow_symlinks=False)
     except OSError:
         return None
-    return identity(os.lstat(target))
+    return os.stat(path, dir_fd=folder, follow_symlinks=False)
 
 
 def copy_blob(fd: int, target: str, mode: int) -> FileIdentity:

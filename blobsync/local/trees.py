@@ -96,7 +96,8 @@ class Trees:
                     break
                 record = self._record(digest)
                 if record is not None:
-                    build.link_from(self.path(digest), record)
+                    with contextlib.suppress(FileNotFoundError):  # collected just now
+                        build.link_from(self.path(digest), record)
             build.add_blobs()
             build.add_packed(layout.packs)
             return build.finish()

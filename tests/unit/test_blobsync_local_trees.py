@@ -190,6 +190,14 @@ def test_changed_file_of_another_tree_is_not_linked(local: LocalStore, release: 
     assert contents(local.materialise(new.manifest)) == dict(new.files)
 
 
+def test_record_without_its_tree_is_no_hindrance(local: LocalStore, release: Sample) -> None:
+    old = local.materialise(release.manifest)
+    old.rename(local.root / "gone")
+    new = fill(local, sample({**FILES, "extra": b"3"}, executable=EXECUTABLE))
+
+    assert contents(local.materialise(new.manifest)) == dict(new.files)
+
+
 def test_damage_that_scrub_finds_in_a_shared_file_is_mended_in_every_tree(
     local: LocalStore, release: Sample
 ) -> None:
