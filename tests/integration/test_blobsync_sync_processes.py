@@ -1,0 +1,170 @@
+"""Two publishers and five syncers at once, on one bucket and one host: each object is fetched once.
+
+NIMBUS_BLOB_ROUNDS: how many. NIMBUS_CHAOS_SEED: as printed, to draw the same files.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from blobsync import LocalStore, Manifest, S3Config, S3ObjectStore, Secret, collect, publish
+from blobsync.testing.s3_proxy import FaultProxy
+from blobsync.testing.s3_proxy_faults import ProxiedRequest
+from nimbus.localstack.s3 import S3Server
+from tests.chaos.report import number_from, say
+from tests.local_store_samples import contents
+
+ROUNDS = number_from("NIMBUS_BLOB_ROUNDS", 10)
+SEED = number_from("NIMBUS_CHAOS_SEED", secrets.randbelow(1_000_000))
+SYNCERS, PUBLISHERS = 5, 2
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.timeout(120 + 30 * ROUNDS)
+
+
+class Requests:
+    """Counts what is asked for through a proxy: ranges of packs and blobs."""
+
+    def __init__(self) -> None:
+        self.ranges: Counter[tuple[str, int | None]] = Counter()
+
+    def __call__(self, request: ProxiedRequest) -> None:
+        if request.gets and request.key.startswith(("packs/", "blobs/")):
+            self.ranges[request.key, request.start] += 1
+
+
+@contextmanager
+def children(
+    endpoint: str, server: S3Server, bucket: str, folder: Path
+) -> Iterator[list[subprocess.Popen[str]]]:
+    environment = {
+        **os.environ,
+        "AWS_ACCESS_KEY_ID": server.access_key,
+        "AWS_SECRET_ACCESS_KEY": server.secret_key,
+    }
+    command = [sys.executable, "-m", "tests.integration.sync_child", endpoint, bucket, str(folder)]
+    started = [
+        subprocess.Popen(
+            command, cwd=ROOT, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for _ in range(SYNCERS)
+    ]
+    try:
+        yield started
+    finally:
+        for child in started:
+            assert child.stdin is not None
+            child.stdin.close()
+        for child in started:
+            try:
+                child.wait(60)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
+
+def write_files(folder: Path, rng: random.Random, shared: Path | None) -> Path:
+    """Some small files, and at times one that travels alone, and one of several chunks."""
+    folder.mkdir(parents=True)
+    for number in range(rng.randint(1, 80)):
+        (folder / f"f{number}").write_bytes(rng.randbytes(rng.randint(0, 20_000)))
+    if rng.random() < 0.5:
+        (folder / "alone").write_bytes(rng.randbytes(5 << 20))
+    if rng.random() < 0.2:
+        (folder / "chunked").write_bytes(rng.randbytes(rng.randint(17 << 20, 40 << 20)))
+    for source in sorted(shared.iterdir()) if shared is not None else ():
+        if rng.random() < 0.5:
+            (folder / f"shared-{source.name}").write_bytes(source.read_bytes())
+    return folder
+
+
+def _round(folder: Path, rng: random.Random, former: Path | None) -> dict[str, Path]:
+    """What each release has: some of the former one's files, new ones, and some of each other's."""
+    first = write_files(folder / "p", rng, former)
+    return {"p": first, "q": write_files(folder / "q", rng, first), "both": first}
+
+
+def wanted_line(manifests: list[Manifest]) -> str:
+    return " ".join(f"{made.name}@{made.digest}" for made in manifests)
+
+
+def test_five_syncers_and_two_publishers_at_once_end_with_what_was_published_and_fetch_nothing_twice(
+    s3_server: S3Server, s3_bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    say(capsys, [f"sync: {ROUNDS} rounds, NIMBUS_CHAOS_SEED={SEED}"])
+    rng, requests, root = random.Random(SEED), Requests(), tmp_path / "store"
+    with ExitStack() as stack:
+        proxy = stack.enter_context(FaultProxy(s3_server.endpoint_url, requests))
+        stores = [stack.enter_context(_store(s3_server, s3_bucket)) for _ in range(PUBLISHERS)]
+        threads = stack.enter_context(ThreadPoolExecutor(PUBLISHERS))
+        syncers = stack.enter_context(children(proxy.endpoint_url, s3_server, s3_bucket, root))
+        wanted: list[Manifest] = []
+        folders: dict[str, Path] = {}
+        for number in range(ROUNDS + 1):
+            _tell(syncers, wanted)  # they fetch what was published last, while the next is published
+            new = _round(tmp_path / "src" / str(number), rng, folders.get("p"))
+            published = list(
+                threads.map(_publish_all, stores, [["p", "both"], ["q", "both"]], [new] * PUBLISHERS)
+            )
+            _answered(syncers, wanted)
+            _identical(root, wanted, folders)
+            wanted = list({made.digest: made for each in published for made in each}.values())
+            assert len(wanted) == 3, "both publishers made the same release of the same files"
+            folders = new
+    assert {what: count for what, count in requests.ranges.items() if count > 1} == {}
+    say(capsys, [f"sync: {len(requests.ranges)} ranges asked for, none of them twice"])
+
+
+def _tell(syncers: list[subprocess.Popen[str]], wanted: list[Manifest]) -> None:
+    for child in syncers if wanted else ():
+        assert child.stdin is not None
+        child.stdin.write(wanted_line(wanted) + "\n")
+        child.stdin.flush()
+
+
+def _answered(syncers: list[subprocess.Popen[str]], wanted: list[Manifest]) -> None:
+    for child in syncers if wanted else ():
+        assert child.stdout is not None
+        while (line := child.stdout.readline()) and line.strip() != wanted_line(wanted):
+            assert "[" in line, f"not a line of the log: {line!r}"
+        assert line, "a syncer died"
+
+
+def _identical(root: Path, wanted: list[Manifest], folders: dict[str, Path]) -> None:
+    with LocalStore(root) as local:
+        for made in wanted:
+            assert not local.verify(made)
+            assert contents(local.materialise(made)) == contents(folders[made.name])
+
+
+def _publish_all(store: S3ObjectStore, names: list[str], folders: dict[str, Path]) -> list[Manifest]:
+    return [
+        publish(store, name=name, files=collect(folders[name], include=["**"])).manifest for name in names
+    ]
+
+
+@contextmanager
+def _store(server: S3Server, bucket: str) -> Iterator[S3ObjectStore]:
+    store = S3ObjectStore(
+        S3Config(
+            endpoint_url=server.endpoint_url,
+            bucket=bucket,
+            access_key_id=server.access_key,
+            secret_access_key=Secret(server.secret_key),
+        )
+    )
+    try:
+        yield store
+    finally:
+        store.close()
