@@ -19,11 +19,12 @@ from collections.abc import Iterable
 
 from blobsync.errors import InvalidManifestError
 from blobsync.release.artifact import MAX_ARTIFACTS, Artifact, Role
+from blobsync.release.blob import chunk_count
 
 SCHEMA = 2
 
 _START = b'{"artifacts":['
-_END = re.compile(rb'\],"name":"([A-Za-z0-9._-]{0,128})","schema":([0-9]{1,9})\}')
+_END = re.compile(rb'\],"name":"([A-Za-z0-9._-]{0,128})","schema":(0|[1-9][0-9]{0,8})\}')
 _MAX_END_BYTES = 200
 _ARTIFACT = re.compile(
     rb'\{"chunks":\[((?:"[0-9a-f]{64}"(?:,"[0-9a-f]{64}")*+)?+)\],'
@@ -34,6 +35,7 @@ _ARTIFACT = re.compile(
     rb'"size_bytes":(0|[1-9][0-9]{0,15})\}'
     rb"(?:,(?=\{)|(?=\]))"  # behind a comma there is one more
 )
+_CHUNK_BYTES = len('"",') + 64
 _ROLES = {role.value.encode(): role for role in Role}
 
 
@@ -92,6 +94,8 @@ def _artifacts(data: bytes, end: int) -> Iterable[Artifact]:
         if count > MAX_ARTIFACTS:
             raise InvalidManifestError(f"the manifest has more than {MAX_ARTIFACTS} artifacts; not read")
         chunks, executable, path, role, sha256, size = found.groups()
+        if chunks and (len(chunks) + 1) // _CHUNK_BYTES != chunk_count(int(size)):  # before room is made
+            raise InvalidManifestError(f"{path[:200]!r} of {int(size)} bytes has another number of chunks")
         try:
             yield Artifact(
                 (path.replace(b"\\", b"") if b"\\" in path else path).decode(),

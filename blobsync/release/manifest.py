@@ -29,7 +29,7 @@ __all__ = [
     "Role",
 ]
 
-MAX_MANIFEST_BYTES = 64 << 20
+MAX_MANIFEST_BYTES = 32 << 20  # so many artifacts, with paths of up to 180 bytes on average
 MAX_RELEASE_BYTES = 1 << 50
 
 

@@ -12,7 +12,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from blobsync import Artifact, BlobSyncError, InvalidManifestError, Manifest, Role
-from blobsync.names import collision, path_fault
+from blobsync.names import are_digests, collision, first_path_fault, is_digest, path_fault
+from blobsync.release.artifact import MAX_ARTIFACTS
 from blobsync.release.blob import CHUNK_BYTES, Blob, chunk_count
 
 digests = st.text("0123456789abcdef", min_size=64, max_size=64)
@@ -157,6 +158,7 @@ def test_accepted_path_stays_below_its_root_and_refused_one_is_refused(parts: li
         "x" * 256,
         "a\nb",
         "a/" * 600,
+        "a/" * 64 + "a",
     ],
 )
 def test_hostile_path_is_refused(path: str) -> None:
@@ -166,7 +168,16 @@ def test_hostile_path_is_refused(path: str) -> None:
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("a", "a"), ("a", "A"), ("a", "a/b"), ("A/x", "a/y"), ("d/ß", "d/ss"), ("x/y/z", "x/y"), ("Ä", "ä")],
+    [
+        ("a", "a"),
+        ("a", "A"),
+        ("a", "a/b"),
+        ("A/x", "a/y"),
+        ("d/ß", "d/ss"),
+        ("x/y/z", "x/y"),
+        ("Ä", "ä"),
+        ("a", "a\u200b"),
+    ],
 )
 def test_names_that_collide_somewhere_are_refused(one: str, other: str) -> None:
     items = (Artifact(one, 0, "0" * 64, Role.CODE, False), Artifact(other, 0, "0" * 64, Role.CODE, False))
@@ -175,6 +186,95 @@ def test_names_that_collide_somewhere_are_refused(one: str, other: str) -> None:
         Manifest("p", items)
     with pytest.raises(InvalidManifestError):
         Manifest("p", items[::-1])
+
+
+@given(items=releases)
+def test_canonical_form_is_json_with_sorted_keys(items: list[Artifact]) -> None:
+    assume(collision(item.path for item in items) is None)
+    manifest = Manifest("p", tuple(items))
+
+    document = json.loads(manifest.canonical)
+
+    assert json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode() == (
+        manifest.canonical
+    )
+    assert [Artifact(**{**item, "chunks": tuple(item["chunks"])}) for item in document["artifacts"]] == list(
+        manifest.artifacts
+    )
+
+
+@pytest.mark.parametrize(
+    "path", ['it"s', '"', 'a/"b"/c', "],", '{"chunks":[', "ä", "\U0001f680", "a\u00a0b", "'"]
+)
+def test_odd_path_is_read_back(path: str) -> None:
+    manifest = Manifest("p", (Artifact(path, 0, "0" * 64, Role.CODE, False),))
+
+    assert json.loads(manifest.canonical)["artifacts"][0]["path"] == path
+    assert Manifest.parse(manifest.canonical) == manifest
+
+
+def test_largest_release_is_read_back() -> None:
+    items = tuple(
+        Artifact(f"package_{number % 1000}/module_{number}.py", number, f"{number:064x}", Role.CODE, False)
+        for number in range(MAX_ARTIFACTS)
+    )
+    manifest = Manifest("p", items)
+
+    assert Manifest.parse(manifest.canonical) == manifest
+    with pytest.raises(InvalidManifestError, match="more than"):
+        Manifest("p", (*items, Artifact("one_more", 0, "f" * 64, Role.CODE, False)))
+
+
+any_paths = st.lists(
+    st.lists(
+        st.sampled_from(
+            ["a", "A", "b", "..", ".", "", "a\\b", "a\0", "e\u0301", "ß", "ss", "\u200b", "x" * 256]
+        ),
+        min_size=1,
+        max_size=70,
+    ).map("/".join)
+    | paths,
+    max_size=5,
+)
+
+
+@given(listed=any_paths)
+def test_many_paths_are_judged_as_each_by_itself(listed: list[str]) -> None:
+    found = first_path_fault(listed)
+
+    assert (found is None) == all(path_fault(path) is None for path in listed)
+    if found is not None:
+        assert path_fault(found[0]) == found[1]
+
+
+@given(texts=st.lists(digests | st.sampled_from(["", "A" * 64, "0" * 63, "é" * 64, "\ud800" * 64, "0" * 65])))
+def test_many_digests_are_judged_as_each_by_itself(texts: list[str]) -> None:
+    assert are_digests(texts) == all(map(is_digest, texts))
+
+
+few_paths = st.lists(st.sampled_from(["a", "A", "b", "ß", "ss", "SS", "a-"]), min_size=1, max_size=4).map(
+    "/".join
+)
+
+
+@settings(max_examples=500)
+@given(listed=st.lists(few_paths | paths, max_size=12, unique=True))
+def test_collisions_are_those_of_a_table_of_all_names(listed: list[str]) -> None:
+    assume(first_path_fault(listed) is None)
+    seen: dict[str, str] = {}
+    collides = False
+    for path in listed:
+        segments = path.split("/")
+        for depth in range(1, len(segments) + 1):
+            written = "/".join(segments[:depth]) + ("/" if depth < len(segments) else "")
+            folded = unicodedata.normalize("NFD", unicodedata.normalize("NFD", written).casefold()).rstrip(
+                "/"
+            )
+            collides |= seen.setdefault(folded, written) != written
+    found = collision(listed)
+
+    assert (found is not None) == collides
+    assert found is None or collision(found) is not None  # the two do it by themselves
 
 
 def test_names_that_only_look_alike_are_fine() -> None:
@@ -191,6 +291,7 @@ def test_names_that_only_look_alike_are_fine() -> None:
         '{"artifacts":[],"name":"p","schema":1}',
         '{"artifacts":[],"name":"p","schema":3}',
         '{"artifacts":[],"name":"p","schema":2.0}',
+        '{"artifacts":[],"name":"p","schema":02}',
         '{"artifacts":[],"name":"p","schema":true}',
         '{"artifacts":[],"name":"p","schema":2,"more":1}',
         '{"artifacts":[],"name":"../p","schema":2}',
