@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -137,3 +138,16 @@ def test_store_with_damage_anywhere_gives_the_right_files_or_says_what_it_lacks(
         assert contents(local.materialise(release.manifest)) == dict(release.files)
         assert not local.verify(release.manifest)
     remove_tree(copy)
+
+
+def test_line_after_a_torn_one_is_not_lost_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index, found, write = VerifiedIndex(tmp_path / "index"), FileIdentity(1, 2, 3), os.write
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda fd, data: write(fd, data[: len(data) // 2]))
+        index.verified("torn", found, "aa")
+    index.verified("next", found, "bb")
+    index.close()
+
+    again = VerifiedIndex(tmp_path / "index")
+    assert (again.digest("torn", found), again.digest("next", found)) == (None, "bb")
+    again.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from blobsync.errors import (
     LocalStoreError,
     ReleaseAbsentError,
 )
+from blobsync.local.objects import ObjectFiles
 from blobsync.local.store import LocalStore
 from blobsync.release.blob import CHUNK_BYTES, Blob
 from blobsync.release.layout import Layout
@@ -435,3 +437,24 @@ def test_index_stays_small_when_files_are_verified_again_and_again(tmp_path: Pat
     with LocalStore(tmp_path) as again:
         assert (tmp_path / "verified").stat().st_size < before / 100
         assert again.has(release.packs[0])
+
+
+def test_file_that_got_its_name_between_opening_and_locking_is_not_written_to(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ((pack, data),) = packed([b"some bytes"]).items()
+    flock = fcntl.flock
+    with LocalStore(local.root) as neighbour, monkeypatch.context() as patch:
+        first = neighbour.receive(pack) or pytest.fail("busy")
+
+        def late(fd: int, how: int) -> None:
+            patch.setattr(fcntl, "flock", flock)
+            with first:
+                os.pwrite(first.fd, data, 0)
+                first.install()
+            flock(fd, how)
+
+        patch.setattr(fcntl, "flock", late)
+        patch.setattr(ObjectFiles, "has", lambda _self, _item: False)
+        assert local.receive(pack) is None
+    assert local.object_path(pack).read_bytes() == data

@@ -276,3 +276,14 @@ def test_large_tree_is_put_on_the_disk_by_one_call_where_there_is_one(
 
     assert len(calls) == 1
     assert (len(fsyncs) > 200) == (not has_syncfs)
+
+
+def test_damage_in_a_pack_that_is_needed_as_a_whole_makes_no_tree(local: LocalStore) -> None:
+    release = fill(local, sample({"a": b"1" * 9000, "b": b"2" * 9000}, compress=False))
+    (pack,) = release.packs
+    flip_a_byte_unseen(local.object_path(pack), 5000)
+    assert local.has(pack)
+
+    with pytest.raises(BlobMissingError):
+        local.materialise(release.manifest)
+    assert local.lacks(release.manifest, release.layout).objects == (pack,)
