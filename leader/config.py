@@ -8,6 +8,7 @@ from enum import Enum
 
 from leader.errors import ElectionConfigError
 from leader.protocol.paths import checked_root
+from leader.tenure import margin_objection
 
 
 class GatePolicy(Enum):
@@ -85,14 +86,9 @@ class ElectionConfig:
     def check_against(self, session_timeout: timedelta) -> None:
         """Refuse a margin that leaves no time to lead.
 
-        A leader proves itself each quarter of the session timeout and counts from the proof before
-        the last, so half of the timeout is gone in the ordinary course of things.
-
         Raises:
             ElectionConfigError: The margin is half of `session_timeout` or more.
         """
-        if self.step_down_margin >= session_timeout / 2:
-            raise ElectionConfigError(
-                f"step_down_margin ({self.step_down_margin}) must be below half of the session timeout "
-                f"({session_timeout}); lower the one or raise the other"
-            )
+        objection = margin_objection(self.step_down_margin, session_timeout)
+        if objection is not None:
+            raise ElectionConfigError(objection)

@@ -54,7 +54,10 @@ class Elector(Protocol):
     def publish_readiness(
         self, ready: bool, *, missing: int = 0, missing_bytes: int = 0, reasons: tuple[str, ...] = ()
     ) -> None:
-        """Tell the others how ready we are. Who is not, yields to who is. Returns at once."""
+        """Tell the others how ready we are. Who is not, yields to who is. Returns at once.
+
+        To become ready ends a back-off; to say so again does not: `poke` does.
+        """
         ...
 
     def get_all_participants(self) -> list[ParticipantView]:

@@ -27,7 +27,7 @@ from leader.observers import read_latches
 from leader.protocol.paths import checked_root
 from leader.protocol.records import ParticipantView
 from leader.protocol.requests import Steps
-from leader.tenure import Tenure
+from leader.tenure import Tenure, margin_objection
 from leader.zookeeper.session import SessionState, ZooKeeperSession
 
 _log = structlog.get_logger(__name__)
@@ -108,11 +108,9 @@ class LeaderLatch:
         journal: Journal | None = None,
         clock: Clock = boottime,
     ) -> None:
-        if config.step_down_margin >= session.negotiated_timeout / 2:
-            raise ElectionConfigError(
-                f"step_down_margin ({config.step_down_margin}) must be below half of the session timeout "
-                f"({session.negotiated_timeout}); lower the one or raise the other"
-            )
+        objection = margin_objection(config.step_down_margin, session.negotiated_timeout)
+        if objection is not None:
+            raise ElectionConfigError(objection)
         self._session, self._config = session, config
         self._tenure = Tenure(
             session,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 import structlog
@@ -19,7 +19,7 @@ from leader.protocol.records import (
     decode_id,
     decode_leader,
 )
-from leader.protocol.requests import NodeMissingError, Steps, get, get_children
+from leader.protocol.requests import NodeMissingError, Stat, Steps, get, get_children, get_each
 from leader.zookeeper.executor import SessionExecutor
 from leader.zookeeper.session import ZooKeeperSession
 
@@ -65,14 +65,11 @@ def latches_steps(queue: str) -> Steps[list[ParticipantView]]:
     except NodeMissingError:
         return []
     views: list[ParticipantView] = []
-    for latch in in_queue_order(children):
-        path = f"{queue}/{latch.name}"
-        try:
-            data, stat = yield from get(path)
-        except NodeMissingError:
-            continue  # left meanwhile (CURATOR-358, CURATOR-436)
+    # Who leaves meanwhile is left out (CURATOR-358, CURATOR-436).
+    found = yield from get_each([f"{queue}/{latch.name}" for latch in in_queue_order(children)])
+    for path, (data, stat) in found.items():
         bearer = Participant.of_any(data.decode(errors="replace"))
-        views.append(ParticipantView(bearer, len(views), not views, latch.name, stat.owner))
+        views.append(ParticipantView(bearer, len(views), not views, path.rpartition("/")[2], stat.owner))
     return views
 
 
@@ -98,35 +95,37 @@ def participants_steps(paths: ElectionPaths) -> Steps[list[ParticipantView]]:
         children = yield from get_children(paths.queue)
     except NodeMissingError:
         return []  # nobody ever queued
+    latches = yield from get_each([paths.latch(latch.name) for latch in in_queue_order(children)])
+    bearers = dict(_bearers(latches))
+    cards = yield from get_each([paths.card(participant_id) for participant_id in bearers.values()])
     views: list[ParticipantView] = []
-    for latch in in_queue_order(children):
-        path = paths.latch(latch.name)
-        try:
-            data, stat = yield from get(path)
-            participant_id = decode_id(data, path)
-            card = yield from _card_of(paths, participant_id, stat.owner)
-            participant = card.participant if card is not None else Participant.of_any(participant_id)
-        except NodeMissingError:
-            continue
-        except LeaderError as exc:
-            if exc.retryable:
-                raise
-            _log.warning("latch_node_unreadable", path=path)
-            continue
-        leads = (
-            leader is not None and leader.participant.id == participant_id and leader.session_id == stat.owner
-        )
-        views.append(ParticipantView(participant, len(views), leads, latch.name, stat.owner, card))
+    for path, participant_id in bearers.items():
+        owner = latches[path][1].owner
+        card = _card_of(paths.card(participant_id), cards, owner)
+        participant = card.participant if card is not None else Participant.of_any(participant_id)
+        leads = leader is not None and (leader.participant.id, leader.session_id) == (participant_id, owner)
+        name = path.rpartition("/")[2]
+        views.append(ParticipantView(participant, len(views), leads, name, owner, card))
     return views
 
 
-def _card_of(paths: ElectionPaths, participant_id: str, session_id: int) -> Steps[Card | None]:
+def _bearers(latches: Mapping[str, tuple[bytes, Stat]]) -> Iterator[tuple[str, str]]:
+    """Path of each latch, and the id of whose it is."""
+    for path, (data, _) in latches.items():
+        try:
+            yield path, decode_id(data, path)
+        except RecordError:
+            _log.warning("latch_node_unreadable", path=path)
+
+
+def _card_of(path: str, cards: Mapping[str, tuple[bytes, Stat]], session_id: int) -> Card | None:
     """The card that belongs to a latch of this session; None if it has none, as a Curator latch."""
-    path = paths.card(participant_id)
+    if path not in cards:
+        return None
+    data, stat = cards[path]
     try:
-        data, stat = yield from get(path)
         card = decode_card(data, path)
-    except (NodeMissingError, RecordError):
+    except RecordError:
         return None
     return card if stat.owner == session_id else None
 

@@ -149,7 +149,7 @@ class LeaderLockQueue:
     ) -> None:
         """Tell the others how ready we are. Who is not, yields to who is. Returns at once.
 
-        Being ready ends a back-off.
+        To become ready ends a back-off; to say so again does not: `poke` does.
 
         Args:
             ready: Whether the guard would say yes.

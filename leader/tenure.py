@@ -30,6 +30,20 @@ class _Process:
 os.register_at_fork(after_in_child=_Process.forked)
 
 
+def margin_objection(margin: timedelta, session_timeout: timedelta) -> str | None:
+    """Why `margin` leaves no time to lead in a session of `session_timeout`; None if it does.
+
+    A leader proves itself each quarter of the session timeout and counts from the proof before the last, so
+    half of the timeout is gone in the ordinary course of things.
+    """
+    if margin < session_timeout / 2:
+        return None
+    return (
+        f"step_down_margin ({margin}) must be below half of the session timeout ({session_timeout}); "
+        f"lower the one or raise the other, on the servers too: they limit what they grant"
+    )
+
+
 class Tenure:
     """How long the lock is known to last: from the newest evidence of the session's life, less a margin.
 
@@ -49,6 +63,10 @@ class Tenure:
         self._generation = -1
         self._session_id: int | None = None
         self._proven_at: timedelta | None = None
+
+    def objection(self) -> str | None:
+        """Why the lock cannot be held at all: a server may have granted less when we connected again."""
+        return margin_objection(self._margin, self._session.negotiated_timeout)
 
     def restart(self, session_id: int) -> None:
         """Begin with a new node, of this session."""

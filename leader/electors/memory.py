@@ -30,7 +30,7 @@ from leader.office import events as ev
 from leader.office.core import OfficeCore
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.records import LeaderInfo, Leadership, Participant, ParticipantView
-from leader.protocol.requests import Check, Request, Steps, Transaction, TransactionFailedError
+from leader.protocol.requests import Check, Request, Steps, Transaction, TransactionFailedError, Write
 from leader.status import ElectionStatus
 from leader.testing.memory import MemoryZooKeeper
 
@@ -58,7 +58,7 @@ class MemoryElection:
         """A new session. `on_watch` is called under our lock, by any thread: it must only enqueue."""
         return MemorySession(self._zookeeper, self._lock, self._before, on_watch)
 
-    def write(self, request: Request) -> Any:
+    def write(self, request: Write) -> Any:
         """Write as an operator would, past all sessions; see `MemoryZooKeeper.write`."""
         with self._lock:
             return self._zookeeper.write(request)

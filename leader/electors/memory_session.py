@@ -110,7 +110,7 @@ class MemorySession:
             return self._connection.answer(request)
 
     def _shown(self, request: rq.Request) -> Any:
-        if not isinstance(request, rq.GetChildren | rq.Exists | rq.Get):
+        if not isinstance(request, rq.Read):
             raise TypeError(f"{request} is no read")
         with self._lock:
             return self._zookeeper.replica.read(request, _deaf)

@@ -203,6 +203,9 @@ class LatchCore:
 
     def _claim(self, node: Node) -> Steps[Event]:
         """Claim, on evidence that is young enough to hold the lock for a while."""
+        objection = self._tenure.objection()
+        if objection is not None:
+            return ev.Barred(objection)
         enough = self._session.negotiated_timeout / 4
         if self._tenure.remaining() < enough:
             proven = yield from self._prove(node)
@@ -251,7 +254,7 @@ class LatchCore:
     def _note(self, event: Event) -> None:
         """Keep for the status what the state does not hold."""
         match event:
-            case ev.Troubled(reason) | ev.Crashed(reason) | ev.Refused(reason):
+            case ev.Troubled(reason) | ev.Crashed(reason) | ev.Refused(reason) | ev.Barred(reason, False):
                 self.trouble = reason
                 _log.warning("latch_trouble", state=type(self.state).__name__, reason=reason)
             case ev.SawSelf() | ev.Joined() | ev.Claimed() | ev.Proven():

@@ -79,8 +79,12 @@ def _join() -> Transition:
     return Transition(st.Joining(), (do.Join(),))
 
 
-def _look(node: Node) -> Transition:
-    return Transition(st.Waiting(node), (do.Look(node),))
+def _join_later(tries: int) -> Transition:
+    return Transition(st.Joining(tries), (SetTimer(Timer.RETRY, tries),))
+
+
+def _look(node: Node, tries: int = 0) -> Transition:
+    return Transition(st.Waiting(node, tries=tries), (do.Look(node),))
 
 
 def _look_later(node: Node, tries: int = 1) -> Transition:
@@ -131,10 +135,9 @@ def _joining(state: st.Joining, event: Event) -> Transition:
         case ev.LinkUp() | ev.Due():
             return Transition(state, (do.Join(),))
         case ev.Joined(node):
-            return _look(node)
+            return _look(node, state.tries)  # it may be gone before we see it, again and again
         case ev.Troubled() | ev.Crashed() | ev.Refused() | ev.Barred() | ev.Postponed() | ev.LatchGone():
-            tries = state.tries + 1
-            return Transition(st.Joining(tries), (SetTimer(Timer.RETRY, tries),))
+            return _join_later(state.tries + 1)
         case ev.CloseAsked():
             return _withdraw()
         case ev.Started() | ev.LinkDown() | ev.SessionGone() | ev.Nudged() | ev.NodeGone():
@@ -167,6 +170,8 @@ def _waiting(state: st.Waiting, event: Event) -> Transition:  # noqa: C901 - one
             return _relinked(state.node, session_id)
         case ev.LinkDown():
             return _suspend(state.node)
+        case ev.LatchGone() if state.place is None:  # somebody deletes it as fast as we make it
+            return _join_later(state.tries + 1)
         case ev.SessionGone() | ev.LatchGone():
             return _join()
         case ev.Troubled() | ev.Crashed() | ev.Refused():
@@ -197,7 +202,9 @@ def _claiming(state: st.Claiming, event: Event) -> Transition:  # noqa: C901 - o
             return Transition(waiting, (do.Bar(reason, at_once), SetTimer(Timer.PATROL)))
         case ev.Refused() | ev.Troubled() | ev.Crashed():
             return _look_later(state.node)
-        case ev.LatchGone() | ev.SessionGone():
+        case ev.LatchGone():  # since we looked, a moment ago
+            return _join_later(tries=1)
+        case ev.SessionGone():
             return _join()
         case ev.LinkUp(session_id):
             return _relinked(state.node, session_id)

@@ -43,13 +43,21 @@ class CardKeeper:
         """Whether ZooKeeper does not have it as it is here."""
         return self._wanted() != self._written
 
-    def ready(self, ready: bool, missing: int, missing_bytes: int, reasons: tuple[str, ...]) -> None:
-        """Note how ready we are; 0 things missing and not ready is possible."""
+    def ready(self, ready: bool, missing: int, missing_bytes: int, reasons: tuple[str, ...]) -> bool:
+        """Note how ready we are; 0 things missing and not ready is possible.
+
+        Returns:
+            Whether we have become ready. To be ready as before is no news: what the guard said stands.
+        """
         rank = replace(
             self.card.rank, unready=0 if ready else 2, missing=missing, missing_bytes=missing_bytes
         )
-        declined = self.card.declined and not ready
+        if ready and rank == self.card.rank:
+            return False
+        became = ready and self.card.rank.unready != 0
+        declined = self.card.declined and not became
         self.card = replace(self.card, rank=rank, reasons=reasons, declined=declined)
+        return became
 
     def judged(self, ready: bool, reasons: tuple[str, ...]) -> None:
         """Note what the guard said."""
@@ -62,6 +70,19 @@ class CardKeeper:
     def queues(self, queues: bool) -> None:
         """Note whether we are in the queue, or will be again by ourselves."""
         self.card = replace(self.card, queues=queues)
+
+    def look(self) -> Steps[None]:
+        """See whether it is still there as we wrote it; if not, `keep` writes it again."""
+        written = self._written
+        if written is None:
+            return
+        try:
+            data, stat = yield from get(self._paths.card(written.participant.id))
+        except NodeMissingError:
+            self._written = None
+            return
+        if stat.owner != written.session_id or data != encode_card(written):
+            self._written = None
 
     def keep(self) -> Steps[None]:
         """Write it, if it is not there as it should be.

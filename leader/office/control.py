@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from leader.errors import RecordError
 from leader.latch import events as ev
 from leader.latch.states import Node
 from leader.protocol.paths import ElectionPaths, in_queue_order
 from leader.protocol.records import Card, Control, decode_card, decode_control, decode_id
-from leader.protocol.requests import NodeMissingError, Steps, get, get_children
+from leader.protocol.requests import NodeMissingError, Steps, get_children, get_each
 from leader.publication import watched
 
 MAX_YIELDS = 3
@@ -84,21 +85,23 @@ class Eligibility:
 
     def _others(self, node: Node) -> Steps[list[str]]:
         """Ids of everybody behind us in the queue."""
-        found: list[str] = []
-        try:
-            children = yield from get_children(self._paths.queue)
-        except NodeMissingError:
-            return found
-        for entry in in_queue_order(children):
-            if entry.name == node.name:
-                continue
-            path = self._paths.latch(entry.name)
-            try:
-                data, _ = yield from get(path)
-                found.append(decode_id(data, path))
-            except (NodeMissingError, RecordError):
-                continue
-        return found
+        queued = yield from read_queued(self._paths)
+        return [participant_id for name, participant_id in queued.items() if name != node.name]
+
+
+def read_queued(paths: ElectionPaths) -> Steps[dict[str, str]]:
+    """Ids of everybody in the queue, oldest first, by the name of the latch. Strangers are left out."""
+    try:
+        children = yield from get_children(paths.queue)
+    except NodeMissingError:
+        return {}
+    names = {paths.latch(entry.name): entry.name for entry in in_queue_order(children)}
+    found = yield from get_each(list(names))
+    queued: dict[str, str] = {}
+    for path, (data, _) in found.items():
+        with suppress(RecordError):
+            queued[names[path]] = decode_id(data, path)
+    return queued
 
 
 def read_cards(paths: ElectionPaths, ids: list[str] | None = None) -> Steps[list[Card]]:
@@ -109,11 +112,8 @@ def read_cards(paths: ElectionPaths, ids: list[str] | None = None) -> Steps[list
         except NodeMissingError:
             return []
     cards: list[Card] = []
-    for participant_id in ids:
-        path = paths.card(participant_id)
-        try:
-            data, _ = yield from get(path)
+    found = yield from get_each([paths.card(participant_id) for participant_id in ids])
+    for path, (data, _) in found.items():
+        with suppress(RecordError):
             cards.append(decode_card(data, path))
-        except (NodeMissingError, RecordError):
-            continue
     return cards

@@ -49,6 +49,8 @@ from leader.tenure import ZERO, Tenure
 _log = structlog.get_logger(__name__)
 
 _RETRY_FIRST = timedelta(milliseconds=100)
+_CARD_PATROL = 3
+"""Session timeouts between two looks at our card: nobody tells us when somebody touches it."""
 
 LinkEvent = latch_ev.LinkUp | latch_ev.LinkDown | latch_ev.SessionGone
 
@@ -184,14 +186,13 @@ class OfficeCore:
             yield from self._settle(self._through_latch(latch_ev.Due()))
         if self._card_due_at is not None and self._card_due_at <= now:
             self._card_due_at = None
-            yield from self._keep_card()
+            yield from self._keep_card(look=True)
 
     def readiness(
         self, ready: bool, missing: int, missing_bytes: int, reasons: tuple[str, ...]
     ) -> Steps[None]:
         """Our readiness has changed; the others shall know."""
-        self._card.ready(ready, missing, missing_bytes, reasons)
-        if ready:
+        if self._card.ready(ready, missing, missing_bytes, reasons):
             yield from self.handle(ev.Poked())
         yield from self._keep_card()
 
@@ -430,11 +431,19 @@ class OfficeCore:
         except Exception as exc:  # noqa: BLE001 - the next leader writes over it, or our session's end takes it
             _log.info("leader_node_left_behind", error=str(exc))
 
-    def _keep_card(self) -> Steps[None]:
-        """Write our card, if need be. It informs; nothing depends on it but who yields to whom."""
-        if not self._session.is_connected or not self._card.stale or isinstance(self.state, st.Closed):
+    def _keep_card(self, *, look: bool = False) -> Steps[None]:
+        """Write our card, if need be. It informs; nothing depends on it but who yields to whom.
+
+        Args:
+            look: Whether to see first what others may have done to it.
+        """
+        if not self._session.is_connected or isinstance(self.state, st.Closed):
             return
+        if self._card_due_at is None:
+            self._card_due_at = self._clock() + self._session.negotiated_timeout * _CARD_PATROL
         try:
+            if look:
+                yield from self._card.look()
             yield from self._card.keep()
         except ParticipantIdInUseError as exc:
             self._note_id_in_use(exc)

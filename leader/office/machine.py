@@ -76,6 +76,13 @@ def _revoked(state: st.Leading, reason: str, then: Transition) -> Transition:
     return Transition(then.state, (do.Revoke(state.leadership, reason), *then.effects))
 
 
+def _wanted_back(state: st.Draining | st.Leaving) -> Transition:
+    """The owner wants to be in the queue while we leave it: no back-off, unless we leave for good."""
+    if state.leave is Leave.CLOSE:
+        return Transition(state)
+    return Transition(replace(state, leave=Leave.REQUEUE, refusals=0))
+
+
 def _after_abdication(event: ev.AbdicationAsked) -> Leave:
     return Leave.REQUEUE if event.at_once else Leave.BACK_OFF
 
@@ -202,8 +209,7 @@ def _draining(state: st.Draining, event: Event) -> Transition:
         case ev.CloseAsked():
             return Transition(replace(state, leave=Leave.CLOSE))
         case ev.AddAsked():
-            back = Leave.REQUEUE if state.leave is Leave.OUT else state.leave
-            return Transition(replace(state, leave=back))
+            return _wanted_back(state)
         case ev.AbdicationAsked() | ev.Poked() | ev.LatchGained() | ev.LatchHeldBack() | ev.GuardSaid():
             return Transition(state)
         case ev.Nudged() | ev.Refused() | ev.Troubled():
@@ -220,8 +226,7 @@ def _leaving(state: st.Leaving, event: Event) -> Transition:
         case ev.CloseAsked():
             return Transition(replace(state, leave=Leave.CLOSE))
         case ev.AddAsked():
-            back = Leave.REQUEUE if state.leave is Leave.OUT else state.leave
-            return Transition(replace(state, leave=back))
+            return _wanted_back(state)
         case ev.Poked():
             return Transition(replace(state, refusals=0))
         case ev.AbdicationAsked() | ev.LatchGained() | ev.LatchLost() | ev.LatchHeldBack() | ev.GuardSaid():

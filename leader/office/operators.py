@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from leader.errors import RecordError
-from leader.protocol.paths import ElectionPaths, in_queue_order
-from leader.protocol.records import Control, Leadership, Switchover, decode_id, encode_control
-from leader.protocol.requests import (
-    Check,
-    NodeMissingError,
-    SetData,
-    Steps,
-    TransactionFailedError,
-    get,
-    get_children,
-    transaction,
-)
+from leader.office.control import read_queued
+from leader.protocol.paths import ElectionPaths
+from leader.protocol.records import Control, Leadership, Switchover, encode_control
+from leader.protocol.requests import Check, SetData, Steps, TransactionFailedError, transaction
 
 
 def see_to(paths: ElectionPaths, control: Control, leadership: Leadership) -> Steps[Switchover | None]:
@@ -27,7 +18,7 @@ def see_to(paths: ElectionPaths, control: Control, leadership: Leadership) -> St
     if wish is None:
         return None
     ours_to_fulfil = wish.to != leadership.participant.id and wish.epoch == leadership.epoch
-    if ours_to_fulfil and (not wish.to or (yield from _is_queued(paths, wish.to))):
+    if ours_to_fulfil and (not wish.to or wish.to in (yield from read_queued(paths)).values()):
         return wish
     token = leadership.token
     struck = SetData(paths.control, encode_control(Control(pause=control.pause)))
@@ -36,19 +27,3 @@ def see_to(paths: ElectionPaths, control: Control, leadership: Leadership) -> St
     except TransactionFailedError:
         return None  # we lead no more, or the node is gone: nothing to strike off
     return None
-
-
-def _is_queued(paths: ElectionPaths, wanted: str) -> Steps[bool]:
-    try:
-        children = yield from get_children(paths.queue)
-    except NodeMissingError:
-        return False
-    for entry in in_queue_order(children):
-        path = paths.latch(entry.name)
-        try:
-            data, _ = yield from get(path)
-            if decode_id(data, path) == wanted:
-                return True
-        except (NodeMissingError, RecordError):
-            continue  # it left, or is a stranger
-    return False

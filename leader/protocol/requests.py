@@ -15,13 +15,16 @@ and `ZooKeeperUnavailableError` (no answer; the outcome of a write is unknown).
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from leader.errors import LeaderError
 
 T = TypeVar("T")
+
+_AT_ONCE = 100
+"""How many nodes one `GetEach` may ask for: its answers must come within one time limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,13 @@ class Get:
 
     path: str
     watch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GetEach:
+    """-> for each path, in order, (bytes, Stat) or the RefusedError. All are asked before any is answered."""
+
+    paths: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +133,13 @@ class Transaction:
     operations: tuple[Operation, ...]
 
 
-Request = GetChildren | Exists | Get | Create | SetData | Delete | EnsurePath | Transaction
+Read = GetChildren | Exists | Get | GetEach
+"""What changes nothing. Any server answers it by itself."""
+
+Write = Create | SetData | Delete | EnsurePath | Transaction
+"""What goes through the ensemble's leader."""
+
+Request = Read | Write
 
 Steps = Generator[Request, Any, T]
 """A conversation with ZooKeeper that ends in a T."""
@@ -214,6 +230,18 @@ def exists(path: str, *, watch: bool = False) -> Steps[Stat | None]:
 def get(path: str, *, watch: bool = False) -> Steps[tuple[bytes, Stat]]:
     """See `Get`."""
     return cast("tuple[bytes, Stat]", (yield Get(path, watch)))
+
+
+def get_each(paths: Sequence[str]) -> Steps[dict[str, tuple[bytes, Stat]]]:
+    """Read many nodes in the time of one, by path. What is gone, or may not be read, is left out."""
+    found: dict[str, tuple[bytes, Stat]] = {}
+    for start in range(0, len(paths), _AT_ONCE):
+        some = tuple(paths[start : start + _AT_ONCE])
+        answers = yield GetEach(some)
+        found |= {
+            path: it for path, it in zip(some, answers, strict=True) if not isinstance(it, RefusedError)
+        }
+    return found
 
 
 def create(path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False) -> Steps[str]:

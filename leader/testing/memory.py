@@ -127,7 +127,7 @@ class MemoryZooKeeper:
         """Be told of each commit, in order, after the server itself has applied it."""
         self._subscribers.append(subscriber)
 
-    def write(self, request: rq.Request, session_id: int = 0) -> Any:
+    def write(self, request: rq.Write, session_id: int = 0) -> Any:
         """Commit a write. Session 0 is an operator, who may do anything but own ephemeral nodes.
 
         Raises:
@@ -184,7 +184,7 @@ class MemoryConnection:
         """
         if not self.ping():
             raise ZooKeeperUnavailableError("the connection is closed, or the session over")
-        if isinstance(request, rq.GetChildren | rq.Exists | rq.Get):
+        if isinstance(request, rq.Read):
             return self._zookeeper.replica.read(request, self._on_watch)
         return self._zookeeper.write(request, self.session_id)
 

@@ -11,8 +11,6 @@ from leader.testing.tree import Changes, Node, Tree, split
 OnWatch = Callable[[str, bool], None]
 """Called with the path of a watch that fired and whether the node is gone."""
 
-Read = rq.GetChildren | rq.Exists | rq.Get
-
 
 class Replica:
     """See the module. A watch fires once; there is at most one of a kind for each client and path."""
@@ -22,8 +20,10 @@ class Replica:
         self._on_node: dict[str, dict[OnWatch, None]] = {}
         self._on_children: dict[str, dict[OnWatch, None]] = {}
 
-    def read(self, request: Read, on_watch: OnWatch) -> Any:
+    def read(self, request: rq.Read, on_watch: OnWatch) -> Any:
         """Answer from this copy. Raises NodeMissingError where the request says so."""
+        if isinstance(request, rq.GetEach):
+            return tuple(self._each(path) for path in request.paths)
         path = request.path
         node = self.tree.get(path)
         if isinstance(request, rq.GetChildren):
@@ -39,6 +39,10 @@ class Replica:
         if node is None:
             return None
         return (node.data, node.stat) if isinstance(request, rq.Get) else node.stat
+
+    def _each(self, path: str) -> tuple[bytes, rq.Stat] | rq.RefusedError:
+        node = self.tree.get(path)
+        return rq.NodeMissingError(path) if node is None else (node.data, node.stat)
 
     def apply(self, changes: Changes) -> None:
         """Take over a transaction; tell who watched."""

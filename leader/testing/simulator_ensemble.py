@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from leader.errors import LeaderError, ZooKeeperUnavailableError
 from leader.protocol import requests as rq
 from leader.testing.memory import Commit, MemoryZooKeeper
-from leader.testing.replica import Read, Replica
+from leader.testing.replica import Replica
 from leader.testing.simulator_world import Channel, World
 
 
@@ -95,7 +95,7 @@ class ServerConnection:
     def _pump(self) -> None:
         while self._waiting and not self._busy and self.open:
             xid, request = self._waiting.popleft()
-            if not isinstance(request, rq.GetChildren | rq.Exists | rq.Get):
+            if not isinstance(request, rq.Read):
                 self._busy = True
                 self.server.write(self, xid, request)
                 continue
@@ -182,12 +182,20 @@ class Server:
             self._world.clock.call_at((self._world.clock.now // half + 1) * half, self._pass_on)
         self._touched[session_id] = None
 
-    def read(self, request: Read, connection: ServerConnection) -> Any:
+    def read(self, request: rq.Read, connection: ServerConnection) -> Any:
         """Answer from the server's own copy."""
+        if isinstance(request, rq.GetEach):
+            return tuple(self._read_one(path, connection) for path in request.paths)
         self._ensemble.permit(request)
         return self.replica.read(request, connection.fired)
 
-    def write(self, connection: ServerConnection, xid: int, request: rq.Request) -> None:
+    def _read_one(self, path: str, connection: ServerConnection) -> Any:
+        try:
+            return self.read(rq.Get(path), connection)
+        except rq.RefusedError as exc:
+            return exc
+
+    def write(self, connection: ServerConnection, xid: int, request: rq.Write) -> None:
         """Have a write carried out by the leader."""
 
         def at_leader() -> None:
@@ -267,7 +275,7 @@ class Ensemble:
         self._where[session_id] = server
         return session_id
 
-    def write(self, request: rq.Request, session_id: int, server: Server) -> Any:
+    def write(self, request: rq.Write, session_id: int, server: Server) -> Any:
         """At the leader: carry out a write that came through `server`."""
         if self._where.get(session_id) is not server:
             raise SessionMovedError("the session has moved to another server")
@@ -276,7 +284,7 @@ class Ensemble:
         self.witness(request, session_id, self.zookeeper.zxid)
         return answer
 
-    def permit(self, request: rq.Request) -> None:
+    def permit(self, request: rq.Write | rq.GetChildren | rq.Exists | rq.Get) -> None:
         """Refuse what is forbidden."""
         if self.forbidden is None:
             return

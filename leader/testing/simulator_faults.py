@@ -49,6 +49,7 @@ class Faults:
             stage.clear(process)
             process.wake()
             process.guard.release()
+            process.electable.release()
             if process.alive:
                 process.publish_readiness(True)
             run.restart(process)

@@ -9,7 +9,7 @@ from leader.testing.simulator_session import Trap
 from leader.testing.simulator_stage import Stage, Strike
 from leader.testing.simulator_world import ZERO
 
-_ALL = (rq.Create, rq.Transaction, rq.Delete, rq.GetChildren, rq.Exists, rq.Get, rq.SetData)
+_ALL = (rq.Create, rq.Transaction, rq.Delete, rq.GetChildren, rq.Exists, rq.Get, rq.GetEach, rq.SetData)
 _TRAPS: tuple[tuple[type, ...], ...] = (
     _ALL,
     (rq.Create,),

@@ -72,7 +72,7 @@ class Stage:
         """A random time, in parts of the session timeout."""
         return self.session * self.rng.uniform(least, most)
 
-    def operate(self, request: rq.Request, what: str) -> str | None:
+    def operate(self, request: rq.Write, what: str) -> str | None:
         """Change a node, as an operator. None if that cannot be done now."""
         if not self.ensemble.serving:
             return None

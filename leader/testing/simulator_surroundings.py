@@ -99,6 +99,12 @@ class SimulatedElectable:
 
     def __init__(self, world: World, owner: Owner) -> None:
         self._world, self._owner = world, owner
+        self._owed: list[Callable[[], None]] = []  # ends of terms that it has not come back from
+
+    def release(self) -> None:
+        """All is well: it hangs no more."""
+        while self._owed:
+            self._owner.later(self._world.between(0, 0.05), self._owed.pop(0))
 
     def elected(self, leadership: Leadership) -> None:
         """Lead; or fail to, sometimes."""
@@ -113,6 +119,8 @@ class SimulatedElectable:
         self._world.note(Kind.REVOKED, self._owner.name, leadership.epoch, boot=self._owner.boot, note=reason)
         if self._world.calm or self._world.chance(0.9):
             self._owner.later(self._world.session_timeout * self._world.rng.uniform(0, 0.15), done)
+        else:
+            self._owed.append(done)  # it hangs until all is well
 
 
 class SimulatedWriter:

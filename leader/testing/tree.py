@@ -87,7 +87,7 @@ class Draft:
         self._tree, self._session_id, self._zxid, self._now_ms = tree, session_id, zxid, now_ms
         self.changes: Changes = {}
 
-    def do(self, request: rq.Request) -> Any:
+    def do(self, request: rq.Write) -> Any:
         """Do what a write asks for. Raises its refusals; then the draft is to be thrown away."""
         match request:
             case rq.Create():
@@ -102,8 +102,6 @@ class Draft:
                 return None
             case rq.Transaction(operations):
                 return tuple(self._operation(index, one) for index, one in enumerate(operations))
-            case rq.GetChildren() | rq.Exists() | rq.Get():
-                raise ValueError(f"{request} changes nothing")
             case _:
                 assert_never(request)
 

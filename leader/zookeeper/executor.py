@@ -10,6 +10,7 @@ from kazoo import exceptions as kazoo
 from kazoo.client import TransactionRequest
 from kazoo.protocol.states import EventType, WatchedEvent, ZnodeStat
 
+from leader.clock import Countdown
 from leader.errors import LeaderError, ZooKeeperUnavailableError
 from leader.fencing import first_failure
 from leader.protocol import requests as rq
@@ -73,7 +74,7 @@ class SessionExecutor:
         try:
             return self._ask(request)
         except kazoo.KazooException as exc:
-            path = getattr(request, "path", "the transaction")
+            path = getattr(request, "path", "several nodes")
             raise _in_our_words(exc, path) from exc
 
     def _ask(self, request: rq.Request) -> Any:
@@ -87,6 +88,8 @@ class SessionExecutor:
             case rq.Get(path, watch):
                 data, stat = self._call(client.get_async, path, watch=self._watch(watch))
                 return data, _stat(stat)
+            case rq.GetEach(paths):
+                return self._get_each(paths)
             case rq.Create(path, data, ephemeral, sequential):
                 return self._call(client.create_async, path, data, ephemeral=ephemeral, sequence=sequential)
             case rq.SetData(path, data, version):
@@ -101,6 +104,15 @@ class SessionExecutor:
                 return self._commit(operations)
             case _:
                 assert_never(request)
+
+    def _get_each(self, paths: tuple[str, ...]) -> tuple[Any, ...]:
+        client = self._session.client
+
+        def get_each_async() -> _Answers:
+            return _Answers([(path, client.get_async(path)) for path in paths])
+
+        answers: tuple[Any, ...] = self._call(get_each_async)
+        return answers
 
     def _commit(self, operations: tuple[rq.Operation, ...]) -> tuple[Any, ...]:
         transaction = self._session.client.transaction()
@@ -136,6 +148,27 @@ class SessionExecutor:
         self._on_watch(event.path or "", event.type == EventType.DELETED)
 
     _fired.only_enqueues = True  # type: ignore[attr-defined]  # see handler.Handler
+
+
+class _Answers:
+    """Those to several requests that were sent together, as if they were one."""
+
+    def __init__(self, pending: list[tuple[str, Any]]) -> None:
+        self._pending = pending
+
+    def get(self, timeout: float) -> tuple[Any, ...]:
+        left = Countdown(timedelta(seconds=timeout))
+        return tuple(self._one(path, answer, left) for path, answer in self._pending)
+
+    def _one(self, path: str, answer: Any, left: Countdown) -> tuple[bytes, rq.Stat] | rq.RefusedError:
+        try:
+            data, stat = answer.get(timeout=left.remaining().total_seconds())
+        except tuple(_REFUSALS) as exc:
+            refusal = _in_our_words(exc, path)
+            if isinstance(refusal, rq.RefusedError):
+                return refusal
+            raise
+        return data, _stat(stat)
 
 
 def _add(transaction: TransactionRequest, operation: rq.Operation) -> None:

@@ -102,6 +102,18 @@ def root(bench: Bench) -> str:
     return bench.root
 
 
+def test_many_nodes_are_read_at_once_and_what_is_gone_is_left_out(client: Client, root: str) -> None:
+    paths = [f"{root}/n{number}" for number in range(250)]
+    for path in paths[::2]:
+        client.run(rq.create(path, path.encode(), ephemeral=True))
+
+    found = client.run(rq.get_each(paths))
+
+    assert list(found) == paths[::2]
+    assert all(data == path.encode() for path, (data, _) in found.items())
+    assert {stat.owner for _, stat in found.values()} == {client.session_id}
+
+
 # --- nodes --------------------------------------------------------------------------------------
 
 

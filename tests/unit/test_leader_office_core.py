@@ -1,204 +1,17 @@
-"""A participant's core over a ZooKeeper in memory, step by step, with a guard that answers when told to."""
+"""A participant's core over a ZooKeeper in memory: terms, guards, others who meddle."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from leader import ElectionConfig, GatePolicy, Leadership, Participant, Verdict
-from leader.errors import ZooKeeperUnavailableError
-from leader.evidence import Evidence
-from leader.journal import DeferredJournal, LogJournal
-from leader.latch import events as latch_ev
+from leader import GatePolicy
 from leader.office import events as ev
 from leader.office import states as st
-from leader.office.core import OfficeCore
 from leader.protocol import requests as rq
-from leader.protocol.paths import ElectionPaths, in_queue_order, new_latch_prefix
-from leader.protocol.records import Control, Pause, Switchover, decode_card, encode_control
-from leader.testing.memory import MemoryConnection, MemoryZooKeeper
-
-ROOT = "/e"
-PATHS = ElectionPaths(ROOT)
-YES, NO = Verdict(True), Verdict(False, ("not synced",))
-S = timedelta(seconds=10)
-
-
-class Server:
-    """ZooKeeper, its clock, and everybody who takes part."""
-
-    def __init__(self) -> None:
-        self.now = timedelta(0)
-        self.zookeeper = MemoryZooKeeper(lambda: self.now)
-        self.members: list[Member] = []
-
-    def member(self, name: str, **settings: Any) -> Member:
-        self.members.append(Member(self, name, **settings))
-        return self.members[-1]
-
-    def settle(self) -> None:
-        """Let everybody do what there is to do now."""
-        while sum(member.work() for member in self.members):
-            pass
-
-    def wait(self, pause: timedelta) -> None:
-        """Let time pass, and everybody work meanwhile."""
-        self.settle()
-        until = self.now + pause
-        while self.now < until:
-            due = [m.core.due_at for m in self.members if m.core.due_at is not None]
-            self.now = min([at for at in due if at > self.now] + [self.now + S / 3, until])
-            for member in self.members:
-                member.ping()
-            self.zookeeper.expire_due()
-            self.settle()
-
-    def queue(self) -> list[str]:
-        return [entry.name for entry in in_queue_order(self.zookeeper.tree.children(PATHS.queue))]
-
-    def delete(self, path: str) -> None:
-        """As an operator does."""
-        self.zookeeper.write(rq.Delete(path))
-
-
-class Member:
-    """A core, its session, its guard and its electable."""
-
-    def __init__(self, server: Server, name: str, boot_id: str = "first", **settings: Any) -> None:
-        self._server = server
-        self.connection: MemoryConnection | None = server.zookeeper.connect(S, self._on_watch)
-        self.generation = 0
-        self.evidence = Evidence()
-        self.evidence.attached(self.session_id, server.now)
-        self.inbox: deque[Callable[[], rq.Steps[None]]] = deque()
-        self.told: list[tuple[str, int]] = []
-        self.reasons: list[str] = []
-        self.asked: list[Callable[[Verdict], None]] = []
-        self.answer_at_once: Verdict | None = YES
-        self.before: Callable[[rq.Request], None] = lambda _request: None
-        self.lost_reply: Callable[[rq.Request], bool] = lambda _request: False
-        self.cannot_lead = self.hangs = False
-        self.owed: list[Callable[[], None]] = []
-        self.core = OfficeCore(
-            session=self,
-            config=ElectionConfig(root=ROOT, **settings),
-            participant=Participant(name, "h", 1, boot_id),
-            guard=self,
-            notifier=self,
-            clock=lambda: server.now,
-            uniform=lambda _low, high: high,
-            journal=DeferredJournal(LogJournal(name)),
-            post=self.post,
-        )
-        self._link_up()
-
-    # --- SessionView ----------------------------------------------------------------------------
-
-    @property
-    def is_connected(self) -> bool:
-        return self.connection is not None
-
-    @property
-    def session_id(self) -> int | None:
-        return None if self.connection is None else self.connection.session_id
-
-    @property
-    def negotiated_timeout(self) -> timedelta:
-        return S
-
-    def reconnect(self) -> None:
-        return
-
-    def heal(self) -> None:
-        return
-
-    # --- guard and notifier -----------------------------------------------------------------------
-
-    def ask(self, report: Callable[[Verdict], None]) -> bool:
-        self.asked.append(report)
-        if self.answer_at_once is not None:
-            report(self.answer_at_once)
-        return True
-
-    def elected(self, leadership: Leadership) -> None:
-        self.told.append(("elected", leadership.epoch))
-        if self.cannot_lead:
-            self.post(ev.AbdicationAsked("elected() raised", leadership.epoch))
-
-    def revoked(self, leadership: Leadership, reason: str, done: Callable[[], None]) -> None:
-        self.told.append(("revoked", leadership.epoch))
-        self.reasons.append(reason)
-        if self.hangs:
-            self.owed.append(done)
-        else:
-            done()
-
-    # --- driving ----------------------------------------------------------------------------------
-
-    def post(self, event: ev.Posted) -> None:
-        self.inbox.append(lambda: self.core.handle(event))
-
-    def ping(self) -> None:
-        """As kazoo does by itself."""
-        if self.connection is not None:
-            self.connection.ping()
-
-    def die(self) -> None:
-        """As with kill -9: its session lives on until it has timed out."""
-        self._server.members.remove(self)
-
-    def lose_session(self) -> None:
-        """The session is over, and there is another at once."""
-        assert self.connection is not None
-        self.connection.close()
-        self.generation += 1
-        self.connection = self._server.zookeeper.connect(S, self._on_watch)
-        self.evidence.attached(self.session_id, self._server.now)
-        self.inbox.append(lambda: self.core.link(latch_ev.SessionGone()))
-        self._link_up()
-
-    def work(self) -> bool:
-        """Do one thing, if there is one."""
-        if self.inbox:
-            self._run(self.inbox.popleft()())
-        elif self.core.due_at is not None and self.core.due_at <= self._server.now:
-            self._run(self.core.expired())
-        else:
-            return False
-        return True
-
-    def _link_up(self) -> None:
-        session_id = self.session_id
-        assert session_id is not None
-        self.inbox.append(lambda: self.core.link(latch_ev.LinkUp(session_id)))
-
-    def _on_watch(self, path: str, gone: bool) -> None:
-        self.inbox.append(lambda: self.core.heard(path, gone))
-
-    def _answer(self, request: rq.Request) -> Any:
-        assert self.connection is not None
-        self.before(request)
-        answer = self.connection.answer(request)
-        if self.lost_reply(request):
-            raise ZooKeeperUnavailableError("the reply was lost")
-        return answer
-
-    def _run(self, steps: rq.Steps[None]) -> None:
-        answer: Any = None
-        error: Exception | None = None
-        while True:
-            try:
-                request = steps.send(answer) if error is None else steps.throw(error)
-            except StopIteration:
-                return
-            answer, error = None, None
-            self.core.waits()
-            try:
-                answer = self._answer(request)
-            except Exception as exc:  # noqa: BLE001 - as `SessionExecutor` does
-                answer, error = None, exc
+from leader.protocol.paths import new_latch_prefix
+from leader.protocol.records import Control, Pause, Switchover, encode_control
+from tests.office_stage import NO, PATHS, YES, S, Server
 
 
 def test_a_leader_alone_whose_session_is_replaced_leads_again_at_once() -> None:
@@ -366,20 +179,6 @@ def test_who_led_for_long_comes_back_soon() -> None:
     assert one.told[-1][0] == "elected"
 
 
-def test_an_earlier_start_of_the_same_participant_is_waited_for_no_longer_than_it_lives() -> None:
-    server = Server()
-    first = server.member("one")
-    first.post(ev.AddAsked())
-    server.settle()
-    first.die()
-    again = server.member("one", boot_id="another", requeue_backoff_min=timedelta(seconds=25))
-    again.post(ev.AddAsked())
-
-    server.wait(2 * S)  # the session's end, the next look at the card, and some proofs
-
-    assert [kind for kind, _ in again.told] == ["elected"]
-
-
 def test_terms_that_end_without_a_farewell_leave_no_watches_behind() -> None:
     server = Server()
     one, two = server.member("one"), server.member("two")
@@ -424,28 +223,6 @@ def test_a_core_that_was_ended_from_outside_wants_nothing_any_more() -> None:
     assert one.told == [("elected", 1), ("revoked", 1)]
 
 
-def test_a_card_that_cannot_be_written_for_a_reason_nobody_foresaw_is_written_later() -> None:
-    server = Server()
-    one = server.member("one")
-    one.post(ev.AddAsked())
-    server.settle()
-
-    def no_more_threads(request: rq.Request) -> None:
-        if getattr(request, "path", "") == PATHS.card("one"):
-            raise RuntimeError("can't start new thread")
-
-    one.before = no_more_threads
-    one.inbox.append(lambda: one.core.readiness(False, 3, 0, ("three files",)))
-    server.wait(S / 2)
-    assert one.told == [("elected", 1)]
-    one.before = lambda _request: None
-    server.wait(S / 2)
-
-    node = server.zookeeper.tree.get(PATHS.card("one"))
-    assert node is not None
-    assert decode_card(node.data, "").rank.missing == 3
-
-
 def test_an_answer_is_taken_though_the_others_cannot_be_read_for_a_reason_nobody_foresaw() -> None:
     server = Server()
     one = server.member("one")
@@ -481,24 +258,6 @@ def test_who_still_hangs_in_the_end_of_its_last_term_does_not_lead_and_does_as_s
     assert one.told[2:] == [("elected", 2)]
 
 
-def test_a_card_that_another_has_made_meanwhile_is_not_written_over() -> None:
-    server = Server()
-    one = server.member("one")
-    one.post(ev.AddAsked())
-    server.settle()
-    server.delete(PATHS.card("one"))
-    twin = server.member("one", boot_id="twin")
-    twin.post(ev.AddAsked())
-    server.settle()
-
-    one.inbox.append(lambda: one.core.readiness(True, 0, 0, ()))
-    server.settle()
-
-    node = server.zookeeper.tree.get(PATHS.card("one"))
-    assert node is not None
-    assert node.owner == decode_card(node.data, "").session_id
-
-
 def test_who_lost_its_latch_and_leaves_while_another_is_asked_is_not_shown_as_leader() -> None:
     server = Server()
     one, two = server.member("one"), server.member("two")
@@ -516,3 +275,108 @@ def test_who_lost_its_latch_and_leaves_while_another_is_asked_is_not_shown_as_le
     server.settle()
 
     assert server.zookeeper.tree.get(PATHS.leader) is None
+
+
+def test_whose_session_timeout_shrinks_below_its_margin_leads_no_more_and_says_why() -> None:
+    server = Server()
+    one = server.member("one", step_down_margin=timedelta(seconds=3))
+    one.post(ev.AddAsked())
+    server.settle()
+    assert one.told == [("elected", 1)]
+
+    one.reattach(granted=timedelta(seconds=5))
+    server.wait(S)
+
+    assert one.told == [("elected", 1), ("revoked", 1)]
+    assert "step_down_margin" in one.core.status().why()
+
+    one.reattach(granted=S)
+    server.wait(timedelta(minutes=1))
+    assert one.core.leadership() is not None
+
+
+def test_readiness_that_is_said_again_does_not_end_a_back_off_and_does_once_it_has_changed() -> None:
+    server = Server()
+    pause = {"requeue_backoff_min": timedelta(minutes=5), "requeue_backoff_max": timedelta(hours=1)}
+    one = server.member("one", **pause)
+    one.answer_at_once = NO
+    one.publish_readiness(True)
+    one.post(ev.AddAsked())
+    server.settle()
+    asked = len(one.asked)
+
+    for _ in range(3):
+        one.publish_readiness(True)
+        server.wait(timedelta(seconds=1))
+
+    assert len(one.asked) == asked
+    card = one.card()
+    assert card is not None
+    assert card.declined, "for the others, too, its guard has not changed its mind"
+    one.publish_readiness(False)
+    one.publish_readiness(True)
+    server.settle()
+    assert len(one.asked) > asked
+
+
+def test_a_latch_that_others_delete_as_fast_as_it_is_made_is_made_again_at_a_measured_pace() -> None:
+    server = Server()
+    one = server.member("one")
+    made: list[str] = []
+
+    def meddle(request: rq.Request) -> None:
+        if isinstance(request, rq.GetChildren) and request.path == PATHS.queue and len(made) < 100:
+            made.extend(server.queue())
+            server.delete(PATHS.latch(made[-1]))
+
+    one.before = meddle
+    one.post(ev.AddAsked())
+    server.settle()
+
+    assert len(made) == 1
+    server.wait(timedelta(seconds=5))
+    assert 2 <= len(made) < 20
+    one.before = lambda _request: None
+    server.wait(timedelta(seconds=5))
+    assert one.told == [("elected", 1)]
+
+
+def test_a_latch_that_others_delete_before_it_is_claimed_is_made_again_at_a_measured_pace() -> None:
+    server = Server()
+    one = server.member("one")
+    one.post(ev.AddAsked())
+    made: list[str] = []
+
+    def meddle(request: rq.Request) -> None:
+        if request == rq.Get(PATHS.epoch) and len(made) < 100:
+            made.extend(server.queue())
+            server.delete(PATHS.latch(made[-1]))
+
+    one.before = meddle
+    server.settle()
+
+    assert len(made) == 1
+    server.wait(timedelta(seconds=5))
+    assert len(made) >= 2
+
+
+def test_an_unready_head_asks_little_of_zookeeper_however_long_the_queue() -> None:
+    server = Server()
+    head, *others = (server.member(f"m{number:02}") for number in range(30))
+    head.publish_readiness(False)
+    for other in others:
+        other.publish_readiness(False)
+    for member in (head, *others):
+        member.answer_at_once = None
+        member.post(ev.AddAsked())
+        server.settle()
+    asked: list[rq.Request] = []
+    others[-1].publish_readiness(True)
+    server.settle()
+
+    head.post(ev.AbdicationAsked("look round", at_once=True))
+    others[0].before = asked.append
+    server.settle()
+
+    assert isinstance(others[-1].core.state, st.Guarding)
+    assert len(asked) < 20

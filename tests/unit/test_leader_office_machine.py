@@ -23,6 +23,30 @@ def test_being_added_twice_makes_one_latch() -> None:
     assert step(added.state, ev.AddAsked()).effects == ()
 
 
+@pytest.mark.parametrize(
+    "leaving",
+    [st.Leaving("no", 5, Leave.BACK_OFF), st.Draining(TERM, "enough", Leave.BACK_OFF, 5)],
+    ids=["leaving", "draining"],
+)
+def test_being_added_while_leaving_spares_the_back_off(leaving: st.Leaving | st.Draining) -> None:
+    wanted = step(leaving, ev.AddAsked())
+    assert wanted.effects == ()
+
+    ended = step(wanted.state, ev.LatchEnded())
+
+    assert ended.state == st.InLine(refusals=0)
+    assert ended.effects == (do.StartLatch(),)
+
+
+@pytest.mark.parametrize(
+    "leaving",
+    [st.Leaving("closed", 1, Leave.CLOSE), st.Draining(TERM, "closed", Leave.CLOSE)],
+    ids=["leaving", "draining"],
+)
+def test_being_added_while_closing_changes_nothing(leaving: st.Leaving | st.Draining) -> None:
+    assert step(leaving, ev.AddAsked()).state == leaving
+
+
 def test_the_guard_is_asked_when_the_lock_is_held_and_against_the_clock() -> None:
     moved = step(st.InLine(), ev.LatchGained(TERM))
 

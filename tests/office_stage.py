@@ -1,0 +1,214 @@
+"""Participants' cores over a ZooKeeper in memory, driven step by step; guards answer when told to."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from leader import ElectionConfig, Leadership, Participant, Verdict
+from leader.errors import ZooKeeperUnavailableError
+from leader.evidence import Evidence
+from leader.journal import DeferredJournal, LogJournal
+from leader.latch import events as latch_ev
+from leader.office import events as ev
+from leader.office.core import OfficeCore
+from leader.protocol import requests as rq
+from leader.protocol.paths import ElectionPaths, in_queue_order
+from leader.protocol.records import Card, decode_card
+from leader.testing.memory import MemoryConnection, MemoryZooKeeper
+
+ROOT = "/e"
+PATHS = ElectionPaths(ROOT)
+YES, NO = Verdict(True), Verdict(False, ("not synced",))
+S = timedelta(seconds=10)
+
+
+class Server:
+    """ZooKeeper, its clock, and everybody who takes part."""
+
+    def __init__(self) -> None:
+        self.now = timedelta(0)
+        self.zookeeper = MemoryZooKeeper(lambda: self.now)
+        self.members: list[Member] = []
+
+    def member(self, name: str, **settings: Any) -> Member:
+        self.members.append(Member(self, name, **settings))
+        return self.members[-1]
+
+    def settle(self) -> None:
+        """Let everybody do what there is to do now."""
+        while sum(member.work() for member in self.members):
+            pass
+
+    def wait(self, pause: timedelta) -> None:
+        """Let time pass, and everybody work meanwhile."""
+        self.settle()
+        until = self.now + pause
+        while self.now < until:
+            due = [m.core.due_at for m in self.members if m.core.due_at is not None]
+            self.now = min([at for at in due if at > self.now] + [self.now + S / 3, until])
+            for member in self.members:
+                member.ping()
+            self.zookeeper.expire_due()
+            self.settle()
+
+    def queue(self) -> list[str]:
+        return [entry.name for entry in in_queue_order(self.zookeeper.tree.children(PATHS.queue))]
+
+    def delete(self, path: str) -> None:
+        """As an operator does."""
+        self.zookeeper.write(rq.Delete(path))
+
+
+class Member:
+    """A core, its session, its guard and its electable."""
+
+    def __init__(self, server: Server, name: str, boot_id: str = "first", **settings: Any) -> None:
+        self._server, self.name = server, name
+        self.connection: MemoryConnection | None = server.zookeeper.connect(S, self._on_watch)
+        self.generation = 0
+        self.negotiated_timeout = S
+        self.evidence = Evidence()
+        self.evidence.attached(self.session_id, server.now)
+        self.inbox: deque[Callable[[], rq.Steps[None]]] = deque()
+        self.told: list[tuple[str, int]] = []
+        self.reasons: list[str] = []
+        self.asked: list[Callable[[Verdict], None]] = []
+        self.answer_at_once: Verdict | None = YES
+        self.before: Callable[[rq.Request], None] = lambda _request: None
+        self.lost_reply: Callable[[rq.Request], bool] = lambda _request: False
+        self.cannot_lead = self.hangs = False
+        self.owed: list[Callable[[], None]] = []
+        self.core = OfficeCore(
+            session=self,
+            config=ElectionConfig(root=ROOT, **settings),
+            participant=Participant(name, "h", 1, boot_id),
+            guard=self,
+            notifier=self,
+            clock=lambda: server.now,
+            uniform=lambda _low, high: high,
+            journal=DeferredJournal(LogJournal(name)),
+            post=self.post,
+        )
+        self._link_up()
+
+    # --- SessionView ----------------------------------------------------------------------------
+
+    @property
+    def is_connected(self) -> bool:
+        return self.connection is not None
+
+    @property
+    def session_id(self) -> int | None:
+        return None if self.connection is None else self.connection.session_id
+
+    def reconnect(self) -> None:
+        return
+
+    def heal(self) -> None:
+        return
+
+    # --- guard and notifier -----------------------------------------------------------------------
+
+    def ask(self, report: Callable[[Verdict], None]) -> bool:
+        self.asked.append(report)
+        if self.answer_at_once is not None:
+            report(self.answer_at_once)
+        return True
+
+    def elected(self, leadership: Leadership) -> None:
+        self.told.append(("elected", leadership.epoch))
+        if self.cannot_lead:
+            self.post(ev.AbdicationAsked("elected() raised", leadership.epoch))
+
+    def revoked(self, leadership: Leadership, reason: str, done: Callable[[], None]) -> None:
+        self.told.append(("revoked", leadership.epoch))
+        self.reasons.append(reason)
+        if self.hangs:
+            self.owed.append(done)
+        else:
+            done()
+
+    def card(self) -> Card | None:
+        """Our card, as the others see it."""
+        node = self._server.zookeeper.tree.get(PATHS.card(self.name))
+        return None if node is None else decode_card(node.data, "")
+
+    def publish_readiness(self, ready: bool) -> None:
+        """As `LeaderLockQueue.publish_readiness` does."""
+        self.inbox.append(lambda: self.core.readiness(ready, 0, 0, ()))
+
+    # --- driving ----------------------------------------------------------------------------------
+
+    def post(self, event: ev.Posted) -> None:
+        self.inbox.append(lambda: self.core.handle(event))
+
+    def ping(self) -> None:
+        """As kazoo does by itself."""
+        if self.connection is not None:
+            self.connection.ping()
+
+    def die(self) -> None:
+        """As with kill -9: its session lives on until it has timed out."""
+        self._server.members.remove(self)
+
+    def lose_session(self) -> None:
+        """The session is over, and there is another at once."""
+        assert self.connection is not None
+        self.connection.close()
+        self.generation += 1
+        self.connection = self._server.zookeeper.connect(S, self._on_watch)
+        self.evidence.attached(self.session_id, self._server.now)
+        self.inbox.append(lambda: self.core.link(latch_ev.SessionGone()))
+        self._link_up()
+
+    def reattach(self, granted: timedelta) -> None:
+        """The link broke, and another server has granted the same session another timeout."""
+        self.generation += 1
+        self.negotiated_timeout = granted
+        self.evidence.attached(self.session_id, self._server.now)
+        self.inbox.append(lambda: self.core.link(latch_ev.LinkDown()))
+        self._link_up()
+
+    def work(self) -> bool:
+        """Do one thing, if there is one."""
+        if self.inbox:
+            self._run(self.inbox.popleft()())
+        elif self.core.due_at is not None and self.core.due_at <= self._server.now:
+            self._run(self.core.expired())
+        else:
+            return False
+        return True
+
+    def _link_up(self) -> None:
+        session_id = self.session_id
+        assert session_id is not None
+        self.inbox.append(lambda: self.core.link(latch_ev.LinkUp(session_id)))
+
+    def _on_watch(self, path: str, gone: bool) -> None:
+        self.inbox.append(lambda: self.core.heard(path, gone))
+
+    def _answer(self, request: rq.Request) -> Any:
+        assert self.connection is not None
+        self.before(request)
+        answer = self.connection.answer(request)
+        if self.lost_reply(request):
+            raise ZooKeeperUnavailableError("the reply was lost")
+        return answer
+
+    def _run(self, steps: rq.Steps[None]) -> None:
+        answer: Any = None
+        error: Exception | None = None
+        while True:
+            try:
+                request = steps.send(answer) if error is None else steps.throw(error)
+            except StopIteration:
+                return
+            answer, error = None, None
+            self.core.waits()
+            try:
+                answer = self._answer(request)
+            except Exception as exc:  # noqa: BLE001 - as `SessionExecutor` does
+                answer, error = None, exc
