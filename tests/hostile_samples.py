@@ -225,6 +225,13 @@ def _collisions() -> Iterator[Case]:
         yield Case("manifest", f"collision of {one!r} and {other!r}, apart", _manifest(*between))
     two = (_item(path="a", size_bytes=1), _item(path="b", size_bytes=2))
     yield Case("manifest", "one digest, two sizes", _manifest(*two))
+    large = _item(path="a", size_bytes=CHUNK_BYTES + 1, chunks=["1" * 64, "2" * 64])
+    for other in ({"sha256": "9" * 64}, {"size_bytes": CHUNK_BYTES + 2}, {"chunks": ["1" * 64, "3" * 64]}):
+        yield Case(
+            "manifest",
+            f"twice, with another {list(other)}",
+            _manifest(large, {**large, "path": "b", **other}),
+        )
     yield Case("manifest", "not sorted", _manifest(_item(path="b"), _item(path="a")))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 import threading
@@ -12,6 +13,7 @@ from blobsync.local.disk import FileIdentity, identity, opened, regular
 from blobsync.local.foundation import Foundation
 from blobsync.local.tables import PackTables
 from blobsync.local.verification import verify_object
+from blobsync.release.blob import Blob, chunk_count
 from blobsync.release.layout import Pack
 from blobsync.release.objects import StoredObject
 from blobsync.storage.ports import GoingOn, go_on
@@ -48,7 +50,8 @@ class ObjectFiles:
     def has(self, item: StoredObject) -> bool:
         """Whether it is here and verified; if its file is another than the one that was, by hashing it.
 
-        A file with other bytes goes to quarantine.
+        A file with other bytes than its name says goes to quarantine. One of another size than `item` says
+        does not: it is `item` that lies, if the bytes are those of the name.
 
         Raises:
             OSError: the disk does not say.
@@ -58,7 +61,9 @@ class ObjectFiles:
         if found is None:
             return False
         digest = self.base.index.digest(self.base.place(path), identity(found))
-        return (digest is not None and digest in self._good_digests(item)) or self.check(item)
+        if digest is not None and digest in self._good_digests(item):
+            return identity(found).size_bytes == item.size_bytes
+        return self.check(item)
 
     def check(self, item: StoredObject, *, from_disk: bool = False, going_on: GoingOn = go_on) -> bool:
         """Hash it, whatever the index says. A damaged file goes to quarantine.
@@ -75,11 +80,12 @@ class ObjectFiles:
         try:
             with opened(path) as fd:
                 before = identity(os.fstat(fd))
+                named = _as_named(item, before.size_bytes)
                 if from_disk:  # slowly: nobody waits for it, and it makes nobody wait
                     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-                    verify_object(fd, item, also_sha256=self.also_sha256, threads=1, going_on=going_on)
+                    verify_object(fd, named, also_sha256=self.also_sha256, threads=1, going_on=going_on)
                 else:
-                    self.verify(fd, item, going_on)
+                    self.verify(fd, named, going_on)
                     os.fdatasync(fd)  # whoever put it there may not have waited for the disk
                 unchanged = identity(os.fstat(fd)) == before
         except FileNotFoundError:  # collected or quarantined by another process just now
@@ -94,7 +100,7 @@ class ObjectFiles:
             return False
         if unchanged:  # else written to meanwhile: nobody knows
             self.note_verified(item, before)
-        return unchanged
+        return unchanged and named == item
 
     def verify(self, fd: int, item: StoredObject, going_on: GoingOn = go_on) -> None:
         """See `verify_object`."""
@@ -113,3 +119,13 @@ class ObjectFiles:
             return (item.name,)
         both = f"{item.name}+{item.sha256}"
         return (both,) if self.also_sha256 else (item.name, both)
+
+
+def _as_named(item: StoredObject, size_bytes: int) -> StoredObject:
+    """The object of that name, which says what bytes it has, whatever size somebody claims.
+
+    So a layout or manifest that lies about a size never has a sound file thrown away.
+    """
+    if isinstance(item, Blob) and chunk_count(size_bytes) != len(item.chunks):
+        return item
+    return dataclasses.replace(item, size_bytes=size_bytes)

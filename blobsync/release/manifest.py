@@ -140,6 +140,9 @@ def _check_digests(artifacts: tuple[Artifact, ...]) -> None:
     if not are_digests(digests):
         wrong = next(item for item in artifacts if not is_digest(item.sha256))
         raise InvalidManifestError(f"sha256 of {wrong.path!r} is not 64 lower-case hexadecimal characters")
+    chunked = {(item.sha256, item.chunks) for item in artifacts if item.chunks}
+    if len({chunks for _, chunks in chunked}) != len(chunked):  # they would share a name
+        raise InvalidManifestError("two digests have the same chunks; publish the release again")
     if len({(item.sha256, item.size_bytes, item.chunks) for item in artifacts}) == len(set(digests)):
         return
     contents: dict[str, Blob] = {}
