@@ -240,7 +240,7 @@ class Syncer:
         match message:
             case Want(refs):
                 self._table.want(refs, now_s)
-                self._hold(refs)
+                self._hold(lambda: self._holds.want(refs))
             case RetryNow():
                 self._table.retry_now(now_s)
             case LookNow(ref):
@@ -260,6 +260,7 @@ class Syncer:
         if isinstance(result, Failure):
             self._failed(job, str(job.ref), result, now_s)
             return
+        self._hold(self._holds.settle)
         self._table.looked(job.ref, result.known, result.lacking, now_s)
         if result.asked_store:
             self._table.store_answered(now_s)
@@ -271,6 +272,7 @@ class Syncer:
             case Arrival.ELSEWHERE:
                 self._table.elsewhere(job.item.name, now_s)
             case Arrival.HERE | Arrival.FETCHED:
+                self._hold(self._holds.settle)
                 self._table.fetched(job.item.name, now_s)
                 if result is Arrival.FETCHED:
                     self._table.store_answered(now_s)
@@ -285,9 +287,10 @@ class Syncer:
         log = _log.warning if loud else _log.debug
         log("sync_failed", what=what, state=failure.state.value, reason=failure.reason)
 
-    def _hold(self, refs: Collection[ReleaseRef]) -> None:
+    @staticmethod
+    def _hold(write: Callable[[], None]) -> None:
         try:
-            self._holds.want(refs)
+            write()
         except BlobSyncError as exc:  # the looks will meet the same disk, and tell it in readiness
             _log.warning("holds_not_written", error=str(exc))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from blobsync import DiskCondition, LocalStore, ReleaseState
+from blobsync import DiskCondition, LocalStore, LocalStoreError, ReleaseState
 from tests.local_store_samples import flip_a_byte_unseen, sample
 from tests.sync_samples import SOON, Rig, lacks, state_of
 
@@ -154,3 +154,32 @@ def test_disk_trouble_is_told_what_is_here_stays_ready_and_it_goes_on_when_it_he
     trouble.kind = None
     eventually(lambda: syncer.readiness().is_ready(q))
     eventually(lambda: syncer.readiness().disk.ok)
+
+
+def test_what_is_wanted_is_protected_as_soon_as_a_full_disk_lets_that_be_noted(
+    rig: Rig, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p, q = rig.publish("p", a="1"), rig.publish("q", b="2")
+    held: list[frozenset[str]] = []
+    full = threading.Event()
+
+    class Refusing(LocalStore):
+        def hold(self, releases):  # type: ignore[no-untyped-def]
+            if full.is_set():
+                raise LocalStoreError("full")
+            super().hold(releases)
+            held.append(frozenset(releases))
+
+    syncer = rig.syncer(p, local=Refusing(rig.folder / "local"), look=timedelta(milliseconds=20))
+    eventually(lambda: syncer.readiness().is_ready(p))
+    full.set()
+    syncer.want([p, q])
+    eventually(lambda: syncer.readiness().is_ready(q))
+    assert (syncer.ensure(p, SOON) / "a").exists(), "it is protected already"
+    with pytest.raises(LocalStoreError):
+        syncer.ensure(q, timedelta(milliseconds=100))
+    assert held == [{p.digest}]
+
+    full.clear()
+
+    eventually(lambda: held[-1] == {p.digest, q.digest})
