@@ -5,6 +5,10 @@ from __future__ import annotations
 BLOBS, PACKS, RELEASES = "blobs/", "packs/", "releases/"
 PUBLISH_LEASES, COLLECT_LEASES = "leases/publish/", "leases/collect/"
 REPLICAS = "replicas/"
+LAYOUTS, PUBLICATIONS = "layouts/", "publications/"
+TOMBSTONES = "gc/runs/"
+COLLECTION_CLOCK = "gc/clock"
+"""A collection writes it to learn what time it is at the store."""
 
 
 def blob(name: str) -> str:
@@ -19,7 +23,7 @@ def pack(name: str) -> str:
 
 def layout(name: str, digest: str) -> str:
     """Key of the layout of a release: which packs hold its small files."""
-    return f"layouts/{name}/{digest}.json"
+    return f"{LAYOUTS}{name}/{digest}.json"
 
 
 def history(name: str, stamp: str, digest: str) -> str:
@@ -35,7 +39,7 @@ def history(name: str, stamp: str, digest: str) -> str:
 
 def histories(name: str) -> str:
     """What the keys of the history of `name` begin with."""
-    return f"publications/{name}/"
+    return f"{PUBLICATIONS}{name}/"
 
 
 def manifest(name: str, digest: str) -> str:
@@ -56,6 +60,11 @@ def publish_lease(lease_id: str) -> str:
 def collect_lease(lease_id: str) -> str:
     """Key that says that a collection is deleting."""
     return f"{COLLECT_LEASES}{lease_id}"
+
+
+def tombstone(run: str) -> str:
+    """Key of what a collection condemned."""
+    return f"{TOMBSTONES}{run}"
 
 
 def replica(host: str) -> str:

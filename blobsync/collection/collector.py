@@ -1,0 +1,93 @@
+"""Collecting garbage in the object store, in two runs: one condemns, a later one, after a grace, deletes.
+
+What is guaranteed. An object is deleted only if an earlier run condemned it at least the grace ago, it has
+not been written since, and a fresh look, made while no publish is under way, finds that no kept release needs
+it. Kept are the releases that the caller names, those published lately, and the newest of each name. Nothing
+is deleted by absence: what a kept release needs must be readable, the listing must be complete as far as can
+be seen, and no more than a share goes at once. Keys that this library did not make are never touched.
+
+Publishes and deletions exclude each other by leases (`blobsync.storage.leases`). Two collections at once are
+harmless: each deletes only what is due by its own look. A run that is killed at any point leaves at most a
+tombstone, which makes the next one more careful, and a lease, which runs out.
+
+What is not: a collector that is suspended for minutes between the check of its lease and the very request
+that deletes cannot be stopped by a store without conditional deletes. Ages are by the store's clock; if it
+jumps forward, the grace starts anew, but only where the collector's clock does not jump with it.
+
+No thread outlives the call; see `blobsync.collection.reach` for those it has.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Set
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import structlog
+
+from blobsync.collection.access import Access, StoppedError, boottime_s
+from blobsync.collection.policy import CollectionPolicy
+from blobsync.collection.progress import CollectionProgress
+from blobsync.collection.report import CollectionReport
+from blobsync.collection.run import Run
+from blobsync.errors import GcRefusedError
+from blobsync.release.manifest import ReleaseRef
+from blobsync.retry import RetryPolicy
+from blobsync.storage.ports import ObjectStore
+
+_log = structlog.get_logger(__name__)
+
+
+def collect_garbage(
+    store: ObjectStore,
+    keep: Set[ReleaseRef],
+    *,
+    policy: CollectionPolicy | None = None,
+    allow_empty: bool = False,
+    dry_run: bool = False,
+    retry: RetryPolicy | None = None,
+    stopping: threading.Event | None = None,
+    progress: Callable[[CollectionProgress], None] | None = None,
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    clock_s: Callable[[], float] = boottime_s,
+) -> CollectionReport:
+    """Condemn what nothing needs, and delete what an earlier run condemned. Safe to repeat.
+
+    Args:
+        store: Where.
+        keep: All releases that are in use. Each must be in the store.
+        policy: What else is kept, and how careful to be.
+        allow_empty: Nothing is in use, and that is no mistake. What the policy keeps is kept all the same.
+        dry_run: Say what would be done; nothing is written or deleted.
+        retry: For each call to the store.
+        stopping: When set, the run ends at once, with the report of what it did.
+        progress: Called in this thread.
+        clock: The collector's; compared with the store's, and told to people. Aware.
+        clock_s: Never set back; counts sleep of the host.
+
+    Raises:
+        GcRefusedError: what is needed is not known well enough, or too much would go. Nothing was deleted;
+            in a run that had begun to delete, nothing more.
+        StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: as of `ObjectStore`.
+    """
+    if not keep and not allow_empty:
+        raise GcRefusedError(
+            "the collection was told that no release is in use, which is more often wrong than true; nothing "
+            "was deleted. If it is true, say allow_empty"
+        )
+    access = Access(store, retry or RetryPolicy(), stopping or threading.Event(), progress, clock_s)
+    run = Run(access, frozenset(keep), policy or CollectionPolicy(), clock, dry_run=dry_run)
+    with suppress(StoppedError):
+        run.run()
+    report = run.report()
+    _log.info(
+        "garbage_collected",
+        dry_run=dry_run,
+        due=sum(tally.count for tally in report.due.values()),
+        deleted=sum(tally.count for tally in report.deleted.values()),
+        deleted_bytes=sum(tally.size_bytes for tally in report.deleted.values()),
+        failed=report.failed_count,
+        postponed=report.postponed,
+    )
+    return report

@@ -1,0 +1,176 @@
+"""A small world for tests of collections: a store with a clock of its own, and releases made of a few bytes.
+
+Collections never read packs or blobs, so those here have any bytes; only names and sizes are sound.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from blobsync import Artifact, Manifest, ReleaseRef, RetryPolicy, Role
+from blobsync.collection.collector import collect_garbage
+from blobsync.collection.policy import CollectionPolicy
+from blobsync.collection.report import CollectionReport
+from blobsync.release.layout import Layout, Pack
+from blobsync.storage import keys
+from blobsync.storage.leases import Lease, live_leases, store_time
+from blobsync.storage.ports import ObjectStore
+from blobsync.storage.releases import Publication, publication_key, stored_manifest
+from blobsync.testing.memory import MemoryObjectStore
+
+START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+QUICK = RetryPolicy(
+    first_wait=timedelta(milliseconds=1), max_wait=timedelta(milliseconds=2), deadline=timedelta(seconds=0.02)
+)
+POLICY = CollectionPolicy(keep_age=DAY, keep_newest=1, max_share=1.0, patience=timedelta(0))
+LARGE_BYTES = 5 << 20
+
+
+@dataclass
+class Clock:
+    """The store's and the collector's: stands still unless told."""
+
+    now: datetime = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def forward(self, time: timedelta) -> None:
+        self.now += time
+
+    @property
+    def boot_s(self) -> float:
+        return (self.now - START).total_seconds()
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A release and the objects it needs, key to bytes, apart from those that name it."""
+
+    manifest: Manifest
+    layout: Layout
+    objects: dict[str, bytes] = field(hash=False)
+
+    @property
+    def ref(self) -> ReleaseRef:
+        return self.manifest.ref
+
+    @property
+    def keys(self) -> set[str]:
+        own = {keys.manifest(self.ref.name, self.ref.digest), keys.layout(self.ref.name, self.ref.digest)}
+        return own | self.objects.keys()
+
+
+def sample(name: str, packs: Iterable[str] = (), large: Iterable[str] = ()) -> Sample:
+    """A release with a small file in each of these packs, and these large files."""
+    artifacts = [Artifact(f"small/{pack}", 3, digest(f"in {pack}"), Role.CODE, False) for pack in packs]
+    artifacts += [Artifact(f"large/{blob}", LARGE_BYTES, digest(blob), Role.CODE, False) for blob in large]
+    stored = {digest(f"pack {pack}"): f"{pack:>50}".encode() for pack in packs}
+    layout = Layout(tuple(Pack(own, len(data)) for own, data in stored.items()), "me", START)
+    objects = {keys.pack(own): data for own, data in stored.items()}
+    objects |= {keys.blob(digest(blob)): blob.encode() for blob in large}
+    return Sample(Manifest(name, tuple(artifacts)), layout, objects)
+
+
+def put(store: ObjectStore, release: Sample, at: datetime) -> None:
+    """Publish it at once; no lease, nobody looks what is there."""
+    for key, data in [*release.objects.items(), *last_writes(release, at)]:
+        store.write(key, data)
+
+
+def last_writes(release: Sample, at: datetime) -> list[tuple[str, bytes]]:
+    ref = release.ref
+    return [
+        (keys.layout(ref.name, ref.digest), release.layout.encode()),
+        (publication_key(ref.name, Publication(at, ref.digest)), b""),
+        (keys.manifest(ref.name, ref.digest), stored_manifest(release.manifest)),
+    ]
+
+
+def publishing(
+    store: ObjectStore, release: Sample, clock: Clock, lease_id: str, known: Sequence[str] = ()
+) -> Iterator[str]:
+    """A publish, step by step: what it does next is done when it is asked to go on.
+
+    Args:
+        store: Where.
+        release: What.
+        clock: Both the publisher's and the store's.
+        lease_id: Of its own.
+        known: Keys that it takes as absent.
+    """
+    lease = keys.publish_lease(lease_id)
+    renewed = clock.now
+
+    def renew() -> None:
+        nonlocal renewed
+        assert clock.now - renewed < timedelta(minutes=30), "a real publish gives up here"
+        store.write(lease, Lease(release.ref.name, "me", clock.now, timedelta(minutes=30)).encode(clock.now))
+        renewed = clock.now
+
+    renew()
+    yield "lease"
+    while live_leases(store, keys.COLLECT_LEASES, store_time(store, lease)):
+        yield "wait"
+        renew()
+    for key, data in release.objects.items():
+        renew()
+        there = key not in known and store.size(key) == len(data)
+        yield "looked"
+        if not there:
+            renew()
+            store.write(key, data)
+            yield "object"
+    for key, data in last_writes(release, clock.now):
+        renew()
+        store.write(key, data)
+        yield "last"
+    store.delete(lease)
+
+
+class World:
+    """A store in memory, collected by one collector."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.store = MemoryObjectStore(now=self.clock)
+
+    def put(self, name: str, packs: Iterable[str] = (), large: Iterable[str] = ()) -> Sample:
+        made = sample(name, packs, large)
+        put(self.store, made, self.clock.now)
+        return made
+
+    def collect(
+        self, *keep: Sample, policy: CollectionPolicy = POLICY, **options: object
+    ) -> CollectionReport:
+        given = {
+            "retry": QUICK,
+            "clock": self.clock,
+            "clock_s": lambda: self.clock.boot_s,
+            "allow_empty": True,
+            **options,
+        }
+        wanted = {release.ref for release in keep}
+        return collect_garbage(self.store, wanted, policy=policy, **given)  # type: ignore[arg-type]
+
+    def twice(self, *keep: Sample, policy: CollectionPolicy = POLICY, **options: object) -> CollectionReport:
+        """Two runs, with the grace between them."""
+        self.collect(*keep, policy=policy, **options)
+        self.clock.forward(policy.grace)
+        return self.collect(*keep, policy=policy, **options)
+
+    def names(self) -> set[str]:
+        """Keys of all objects but those that collections write for themselves."""
+        return {info.key for info in self.store.list("") if not info.key.startswith("gc/")}
+
+    def tombstones(self) -> list[str]:
+        return [info.key for info in self.store.list(keys.TOMBSTONES)]
