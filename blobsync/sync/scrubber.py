@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 
 import structlog
 
-from blobsync.errors import BlobSyncError, SyncerClosedError
+from blobsync.errors import BlobSyncError, LocalStoreError, SyncerClosedError
 from blobsync.local.lacking import objects_of
 from blobsync.local.store import LocalStore
+from blobsync.release.manifest import ReleaseRef
+from blobsync.release.objects import StoredObject
 from blobsync.sync.scrub_turn import ScrubTurn
 from blobsync.sync.throttle import Throttle
 
@@ -51,6 +54,7 @@ class Scrubber:
         self._stopping = stopping
         self._damaged = damaged
         self._throttle = Throttle(bytes_per_s, stopping)
+        self._found = 0
         self._turn = ScrubTurn(local.root / "scrub", self._interval_s)
         self._thread = threading.Thread(target=self._run, name="blobsync-scrub", daemon=True)
 
@@ -85,23 +89,34 @@ class Scrubber:
         return due_s if due_s > 0 else min(self._interval_s, _ASK_AGAIN_S)
 
     def _round(self) -> None:
-        began_s, seen, damaged = time.monotonic(), set[str](), 0
+        began_s, seen, failed = time.monotonic(), set[str](), 0
+        self._found = 0
         for ref in self._local.releases():
-            kept = self._local.kept(ref)
-            if kept is None:
-                continue
-            for item in objects_of(kept.manifest, kept.layout):
-                if item.name in seen:
-                    continue
-                seen.add(item.name)
-                if self._local.scrub_object(item, going_on=self._going_on):
-                    continue
-                damaged += 1
-                self._damaged(item.name)
-            self._local.scrub_tree(kept.manifest, going_on=self._going_on)
+            for verify in self._parts(ref, seen):
+                try:
+                    verify()
+                except LocalStoreError as exc:  # the disk did not say; the rest is verified all the same
+                    failed += 1
+                    _log.warning("scrub_failed", release=str(ref), reason=str(exc))
         took_s = time.monotonic() - began_s
-        log = _log.warning if took_s > self._interval_s or damaged else _log.info
-        log("scrub_finished", objects=len(seen), damaged=damaged, took_s=round(took_s, 1))
+        log = _log.warning if took_s > self._interval_s or self._found or failed else _log.info
+        log("scrub_finished", objects=len(seen), damaged=self._found, failed=failed, took_s=round(took_s, 1))
+
+    def _parts(self, ref: ReleaseRef, seen: set[str]) -> Iterator[Callable[[], None]]:
+        """What to verify of a release that was not verified in this round."""
+        kept = self._local.kept(ref)
+        if kept is None:
+            return
+        for item in objects_of(kept.manifest, kept.layout):
+            if item.name not in seen:
+                seen.add(item.name)
+                yield partial(self._object, item)
+        yield partial(self._local.scrub_tree, kept.manifest, going_on=self._going_on)
+
+    def _object(self, item: StoredObject) -> None:
+        if not self._local.scrub_object(item, going_on=self._going_on):
+            self._found += 1
+            self._damaged(item.name)
 
     def _going_on(self, size_bytes: int) -> None:
         self._throttle.take(size_bytes)
