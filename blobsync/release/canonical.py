@@ -23,20 +23,20 @@ from blobsync.release.blob import chunk_count
 
 SCHEMA = 2
 
-_START = b'{"artifacts":['
-_END = re.compile(rb'\],"name":"([A-Za-z0-9._-]{0,128})","schema":(0|[1-9][0-9]{0,8})\}')
+_START = '{"artifacts":['
+_END = re.compile(r'\],"name":"([A-Za-z0-9._-]{0,128})","schema":(0|[1-9][0-9]{0,8})\}')
 _MAX_END_BYTES = 200
 _ARTIFACT = re.compile(
-    rb'\{"chunks":\[((?:"[0-9a-f]{64}"(?:,"[0-9a-f]{64}")*+)?+)\],'
-    rb'"executable":(true|false),'
-    rb'"path":"((?:[^"\\]++|\\")*+)",'
-    rb'"role":"(' + "|".join(Role).encode() + rb')",'
-    rb'"sha256":"([0-9a-f]{64})",'
-    rb'"size_bytes":(0|[1-9][0-9]{0,15})\}'
-    rb"(?:,(?=\{)|(?=\]))"  # behind a comma there is one more
+    r'\{"chunks":\[((?:"[0-9a-f]{64}"(?:,"[0-9a-f]{64}")*+)?+)\],'
+    r'"executable":(true|false),'
+    r'"path":"((?:[^"\\]++|\\")*+)",'
+    rf'"role":"({"|".join(Role)})",'
+    r'"sha256":"([0-9a-f]{64})",'
+    r'"size_bytes":(0|[1-9][0-9]{0,15})\}'
+    r"(?:,(?=\{)|(?=\]))"  # behind a comma there is one more
 )
-_CHUNK_BYTES = len('"",') + 64
-_ROLES = {role.value.encode(): role for role in Role}
+_CHUNK_CHARS = len('"",') + 64
+_ROLES = {role.value: role for role in Role}
 
 
 def encode(name: str, artifacts: Iterable[Artifact]) -> bytes:
@@ -66,10 +66,13 @@ def decode(data: bytes) -> tuple[str, tuple[Artifact, ...]]:
     Raises:
         InvalidManifestError: It is not in that form.
     """
-    if not data.startswith(_START):
+    text = data.decode(
+        "latin-1"
+    )  # one character for each byte: fast, and no larger; only paths may have others
+    if not text.startswith(_START):
         raise _not_canonical(data, 0)
-    end = data.rfind(b'],"name":"', max(0, len(data) - _MAX_END_BYTES))  # in a path it would be `\"name\":`
-    found = _END.fullmatch(data, end) if end >= 0 else None
+    end = text.rfind('],"name":"', max(0, len(text) - _MAX_END_BYTES))  # in a path it would be `\"name\":`
+    found = _END.fullmatch(text, end) if end >= 0 else None
     if found is None:
         raise _not_canonical(data, max(0, len(data) - _MAX_END_BYTES))
     if (schema := int(found[2])) != SCHEMA:
@@ -77,37 +80,41 @@ def decode(data: bytes) -> tuple[str, tuple[Artifact, ...]]:
             f"the manifest has schema {schema}, this version reads {SCHEMA}; "
             + ("update blobsync" if schema > SCHEMA else "publish the release again")
         )
-    artifacts = tuple(_artifacts(data, end))
+    artifacts: list[Artifact] = []
+    at = len(_START)
+    while at < end:
+        match = _ARTIFACT.match(text, at)
+        if match is None:
+            raise _not_canonical(data, at)
+        if len(artifacts) == MAX_ARTIFACTS:
+            raise InvalidManifestError(f"the manifest has more than {MAX_ARTIFACTS} artifacts; not read")
+        artifacts.append(_artifact(*match.groups()))
+        at = match.end()
     paths = [item.path for item in artifacts]
     if paths != sorted(paths):
         raise InvalidManifestError("the artifacts of the manifest are not sorted by path; publish it again")
-    return found[1].decode(), artifacts
+    return found[1], tuple(artifacts)
 
 
-def _artifacts(data: bytes, end: int) -> Iterable[Artifact]:
-    at, count = len(_START), 0
-    while at < end:
-        found = _ARTIFACT.match(data, at)
-        if found is None:
-            raise _not_canonical(data, at)
-        count += 1
-        if count > MAX_ARTIFACTS:
-            raise InvalidManifestError(f"the manifest has more than {MAX_ARTIFACTS} artifacts; not read")
-        chunks, executable, path, role, sha256, size = found.groups()
-        if chunks and (len(chunks) + 1) // _CHUNK_BYTES != chunk_count(int(size)):  # before room is made
-            raise InvalidManifestError(f"{path[:200]!r} of {int(size)} bytes has another number of chunks")
-        try:
-            yield Artifact(
-                (path.replace(b"\\", b"") if b"\\" in path else path).decode(),
-                int(size),
-                sha256.decode(),
-                _ROLES[role],
-                executable == b"true",
-                tuple(chunks.decode()[1:-1].split('","')) if chunks else (),
-            )
-        except UnicodeDecodeError as exc:
-            raise InvalidManifestError(f"a path of the manifest is not UTF-8: {path[:200]!r}") from exc
-        at = found.end()
+def _artifact(chunks: str, executable: str, path: str, role: str, sha256: str, size: str) -> Artifact:
+    size_bytes = int(size)
+    if chunks and (len(chunks) + 1) // _CHUNK_CHARS != chunk_count(size_bytes):  # before room is made
+        raise InvalidManifestError(f"{path[:200]!r} of {size_bytes} bytes has another number of chunks")
+    return Artifact(
+        path if path.isascii() and '"' not in path else _path(path),
+        size_bytes,
+        sha256,
+        _ROLES[role],
+        executable == "true",
+        tuple(chunks[1:-1].split('","')) if chunks else (),
+    )
+
+
+def _path(path: str) -> str:
+    try:
+        return path.replace('\\"', '"').encode("latin-1").decode()
+    except UnicodeDecodeError as exc:
+        raise InvalidManifestError(f"a path of the manifest is not UTF-8: {path[:200]!r}") from exc
 
 
 def _not_canonical(data: bytes, at: int) -> InvalidManifestError:
