@@ -292,6 +292,7 @@ def test_listing_that_ends_early_refuses_the_run() -> None:
         store.stop_after = key
         with pytest.raises(GcRefusedError, match="ended after"):
             world.collect()
+    store.stop_after = None
     assert sorted(world.names()) == before
 
 
@@ -321,8 +322,8 @@ def test_listing_that_lacks_a_manifest_its_history_tells_of_or_a_needed_object_r
             assert "listing lacks it" in str(exc)
             refused += 1
         else:
-            # Something that nothing kept needs, or an entry of the history that is told by the manifest too.
-            assert report.due
+            # Nothing that is kept needs it. Without its entry in the history, a release may be kept longer.
+            assert report.due or key.startswith(keys.PUBLICATIONS)
         assert len(store.deletes) == deletes
     store.hide = frozenset()
     assert refused == 4  # both manifests; layout and pack of the newest release
