@@ -8,7 +8,7 @@ It is JSON with sorted keys and without white space, so that anybody can read it
 
 It is not read with a JSON parser, but by a grammar of exactly this, artifact by artifact. So there is no
 second way of writing the same release, nothing to be compared afterwards, and no room is taken for what is
-not a manifest: 64 MiB of `[],[],` make gigabytes of lists. In a string, `\"` is the only escape: the rules
+not a manifest: 32 MiB of `[],[],` make 700 MiB of lists. In a string, `\"` is the only escape: the rules
 for paths refuse whatever else would need one.
 """
 
@@ -66,9 +66,7 @@ def decode(data: bytes) -> tuple[str, tuple[Artifact, ...]]:
     Raises:
         InvalidManifestError: It is not in that form.
     """
-    text = data.decode(
-        "latin-1"
-    )  # one character for each byte: fast, and no larger; only paths may have others
+    text = data.decode("latin-1")  # one character for each byte: fast, and no larger. Paths are decoded below
     if not text.startswith(_START):
         raise _not_canonical(data, 0)
     end = text.rfind('],"name":"', max(0, len(text) - _MAX_END_BYTES))  # in a path it would be `\"name\":`
