@@ -19,7 +19,7 @@ import structlog
 from leader.backoff import jittered
 from leader.clock import Clock
 from leader.contender import LeaderContender
-from leader.errors import LeaderError
+from leader.errors import LeaderError, PublicationError
 from leader.protocol.component import ComponentInfo, encode_component
 from leader.protocol.records import Leadership
 from leader.publication import ComponentNode
@@ -179,13 +179,19 @@ class Components:
             elif seat.node.may_be_ours:
                 self._executor.run(seat.node.withdraw(session_id))
         except LeaderError as exc:
-            seat.failures += 1
-            seat.retry_at = self._clock() + jittered(_RETRY_FIRST, _RETRY_MAX, seat.failures, random.uniform)
-            _log.warning("publication_failed", component=seat.name, error=str(exc))
-            if seat.failures == 1 and confirmed is not None:
-                self._complain(seat, exc)
+            self._failed(seat, exc)
+        except Exception as exc:  # noqa: BLE001 - never silence: what nobody foresaw is tried again, too
+            _log.exception("publication_failed_unforeseen", component=seat.name)
+            self._failed(seat, PublicationError(component=seat.name, cause=exc))
         else:
             seat.failures = 0
+
+    def _failed(self, seat: Seat, error: LeaderError) -> None:
+        seat.failures += 1
+        seat.retry_at = self._clock() + jittered(_RETRY_FIRST, _RETRY_MAX, seat.failures, random.uniform)
+        _log.warning("publication_failed", component=seat.name, error=str(error))
+        if seat.failures == 1 and seat.confirmed is not None:
+            self._complain(seat, error)
 
     def _complain(self, seat: Seat, error: LeaderError) -> None:
         contender = seat.serving

@@ -133,6 +133,20 @@ class TransactionRefusedError(LeaderError):
         self.index, self.path, self.cause = index, path, cause
 
 
+class PublicationError(LeaderError):
+    """A component's leader information could not be written, for a reason that nobody foresaw."""
+
+    code = "publication"
+    retryable = True
+
+    def __init__(self, *, component: str, cause: Exception) -> None:
+        super().__init__(
+            f"the leader information of component {component} could not be written "
+            f"({type(cause).__name__}: {cause}); it is tried again"
+        )
+        self.component, self.cause = component, cause
+
+
 class EpochWentBackwardsError(LeaderError):
     """The stored epoch is below one this process has seen: the ensemble was wiped or restored."""
 

@@ -116,6 +116,11 @@ class GuardThread:
         self._thread: threading.Thread | None = None
         self._busy = False
 
+    @property
+    def here(self) -> bool:
+        """Whether the caller runs on this thread."""
+        return threading.current_thread() is self._thread
+
     def start(self) -> None:
         """Start the thread, if it is not there. A candidate that waits for its verdict has no time for it."""
         with self._lock:

@@ -136,6 +136,7 @@ class LeaderLatch:
         self._listeners: list[_Mailbox] = []
         self._condition = threading.Condition()
         self._state = LatchState.LATENT
+        self._ended = threading.Event()
         self._close_mode = config.close_mode
         self._told = False  # that we lead; the latch's thread
 
@@ -173,7 +174,7 @@ class LeaderLatch:
         self._loop.post(lambda: self._latch.handle(ev.Started()))
 
     def close(self, mode: CloseMode | None = None, *, timeout: timedelta = timedelta(seconds=10)) -> None:
-        """Leave the queue for good. Safe to repeat.
+        """Leave the queue for good. Safe to repeat; who calls it while another does waits for that one.
 
         Args:
             mode: Overrides the configured close mode.
@@ -184,9 +185,17 @@ class LeaderLatch:
             before, self._state = self._state, LatchState.CLOSED
             self._close_mode = mode or self._close_mode
             self._condition.notify_all()
-        if before is not LatchState.STARTED:
-            return
-        countdown = Countdown(timeout)
+        if before is LatchState.STARTED:
+            try:
+                self._end(Countdown(timeout))
+            finally:
+                self._ended.set()
+        elif before is LatchState.LATENT:
+            self._ended.set()
+        elif not any(mailbox.here for mailbox in self._listeners):
+            self._ended.wait(timeout.total_seconds())
+
+    def _end(self, countdown: Countdown) -> None:
         self._loop.post(lambda: self._latch.handle(ev.CloseAsked()))
         if not self._loop.stop(countdown.remaining()):
             _log.warning("latch_not_confirmed_deleted", advice="close the session to be rid of it")
@@ -314,6 +323,11 @@ class _Mailbox:
         self._busy = False
         self._teller: threading.Thread | None = None
 
+    @property
+    def here(self) -> bool:
+        """Whether the caller is this listener, being told."""
+        return self._teller is threading.current_thread()
+
     def put(self, call: Callable[[LatchListener], None]) -> None:
         """Deliver `call`, later."""
         with self._condition:
@@ -335,7 +349,7 @@ class _Mailbox:
     def close(self, timeout: timedelta) -> None:
         """Wait until all is delivered, but not for ever; and not if it is the listener who closes."""
         with self._condition:
-            if self._teller is threading.current_thread():
+            if self.here:
                 return
             if not self._condition.wait_for(lambda: not self._busy, timeout.total_seconds()):
                 _log.warning("listener_still_busy")

@@ -35,6 +35,11 @@ class Notifier:
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="leader-notifier", daemon=True)
 
+    @property
+    def here(self) -> bool:
+        """Whether the caller runs on this thread."""
+        return threading.current_thread() is self._thread
+
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
@@ -51,7 +56,7 @@ class Notifier:
     def close(self, timeout_s: float) -> bool:
         """Deliver what is queued, then end. False if the electable still holds the thread."""
         self._calls.put(None)
-        if threading.current_thread() is self._thread or not self._thread.is_alive():
+        if self.here or not self._thread.is_alive():
             return True
         self._thread.join(timeout_s)
         return not self._thread.is_alive()

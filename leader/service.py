@@ -82,6 +82,7 @@ class LeaderElectionService:
         self._elections: dict[str, LeaderElection] = {}
         self._lock = threading.Lock()  # held for a few instructions, never while calling anybody
         self._started = False
+        self._ended = threading.Event()
         self._now = _Present()
         self._components = Components(
             seats=self._seats,
@@ -142,28 +143,40 @@ class LeaderElectionService:
     def stop(self, timeout: timedelta = _STOP_TIMEOUT) -> None:
         """Revoke every contender that leads, take away what was published, leave the election. For good.
 
-        Safe to repeat; safe within a callback, where it returns at once and the rest follows the callback.
-        A contender that blocks is waited for no longer than half of `timeout`.
+        Safe to repeat; who calls it while another does waits for that one, within its own `timeout`. Safe
+        within a callback, where it returns at once and the rest follows the callback. A contender that blocks
+        is waited for no longer than half of `timeout`.
         """
         countdown, told = Countdown(timeout), threading.Event()
         with self._lock:
             first, self._now.stopped = not self._now.stopped, True
             self._now.term = None
-            if not first or not self._started:
-                return
-            self._thread.post(lambda: self._components.finish(told))
-            if self._thread.here:
-                self._thread.post(lambda: self._elector.close(timeout))
-            self._thread.end()
+            if first and self._started:
+                self._thread.post(lambda: self._components.finish(told))
+                if self._thread.here:
+                    self._thread.post(lambda: self._elector.close(timeout))
+                    self._thread.post(self._ended.set)
+                self._thread.end()
+        if first and self._started:
+            self._finish(countdown, told)
+        elif first:
+            self._ended.set()
+        elif not self._thread.here:
+            self._ended.wait(timeout.total_seconds())
+
+    def _finish(self, countdown: Countdown, told: threading.Event) -> None:
         if self._session is not None:
             self._session.remove_listener(self._on_session)
         if self._thread.here:
             return
-        if not told.wait(timeout.total_seconds() / 2):
-            _log.warning("contender_still_busy")
-        self._elector.close(countdown.remaining())
-        if not self._thread.join(countdown.remaining()):
-            _log.warning("election_service_still_busy")
+        try:
+            if not told.wait(countdown.remaining().total_seconds() / 2):
+                _log.warning("contender_still_busy")
+            self._elector.close(countdown.remaining())
+            if not self._thread.join(countdown.remaining()):
+                _log.warning("election_service_still_busy")
+        finally:
+            self._ended.set()
 
     def has_leadership(self, session: UUID) -> bool:
         """Whether this session id is the one issued, and we certainly lead at this moment. No I/O."""

@@ -49,7 +49,7 @@ class EpochFile:
         self._lock_fd = fd
         try:
             return self._read()
-        except RecordError:
+        except (OSError, RecordError):
             self.unlock()
             raise
 

@@ -7,36 +7,30 @@ that wants somebody to lose its session says so (`MemoryElector.lose_session`).
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable
-from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
 
 from leader.clock import Clock, Countdown, boottime
 from leader.config import ElectionConfig
 from leader.electors.memory_session import MemorySession
-from leader.errors import ElectionStateError, FencedOutError
+from leader.errors import FencedOutError
 from leader.fencing import FencingToken
-from leader.guard import Guard, GuardThread
+from leader.guard import Guard
 from leader.inbox import InboxThread
-from leader.journal import DeferredJournal, Journal, LogJournal
+from leader.journal import Journal
 from leader.latch import events as latch_ev
-from leader.notifier import Electable, Notifier
+from leader.notifier import Electable
 from leader.observers import leader_steps, participants_steps
-from leader.office import events as ev
-from leader.office.core import OfficeCore
+from leader.office.face import ParticipantFace
 from leader.protocol.paths import ElectionPaths
-from leader.protocol.records import LeaderInfo, Leadership, Participant, ParticipantView
+from leader.protocol.records import LeaderInfo, Participant, ParticipantView
 from leader.protocol.requests import Check, Request, Steps, Transaction, TransactionFailedError, Write
-from leader.status import ElectionStatus
 from leader.testing.memory import MemoryZooKeeper
 
 _log = structlog.get_logger(__name__)
-
-T = TypeVar("T")
 
 
 class MemoryElection:
@@ -78,7 +72,7 @@ class MemoryElection:
             raise FencedOutError(path=exc.cause.path, epoch=token.epoch) from exc
 
 
-class MemoryElector:
+class MemoryElector(ParticipantFace):
     """See the module, and `leader.elector.Elector`.
 
     Threads, from the first `add_to_leader_lock_queue` until `close`: `leader-election`, `leader-notifier`
@@ -105,19 +99,14 @@ class MemoryElector:
     ) -> None:
         self._paths = ElectionPaths(config.root)
         self._session = election.session(self._on_watch)
-        self._journal = DeferredJournal(journal or LogJournal(participant.id))
-        self._guard = GuardThread(guard)
-        self._notifier = Notifier(electable, self._on_electable_failed)
-        self._core = OfficeCore(
-            session=self._session,
+        super().__init__(
+            self._session,
             config=config,
             participant=participant,
-            guard=self._guard,
-            notifier=self._notifier,
+            guard=guard,
+            electable=electable,
+            journal=journal,
             clock=election.clock,
-            uniform=random.uniform,
-            journal=self._journal,
-            post=self._post,
         )
         self._thread = InboxThread(
             "leader-election",
@@ -125,79 +114,14 @@ class MemoryElector:
             expired=lambda: self._do(self._core.expired),
             clock=election.clock,
         )
-        self._lifecycle = threading.Lock()
-        self._started = False
-        self._closed = False
-
-    def add_to_leader_lock_queue(self) -> None:
-        """See `Elector.add_to_leader_lock_queue`."""
-        with self._lifecycle:
-            if self._closed:
-                raise ElectionStateError("this elector was closed; make a new one")
-            if not self._started:
-                self._started = True
-                self._session.open()
-                self._notifier.start()
-                self._guard.start()
-                self._thread.start()
-                self._tell_link_up()
-        self._post(ev.AddAsked())
-
-    def remove_from_leader_lock_queue(self) -> None:
-        """See `Elector.remove_from_leader_lock_queue`."""
-        self._post(ev.RemoveAsked())
-
-    def close(self, timeout: timedelta) -> None:
-        """See `Elector.close`."""
-        with self._lifecycle:
-            first, self._closed = not self._closed, True
-        if not first or not self._started:
-            return
-        countdown = Countdown(timeout)
-        self._post(ev.CloseAsked())
-        if not self._thread.join(countdown.remaining()):
-            _log.warning("election_still_busy")
-            self._thread.post(lambda: self._core.abort("closed"))
-            self._thread.end()
-        self._session.close()  # and with it whatever is left of us
-        if not self._notifier.close(countdown.remaining().total_seconds()):
-            _log.warning("electable_still_busy")
-        if not self._guard.close(countdown.remaining().total_seconds()):
-            _log.warning("guard_still_busy")
-
-    def is_leader(self) -> bool:
-        """See `Elector.is_leader`."""
-        return self._core.leadership() is not None
-
-    def leadership(self) -> Leadership | None:
-        """See `Elector.leadership`."""
-        return self._core.leadership()
-
-    def abdicate(self, reason: str) -> None:
-        """See `Elector.abdicate`."""
-        self._post(ev.AbdicationAsked(reason))
-
-    def poke(self) -> None:
-        """See `Elector.poke`."""
-        self._post(ev.Poked())
-
-    def publish_readiness(
-        self, ready: bool, *, missing: int = 0, missing_bytes: int = 0, reasons: tuple[str, ...] = ()
-    ) -> None:
-        """See `Elector.publish_readiness`."""
-        self._submit(lambda: self._core.readiness(ready, missing, missing_bytes, reasons))
 
     def get_all_participants(self) -> list[ParticipantView]:
         """See `Elector.get_all_participants`."""
-        return self._read(participants_steps(self._paths))
+        return self._session.look_on(participants_steps(self._paths))
 
     def get_leader(self) -> LeaderInfo | None:
         """See `Elector.get_leader`."""
-        return self._read(leader_steps(self._paths))
-
-    def status(self) -> ElectionStatus:
-        """See `Elector.status`."""
-        return self._core.status()
+        return self._session.look_on(leader_steps(self._paths))
 
     def lose_session(self) -> None:
         """For tests: end our session behind our back, as an ensemble does with one that went silent.
@@ -208,19 +132,29 @@ class MemoryElector:
         self._submit(lambda: self._core.link(latch_ev.SessionGone()))
         self._tell_link_up()
 
-    def _read(self, steps: Steps[T]) -> T:
-        return self._session.look_on(steps)
+    @property
+    def _drives(self) -> bool:
+        return self._thread.here
+
+    def _submit(self, work: Callable[[], Steps[None]]) -> None:
+        self._thread.post(lambda: self._do(work))
+
+    def _begin(self) -> None:
+        self._session.open()
+        self._thread.start()
+        self._tell_link_up()
+
+    def _finish(self, countdown: Countdown) -> None:
+        if not self._thread.join(countdown.remaining()):
+            _log.warning("election_still_busy")
+            self._thread.post(lambda: self._core.abort("closed"))
+            self._thread.end()
+        self._session.close()  # and with it whatever is left of us
 
     def _tell_link_up(self) -> None:
         session_id = self._session.session_id
         if session_id is not None:
             self._submit(lambda: self._core.link(latch_ev.LinkUp(session_id)))
-
-    def _post(self, event: ev.Posted) -> None:
-        self._submit(lambda: self._core.handle(event))
-
-    def _submit(self, work: Callable[[], Steps[None]]) -> None:
-        self._thread.post(lambda: self._do(work))
 
     def _do(self, work: Callable[[], Steps[None]]) -> None:
         """The election's thread."""
@@ -238,7 +172,3 @@ class MemoryElector:
     def _on_watch(self, path: str, gone: bool) -> None:
         """Whoever changed something, under the election's lock: only enqueue."""
         self._submit(lambda: self._core.heard(path, gone))
-
-    def _on_electable_failed(self, leadership: Leadership, reason: str) -> None:
-        """The notifier's thread."""
-        self._post(ev.AbdicationAsked(reason, leadership.epoch))

@@ -10,11 +10,9 @@ they cannot fence what outlives it.
 
 from __future__ import annotations
 
-import threading
-from datetime import timedelta
 from pathlib import Path
 
-from leader.clock import Clock, boottime
+from leader.clock import Clock, Countdown, boottime
 from leader.config import ElectionConfig
 from leader.electors.epoch_file import EpochFile
 from leader.electors.memory import MemoryElection, MemoryElector
@@ -58,8 +56,6 @@ class SingleElector(MemoryElector):
         self._epochs = None if epoch_file is None else EpochFile(epoch_file)
         self._root, self._epoch_path = config.root, ElectionPaths(config.root).epoch
         self._own = MemoryElection(clock=clock, before=self._before)
-        self._holding = threading.Lock()
-        self._held = self._done = False
         super().__init__(
             self._own,
             config=config,
@@ -76,21 +72,19 @@ class SingleElector(MemoryElector):
             ElectionStateError: It was closed; or another process holds the epoch file.
             RecordError: The epoch file holds something else.
         """
-        with self._holding:
-            if self._epochs is not None and not self._held and not self._done:
-                highest = self._epochs.lock()
-                self._held = True
-                self._own.write(EnsurePath(self._root))
-                self._own.write(Create(self._epoch_path, encode_epoch(highest)))
         super().add_to_leader_lock_queue()
 
-    def close(self, timeout: timedelta) -> None:
-        """See `Elector.close`."""
-        super().close(timeout)
-        with self._holding:
-            self._done = True
-            if self._epochs is not None and self._held:
-                self._held = False
+    def _prepare(self) -> None:
+        if self._epochs is not None:
+            highest = self._epochs.lock()
+            self._own.write(EnsurePath(self._root))
+            self._own.write(Create(self._epoch_path, encode_epoch(highest)))
+
+    def _end(self, countdown: Countdown) -> None:
+        try:
+            super()._end(countdown)
+        finally:
+            if self._epochs is not None:
                 self._epochs.unlock()
 
     def _before(self, request: Request) -> None:

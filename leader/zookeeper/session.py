@@ -56,6 +56,8 @@ class ZooKeeperSession:
         self._started = False
         self._closed = False
         self._reviving = threading.Lock()
+        self._closing = threading.Lock()  # held for a few instructions
+        self._stopper: threading.Thread | None = None
         self._connector.client.add_listener(self._on_state)
 
     def start(self, timeout: timedelta) -> None:
@@ -227,12 +229,16 @@ class ZooKeeperSession:
         kazoo's stop can hang, so it runs on a thread that is left behind after `timeout`. In a forked child
         nothing is done: the session is its parent's.
         """
-        if self._closed or os.getpid() != self._pid:
+        if os.getpid() != self._pid:
             return
-        self._closed = True
-        self._states.wake()
-        stopper = threading.Thread(target=self._stop, name="leader-session-stop", daemon=True)
-        stopper.start()
+        with self._closing:
+            stopper = self._stopper
+            if stopper is None:
+                self._closed = True
+                self._states.wake()
+                stopper = threading.Thread(target=self._stop, name="leader-session-stop", daemon=True)
+                stopper.start()
+                self._stopper = stopper
         stopper.join(timeout.total_seconds())
         if stopper.is_alive():
             _log.warning("zookeeper_stop_hangs", hosts=self.config.hosts, timeout_s=timeout.total_seconds())

@@ -3,126 +3,25 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from leader import (
-    ElectionConfig,
     ElectionStateError,
     FencedOutError,
-    FencingToken,
     GatePolicy,
     Leadership,
-    Participant,
     Phase,
     Verdict,
-    ZooKeeperConfig,
-    ZooKeeperSession,
-    fenced_transaction,
 )
 from leader.elector import Elector
-from leader.electors.factory import ElectorSetup, make_elector
-from leader.electors.memory import MemoryElection
+from tests.elector_bench import ALL, LONG, SHARED, Bench, Member
 
-LONG = timedelta(seconds=10)
 NO = Verdict(False, ("not synced",))
 Eventually = Callable[..., None]
-SHARED = ("zookeeper", "memory")
-ALL = (*SHARED, "single")
-
-
-class Member:
-    """One participant: its elector, a guard we can steer, and what it was told."""
-
-    def __init__(self, kind: str, name: str, parts: dict[str, Any], settings: dict[str, Any]) -> None:
-        self.session: ZooKeeperSession | None = parts.get("session")
-        self.told: list[tuple[str, int]] = []
-        self.reasons: list[str] = []
-        self.terms: list[Leadership] = []
-        self.guard: Callable[[], Verdict] = lambda: Verdict(True)
-        self.asked = 0
-        self.on_elected: Callable[[Leadership], None] = lambda _leadership: None
-        self.elector = make_elector(
-            kind,
-            ElectorSetup(
-                config=ElectionConfig(**settings),
-                participant=Participant(name, "127.0.0.1", 1, uuid.uuid4().hex),
-                guard=self._answer,
-                electable=self,
-                **parts,
-            ),
-        )
-
-    def _answer(self) -> Verdict:
-        self.asked += 1
-        return self.guard()
-
-    def elected(self, leadership: Leadership) -> None:
-        self.on_elected(leadership)
-        self.terms.append(leadership)
-        self.told.append(("elected", leadership.epoch))
-
-    def revoked(self, leadership: Leadership, reason: str) -> None:
-        self.reasons.append(reason)
-        self.told.append(("revoked", leadership.epoch))
-
-
-class Bench:
-    """Makes the members of one election, of one kind."""
-
-    def __init__(self, kind: str, root: str, hosts: str) -> None:
-        self.kind, self._root, self._hosts = kind, root, hosts
-        self._election = MemoryElection()
-        self._members: list[Member] = []
-
-    def member(self, name: str, **settings: Any) -> Member:
-        defaults = {
-            "root": self._root,
-            "guard_timeout": timedelta(seconds=1),
-            "requeue_backoff_min": timedelta(milliseconds=100),
-            "requeue_backoff_max": timedelta(milliseconds=800),
-            "step_down_margin": timedelta(milliseconds=400),
-        }
-        parts: dict[str, Any] = {}
-        if self.kind == "zookeeper":
-            session = ZooKeeperSession(
-                ZooKeeperConfig(hosts=self._hosts, session_timeout=timedelta(seconds=6))
-            )
-            session.start(LONG)
-            parts["session"] = session
-        elif self.kind == "memory":
-            parts["election"] = self._election
-        member = Member(self.kind, name, parts, defaults | settings)
-        self._members.append(member)
-        return member
-
-    def write(self, member: Member, token: FencingToken) -> None:
-        """Write something under a token."""
-        if member.session is not None:
-            path = f"{self._root}/state-{uuid.uuid4().hex}"
-            fenced_transaction(member.session, token, lambda t: t.create(path, b""))
-        else:
-            self._election.check(token)
-
-    def end(self) -> None:
-        for member in self._members:
-            member.elector.close(LONG)
-            if member.session is not None:
-                member.session.close(LONG)
-
-
-@pytest.fixture
-def bench(request: pytest.FixtureRequest, zk_root: str) -> Iterator[Bench]:
-    hosts = request.getfixturevalue("zookeeper").hosts if request.param == "zookeeper" else ""
-    bench = Bench(request.param, zk_root, hosts)
-    yield bench
-    bench.end()
-
 
 every_kind = pytest.mark.parametrize("bench", ALL, indirect=True)
 shared_kinds = pytest.mark.parametrize("bench", SHARED, indirect=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from leader import ElectionPaths, FencingToken, LeaderError, Leadership, Participant
 from leader.components import Components, Seat, Term
 from leader.publication import ComponentNode
+from leader.zookeeper.executor import SessionExecutor
 
 
 class Now:
@@ -49,16 +52,24 @@ class Desk:
     def __init__(self) -> None:
         self.now = Now()
         self.seats = {name: Seat(name, ComponentNode(ElectionPaths("/e"), name)) for name in ("a", "b")}
-        self.components = Components(
-            seats=self.seats,
-            situation=self.now,
-            session=None,
-            on_watch=lambda _path, _gone: None,
-            clock=lambda: timedelta(0),
-        )
+        self.time = timedelta(0)
+        self.components = self._components(None)
         self.a, self.b = Contender(), Contender()
         self.enter("a", self.a)
         self.enter("b", self.b)
+
+    def _components(self, session: Any) -> Components:
+        return Components(
+            seats=self.seats,
+            situation=self.now,
+            session=session,
+            on_watch=lambda _path, _gone: None,
+            clock=lambda: self.time,
+        )
+
+    def publishing(self) -> Components:
+        """The same, with a session to publish on."""
+        return self._components(SimpleNamespace(session_id=1))
 
     def enter(self, name: str, contender: Contender) -> None:
         self.seats[name].contender = contender
@@ -77,6 +88,30 @@ class Desk:
 @pytest.fixture
 def desk() -> Desk:
     return Desk()
+
+
+def test_what_failed_for_a_reason_nobody_foresaw_is_told_and_tried_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[object] = []
+
+    def answer(_executor: SessionExecutor, request: object) -> object:
+        tries.append(request)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(SessionExecutor, "answer", answer)
+    components = desk.publishing()
+    term = desk.elect(1)
+    components.grant_all(term)
+
+    components.confirmed(desk.seats["a"], term.session, "http://a")
+
+    assert len(tries) == 1
+    assert "can't start new thread" in str(desk.a.told[-1])
+    assert components.due_at() is not None
+    desk.time = timedelta(seconds=10)
+    components.expired()
+    assert len(tries) == 2
 
 
 def test_who_registers_between_election_and_grants_is_granted_once(desk: Desk) -> None:

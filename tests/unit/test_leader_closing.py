@@ -1,0 +1,120 @@
+"""Two who end the same thing at the same time: the second waits for the first, within its own time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+from leader import (
+    ElectionConfig,
+    LeaderElectionService,
+    LeaderError,
+    LogJournal,
+    Participant,
+    Verdict,
+    ZooKeeperConfig,
+    ZooKeeperSession,
+)
+from leader.electors.memory import MemoryElection, MemoryElector
+from leader.journal import Move
+from leader.leader_latch import LatchConfig, LeaderLatch
+
+Eventually = Callable[..., None]
+LONG = timedelta(seconds=10)
+A_WHILE = timedelta(seconds=0.3)
+
+
+def _second_waits(end: Callable[[timedelta], None], hangs: threading.Event, go_on: threading.Event) -> None:
+    """Call `end` three times at once, while what it waits for hangs until `go_on`."""
+    first, second = (threading.Thread(target=end, args=(LONG,), name="ends") for _ in range(2))
+    try:
+        first.start()
+        assert hangs.wait(LONG.total_seconds())
+        second.start()
+        end(A_WHILE)
+        second.join(A_WHILE.total_seconds())
+        assert first.is_alive()
+        assert second.is_alive()
+    finally:
+        go_on.set()
+        for thread in (first, second):
+            thread.join(LONG.total_seconds())
+    assert not first.is_alive()
+    assert not second.is_alive()
+    end(LONG)
+
+
+class Hanging(LogJournal):
+    """Keeps the latch's thread from going on after its first move."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hangs, self.go_on = threading.Event(), threading.Event()
+
+    def moved(self, move: Move) -> None:
+        self.hangs.set()
+        self.go_on.wait(LONG.total_seconds())
+
+
+def test_a_second_close_of_a_latch_waits_for_the_first() -> None:
+    session = ZooKeeperSession(ZooKeeperConfig(hosts="127.0.0.1:1"))
+    journal = Hanging()
+    latch = LeaderLatch(session, LatchConfig(path="/q"), journal=journal)
+    latch.start()
+
+    _second_waits(lambda timeout: latch.close(timeout=timeout), journal.hangs, journal.go_on)
+
+
+class Slow:
+    """A contender that takes its time to stop."""
+
+    description = "slow"
+
+    def __init__(self) -> None:
+        self.leads, self.hangs, self.go_on = threading.Event(), threading.Event(), threading.Event()
+
+    def grant(self, session: UUID) -> None:
+        self.leads.set()
+
+    def revoke(self) -> None:
+        self.hangs.set()
+        self.go_on.wait(LONG.total_seconds())
+
+    def handle_error(self, error: LeaderError) -> None:
+        return
+
+
+def test_a_second_stop_of_a_service_waits_for_the_first() -> None:
+    slow = Slow()
+    service = LeaderElectionService(
+        elect=lambda electable: MemoryElector(
+            MemoryElection(),
+            config=ElectionConfig(root="/e"),
+            participant=Participant("a"),
+            guard=lambda: Verdict(True),
+            electable=electable,
+        ),
+        root="/e",
+    )
+    service.election("c").start(slow)
+    service.start()
+    assert slow.leads.wait(LONG.total_seconds())
+
+    _second_waits(service.stop, slow.hangs, slow.go_on)
+
+
+def test_a_second_close_of_a_session_waits_for_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = ZooKeeperSession(ZooKeeperConfig(hosts="127.0.0.1:1"))
+    hangs, go_on = threading.Event(), threading.Event()
+
+    def stop() -> None:
+        hangs.set()
+        go_on.wait(LONG.total_seconds())
+
+    monkeypatch.setattr(session.client, "stop", stop)
+
+    _second_waits(session.close, hangs, go_on)
