@@ -12,12 +12,13 @@ from leader.errors import ZooKeeperUnavailableError
 from leader.evidence import Evidence
 from leader.journal import DeferredJournal, LogJournal
 from leader.latch import events as latch_ev
+from leader.memory.zookeeper import MemoryConnection, MemoryZooKeeper
 from leader.office import events as ev
 from leader.office.core import OfficeCore
 from leader.protocol import requests as rq
+from leader.protocol.driving import drive
 from leader.protocol.paths import ElectionPaths, in_queue_order
 from leader.protocol.records import Card, decode_card
-from leader.testing.memory import MemoryConnection, MemoryZooKeeper
 
 ROOT = "/e"
 PATHS = ElectionPaths(ROOT)
@@ -192,6 +193,7 @@ class Member:
 
     def _answer(self, request: rq.Request) -> Any:
         assert self.connection is not None
+        self.core.waits()
         self.before(request)
         answer = self.connection.answer(request)
         if self.lost_reply(request):
@@ -199,16 +201,4 @@ class Member:
         return answer
 
     def _run(self, steps: rq.Steps[None]) -> None:
-        answer: Any = None
-        error: Exception | None = None
-        while True:
-            try:
-                request = steps.send(answer) if error is None else steps.throw(error)
-            except StopIteration:
-                return
-            answer, error = None, None
-            self.core.waits()
-            try:
-                answer = self._answer(request)
-            except Exception as exc:  # noqa: BLE001 - as `SessionExecutor` does
-                answer, error = None, exc
+        drive(steps, self._answer)

@@ -15,20 +15,20 @@ import structlog
 
 from leader.clock import Clock, Countdown, boottime
 from leader.config import ElectionConfig
-from leader.electors.memory_session import MemorySession
 from leader.errors import FencedOutError
 from leader.fencing import FencingToken
 from leader.guard import Guard
 from leader.inbox import InboxThread
 from leader.journal import Journal
 from leader.latch import events as latch_ev
+from leader.memory.session import MemorySession
+from leader.memory.zookeeper import MemoryZooKeeper
 from leader.notifier import Electable
 from leader.observers import leader_steps, participants_steps
 from leader.office.face import ParticipantFace
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.records import LeaderInfo, Participant, ParticipantView
 from leader.protocol.requests import Check, Request, Steps, Transaction, TransactionFailedError, Write
-from leader.testing.memory import MemoryZooKeeper
 
 _log = structlog.get_logger(__name__)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from leader.errors import RecordError
+from leader.memory.tree import Node
 from leader.protocol import requests as rq
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.records import LeaderInfo, decode_leader
@@ -24,7 +25,6 @@ from leader.testing.simulator_process import Process
 from leader.testing.simulator_stage import epoch_in
 from leader.testing.simulator_surroundings import WORK
 from leader.testing.simulator_world import Settings, World
-from leader.testing.tree import Node
 
 ROOT = "/election"
 

@@ -13,9 +13,9 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 from leader.errors import LeaderError, ZooKeeperUnavailableError
+from leader.memory.replica import Replica
+from leader.memory.zookeeper import Commit, MemoryZooKeeper
 from leader.protocol import requests as rq
-from leader.testing.memory import Commit, MemoryZooKeeper
-from leader.testing.replica import Replica
 from leader.testing.simulator_world import Channel, World
 
 

@@ -14,6 +14,7 @@ from leader.clock import Countdown
 from leader.errors import LeaderError, ZooKeeperUnavailableError
 from leader.fencing import first_failure
 from leader.protocol import requests as rq
+from leader.protocol.driving import drive
 from leader.zookeeper.session import ZooKeeperSession
 
 T = TypeVar("T")
@@ -51,19 +52,7 @@ class SessionExecutor:
 
     def run(self, steps: rq.Steps[T]) -> T:
         """Run `steps` to their end. Raises what they raise."""
-        answer: Any = None
-        error: Exception | None = None
-        while True:
-            try:
-                request = steps.send(answer) if error is None else steps.throw(error)
-            except StopIteration as stop:
-                result: T = stop.value
-                return result
-            answer, error = None, None
-            try:
-                answer = self.answer(request)
-            except Exception as exc:  # noqa: BLE001 - foreseen or not: who asked decides what becomes of it
-                error = exc
+        return drive(steps, self.answer)
 
     def answer(self, request: rq.Request) -> Any:
         """Ask ZooKeeper. See each request for the shape of the answer and the errors."""

@@ -11,10 +11,10 @@ import pytest
 
 from leader import ZooKeeperConfig, ZooKeeperSession
 from leader.errors import ZooKeeperUnavailableError
+from leader.memory.zookeeper import MemoryConnection, MemoryZooKeeper
 from leader.protocol import requests as rq
 from leader.protocol.requests import Steps
 from leader.testing.clock import VirtualClock
-from leader.testing.memory import MemoryConnection, MemoryZooKeeper
 from leader.zookeeper.executor import SessionExecutor
 from nimbus.localstack.zookeeper import ZooKeeperServer
 

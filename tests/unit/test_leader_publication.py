@@ -8,10 +8,10 @@ from uuid import UUID
 import pytest
 
 from leader import ElectionPaths, FencingToken, LeaderError, RecordError
+from leader.memory.zookeeper import MemoryConnection, MemoryZooKeeper
 from leader.protocol import requests as rq
 from leader.protocol.component import ComponentInfo, decode_component, encode_component
 from leader.publication import ComponentNode, watched
-from leader.testing.memory import MemoryConnection, MemoryZooKeeper
 
 PATHS = ElectionPaths("/e")
 PATH = PATHS.component("rest")
