@@ -85,7 +85,7 @@ class OnDemand:
 
         newly_pinned = self.holds.pin(ref)
         try:
-            return call_retrying(attempt, policy, what=f"ensure {ref}", stopping=self.stopping)
+            return call_retrying(_telling_why(attempt), policy, what=f"ensure {ref}", stopping=self.stopping)
         except BaseException:
             if newly_pinned:  # else somebody uses what an earlier call gave
                 self.holds.unpin(ref)
@@ -154,7 +154,29 @@ class OnDemand:
             raise _late(ref) from exc
 
 
-def _late(ref: ReleaseRef) -> StoreUnavailableError:
-    return StoreUnavailableError(
+def _telling_why(attempt: Callable[[], Result]) -> Callable[[], Result]:
+    """Let an attempt that runs out of time tell the failure of the one before: a full disk, no server."""
+    former: list[BlobSyncError] = []
+
+    def tried() -> Result:
+        try:
+            return attempt()
+        except _LateError as exc:
+            if former:
+                raise former[-1] from exc
+            raise
+        except BlobSyncError as exc:
+            former.append(exc)
+            raise
+
+    return tried
+
+
+class _LateError(StoreUnavailableError):
+    """The time is over. Not itself a reason."""
+
+
+def _late(ref: ReleaseRef) -> _LateError:
+    return _LateError(
         f"{ref} was not complete here in time; it goes on arriving if it is wanted, so ask again"
     )
