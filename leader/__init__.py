@@ -46,9 +46,12 @@ from leader.leader_latch import CloseMode, LatchConfig, LatchListener, LatchStat
 from leader.leader_view import LeaderView, ViewState
 from leader.notifier import Electable
 from leader.observers import read_latches, read_leader, read_participants
+from leader.protocol.card import Card, Rank
 from leader.protocol.component import ComponentInfo
+from leader.protocol.participant import Participant
 from leader.protocol.paths import ElectionPaths
-from leader.protocol.records import Card, LeaderInfo, Leadership, Participant, ParticipantView, Rank
+from leader.protocol.terms import LeaderInfo, Leadership
+from leader.protocol.view import ParticipantView
 from leader.queue import LeaderLockQueue
 from leader.retrieval import LeaderObserver, LeaderRetrievalService
 from leader.sentinel.sentinel import CrashSentinel

@@ -21,7 +21,7 @@ from leader.clock import Clock
 from leader.contender import LeaderContender
 from leader.errors import LeaderError, PublicationError
 from leader.protocol.component import ComponentInfo, encode_component
-from leader.protocol.records import Leadership
+from leader.protocol.terms import Leadership
 from leader.publication import ComponentNode
 from leader.zookeeper.executor import SessionExecutor
 from leader.zookeeper.session import ZooKeeperSession

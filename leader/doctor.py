@@ -10,9 +10,11 @@ from leader.errors import LeaderError
 from leader.observers import leader_steps, participants_steps
 from leader.office.control import read_cards
 from leader.operations import read_control
+from leader.protocol.card import Card
 from leader.protocol.paths import ElectionPaths
-from leader.protocol.records import Card, LeaderInfo, ParticipantView, decode_epoch
 from leader.protocol.requests import NodeMissingError, get
+from leader.protocol.terms import LeaderInfo, decode_epoch
+from leader.protocol.view import ParticipantView
 from leader.zookeeper.acl import AclEnforcement
 from leader.zookeeper.executor import SessionExecutor
 from leader.zookeeper.session import ZooKeeperSession

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Protocol, runtime_checkable
 
-from leader.protocol.records import LeaderInfo, Leadership, ParticipantView
+from leader.protocol.terms import LeaderInfo, Leadership
+from leader.protocol.view import ParticipantView
 from leader.status import ElectionStatus
 
 

@@ -25,8 +25,8 @@ from leader.latch.steps import PlainClaimant
 from leader.loop import LinkEvent, Loop, link_event
 from leader.observers import read_latches
 from leader.protocol.paths import checked_root
-from leader.protocol.records import ParticipantView
 from leader.protocol.requests import Steps
+from leader.protocol.view import ParticipantView
 from leader.tenure import Tenure, margin_objection
 from leader.zookeeper.session import SessionState, ZooKeeperSession
 

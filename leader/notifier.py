@@ -10,7 +10,7 @@ from typing import Protocol
 
 import structlog
 
-from leader.protocol.records import Leadership
+from leader.protocol.terms import Leadership
 
 _log = structlog.get_logger(__name__)
 

@@ -9,17 +9,12 @@ import structlog
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from leader.errors import LeaderError, RecordError
+from leader.protocol.card import Card, decode_card
+from leader.protocol.participant import Participant, decode_id
 from leader.protocol.paths import ElectionPaths, in_queue_order
-from leader.protocol.records import (
-    Card,
-    LeaderInfo,
-    Participant,
-    ParticipantView,
-    decode_card,
-    decode_id,
-    decode_leader,
-)
 from leader.protocol.requests import NodeMissingError, Stat, Steps, get, get_children, get_each
+from leader.protocol.terms import LeaderInfo, decode_leader
+from leader.protocol.view import ParticipantView
 from leader.zookeeper.executor import SessionExecutor
 from leader.zookeeper.session import ZooKeeperSession
 

@@ -11,15 +11,8 @@ from dataclasses import replace
 
 from leader.errors import LeaderError, RecordError
 from leader.observers import leader_steps, participants_steps
+from leader.protocol.control import Control, Pause, Switchover, decode_control, encode_control
 from leader.protocol.paths import ElectionPaths
-from leader.protocol.records import (
-    Control,
-    LeaderInfo,
-    Pause,
-    Switchover,
-    decode_control,
-    encode_control,
-)
 from leader.protocol.requests import (
     NodeExistsError,
     NodeMissingError,
@@ -29,6 +22,7 @@ from leader.protocol.requests import (
     get,
     set_data,
 )
+from leader.protocol.terms import LeaderInfo
 from leader.zookeeper.executor import SessionExecutor
 from leader.zookeeper.session import ZooKeeperSession
 

@@ -16,8 +16,10 @@ from leader.loop import Loop, link_event
 from leader.notifier import Electable
 from leader.observers import read_leader, read_participants
 from leader.office.face import ParticipantFace
-from leader.protocol.records import LeaderInfo, Participant, ParticipantView
+from leader.protocol.participant import Participant
 from leader.protocol.requests import Steps
+from leader.protocol.terms import LeaderInfo
+from leader.protocol.view import ParticipantView
 from leader.zookeeper.acl import AclEnforcement
 from leader.zookeeper.session import SessionState, ZooKeeperSession
 

@@ -34,8 +34,8 @@ from leader.inbox import InboxThread
 from leader.leader_view import Knowledge, LeaderView, Sighting, ViewState
 from leader.protocol.component import decode_component
 from leader.protocol.paths import ElectionPaths, checked_name, checked_root
-from leader.protocol.records import decode_leader
 from leader.protocol.requests import Stat
+from leader.protocol.terms import decode_leader
 from leader.publication import watched
 from leader.zookeeper.executor import SessionExecutor
 from leader.zookeeper.session import SessionState, ZooKeeperSession

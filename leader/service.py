@@ -26,7 +26,7 @@ from leader.errors import ElectionConfigError, ElectionStateError, LeaderError
 from leader.inbox import InboxThread
 from leader.notifier import Electable
 from leader.protocol.paths import ElectionPaths, checked_name, checked_root
-from leader.protocol.records import Leadership
+from leader.protocol.terms import Leadership
 from leader.publication import ComponentNode
 from leader.zookeeper.session import SessionState, ZooKeeperSession
 

@@ -16,9 +16,9 @@ from leader.memory.zookeeper import MemoryConnection, MemoryZooKeeper
 from leader.office import events as ev
 from leader.office.core import OfficeCore
 from leader.protocol import requests as rq
+from leader.protocol.card import Card, decode_card
 from leader.protocol.driving import drive
 from leader.protocol.paths import ElectionPaths, in_queue_order
-from leader.protocol.records import Card, decode_card
 
 ROOT = "/e"
 PATHS = ElectionPaths(ROOT)

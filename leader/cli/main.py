@@ -17,8 +17,9 @@ from leader.operations import pause as pause_election
 from leader.operations import request_abdication, request_switchover
 from leader.operations import resume as resume_election
 from leader.protocol.paths import ElectionPaths
-from leader.protocol.records import LeaderInfo, ParticipantView
 from leader.protocol.requests import Steps, exists
+from leader.protocol.terms import LeaderInfo
+from leader.protocol.view import ParticipantView
 from leader.zookeeper.executor import SessionExecutor
 
 _POLL = timedelta(seconds=2)

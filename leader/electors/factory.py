@@ -16,7 +16,7 @@ from leader.errors import ElectionConfigError
 from leader.guard import Guard
 from leader.journal import Journal
 from leader.notifier import Electable
-from leader.protocol.records import Participant
+from leader.protocol.participant import Participant
 from leader.queue import LeaderLockQueue
 from leader.zookeeper.session import ZooKeeperSession
 

@@ -26,9 +26,11 @@ from leader.memory.zookeeper import MemoryZooKeeper
 from leader.notifier import Electable
 from leader.observers import leader_steps, participants_steps
 from leader.office.face import ParticipantFace
+from leader.protocol.participant import Participant
 from leader.protocol.paths import ElectionPaths
-from leader.protocol.records import LeaderInfo, Participant, ParticipantView
 from leader.protocol.requests import Check, Request, Steps, Transaction, TransactionFailedError, Write
+from leader.protocol.terms import LeaderInfo
+from leader.protocol.view import ParticipantView
 
 _log = structlog.get_logger(__name__)
 

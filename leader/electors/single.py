@@ -20,9 +20,10 @@ from leader.errors import ZooKeeperUnavailableError
 from leader.guard import Guard
 from leader.journal import Journal
 from leader.notifier import Electable
+from leader.protocol.participant import Participant
 from leader.protocol.paths import ElectionPaths
-from leader.protocol.records import Participant, decode_epoch, encode_epoch
 from leader.protocol.requests import Create, EnsurePath, Request, SetData, Transaction
+from leader.protocol.terms import decode_epoch, encode_epoch
 
 
 class SingleElector(MemoryElector):

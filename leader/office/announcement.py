@@ -6,7 +6,6 @@ import structlog
 
 from leader.office.claim import EpochClaimant
 from leader.protocol.paths import ElectionPaths
-from leader.protocol.records import LeaderInfo, Leadership, encode_leader
 from leader.protocol.requests import (
     Check,
     Create,
@@ -22,6 +21,7 @@ from leader.protocol.requests import (
     get,
     transaction,
 )
+from leader.protocol.terms import LeaderInfo, Leadership, encode_leader
 
 _log = structlog.get_logger(__name__)
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from leader.errors import ParticipantIdInUseError, RecordError
 from leader.latch.ports import SessionView
+from leader.protocol.card import Card, Rank, decode_card, encode_card
+from leader.protocol.participant import Participant
 from leader.protocol.paths import ElectionPaths
-from leader.protocol.records import Card, Participant, Rank, decode_card, encode_card
 from leader.protocol.requests import (
     NodeExistsError,
     NodeMissingError,

@@ -11,15 +11,9 @@ from leader.latch import events as ev
 from leader.latch.ports import ClaimAnswer, ProofAnswer
 from leader.latch.states import Node
 from leader.office.control import Eligibility
+from leader.protocol.card import decode_card
+from leader.protocol.participant import Participant, decode_id
 from leader.protocol.paths import ElectionPaths, in_queue_order
-from leader.protocol.records import (
-    Leadership,
-    Participant,
-    decode_card,
-    decode_epoch,
-    decode_id,
-    encode_epoch,
-)
 from leader.protocol.requests import (
     Check,
     Create,
@@ -36,6 +30,7 @@ from leader.protocol.requests import (
     get_children,
     transaction,
 )
+from leader.protocol.terms import Leadership, decode_epoch, encode_epoch
 from leader.publication import watched
 
 _CLAIM_TRIES = 3

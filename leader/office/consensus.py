@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 from leader.office.control import read_cards
+from leader.protocol.card import Card
+from leader.protocol.participant import Participant
 from leader.protocol.paths import ElectionPaths
-from leader.protocol.records import Card, Participant
 from leader.protocol.requests import Steps, exists
 
 

@@ -8,8 +8,10 @@ from contextlib import suppress
 from leader.errors import RecordError
 from leader.latch import events as ev
 from leader.latch.states import Node
+from leader.protocol.card import Card, decode_card
+from leader.protocol.control import Control, decode_control
+from leader.protocol.participant import decode_id
 from leader.protocol.paths import ElectionPaths, in_queue_order
-from leader.protocol.records import Card, Control, decode_card, decode_control, decode_id
 from leader.protocol.requests import NodeMissingError, Steps, get_children, get_each
 from leader.publication import watched
 

@@ -40,9 +40,10 @@ from leader.office.operators import see_to
 from leader.office.ports import GuardPort, NotifierPort
 from leader.office.questions import Questions
 from leader.office.states import State
+from leader.protocol.participant import Participant, encode_id
 from leader.protocol.paths import ElectionPaths
-from leader.protocol.records import Leadership, Participant, encode_id
 from leader.protocol.requests import Steps
+from leader.protocol.terms import Leadership
 from leader.status import ElectionStatus, epoch_of, phase_of, place_of
 from leader.tenure import ZERO, Tenure
 

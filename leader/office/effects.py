@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from leader.protocol.records import Leadership
+from leader.protocol.terms import Leadership
 
 
 @dataclass(frozen=True, slots=True)

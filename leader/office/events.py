@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leader.guard import Verdict
-from leader.protocol.records import Leadership
+from leader.protocol.terms import Leadership
 
 # --- from the owner -----------------------------------------------------------------------------
 

@@ -20,8 +20,9 @@ from leader.latch.ports import SessionView
 from leader.notifier import Electable, Notifier
 from leader.office import events as ev
 from leader.office.core import OfficeCore
-from leader.protocol.records import Leadership, Participant
+from leader.protocol.participant import Participant
 from leader.protocol.requests import Steps
+from leader.protocol.terms import Leadership
 from leader.status import ElectionStatus
 
 _log = structlog.get_logger(__name__)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from leader.office.control import read_queued
+from leader.protocol.control import Control, Switchover, encode_control
 from leader.protocol.paths import ElectionPaths
-from leader.protocol.records import Control, Leadership, Switchover, encode_control
 from leader.protocol.requests import Check, SetData, Steps, TransactionFailedError, transaction
+from leader.protocol.terms import Leadership
 
 
 def see_to(paths: ElectionPaths, control: Control, leadership: Leadership) -> Steps[Switchover | None]:

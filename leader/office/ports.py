@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from leader.guard import Verdict
-from leader.protocol.records import Leadership
+from leader.protocol.terms import Leadership
 
 
 class GuardPort(Protocol):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from leader.errors import RecordError
-from leader.protocol.records import _decode, _encode, _field
+from leader.protocol.encoding import decode, encode, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class ComponentInfo:
 
 def encode_component(info: ComponentInfo) -> bytes:
     """Content of a component node."""
-    return _encode(
+    return encode(
         {
             "id": info.participant_id,
             "epoch": info.epoch,
@@ -40,15 +40,15 @@ def encode_component(info: ComponentInfo) -> bytes:
 
 def decode_component(data: bytes, path: str) -> ComponentInfo:
     """Read a component node. RecordError names `path` if it is not ours."""
-    fields = _decode(data, path)
-    text = _field(fields, "session", str, path)
+    fields = decode(data, path)
+    text = field(fields, "session", str, path)
     try:
         session = UUID(text)
     except ValueError as exc:
         raise RecordError(f"{path}: field 'session' is {text!r}, wanted a UUID; delete the node") from exc
     return ComponentInfo(
-        participant_id=_field(fields, "id", str, path),
-        epoch=_field(fields, "epoch", int, path),
+        participant_id=field(fields, "id", str, path),
+        epoch=field(fields, "epoch", int, path),
         session=session,
-        address=_field(fields, "address", str, path),
+        address=field(fields, "address", str, path),
     )

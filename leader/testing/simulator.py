@@ -17,7 +17,7 @@ from leader.errors import RecordError
 from leader.memory.tree import Node
 from leader.protocol import requests as rq
 from leader.protocol.paths import ElectionPaths
-from leader.protocol.records import LeaderInfo, decode_leader
+from leader.protocol.terms import LeaderInfo, decode_leader
 from leader.testing.history import Kind, Moment, Violation, check
 from leader.testing.simulator_ensemble import Ensemble
 from leader.testing.simulator_faults import Faults

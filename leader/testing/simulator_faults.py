@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leader.protocol import requests as rq
-from leader.protocol.records import encode_epoch
+from leader.protocol.terms import encode_epoch
 from leader.testing.history import Kind
 from leader.testing.simulator_faults_links import LinkFaults
 from leader.testing.simulator_faults_nodes import NodeFaults

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leader.office import events as ev
 from leader.protocol import requests as rq
-from leader.protocol.records import Control, Pause, Switchover, encode_control
+from leader.protocol.control import Control, Pause, Switchover, encode_control
 from leader.testing.simulator_stage import Stage, Strike
 
 

@@ -12,7 +12,7 @@ from leader.fencing import FencingToken
 from leader.guard import Verdict
 from leader.office import events as ev
 from leader.protocol import requests as rq
-from leader.protocol.records import Leadership
+from leader.protocol.terms import Leadership
 from leader.testing.history import Kind
 from leader.testing.simulator_session import SimulatedSession
 from leader.testing.simulator_world import World

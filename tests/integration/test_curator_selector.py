@@ -24,8 +24,9 @@ from leader.latch.states import Node
 from leader.latch.steps import PlainClaimant
 from leader.office.claim import EpochClaimant
 from leader.office.control import Eligibility
+from leader.protocol.card import Card, Rank
+from leader.protocol.participant import Participant
 from leader.protocol.paths import ElectionPaths
-from leader.protocol.records import Card, Participant, Rank
 from leader.protocol.requests import NotPermittedError, TransactionFailedError
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.integration.curator.latch_crew import LONG, Crew, Heard, end_session

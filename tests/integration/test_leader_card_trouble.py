@@ -18,7 +18,7 @@ from leader import (
     ZooKeeperConfig,
     ZooKeeperSession,
 )
-from leader.protocol.records import Card, Rank, encode_card
+from leader.protocol.card import Card, Rank, encode_card
 from leader.testing.proxy import FaultProxy, Op
 from nimbus.localstack.zookeeper import ZooKeeperServer
 

@@ -25,7 +25,7 @@ from leader import (
 )
 from leader.leader_view import LeaderView, ViewState
 from leader.protocol.component import ComponentInfo, encode_component
-from leader.protocol.records import encode_leader
+from leader.protocol.terms import encode_leader
 from leader.retrieval import LeaderRetrievalService
 from nimbus.localstack.zookeeper import ZooKeeperServer
 

@@ -19,7 +19,7 @@ from leader import (
     ZooKeeperConfig,
     ZooKeeperSession,
 )
-from leader.protocol.records import encode_epoch
+from leader.protocol.terms import encode_epoch
 from nimbus.localstack.zookeeper import ZooKeeperServer
 
 Eventually = Callable[..., None]

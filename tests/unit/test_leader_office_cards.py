@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from leader.office import events as ev
 from leader.protocol import requests as rq
-from leader.protocol.records import decode_card
+from leader.protocol.card import decode_card
 from tests.office_stage import PATHS, S, Server
 
 

@@ -9,8 +9,8 @@ from leader import GatePolicy
 from leader.office import events as ev
 from leader.office import states as st
 from leader.protocol import requests as rq
+from leader.protocol.control import Control, Pause, Switchover, encode_control
 from leader.protocol.paths import new_latch_prefix
-from leader.protocol.records import Control, Pause, Switchover, encode_control
 from tests.office_stage import NO, PATHS, YES, S, Server
 
 

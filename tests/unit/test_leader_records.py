@@ -9,8 +9,11 @@ from kazoo.exceptions import BadVersionError, NoNodeError, RolledBackError, Runt
 
 from leader import Card, ElectionConfigError, LeaderInfo, Participant, Rank, RecordError
 from leader.fencing import first_failure
-from leader.protocol import records as r
+from leader.protocol.card import decode_card, encode_card
+from leader.protocol.control import Control, Pause, Switchover, decode_control, encode_control
+from leader.protocol.participant import decode_id, encode_id
 from leader.protocol.paths import ElectionPaths, checked_root, in_queue_order, new_latch_prefix
+from leader.protocol.terms import decode_epoch, decode_leader, encode_epoch, encode_leader
 
 WHO = Participant("a", "host", 8_080, "boot-1")
 A, B, C = (f"_c_{letter * 8}-0000-0000-0000-000000000000-latch-" for letter in "abc")
@@ -71,21 +74,21 @@ def test_a_port_that_is_none_is_refused() -> None:
 def test_what_is_written_is_read_back() -> None:
     info = LeaderInfo(WHO, 9, 1 << 60)
     card = Card(WHO, 5, Rank(2, 3, 4, 1, "a"), nofailover=True, reasons=("x", "y"), declined=True)
-    control = r.Control(r.Pause("a", "upgrade"), r.Switchover("b", 7, "rack 4"))
+    control = Control(Pause("a", "upgrade"), Switchover("b", 7, "rack 4"))
 
-    assert r.decode_leader(r.encode_leader(info), "/l") == info
-    assert r.decode_id(r.encode_id(WHO), "/p") == "a"
-    assert r.decode_epoch(r.encode_epoch(41, "l"), "/e") == (41, "l")
-    assert r.decode_epoch(b'{"schema": 1, "epoch": 3}', "/e") == (3, "")
-    assert r.decode_card(r.encode_card(card), "/m/a") == card
-    assert r.decode_control(r.encode_control(control), "/c") == control
-    assert r.decode_control(r.encode_control(r.Control()), "/c") == r.Control()
+    assert decode_leader(encode_leader(info), "/l") == info
+    assert decode_id(encode_id(WHO), "/p") == "a"
+    assert decode_epoch(encode_epoch(41, "l"), "/e") == (41, "l")
+    assert decode_epoch(b'{"schema": 1, "epoch": 3}', "/e") == (3, "")
+    assert decode_card(encode_card(card), "/m/a") == card
+    assert decode_control(encode_control(control), "/c") == control
+    assert decode_control(encode_control(Control()), "/c") == Control()
 
 
 def test_the_data_of_a_latch_is_the_id_and_nothing_else_as_with_curator() -> None:
-    assert r.encode_id(WHO) == b"a"
+    assert encode_id(WHO) == b"a"
     with pytest.raises(RecordError, match="/p holds no participant id"):
-        r.decode_id(b"\xff", "/p")
+        decode_id(b"\xff", "/p")
 
 
 @pytest.mark.parametrize(
@@ -102,16 +105,16 @@ def test_the_data_of_a_latch_is_the_id_and_nothing_else_as_with_curator() -> Non
 )
 def test_what_is_not_ours_is_refused_with_its_path(data: bytes, words: str) -> None:
     with pytest.raises(RecordError, match=words):
-        r.decode_epoch(data, "/e")
+        decode_epoch(data, "/e")
 
 
 @pytest.mark.parametrize("wrong", [{"port": 99_999}, {"id": "a/b"}, {"id": ""}])
 def test_a_participant_that_cannot_be_is_a_record_that_is_not_ours(wrong: dict[str, object]) -> None:
-    card = r.Card(r.Participant("a", "h", 1, "b"), 7, r.Rank(id="a"))
-    data = json.dumps(json.loads(r.encode_card(card)) | wrong).encode()
+    card = Card(Participant("a", "h", 1, "b"), 7, Rank(id="a"))
+    data = json.dumps(json.loads(encode_card(card)) | wrong).encode()
 
     with pytest.raises(RecordError, match="/m/a names no participant"):
-        r.decode_card(data, "/m/a")
+        decode_card(data, "/m/a")
 
 
 def test_ranks_have_a_best_one_and_ready_beats_all_else() -> None:

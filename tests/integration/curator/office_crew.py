@@ -21,7 +21,7 @@ from leader import (
 )
 from leader.clock import Clock, boottime
 from leader.protocol.paths import ElectionPaths
-from leader.protocol.records import ParticipantView
+from leader.protocol.view import ParticipantView
 from tests.integration.curator.latch_crew import LONG, PATIENT
 
 Eventually = Callable[..., None]

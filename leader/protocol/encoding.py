@@ -1,0 +1,40 @@
+"""How records are written: JSON with the number of its schema, checked field by field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from leader.errors import RecordError
+
+SCHEMA = 1
+
+T = TypeVar("T")
+
+
+def encode(fields: Mapping[str, Any]) -> bytes:
+    """Content of a node, with the schema."""
+    return json.dumps({"schema": SCHEMA, **fields}, sort_keys=True).encode()
+
+
+def decode(data: bytes, path: str) -> Mapping[str, Any]:
+    """Read a node. RecordError names `path` if it holds no record, or one of another schema."""
+    try:
+        fields = json.loads(data)
+    except ValueError as exc:
+        raise RecordError(f"{path} holds no JSON; delete the node if it is not needed") from exc
+    if not isinstance(fields, dict) or fields.get("schema") != SCHEMA:
+        schema = fields.get("schema") if isinstance(fields, dict) else None
+        raise RecordError(
+            f"{path} has schema {schema!r}, this release reads {SCHEMA}; upgrade the older side"
+        )
+    return fields
+
+
+def field(fields: Mapping[str, Any], name: str, kind: type[T], path: str) -> T:
+    """One field of a record. RecordError names `path` if it is not of this very type."""
+    value = fields.get(name)
+    if type(value) is not kind:  # not isinstance: a bool is an int, and no epoch
+        raise RecordError(f"{path}: field {name!r} is {value!r}, wanted {kind.__name__}; delete the node")
+    return value
