@@ -64,7 +64,7 @@ class Announcement:
                     return f"epoch {leadership.epoch} is over: {exc.cause}"
         return f"somebody keeps changing {path}, {_WRITE_TRIES} times while we wrote it"
 
-    def withdraw(self, session_id: int) -> Steps[None]:
+    def _withdraw(self, session_id: int) -> Steps[None]:
         """Delete the node, if it is ours. Should the next leader replace it just then, it writes it again."""
         try:
             _, stat = yield from get(self._paths.leader)
@@ -72,6 +72,18 @@ class Announcement:
                 yield from delete(self._paths.leader, stat.version)
         except (NodeMissingError, VersionMismatchError):
             return
+
+    def take_back(self, session_id: int | None) -> Steps[None]:
+        """The latch is gone: take away what the farewell could not, as after an epoch that is over."""
+        claimant = self._claimant
+        left, claimant.announced = claimant.announced and not claimant.took_it_along, False
+        claimant.took_it_along = False
+        if not left or session_id is None:
+            return
+        try:
+            yield from self._withdraw(session_id)
+        except Exception as exc:  # noqa: BLE001 - the next leader writes over it, or our session's end takes it
+            _log.info("leader_node_left_behind", error=str(exc))
 
     def _writes(self, data: bytes, session_id: int, found: Stat | None) -> tuple[Operation, ...]:
         path = self._paths.leader

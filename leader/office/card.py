@@ -39,11 +39,6 @@ class CardKeeper:
         self.card = Card(participant, 0, rank, nofailover)
         self._written: Card | None = None
 
-    @property
-    def stale(self) -> bool:
-        """Whether ZooKeeper does not have it as it is here."""
-        return self._wanted() != self._written
-
     def ready(self, ready: bool, missing: int, missing_bytes: int, reasons: tuple[str, ...]) -> bool:
         """Note how ready we are; 0 things missing and not ready is possible.
 

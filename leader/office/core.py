@@ -14,10 +14,10 @@ from typing import assert_never
 
 import structlog
 
-from leader.backoff import Uniform, jittered
+from leader.backoff import Uniform
 from leader.clock import Clock
-from leader.config import ElectionConfig, GatePolicy
-from leader.errors import LeaderError, ParticipantIdInUseError
+from leader.config import ElectionConfig
+from leader.errors import LeaderError
 from leader.guard import Verdict
 from leader.journal import Journal, Move
 from leader.latch import core as latch_news
@@ -34,12 +34,15 @@ from leader.office.card import CardKeeper
 from leader.office.claim import EpochClaimant
 from leader.office.consensus import Consensus
 from leader.office.control import Eligibility
-from leader.office.effects import Effect, Timer
+from leader.office.effects import Effect
 from leader.office.events import Event, Posted
 from leader.office.operators import see_to
 from leader.office.ports import GuardPort, NotifierPort
 from leader.office.questions import Questions
 from leader.office.states import State
+from leader.office.term import ConfirmedTerm
+from leader.office.timers import Timers
+from leader.office.upkeep import CardUpkeep
 from leader.protocol.participant import Participant, encode_id
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.requests import Steps
@@ -48,10 +51,6 @@ from leader.status import ElectionStatus, epoch_of, phase_of, place_of
 from leader.tenure import ZERO, Tenure
 
 _log = structlog.get_logger(__name__)
-
-_RETRY_FIRST = timedelta(milliseconds=100)
-_CARD_PATROL = 3
-"""Session timeouts between two looks at our card: nobody tells us when somebody touches it."""
 
 LinkEvent = latch_ev.LinkUp | latch_ev.LinkDown | latch_ev.SessionGone
 
@@ -77,35 +76,31 @@ class OfficeCore:
         post: Callable[[Posted], None],
     ) -> None:
         self._session, self._config, self._participant = session, config, participant
-        self._notifier, self._journal, self._post = notifier, journal, post
+        self._journal, self._post = journal, post
         self._clock, self._uniform = clock, uniform
         self.paths = ElectionPaths(config.root)
         self._card = CardKeeper(
             self.paths, session, participant, reserve=-config.priority, nofailover=config.nofailover
         )
+        self._upkeep = CardUpkeep(self._card, session, clock)
         self._eligibility = Eligibility(self.paths, lambda: self._card.card)
         self._questions = Questions(
             guard, lambda verdict: post(ev.GuardAnswered(verdict)), clock, config.guard_timeout
         )
         self._claimant = EpochClaimant(self.paths, participant, self._eligibility, self._ask_early)
         self._announcement = Announcement(self.paths, self._claimant)
-        self._consensus = Consensus(self.paths, participant, config.forced_takeover_after)
+        self._consensus = Consensus(self.paths, participant, config.forced_takeover_after, clock)
+        self._timers = Timers(config, self._consensus, clock, uniform)
         self._tenure = Tenure(session, clock, config.step_down_margin)
+        patience = max(config.handover_timeout, config.guard_timeout)
+        self._term = ConfirmedTerm(self._tenure, notifier, journal, clock, patience)
         self._latch: LatchCore | None = None
         self._news: deque[tuple[latch_news.News, Leadership | None]] = deque()  # with the term it is about
-        self._granted: Leadership | None = None
         self._due_at: timedelta | None = None
-        self._card_due_at: timedelta | None = None
-        self._gained_at = self._granted_at = ZERO
         self._ask_while_waiting = False
         self._last_abdication: str | None = None
         self._last_verdict: Verdict | None = None
         self._trouble: str | None = None
-        self._id_in_use = False
-        self._undrained: tuple[int, timedelta] | None = (
-            None  # the last term, while its end is being told; since
-        )
-        self._kept_waiting = False  # by that
         self.state: State = st.Outside()
         self.ended = False
 
@@ -113,8 +108,7 @@ class OfficeCore:
 
     def leadership(self) -> Leadership | None:
         """The leadership, if it certainly stands at this moment. No I/O."""
-        granted = self._granted
-        return granted if granted is not None and self._tenure.stands() else None
+        return self._term.leadership()
 
     def status(self) -> ElectionStatus:
         """How we stand, put together from what other threads may be changing: for showing only. No I/O."""
@@ -129,12 +123,12 @@ class OfficeCore:
             last_abdication=self._last_abdication,
             last_verdict=self._last_verdict,
             back_off_remaining=back_off,
-            trouble=self._trouble or (None if latch is None else latch.trouble),
+            trouble=self._upkeep.trouble or self._trouble or (None if latch is None else latch.trouble),
             paused=self._eligibility.paused,
             everybody_declines=self._consensus.everybody_declines,
-            leading_for=None if self._granted is None else self._clock() - self._granted_at,
+            leading_for=self._term.age(),
             proof_age=self._tenure.proof_age(),
-            time_left=None if self._granted is None else self._tenure.remaining(),
+            time_left=None if self._term.granted is None else self._tenure.remaining(),
         )
 
     # --- driven -----------------------------------------------------------------------------------
@@ -145,7 +139,7 @@ class OfficeCore:
         if self.ended:
             return None
         latch = None if self._latch is None else self._latch.due_at
-        times = [at for at in (self._due_at, self._card_due_at, latch) if at is not None]
+        times = [at for at in (self._due_at, self._upkeep.due_at, latch) if at is not None]
         return min(times, default=None)
 
     def heard(self, path: str, gone: bool) -> Steps[None]:
@@ -169,7 +163,7 @@ class OfficeCore:
     def link(self, event: LinkEvent) -> Steps[None]:
         """The session changed its state."""
         if isinstance(event, latch_ev.SessionGone | latch_ev.LinkUp):
-            self._card_due_at = self._clock()
+            self._upkeep.soon()
         if self._latch is not None:
             yield from self._settle(self._through_latch(event))
         if isinstance(event, latch_ev.LinkUp):
@@ -185,8 +179,8 @@ class OfficeCore:
         if latch is not None and latch.due_at is not None and latch.due_at <= now:
             latch.due_at = None
             yield from self._settle(self._through_latch(latch_ev.Due()))
-        if self._card_due_at is not None and self._card_due_at <= now:
-            self._card_due_at = None
+        if self._upkeep.due_at is not None and self._upkeep.due_at <= now:
+            self._upkeep.due_at = None
             yield from self._keep_card(look=True)
 
     def readiness(
@@ -209,8 +203,8 @@ class OfficeCore:
         if isinstance(event, ev.GuardSaid):
             event = yield from self._weighed(event)
         yield from self._settle(self._stepped(event))
-        if isinstance(event, ev.Drained):
-            yield from self._drained(event.epoch)
+        if isinstance(event, ev.Drained) and self._term.drained(event.epoch):
+            yield from self._settle(self._stepped(ev.Poked()))
         if isinstance(event, ev.GuardSaid | ev.Drained):
             yield from self._keep_card()
 
@@ -248,7 +242,7 @@ class OfficeCore:
         before = self.state
         self._note(event)
         if isinstance(event, ev.LatchEnded):
-            yield from self._unpublish()
+            yield from self._announcement.take_back(self._session.session_id)
         moved = machine.step(before, event)
         self.state = moved.state
         if type(before) is not type(moved.state):
@@ -258,7 +252,7 @@ class OfficeCore:
                 self._last_abdication = moved.state.reason
             if st.Outside in (type(before), type(moved.state)):
                 self._card.queues(not isinstance(moved.state, st.Outside))
-                self._card_due_at = self._clock()  # the others shall know
+                self._upkeep.soon()
         for effect in moved.effects:
             answers = yield from self._perform(effect)
             if answers:
@@ -278,14 +272,15 @@ class OfficeCore:
             case do.Grant(leadership):
                 return self._grant(leadership)
             case do.End():
-                yield from self._end()
+                self.ended = True
+                yield from self._upkeep.withdraw()
             case do.AskGuard(epoch):
                 self._ask_while_waiting = False
                 self._questions.ask(epoch, early_counts=self._claimant.inherited)
             case do.Revoke(_, reason):
                 self._revoke(reason)
             case do.SetTimer(timer, count):
-                self._due_at = self._clock() + self._delay(timer, count)
+                self._due_at = self._timers.due_at(timer, count)
             case _:
                 assert_never(effect)
         return []
@@ -297,16 +292,9 @@ class OfficeCore:
 
     def _start_latch(self) -> Steps[list[Event]]:
         """Publish the new latch before it is started: its news must find it, not a closed one (Storm)."""
-        if self._session.is_connected:
-            try:
-                yield from self._card.keep()
-            except ParticipantIdInUseError as exc:
-                self._note_id_in_use(exc)
-                return [ev.LatchHeldBack(str(exc))]
-            except Exception as exc:  # noqa: BLE001 - it informs, no more: the latch has its own way through trouble
-                self._card_trouble(exc)
-            else:
-                self._id_in_use = False
+        told = yield from self._upkeep.keep()
+        if isinstance(told, ev.LatchHeldBack):
+            return [told]
         self._latch = LatchCore(
             session=self._session,
             queue=self.paths.queue,
@@ -325,7 +313,7 @@ class OfficeCore:
         """Several pieces of news may have come together: lost, and gained again."""
         match news:
             case latch_news.Gained():
-                self._gained_at = self._clock()
+                self._term.lock_gained()
                 return ev.LatchGained(term) if term is not None else ev.Crashed("a lock without an epoch")
             case latch_news.Lost(reason):
                 self._claimant.forget(term)
@@ -341,8 +329,7 @@ class OfficeCore:
 
     def _ask_early(self) -> str | None:
         self._questions.claim_begins()
-        if self._electable_hangs():  # it would not hear that it leads
-            self._kept_waiting = True
+        if self._term.hangs():
             return "the electable still hangs in revoked() of its last term"
         if self._questions.hangs:  # no epoch is spent on a question that cannot be asked
             return "the guard still hangs in an earlier question"
@@ -355,53 +342,21 @@ class OfficeCore:
         self._last_verdict = verdict
         self._journal.judged(said.epoch, verdict, self._clock() - self._questions.asked_at)
         self._card.judged(verdict.ready, verdict.reasons)
-        if verdict.ready:
-            self._consensus.somebody_leads()
-            return said
-        try:
-            forced = yield from self._consensus.overrules(self._card.card, self._clock())
-        except Exception as exc:  # noqa: BLE001 - who does not know the others goes by the guard alone
-            _log.warning("peers_unread", error=str(exc))
-            return said
-        if not forced or self._config.gate_policy is not GatePolicy.FORCED:
-            return said
-        _log.warning("takeover_forced", epoch=said.epoch, reasons=list(verdict.reasons))
-        return ev.GuardSaid(said.epoch, Verdict(True, verdict.reasons, verdict.guard))
+        return ev.GuardSaid(said.epoch, (yield from self._consensus.weighed(verdict, self._card.card)))
 
     def _grant(self, leadership: Leadership) -> list[Event]:
-        if not self._tenure.stands():
+        if not self._term.grant(leadership):
             return [ev.LatchLost("the lock was lost while the guard was asked")]
-        self._granted, self._granted_at = leadership, self._clock()
         self._card.leads(True)
         self._last_abdication = None
         self._eligibility.settled()
         self._consensus.somebody_leads()
-        self._journal.granted(leadership.epoch, self._granted_at - self._gained_at)
-        self._notifier.elected(leadership)
         return []
 
     def _revoke(self, reason: str) -> None:
-        leadership, self._granted = self._granted, None
-        if leadership is None:
-            return
-        self._card.leads(False)
-        self._last_abdication = reason
-        self._journal.revoked(leadership.epoch, reason)
-        self._undrained = (leadership.epoch, self._clock())
-        drained = ev.Drained(leadership.epoch)
-        self._notifier.revoked(leadership, reason, lambda: self._post(drained))
-
-    def _drained(self, epoch: int) -> Steps[None]:
-        if self._undrained is None or self._undrained[0] != epoch:
-            return
-        self._undrained = None
-        if self._kept_waiting:
-            self._kept_waiting = False
-            yield from self._settle(self._stepped(ev.Poked()))
-
-    def _electable_hangs(self) -> bool:
-        patience = max(self._config.handover_timeout, self._config.guard_timeout)
-        return self._undrained is not None and self._clock() - self._undrained[1] >= patience
+        if self._term.revoke(reason, lambda epoch: self._post(ev.Drained(epoch))):
+            self._card.leads(False)
+            self._last_abdication = reason
 
     def _publish(self, leadership: Leadership) -> Steps[list[Event]]:
         session_id = self._session.session_id or 0
@@ -419,73 +374,12 @@ class OfficeCore:
             return [ev.AbdicationAsked(reason, leadership.epoch, at_once=bool(wish.to))]
         return []
 
-    def _unpublish(self) -> Steps[None]:
-        """Take away a leader node of ours that the farewell could not, as after an epoch that is over."""
-        claimant = self._claimant
-        left, claimant.announced = claimant.announced and not claimant.took_it_along, False
-        claimant.took_it_along = False
-        session_id = self._session.session_id
-        if not left or session_id is None:
-            return
-        try:
-            yield from self._announcement.withdraw(session_id)
-        except Exception as exc:  # noqa: BLE001 - the next leader writes over it, or our session's end takes it
-            _log.info("leader_node_left_behind", error=str(exc))
-
     def _keep_card(self, *, look: bool = False) -> Steps[None]:
-        """Write our card, if need be. It informs; nothing depends on it but who yields to whom.
-
-        Args:
-            look: Whether to see first what others may have done to it.
-        """
-        if not self._session.is_connected or isinstance(self.state, st.Closed):
+        if isinstance(self.state, st.Closed):
             return
-        if self._card_due_at is None:
-            self._card_due_at = self._clock() + self._session.negotiated_timeout * _CARD_PATROL
-        try:
-            if look:
-                yield from self._card.look()
-            yield from self._card.keep()
-        except ParticipantIdInUseError as exc:
-            self._note_id_in_use(exc)
-            yield from self._settle(self._stepped(ev.LatchHeldBack(str(exc))))
-        except Exception as exc:  # noqa: BLE001 - it informs, no more
-            self._card_trouble(exc)
-        else:
-            if self._id_in_use:
-                self._id_in_use, self._trouble = False, None
-                yield from self._settle(self._stepped(ev.Poked()))  # there is no need to wait any longer
-
-    def _note_id_in_use(self, exc: ParticipantIdInUseError) -> None:
-        self._id_in_use, self._trouble = True, str(exc)
-        self._card_due_at = self._clock() + self._session.negotiated_timeout / 4
-
-    def _card_trouble(self, exc: Exception) -> None:
-        _log.warning("card_not_written", error=str(exc))
-        self._card_due_at = self._clock() + self._session.negotiated_timeout / 4
-
-    def _end(self) -> Steps[None]:
-        self.ended = True
-        if self._session.is_connected:
-            try:
-                yield from self._card.withdraw()
-            except Exception as exc:  # noqa: BLE001 - nothing is left to do about it
-                _log.info("card_left_to_session_end", error=str(exc))
-
-    def _delay(self, timer: Timer, count: int) -> timedelta:
-        config = self._config
-        match timer:
-            case Timer.GUARD:
-                return config.guard_timeout
-            case Timer.DRAIN:
-                return config.handover_timeout
-            case Timer.SETTLED:
-                return config.requeue_backoff_max
-            case Timer.RETRY:
-                return jittered(_RETRY_FIRST, config.retry_max, count, self._uniform)
-            case Timer.BACK_OFF:
-                pause = jittered(config.requeue_backoff_min, config.requeue_backoff_max, count, self._uniform)
-                return min(pause, self._consensus.time_until_forced(self._clock(), pause))
+        told = yield from self._upkeep.keep(look=look)
+        if told is not None:
+            yield from self._settle(self._stepped(told))
 
     def _note(self, event: Event) -> None:
         """Keep for the status what the state does not hold."""
