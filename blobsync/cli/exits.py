@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from enum import IntEnum
 from typing import NoReturn
@@ -23,6 +24,7 @@ class Exit(IntEnum):
     DENIED = 7
     DISK = 8
     FAILED = 70
+    INTERRUPTED = 130
 
 
 _EXITS = {
@@ -38,7 +40,6 @@ _EXITS = {
     "invalid_pack": Exit.ODD,
     "release_corrupt": Exit.ODD,
     "gc_refused": Exit.ODD,
-    "collection_refused": Exit.ODD,
     "release_absent": Exit.NOT_FOUND,
     "blob_missing": Exit.NOT_FOUND,
     "blob_not_found": Exit.NOT_FOUND,
@@ -50,7 +51,25 @@ _EXITS = {
 }
 
 
+_OPTIONS = {
+    "allow_empty": "--keep-nothing",
+    "allow_secrets": "--allow-secret",
+    "ca_bundle": "--ca-bundle",
+    "endpoint_url": "--endpoint",
+    "keep_age": "--keep-days",
+    "keep_newest": "--keep-newest",
+    "max_share": "--max-share",
+    "published_by": "--by",
+}
+"""What parameters, which errors speak of, are called here."""
+
+
+def in_options(message: str) -> str:
+    """Say options where the library says parameters."""
+    return re.sub(r"\b[a-z]+_[a-z_]+\b", lambda found: _OPTIONS.get(found[0], found[0]), message)
+
+
 def fail(error: BlobSyncError) -> NoReturn:
     """Say what went wrong, and end."""
-    click.echo(f"error: {error}", err=True)
+    click.echo(f"error: {in_options(str(error))}", err=True)
     sys.exit(_EXITS.get(error.code, Exit.FAILED))

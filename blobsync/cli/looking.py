@@ -24,7 +24,7 @@ _SHORT = 12
 @command_of(main)
 @click.argument("release", required=False)
 def ls(setting: Setting, release: str | None) -> None:
-    """List releases, or the files of RELEASE: of the local store with --store, else of the bucket.
+    """List releases, or the files of RELEASE: in the local store with --store, else in the bucket.
 
     In a bucket, the releases of one name are listed with `name@`.
     """
@@ -32,7 +32,7 @@ def ls(setting: Setting, release: str | None) -> None:
         with _manifests(setting) as manifest_of:
             manifest = manifest_of(release)
         setting.say(_data(manifest), _files(manifest))
-    elif setting.root is not None:
+    elif not setting.means_bucket:
         with setting.store() as local:
             found = [ref for ref in local.releases() if release in {None, f"{ref.name}@"}]
         data = [{"name": ref.name, "digest": ref.digest} for ref in found]
@@ -48,7 +48,7 @@ def ls(setting: Setting, release: str | None) -> None:
 def cat(setting: Setting, release: str, path: str) -> None:
     """Write the file PATH of RELEASE to stdout, verified. With --store out of the local store."""
     out = sys.stdout.buffer
-    if setting.root is not None:
+    if not setting.means_bucket:
         with setting.store() as local:
             for piece in local.read(refs.in_store(local, release), path):
                 out.write(piece)
@@ -91,7 +91,7 @@ def diff(setting: Setting, before: str, after: str) -> int:
 @contextmanager
 def _manifests(setting: Setting) -> Iterator[Any]:
     """A function from what people call a release to its manifest."""
-    if setting.root is not None:
+    if not setting.means_bucket:
         with setting.store() as local:
 
             def kept(text: str) -> Manifest:

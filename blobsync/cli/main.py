@@ -1,8 +1,7 @@
-"""The commands, together."""
+"""The command line. `group` imports the module of a command when the command is asked for."""
 
 from __future__ import annotations
 
-from blobsync.cli import caring, looking, publishing, syncing
 from blobsync.cli.group import main
 
-__all__ = ["caring", "looking", "main", "publishing", "syncing"]
+__all__ = ["main"]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from blobsync.cli.exits import fail
+from blobsync.cli.exits import Exit, fail
 from blobsync.errors import BlobSyncConfigError, BlobSyncError
 from blobsync.retry import RetryPolicy
 from blobsync.storage.ports import ObjectStore
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from blobsync.local.store import LocalStore
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+NO_BUCKET = "say which bucket: --bucket, or BLOBSYNC_BUCKET in the environment"
 
 _FORM = click.Choice(["text", "json"])
 
@@ -41,6 +43,8 @@ class Setting:
         digests: What is computed of large blobs; see `LocalStore`.
         timeout: Longest time that a command waits for the bucket.
         as_json: Print JSON on stdout, one document.
+        means_bucket: A command that can look into either looks into the bucket: no local store is named, or
+            the bucket is on the command line and the store is not.
     """
 
     s3: S3Config | None
@@ -48,6 +52,7 @@ class Setting:
     digests: str
     timeout: timedelta
     as_json: bool
+    means_bucket: bool
 
     @property
     def retry(self) -> RetryPolicy:
@@ -58,7 +63,7 @@ class Setting:
     def bucket(self) -> Iterator[ObjectStore]:
         """Connect to the bucket."""
         if self.s3 is None:
-            raise BlobSyncConfigError("say which bucket: --bucket, or BLOBSYNC_BUCKET in the environment")
+            raise BlobSyncConfigError(NO_BUCKET)
         from blobsync.storage.s3_store import S3ObjectStore
 
         store = S3ObjectStore(self.s3)
@@ -68,10 +73,12 @@ class Setting:
             store.close()
 
     @contextmanager
-    def store(self) -> Iterator[LocalStore]:
-        """Open the local store."""
+    def store(self, *, makes: bool = False) -> Iterator[LocalStore]:
+        """Open the local store; make one where there is none, if `makes`."""
         if self.root is None:
             raise BlobSyncConfigError("say where the local store is: --store, or BLOBSYNC_STORE")
+        if not makes and not self.root.is_dir():
+            raise BlobSyncConfigError(f"--store {self.root} is no folder; `sync` makes it")
         from blobsync.local.store import LocalStore
 
         with LocalStore(self.root, verify="sha256" if self.digests == "sha256" else "name") as local:
@@ -102,6 +109,9 @@ def command_of(group: click.Group) -> Callable[[F], F]:
                 code = function(setting, *args, **kw)
             except BlobSyncError as exc:
                 fail(exc)
+            except KeyboardInterrupt:
+                click.echo("interrupted; the same command goes on where this one was", err=True)
+                sys.exit(Exit.INTERRUPTED)
             sys.exit(code or 0)
 
         return run  # type: ignore[return-value]  # click has made a command of it
@@ -123,7 +133,7 @@ def _bucket_options(function: F) -> F:
                 default=60.0,
                 show_default=True,
                 type=click.FloatRange(min=0.1),
-                help="Longest wait for the bucket, seconds; `sync` has its own.",
+                help="Longest wait for an answer of the bucket, seconds; see also `sync --within`.",
             ),
         )
     ):
@@ -161,6 +171,8 @@ def _setting(options: dict[str, Any]) -> Setting:
         for name in ("bucket", "endpoint", "prefix", "region", "ca_bundle", "root", "digests", "output")
     }
     timeout = timedelta(seconds=options.pop("timeout"))
+    # An attempt is repeated once by the adapter: both together must not exceed the time that was given.
+    silence = timeout / 2
     s3 = None
     if taken["bucket"] is not None:
         s3 = S3Config(
@@ -169,5 +181,15 @@ def _setting(options: dict[str, Any]) -> Setting:
             prefix=taken["prefix"],
             region=taken["region"],
             ca_bundle=taken["ca_bundle"],
+            connect_timeout=min(timedelta(seconds=3), silence),
+            read_timeout=min(timedelta(seconds=15), silence),
         )
-    return Setting(s3, taken["root"], taken["digests"], timeout, taken["output"] == "json")
+    means_bucket = taken["root"] is None or (_is_typed("bucket") and not _is_typed("root"))
+    as_json = taken["output"] == "json"
+    return Setting(s3, taken["root"], taken["digests"], timeout, as_json, means_bucket)
+
+
+def _is_typed(option: str) -> bool:
+    """Whether it is on the command line, not in the environment."""
+    source = click.get_current_context().get_parameter_source(option)
+    return source is click.core.ParameterSource.COMMANDLINE

@@ -1,11 +1,10 @@
-"""`sync`, `status` and `verify`: releases on this host."""
+"""`sync` and `status`: releases on this host."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +13,15 @@ import click
 from blobsync.cli import refs
 from blobsync.cli.exits import Exit
 from blobsync.cli.group import main
+from blobsync.cli.keeping import bar_of, kept_release
 from blobsync.cli.options import Setting, command_of
 from blobsync.cli.words import size, table
-from blobsync.errors import ReleaseAbsentError
 from blobsync.release.manifest import ReleaseRef
+from blobsync.retry import call_retrying
+from blobsync.storage.ports import ObjectStore
 from blobsync.sync.readiness import Readiness, ReleaseReadiness, ReleaseState
 
 if TYPE_CHECKING:
-    from blobsync.local.releases import KeptRelease
     from blobsync.local.store import LocalStore
     from blobsync.sync.syncer import Syncer
 
@@ -51,8 +51,8 @@ def sync(
     from blobsync.sync.syncer import Syncer
 
     until = time.monotonic() + within
-    with setting.bucket() as store, setting.store() as local:
-        wanted = [refs.in_bucket(store, text) for text in release]
+    with setting.bucket() as store, setting.store(makes=True) as local:
+        wanted = [_found(setting, store, text) for text in release]
         changed = threading.Event()
         syncer = Syncer(
             store,
@@ -101,49 +101,35 @@ def status(setting: Setting, release: tuple[str, ...]) -> int:
     return Exit.OK if all(one["missing"] == 0 for one in data) else Exit.ODD
 
 
-@command_of(main)
-@click.argument("release", nargs=-1)
-@click.option("--rate", type=click.FloatRange(min=0.001), help="Read no more than so many MiB each second.")
-def verify(setting: Setting, release: tuple[str, ...], rate: float | None) -> int:
-    """Read every byte of each RELEASE, or of all, from the disk again. What is damaged goes to quarantine.
-
-    `sync` fetches it anew. Exit code 1 if something was damaged or is missing.
-    """
-    with setting.store() as local:
-        wanted = [refs.in_store(local, text) for text in release] or local.releases()
-        found = {}
-        with _bar(setting, "verifying") as show:
-            for ref in wanted:
-                kept = _kept(local, ref)
-                going_on = _meter(show, kept.manifest.size_bytes, rate)
-                found[ref] = local.verify(kept.manifest, going_on=going_on)
-    data = [
-        {"name": ref.name, "digest": ref.digest, "damaged": [item.path for item in lacking.artifacts]}
-        for ref, lacking in found.items()
-    ]
-    lines = [
-        f"{ref}: {len(lacking.artifacts)} files are damaged or missing" if lacking else f"{ref}: all is well"
-        for ref, lacking in found.items()
-    ]
-    setting.say({"releases": data}, "\n".join(lines))
-    return Exit.ODD if any(found.values()) else Exit.OK
+def _found(setting: Setting, store: ObjectStore, text: str) -> ReleaseRef:
+    return call_retrying(lambda: refs.in_bucket(store, text), setting.retry, what="releases")
 
 
 def _await(
     setting: Setting, syncer: Syncer, wanted: list[ReleaseRef], changed: threading.Event, until: float
 ) -> Readiness:
     """Wait until all is ready, until what is not can only be mended by others, or until the time is up."""
-    with _bar(setting, "syncing") as show:
+    told = set[str]()
+    with bar_of(setting, "syncing") as show:
         while True:
             changed.clear()
             found = syncer.readiness()
             known = all(ref in found.releases for ref in wanted)
             if known and (found.all_ready or _hopeless(found) or time.monotonic() >= until):
                 return found
+            _tell(found, told)
             progress = syncer.progress()
             show(progress.done_bytes, progress.total_bytes)
             left_s = until - time.monotonic()
             changed.wait(max(0.01, min(left_s, _SHOW_EVERY_S if setting.shows_progress else left_s)))
+
+
+def _tell(found: Readiness, told: set[str]) -> None:
+    """Say, once, why it waits: the bucket is not reachable, or the disk does not take it."""
+    for release in found.releases.values():
+        if release.state is ReleaseState.UNAVAILABLE and release.reason not in told:
+            told.add(release.reason)
+            click.echo(f"{release.ref}: {release.reason}; tried again", err=True)
 
 
 def _hopeless(found: Readiness) -> bool:
@@ -160,7 +146,7 @@ def _worst(states: list[ReleaseReadiness]) -> int:
 
 
 def _trees(local: LocalStore, wanted: list[ReleaseRef]) -> dict[str, str]:
-    return {str(ref): str(local.materialise(_kept(local, ref).manifest)) for ref in wanted}
+    return {str(ref): str(local.materialise(kept_release(local, ref).manifest)) for ref in wanted}
 
 
 def _lines(release: ReleaseReadiness) -> Iterator[str]:
@@ -186,7 +172,7 @@ def _data(release: ReleaseReadiness) -> dict[str, Any]:
 
 
 def _standing(local: LocalStore, ref: ReleaseRef) -> dict[str, Any]:
-    kept = _kept(local, ref)
+    kept = kept_release(local, ref)
     lacking = local.lacks(kept.manifest, kept.layout)
     return {
         "name": ref.name,
@@ -195,35 +181,3 @@ def _standing(local: LocalStore, ref: ReleaseRef) -> dict[str, Any]:
         "size_bytes": kept.manifest.size_bytes,
         "missing": len(lacking.artifacts),
     }
-
-
-def _kept(local: LocalStore, ref: ReleaseRef) -> KeptRelease:
-    kept = local.kept(ref)
-    if kept is None:
-        raise ReleaseAbsentError(f"{ref} is not kept in {local.root}; sync it first")
-    return kept
-
-
-def _meter(show: Callable[[int, int], None], total_bytes: int, rate_mib: float | None) -> Callable[..., None]:
-    """Counts, shows, and waits where a rate is wanted."""
-    began, done = time.monotonic(), 0
-
-    def going_on(size_bytes: int = 0) -> None:
-        nonlocal done
-        done += size_bytes
-        show(min(done, total_bytes), total_bytes)
-        if rate_mib is not None:
-            time.sleep(max(0.0, done / (rate_mib * (1 << 20)) - (time.monotonic() - began)))
-
-    return going_on
-
-
-@contextmanager
-def _bar(setting: Setting, what: str) -> Iterator[Callable[[int, int], None]]:
-    if not setting.shows_progress:
-        yield lambda _done, _total: None
-        return
-    from blobsync.cli.bars import bars
-
-    with bars() as bar:
-        yield lambda done, total: bar.show(what, done, total)

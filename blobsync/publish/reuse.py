@@ -17,16 +17,15 @@ from blobsync.publish.plan import KnownPack
 from blobsync.publish.remote import Remote
 from blobsync.release.layout import Layout, Pack
 from blobsync.release.manifest import ReleaseRef
-from blobsync.release.pack import PackTable, parse_table, tail_bytes
+from blobsync.release.pack import PackTable
 from blobsync.storage import keys
+from blobsync.storage.reading import read_table
 from blobsync.storage.releases import fetch_layout, published
 
 MAX_LAYOUTS = 8
 """So many of the newest releases of the same name are looked at."""
 MAX_TABLES = 512
 """So many packs are looked into, at most."""
-_GUESS_BYTES = 128 << 10
-"""So much of a pack's end is read at first; it holds the tables of most."""
 
 _log = structlog.get_logger(__name__)
 
@@ -86,12 +85,7 @@ def _table(remote: Remote, pack: Pack) -> PackTable | None:
     if not remote.has(key, pack.size_bytes):
         return None
     try:
-        guess = min(_GUESS_BYTES, pack.size_bytes)
-        tail = remote.read(key, pack.size_bytes - guess, guess)
-        wanted = tail_bytes(pack.size_bytes, tail)
-        if wanted > len(tail):
-            tail = remote.read(key, pack.size_bytes - wanted, wanted)
-        return parse_table(pack.size_bytes, tail)
+        return read_table(pack.size_bytes, partial(remote.read, key))
     except BlobNotFoundError:
         return None
     except (InvalidPackError, CorruptBlobError) as exc:

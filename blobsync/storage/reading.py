@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from blake3 import blake3
 
 from blobsync.errors import CorruptBlobError, InvalidLayoutError, ReleaseAbsentError
 from blobsync.release.blob import CHUNK_BYTES, Blob
-from blobsync.release.layout import Layout, Pack
+from blobsync.release.layout import Layout
 from blobsync.release.manifest import Manifest
-from blobsync.release.pack import MIN_PACK_BYTES, FrameReader, PackTable, members_of, parse_table, tail_bytes
+from blobsync.release.pack import FrameReader, PackTable, members_of, parse_table, tail_bytes
 from blobsync.storage import keys
 from blobsync.storage.ports import ObjectStore
 
-_TAIL_BYTES = 64 << 10
+_TAIL_BYTES = 128 << 10
 """Asked for first: the tables of most packs fit."""
 
 
@@ -37,23 +38,28 @@ def read_file(store: ObjectStore, manifest: Manifest, layout: Layout, path: str)
         yield from _alone(store, blob)
 
 
-def read_table(store: ObjectStore, pack: Pack) -> PackTable:
-    """The tables of a pack in the bucket, unverified.
+def read_table(size_bytes: int, read: Callable[[int, int], bytes]) -> PackTable:
+    """The tables of a pack in the bucket, unverified. One request for most packs, two at most.
+
+    Args:
+        size_bytes: Of the pack.
+        read: Gives the bytes from a start on, so many; retries what may heal, or not.
 
     Raises:
         InvalidPackError: It is none.
-        BlobSyncError: As of `ObjectStore.read`.
+        BlobSyncError: As `read` does.
     """
-    tail = _range(store, keys.pack(pack.name), max(0, pack.size_bytes - _TAIL_BYTES), pack.size_bytes)
-    wanted = tail_bytes(pack.size_bytes, tail[-MIN_PACK_BYTES:])
+    guess = min(_TAIL_BYTES, size_bytes)
+    tail = read(size_bytes - guess, guess)
+    wanted = tail_bytes(size_bytes, tail)
     if wanted > len(tail):
-        tail = _range(store, keys.pack(pack.name), pack.size_bytes - wanted, pack.size_bytes)
-    return parse_table(pack.size_bytes, tail)
+        tail = read(size_bytes - wanted, wanted)
+    return parse_table(size_bytes, tail)
 
 
 def _packed(store: ObjectStore, layout: Layout, blob: Blob) -> bytes:
     for pack in layout.packs:
-        table = read_table(store, pack)
+        table = read_table(pack.size_bytes, partial(_range, store, keys.pack(pack.name)))
         if blob.sha256 not in table.sha256s:
             continue
         index = table.sha256s.index(blob.sha256)
@@ -62,7 +68,7 @@ def _packed(store: ObjectStore, layout: Layout, blob: Blob) -> bytes:
             for frame in table.frames
             if frame.first_member <= index < frame.first_member + frame.member_count
         )
-        stored = _range(store, keys.pack(pack.name), frame.start, frame.start + frame.stored_bytes)
+        stored = _range(store, keys.pack(pack.name), frame.start, frame.stored_bytes)
         members = dict(members_of(table, frame, FrameReader().raw(frame, stored)))
         data = bytes(members[blob.sha256])
         _require(hashlib.sha256(data).hexdigest() == blob.sha256, blob)
@@ -78,7 +84,7 @@ def _alone(store: ObjectStore, blob: Blob) -> Iterator[bytes]:
         yield data
     for number, digest in enumerate(blob.chunks):
         start = number * CHUNK_BYTES
-        data = _range(store, key, start, min(start + CHUNK_BYTES, blob.size_bytes))
+        data = _range(store, key, start, min(CHUNK_BYTES, blob.size_bytes - start))
         _require(blake3(data).hexdigest() == digest, blob)
         yield data
 
@@ -91,5 +97,5 @@ def _require(right: bool, blob: Blob) -> None:
         )
 
 
-def _range(store: ObjectStore, key: str, start: int, end: int) -> bytes:
-    return b"".join(store.read(key, start=start, size_bytes=end - start))
+def _range(store: ObjectStore, key: str, start: int, size_bytes: int) -> bytes:
+    return b"".join(store.read(key, start=start, size_bytes=size_bytes))

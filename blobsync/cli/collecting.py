@@ -1,0 +1,181 @@
+"""`gc`: of a bucket, or of a local store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from blobsync.cli import refs
+from blobsync.cli.exits import Exit
+from blobsync.cli.group import main
+from blobsync.cli.options import Setting, command_of
+from blobsync.cli.words import size
+
+if TYPE_CHECKING:
+    from blobsync.collection.inventory import Kind, Tally
+    from blobsync.collection.report import CollectionReport
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What is to be kept, and how careful to be."""
+
+    keep: tuple[str, ...]
+    keep_newest: int
+    keep_age: timedelta
+    grace: timedelta
+    max_share: float
+    keep_nothing: bool
+    delete: bool
+
+
+@command_of(main)
+@click.option("--local", is_flag=True, help="Of the local store; else of the bucket.")
+@click.option("--keep", multiple=True, help="A release that is still wanted; repeatable.")
+@click.option(
+    "--keep-newest",
+    default=10,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="So many of each name are kept, too; in the bucket.",
+)
+@click.option(
+    "--keep-days",
+    default=14.0,
+    show_default=True,
+    type=click.FloatRange(min=1),
+    help="Whatever was published more lately is kept, too; in the bucket.",
+)
+@click.option(
+    "--grace-hours",
+    default=24.0,
+    show_default=True,
+    type=click.FloatRange(min=1),
+    help="Least time between mark and removal.",
+)
+@click.option(
+    "--max-share",
+    default=0.2,
+    show_default=True,
+    type=click.FloatRange(min=0, max=1, min_open=True),
+    help="Refuse to remove more than this share at once.",
+)
+@click.option(
+    "--keep-nothing", is_flag=True, help="No release need be named with --keep; that is no mistake."
+)
+@click.option("--delete", is_flag=True, help="Do it. Without it nothing is marked or removed.")
+def gc(
+    setting: Setting,
+    local: bool,
+    keep: tuple[str, ...],
+    keep_newest: int,
+    keep_days: float,
+    grace_hours: float,
+    max_share: float,
+    keep_nothing: bool,
+    delete: bool,
+) -> int:
+    """Remove what no release needs, in two runs: the first marks, a later one, after the grace, removes.
+
+    A dry run unless --delete is said. Exit code 1 if it was refused, or something could not be removed.
+    """
+    wish = _Wish(
+        keep,
+        keep_newest,
+        timedelta(days=keep_days),
+        timedelta(hours=grace_hours),
+        max_share,
+        keep_nothing,
+        delete,
+    )
+    if local:
+        _collect_store(setting, wish)
+        return Exit.OK
+    return _collect_bucket(setting, wish)
+
+
+def _collect_store(setting: Setting, wish: _Wish) -> None:
+    from blobsync.local.gc import gc as collect
+
+    with setting.store() as store:
+        report = collect(
+            store,
+            {refs.in_store(store, text).digest for text in wish.keep},
+            grace=wish.grace,
+            allow_empty=wish.keep_nothing,
+            max_share=wish.max_share,
+            dry_run=not wish.delete,
+        )
+    done = "removed" if wish.delete else "would remove"
+    lines = [f"{done} {place}" for place in report.removed]
+    lines.append(
+        f"{done} {len(report.removed)} of {size(report.freed_bytes)}; {len(report.marked)} of "
+        f"{size(report.marked_bytes)} wait for the grace"
+    )
+    if report.objects_kept_because:
+        lines.append(f"no pack or blob was touched: {report.objects_kept_because}")
+    data = {
+        "dry_run": not wish.delete,
+        "removed": report.removed,
+        "marked": report.marked,
+        "freed_bytes": report.freed_bytes,
+        "marked_bytes": report.marked_bytes,
+        "objects_kept_because": report.objects_kept_because,
+    }
+    setting.say(data, "\n".join(lines))
+
+
+def _collect_bucket(setting: Setting, wish: _Wish) -> int:
+    from blobsync.collection.collector import collect_garbage
+    from blobsync.collection.policy import CollectionPolicy
+
+    policy = CollectionPolicy(
+        grace=wish.grace, keep_age=wish.keep_age, keep_newest=wish.keep_newest, max_share=wish.max_share
+    )
+    with setting.bucket() as store:
+        report = collect_garbage(
+            store,
+            {refs.in_bucket(store, text) for text in wish.keep},
+            policy=policy,
+            allow_empty=wish.keep_nothing,
+            dry_run=not wish.delete,
+            retry=setting.retry,
+        )
+    setting.say(report.as_data(), "\n".join(_lines(report)))
+    return Exit.ODD if report.failed_count else Exit.OK
+
+
+def _lines(report: CollectionReport) -> Iterator[str]:
+    """A report for people."""
+    for kind, reasons in report.kept.items():
+        for reason, tally in reasons.items():
+            yield f"keeps {tally.count} of kind {kind.value}, {size(tally.size_bytes)}: {reason.value}"
+    if report.foreign.count:
+        foreign = size(report.foreign.size_bytes)
+        yield f"leaves alone what blobsync did not make: {report.foreign.count}, {foreign}"
+    yield from (f"missing: {key}" for key in report.missing)
+    if report.missing_count:
+        yield f"kept releases miss {report.missing_count} objects; `verify --bucket` says which releases"
+    yield from (f"cannot be read, and condemns nothing: {key}" for key in report.unreadable_tombstones)
+    yield from (f"not removed: {key}: {error}" for key, error in report.failed)
+    if report.clock_trouble:
+        yield f"the grace begins anew: {report.clock_trouble}"
+    if report.postponed:
+        yield f"postponed: {report.postponed}"
+    yield _outcome(report)
+
+
+def _outcome(report: CollectionReport) -> str:
+    uploads = f", and {report.abandoned_uploads} unfinished uploads" if report.abandoned_uploads else ""
+    if report.dry_run:
+        return f"would remove {_sum(report.due)}{uploads}"
+    return f"removed {_sum(report.deleted)}{uploads}"
+
+
+def _sum(tallies: Mapping[Kind, Tally]) -> str:
+    count = sum(tally.count for tally in tallies.values())
+    return f"{count} objects of {size(sum(tally.size_bytes for tally in tallies.values()))}"

@@ -1,0 +1,117 @@
+"""`verify`: whether all is still there and whole, on the disk or in the bucket."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import click
+
+from blobsync.cli import refs
+from blobsync.cli.exits import Exit
+from blobsync.cli.group import main
+from blobsync.cli.keeping import bar_of, kept_release
+from blobsync.cli.options import Setting, command_of
+from blobsync.cli.words import size
+from blobsync.errors import BlobSyncConfigError
+from blobsync.release.manifest import ReleaseRef
+from blobsync.storage.audit import Audit, Auditor
+from blobsync.storage.ports import ObjectStore
+from blobsync.storage.releases import list_names, list_releases
+
+
+@command_of(main)
+@click.argument("release", nargs=-1)
+@click.option("--rate", type=click.FloatRange(min=0.001), help="Read no more than so many MiB each second.")
+@click.option(
+    "--deep", is_flag=True, help="In the bucket: read and verify every byte, not sizes and tables alone."
+)
+def verify(setting: Setting, release: tuple[str, ...], rate: float | None, deep: bool) -> int:
+    """Check each RELEASE, or all: on the disk with --store, else in the bucket.
+
+    On the disk, every byte is read again; what is damaged goes to quarantine, and `sync` fetches it anew. In
+    the bucket, nothing is changed; `publish --repair` of the same files mends it. Exit code 1 if something is
+    damaged or missing.
+    """
+    if setting.means_bucket:
+        return _verify_bucket(setting, release, rate, deep)
+    if deep:
+        raise BlobSyncConfigError("--deep is of the bucket; on the disk every byte is always read")
+    return _verify_store(setting, release, rate)
+
+
+def _verify_store(setting: Setting, release: tuple[str, ...], rate: float | None) -> int:
+    with setting.store() as local:
+        wanted = [refs.in_store(local, text) for text in release] or local.releases()
+        found = {}
+        with bar_of(setting, "verifying") as show:
+            for ref in wanted:
+                kept = kept_release(local, ref)
+                going_on = _meter(show, kept.manifest.size_bytes, rate)
+                found[ref] = local.verify(kept.manifest, going_on=going_on)
+    data = [
+        {"name": ref.name, "digest": ref.digest, "damaged": [item.path for item in lacking.artifacts]}
+        for ref, lacking in found.items()
+    ]
+    lines = [
+        f"{ref}: {len(lacking.artifacts)} files are damaged or missing" if lacking else f"{ref}: all is well"
+        for ref, lacking in found.items()
+    ]
+    if any(found.values()):
+        lines.append("`sync` fetches anew what is damaged or missing")
+    setting.say({"releases": data}, "\n".join(lines))
+    return Exit.ODD if any(found.values()) else Exit.OK
+
+
+def _verify_bucket(setting: Setting, release: tuple[str, ...], rate: float | None, deep: bool) -> int:
+    with setting.bucket() as store, bar_of(setting, "verifying") as show:
+        wanted = [refs.in_bucket(store, text) for text in release] or list(_all(store))
+        going_on = _meter(show, 0, rate if deep else None)
+        auditor = Auditor(store, retry=setting.retry, deep=deep, going_on=going_on)
+        found = [auditor.audit(ref) for ref in wanted]
+    lines = [line for audit in found for line in _lines(audit)]
+    if any(audit.flaws for audit in found):
+        lines.append("mend it with `publish --repair` of the same files")
+    setting.say({"deep": deep, "releases": [_data(audit) for audit in found]}, "\n".join(lines))
+    if any(audit.is_absent for audit in found):
+        return Exit.NOT_FOUND
+    return Exit.ODD if any(audit.flaws for audit in found) else Exit.OK
+
+
+def _all(store: ObjectStore) -> Iterator[ReleaseRef]:
+    for name in list_names(store):
+        yield from (ReleaseRef(name, digest) for digest in list_releases(store, name))
+
+
+def _lines(audit: Audit) -> Iterator[str]:
+    if not audit.flaws:
+        yield f"{audit.ref}: all is well: {audit.objects} objects, {size(audit.size_bytes)}"
+        return
+    yield f"{audit.ref}: {len(audit.flaws)} objects are damaged or missing"
+    yield from (f"  {flaw.fault.value}: {flaw.key}: {flaw.reason}" for flaw in audit.flaws)
+
+
+def _data(audit: Audit) -> dict[str, object]:
+    return {
+        "name": audit.ref.name,
+        "digest": audit.ref.digest,
+        "objects": audit.objects,
+        "size_bytes": audit.size_bytes,
+        "flaws": [
+            {"key": flaw.key, "fault": flaw.fault.value, "reason": flaw.reason} for flaw in audit.flaws
+        ],
+    }
+
+
+def _meter(show: Callable[[int, int], None], total_bytes: int, rate_mib: float | None) -> Callable[..., None]:
+    """Counts, shows, and waits where a rate is wanted."""
+    began, done = time.monotonic(), 0
+
+    def going_on(size_bytes: int = 0) -> None:
+        nonlocal done
+        done += size_bytes
+        show(done, max(done, total_bytes))
+        if rate_mib is not None:
+            time.sleep(max(0.0, done / (rate_mib * (1 << 20)) - (time.monotonic() - began)))
+
+    return going_on
