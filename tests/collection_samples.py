@@ -123,6 +123,7 @@ def publishing(
 
     renew()
     yield "lease"
+    renew()
     while live_leases(store, keys.COLLECT_LEASES, store_time(store, lease)):
         yield "wait"
         renew()

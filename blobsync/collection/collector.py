@@ -2,7 +2,8 @@
 
 What is guaranteed. An object is deleted only if an earlier run condemned it at least the grace ago, it has
 not been written since, and a fresh look, made while no publish is under way, finds that no kept release needs
-it. Kept are the releases that the caller names, those published lately, and the newest of each name. Nothing
+it, and no other visible one before that goes itself. Kept are the releases that the caller names, those
+published lately, and the newest of each name. Nothing
 is deleted by absence: what a kept release needs must be readable, the listing must be complete as far as can
 be seen, and no more than a share goes at once. Keys that this library did not make are never touched.
 

@@ -1,13 +1,14 @@
 """What becomes of each object. Pure: everything that is deleted was decided here.
 
 An object is due only if an earlier run condemned it, at least the grace ago; it is still the object that was
-condemned, by size and time; and nothing that is kept reaches it now.
+condemned, by size and time; nothing that is kept reaches it now; and no visible release that is not due
+itself. So whatever is visible is whole, wanted or not.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -15,6 +16,7 @@ from blobsync.collection.inventory import Found, Inventory, Kind, Tally
 from blobsync.collection.policy import CollectionPolicy
 from blobsync.collection.roots import Reason
 from blobsync.errors import GcRefusedError
+from blobsync.release.manifest import ReleaseRef
 from blobsync.storage.ports import ObjectInfo
 from blobsync.storage.tombstones import MAX_CONDEMNED, Condemned
 
@@ -42,6 +44,7 @@ def decide(
     earlier: Mapping[str, Condemned],
     now: datetime,
     policy: CollectionPolicy,
+    fading: Set[str] = frozenset(),
 ) -> Decision:
     """Decide about every object that collections know.
 
@@ -51,6 +54,7 @@ def decide(
         earlier: What earlier runs condemned, by key.
         now: By the store's clock.
         policy: Grace and age.
+        fading: Keys of all that the releases of `fading_releases` need.
     """
     due: list[Found] = []
     standing: list[Condemned] = []
@@ -66,11 +70,11 @@ def decide(
             keep(item, reason)
         elif now - item.info.modified < policy.min_age:
             keep(item, Reason.YOUNG)
-        elif (mark := earlier.get(key)) is None or not is_same(item.info, mark):
+        elif (mark := _mark(item, earlier)) is None:
             new.append(item)
         else:
             standing.append(mark)
-            if now - mark.since >= policy.grace:
+            if now - mark.since >= policy.grace and key not in fading:
                 due.append(item)
             else:
                 keep(item, Reason.GRACE)
@@ -81,6 +85,26 @@ def decide(
     marks = [Condemned(*_state(item.info), since=now) for item in new[:room]]
     due.sort(key=lambda item: _ORDER[item.kind])
     return Decision(tuple(due), tuple(standing + marks), kept)
+
+
+def fading_releases(
+    found: Inventory,
+    kept: Set[ReleaseRef],
+    earlier: Mapping[str, Condemned],
+    now: datetime,
+    policy: CollectionPolicy,
+) -> list[ReleaseRef]:
+    """The visible releases that nobody keeps, and that may not go yet."""
+    fading = []
+    for item in found.of_kind(Kind.RELEASE):
+        mark = _mark(item, earlier)
+        if (
+            item.ref is not None
+            and item.ref not in kept
+            and (mark is None or now - mark.since < policy.grace)
+        ):
+            fading.append(item.ref)
+    return fading
 
 
 def refuse_too_much(due: Tally, total: Tally, max_share: float) -> None:
@@ -108,9 +132,11 @@ def counted(items: tuple[Found, ...]) -> Tally:
     return Tally(len(sizes), sum(sizes))
 
 
-def is_same(info: ObjectInfo, mark: Condemned) -> bool:
-    """Whether this is the object that was condemned, and not one that was written there since."""
-    return _state(info) == (mark.key, mark.size_bytes, mark.modified)
+def _mark(item: Found, earlier: Mapping[str, Condemned]) -> Condemned | None:
+    """Since when it is condemned, if it is the object that was, and not one that was written there since."""
+    mark = earlier.get(item.info.key)
+    is_same = mark is not None and _state(item.info) == (mark.key, mark.size_bytes, mark.modified)
+    return mark if is_same else None
 
 
 def _state(info: ObjectInfo) -> tuple[str, int, datetime]:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
+import structlog
+
 from blobsync.collection.access import Access
 from blobsync.collection.inventory import Inventory, Kind
 from blobsync.collection.progress import CollectionPhase
@@ -29,6 +31,7 @@ from blobsync.storage.ports import ObjectStore
 from blobsync.storage.releases import fetch_layout, fetch_manifest
 
 THREADS = 8
+_log = structlog.get_logger(__name__)
 _UNREADABLE = (BlobNotFoundError, CorruptBlobError, InvalidLayoutError, InvalidManifestError)
 
 
@@ -83,6 +86,31 @@ class Reach:
             if entry.ref is not None and entry.ref in roots:
                 needed.setdefault(entry.info.key, roots[entry.ref])
         return needed
+
+    def fading(self, refs: Iterable[ReleaseRef], going: Callable[[], None]) -> frozenset[str]:
+        """Keys of all that releases need which are on their way out. Of one that cannot be read, nothing.
+
+        Raises:
+            BlobSyncError: as of `ObjectStore`.
+        """
+
+        def own(ref: ReleaseRef) -> frozenset[str]:
+            try:
+                return self._of(ref)
+            except _UNREADABLE as exc:
+                _log.warning("collection_cannot_read_release", release=str(ref), error=str(exc))
+                return frozenset()
+
+        found: set[str] = set()
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="blobsync-collect") as pool:
+            try:
+                for part in pool.map(own, refs):
+                    going()
+                    found |= part
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        return frozenset(found)
 
     def of(self, ref: ReleaseRef) -> frozenset[str]:
         """Keys of manifest, layout, packs and large blobs of a release.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import structlog
 
 from blobsync.collection.access import Access, StoppedError
-from blobsync.collection.decision import Decision, counted, decide, refuse_too_much
+from blobsync.collection.decision import Decision, counted, decide, fading_releases, refuse_too_much
 from blobsync.collection.deletion import Deletion
 from blobsync.collection.inventory import Found, Inventory, Kind, Tally
 from blobsync.collection.lease import CollectLapsedError, CollectLease
@@ -137,9 +137,12 @@ class Run:
         found = self._access.look(now, going)
         refuse_overlooked(self._access, found, now)
         leased = {item.lease.subject for item in publishers if item.lease is not None}
-        needed = self._reach.needed(roots(found, self._keep, leased, now, self._policy), found, going)
+        kept = roots(found, self._keep, leased, now, self._policy)
+        needed = self._reach.needed(kept, found, going)
         missing = lost(self._access, found, needed, now)
-        return _Look(found, decide(found, needed, earlier.condemned, now, self._policy), missing)
+        marks = earlier.condemned
+        fading = self._reach.fading(fading_releases(found, kept.keys(), marks, now, self._policy), going)
+        return _Look(found, decide(found, needed, marks, now, self._policy, fading), missing)
 
     def _note(self, look: _Look, earlier: Standing, stored: list[StoredTombstone]) -> None:
         if look.missing:

@@ -114,8 +114,16 @@ class Collections(RuleBasedStateMachine):
         steps=st.integers(0, 12),
     )
     def begin_publish(self, name: str, packs: set[str], large: set[str], steps: int) -> None:
-        release = sample(name, sorted(packs), sorted(large))
-        self.known[keys.manifest(name, release.ref.digest)] = release
+        self.begin(sample(name, sorted(packs), sorted(large)), steps)
+
+    @rule(picked=st.integers(0, 100), steps=st.integers(0, 12))
+    def begin_publish_again(self, picked: int, steps: int) -> None:
+        """What may be condemned, or due."""
+        if self.known:
+            self.begin(self.known[sorted(self.known)[picked % len(self.known)]], steps)
+
+    def begin(self, release: Sample, steps: int) -> None:
+        self.known[keys.manifest(release.ref.name, release.ref.digest)] = release
         self.leases += 1
         self.running.append(publishing(self.store, release, self.clock, f"{self.leases:032x}"))
         for _ in range(steps):
@@ -154,6 +162,13 @@ class Collections(RuleBasedStateMachine):
     @rule(hours=st.sampled_from([0.1, 1, 12, 24, 25, 49]))
     def time_passes(self, hours: float) -> None:
         self.clock.forward(timedelta(hours=hours))
+
+    @rule()
+    def everything_becomes_due(self) -> None:
+        self.wanted.clear()
+        self.clock.forward(2 * DAY)
+        self.collect({})
+        self.clock.forward(POLICY.grace)
 
     @rule(hours=st.sampled_from([0.1, 1, 30]))
     def clock_is_set_back(self, hours: float) -> None:

@@ -243,6 +243,24 @@ def test_kept_release_that_cannot_be_read_refuses_the_run(damage: object, named:
     assert world.names() == before
 
 
+def test_objects_condemned_long_ago_stay_while_a_release_that_took_them_up_is_visible() -> None:
+    world = World()
+    release = sample("p", ["a"], ["b"])
+    for key, data in release.objects.items():
+        world.store.write(key, data)
+    world.clock.forward(2 * DAY)
+    world.collect()
+    for _ in publishing(world.store, release, world.clock, "a" * 32):  # finds them, asks not if condemned
+        pass
+    world.clock.forward(2 * DAY)
+    policy = CollectionPolicy(keep_age=DAY, keep_newest=0, max_share=1.0, patience=timedelta(0))
+    assert world.collect(policy=policy).due == {}  # the manifest was condemned only now
+    assert release.keys <= world.names()
+    world.clock.forward(DAY)
+    world.collect(policy=policy)
+    assert world.names() == set()
+
+
 def test_release_that_nobody_keeps_need_not_be_readable() -> None:
     world = World()
     old, new = world.put("p", ["old"]), world.put("p", ["new"])
