@@ -12,7 +12,7 @@ from blobsync.errors import BlobSyncConfigError
 def probe(setting: Setting) -> int:
     """Find out what the bucket's server really does, and what that means. Writes and removes a few objects.
 
-    Exit code 1 if something is missing that publishing or reading needs.
+    Exit code 1 if something is missing that replaced objects and garbage collection need.
     """
     if setting.s3 is None:
         raise BlobSyncConfigError(NO_BUCKET)

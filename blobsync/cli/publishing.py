@@ -12,6 +12,8 @@ import click
 from blobsync.cli.group import main
 from blobsync.cli.options import Setting, command_of
 from blobsync.cli.words import size
+from blobsync.errors import BlobSyncConfigError
+from blobsync.names import is_release_name
 
 if TYPE_CHECKING:
     from blobsync.publish.progress import PublishProgress
@@ -41,12 +43,18 @@ def publish(
 ) -> None:
     """Publish the files of FOLDER as a release of NAME.
 
+    Names that begin with a dot are taken only by patterns that do, as `.config/*`.
+
     What the bucket has already is not sent again. A release is seen whole or not at all: one that was
     interrupted leaves nothing that can be synced, and goes on where it was when published again.
     """
     from blobsync.publish.publisher import publish as publish_files
     from blobsync.publish.sources import collect
 
+    if not is_release_name(name):
+        raise BlobSyncConfigError(
+            f"{name[:200]!r} cannot name a release; use letters, digits, dots, dashes and underscores, at most 128"
+        )
     files = collect(
         folder,
         include=include,

@@ -1,0 +1,361 @@
+"""The command line as people and scripts use it: real processes, a real S3 server over HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from blobsync import S3Config, Secret
+from blobsync.cli.exits import Exit
+from blobsync.release.blob import CHUNK_BYTES, PACKED_BYTES
+from blobsync.storage import keys
+from blobsync.storage.releases import fetch_layout, fetch_manifest
+from blobsync.storage.s3_store import S3ObjectStore
+from nimbus.localstack.s3 import S3Server
+
+DEADLINE_S = 120
+DIGEST = "0" * 64
+
+
+class Line:
+    """Runs `python -m blobsync` with a bucket and a store in its environment."""
+
+    def __init__(self, server: S3Server, bucket: str, root: Path) -> None:
+        self.server, self.bucket, self.root = server, bucket, root
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "BLOBSYNC_"))}
+        self.env = {
+            **kept,
+            "AWS_ACCESS_KEY_ID": server.access_key,
+            "AWS_SECRET_ACCESS_KEY": server.secret_key,
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "BLOBSYNC_BUCKET": bucket,
+            "BLOBSYNC_ENDPOINT": server.endpoint_url,
+        }
+        self.said = ""
+
+    def __call__(self, *arguments: str, exits: int = 0, **env: str) -> str:
+        """Run one command, require its exit code, give its stdout."""
+        done = subprocess.run(
+            [sys.executable, "-m", "blobsync", *arguments],
+            env={**self.env, **env},
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+        self.said = done.stderr
+        assert done.returncode == exits, f"{done.returncode}: {done.stdout}{done.stderr}"
+        assert self.server.secret_key not in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return done.stdout
+
+    def json(self, *arguments: str, exits: int = 0, **env: str) -> Any:
+        """As a machine reads it: stdout is one JSON document."""
+        return json.loads(self(*arguments, "-o", "json", exits=exits, **env))
+
+    def publish(self, folder: Path, **files: bytes) -> str:
+        """Publish files as `flights`; give the digest."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in files.items():
+            (folder / name).write_bytes(data)
+        return str(self.json("publish", "flights", str(folder))["digest"])
+
+
+@pytest.fixture
+def line(s3_server: S3Server, s3_bucket: str, tmp_path: Path) -> Line:
+    return Line(s3_server, s3_bucket, tmp_path / "store")
+
+
+@pytest.fixture
+def bucket(line: Line) -> Iterator[S3ObjectStore]:
+    store = S3ObjectStore(
+        S3Config(
+            endpoint_url=line.server.endpoint_url,
+            bucket=line.bucket,
+            access_key_id=line.server.access_key,
+            secret_access_key=Secret(line.server.secret_key),
+        )
+    )
+    yield store
+    store.close()
+
+
+def large_key(bucket: S3ObjectStore, digest: str) -> str:
+    manifest = fetch_manifest(bucket, "flights", digest)
+    return keys.blob(next(item.blob.name for item in manifest.artifacts if not item.blob.is_packed))
+
+
+def test_release_goes_from_a_folder_through_the_bucket_into_a_folder(line: Line, tmp_path: Path) -> None:
+    src, store = tmp_path / "src", str(line.root)
+    large = os.urandom(PACKED_BYTES + 1)
+    dry = line.json("publish", "flights", str(_made(src, a=b"1", large=large)), "--dry-run")
+    line("ls", "flights", exits=Exit.NOT_FOUND)  # a dry run makes nothing
+    digest = line.publish(src)
+    assert digest == dry["digest"]
+    again = line.json("publish", "flights", str(src), "--by", "me")
+    assert (again["digest"], again["uploaded_count"]) == (digest, 0)
+
+    synced = line.json("sync", "flights", "--store", store, "--tree")
+    assert [(one["state"], one["missing"]) for one in synced["releases"]] == [("ready", [])]
+    tree = Path(synced["releases"][0]["tree"])
+    assert {path.name: path.read_bytes() for path in tree.iterdir()} == {"a": b"1", "large": large}
+    assert line.json("status", "--store", store) == {
+        "disk": {"ok": True, "reason": ""},
+        "releases": [
+            {"name": "flights", "digest": digest, "files": 2, "missing": 0, "size_bytes": len(large) + 1}
+        ],
+    }
+    assert line.json("verify", "--store", store)["releases"][0]["damaged"] == []
+
+
+def _made(folder: Path, **files: bytes) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def test_ls_cat_and_diff_say_the_same_of_the_bucket_and_of_the_store(line: Line, tmp_path: Path) -> None:
+    first = line.publish(tmp_path / "src", a=b"1", b=b"2")
+    (tmp_path / "src" / "b").unlink()
+    second = line.publish(tmp_path / "src", a=b"one", c=b"3")
+    store = str(line.root)
+    line("sync", f"flights@{first}", f"flights@{second[:8]}", "--store", store)
+
+    assert line.json("ls") == {"names": ["flights"]}
+    assert {one["digest"] for one in line.json("ls", "flights@")["releases"]} == {first, second}
+    listed = line.json("ls", f"flights@{first}")
+    assert [one["path"] for one in listed["files"]] == ["a", "b"]
+    assert line.json("ls", f"flights@{first}", "--store", store) == listed
+    assert line.json("ls", "--store", store)["releases"] == [
+        {"name": "flights", "digest": digest} for digest in sorted([first, second])
+    ]
+    for place in ([], ["--store", store]):
+        assert line("cat", f"flights@{second}", "a", *place) == "one"
+        line("cat", f"flights@{second}", "b", *place, exits=Exit.NOT_FOUND)
+        assert line.json("diff", f"flights@{first}", f"flights@{second}", *place, exits=Exit.ODD) == {
+            "added": ["c"],
+            "removed": ["b"],
+            "changed": ["a"],
+            "new_bytes": 4,
+        }
+        assert line.json("diff", f"flights@{first}", f"flights@{first}", *place)["changed"] == []
+
+
+def test_newest_release_is_meant_when_no_digits_are_said(line: Line, tmp_path: Path) -> None:
+    first = line.publish(tmp_path / "src", a=b"1")
+    assert line.json("ls", "flights")["digest"] == first
+
+
+def test_release_is_refused_with_its_name_when_it_is_unknown_or_ambiguous(
+    line: Line, bucket: S3ObjectStore, tmp_path: Path
+) -> None:
+    line.publish(tmp_path / "src", a=b"1")
+    bucket.write(keys.manifest("twins", "ab" + "0" * 62), b"{}")
+    bucket.write(keys.manifest("twins", "ab" + "1" * 62), b"{}")
+
+    line("ls", "nothing", exits=Exit.NOT_FOUND)
+    assert "nothing is published as nothing" in line.said
+    line("sync", f"flights@{DIGEST}", "--store", str(line.root), exits=Exit.NOT_FOUND)
+    line("ls", "twins@ab", exits=Exit.USAGE)
+    assert "may be ab0000000000, ab1111111111" in line.said
+    line("ls", "flights@xyz", exits=Exit.USAGE)
+    line("status", "flights@12", "--store", str(line.root), exits=Exit.NOT_FOUND)
+
+
+def test_usage_errors_speak_of_options(line: Line, tmp_path: Path) -> None:
+    line("ls", exits=Exit.USAGE, BLOBSYNC_BUCKET="")
+    assert "--bucket" in line.said
+    line("probe", exits=Exit.USAGE, BLOBSYNC_BUCKET="")
+    assert "--bucket" in line.said
+    line("status", exits=Exit.USAGE)
+    assert "--store" in line.said
+    line("status", "--store", str(tmp_path / "none"), exits=Exit.USAGE)
+    assert not (tmp_path / "none").exists()
+    line("ls", "--endpoint", "ftp://nowhere", exits=Exit.USAGE)
+    assert "--endpoint 'ftp://nowhere'" in line.said
+    line("gc", exits=Exit.ODD)
+    assert "say --keep-nothing" in line.said
+    line.publish(tmp_path / "src", a=b"1")
+    line("sync", "flights", "--store", str(line.root))
+    line("gc", "--local", "--store", str(line.root), exits=Exit.ODD)
+    assert "say --keep-nothing" in line.said
+    line("sync", exits=Exit.USAGE)
+    line("nonsense", exits=Exit.USAGE)
+
+
+def test_publish_refuses_secrets_and_patterns_that_match_nothing(line: Line, tmp_path: Path) -> None:
+    folder = _made(tmp_path / "src", a=b"1")
+    (folder / "id_rsa").write_bytes(b"PASSWORD=x")
+    line("publish", "flights", str(folder), exits=Exit.ODD)
+    assert "id_rsa" in line.said
+    assert "--allow-secret" in line.said
+    line("publish", "flights", str(folder), "--allow-secret", "id_rsa")
+    line("publish", "flights", str(folder), "--include", "*.nope", exits=Exit.USAGE)
+    line("publish", "Not/A/Name", str(folder), "--include", "a", exits=Exit.USAGE)
+
+
+def test_unreachable_bucket_is_said_within_the_timeout(line: Line, tmp_path: Path) -> None:
+    with socket.socket() as deaf:  # takes connections, and never answers
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(64)
+        silent = {"BLOBSYNC_ENDPOINT": f"http://127.0.0.1:{deaf.getsockname()[1]}"}
+        for command in (["ls"], ["sync", "flights", "--store", str(line.root)]):
+            line(*command, "--timeout", "1", exits=Exit.UNREACHABLE, **silent)
+            assert "error: " in line.said
+        folder = str(_made(tmp_path / "src", a=b"1"))
+        line("publish", "flights", folder, "--timeout", "1", exits=Exit.UNREACHABLE, **silent)
+        late = ["--within", "8", "--timeout", "1", "--store", str(line.root)]
+        line("sync", f"flights@{DIGEST}", *late, exits=Exit.UNREACHABLE, **silent)
+        assert "tried again" in line.said
+    line("ls", "--bucket", "no-such-bucket", exits=Exit.UNREACHABLE)
+    assert "no-such-bucket" in line.said
+
+
+def test_credentials_are_never_printed_when_they_are_refused(line: Line) -> None:
+    wrong = "wrong-secret-that-nobody-may-see"
+    line("ls", exits=Exit.DENIED, AWS_SECRET_ACCESS_KEY=wrong)
+    assert wrong not in line.said
+    line("probe", "--timeout", "5", "--endpoint", f"http://me:{wrong}@127.0.0.1:1", exits=Exit.USAGE)
+    assert wrong not in line.said
+
+
+def test_local_disk_that_refuses_is_said_with_its_own_code(line: Line, tmp_path: Path) -> None:
+    line.publish(tmp_path / "src", a=b"1")
+    (tmp_path / "file").write_bytes(b"")
+    line("sync", "flights", "--store", str(tmp_path / "file" / "below"), exits=Exit.DISK)
+    assert "below" in line.said
+
+
+def test_interrupted_sync_goes_on_where_it_was(
+    line: Line, tmp_path: Path, eventually: Callable[..., None]
+) -> None:
+    large = os.urandom(2 * CHUNK_BYTES + 5)
+    line.publish(tmp_path / "src", large=large)
+    slowly = [sys.executable, "-m", "blobsync", "sync", "flights", "--store", str(line.root), "--bandwidth"]
+    process = subprocess.Popen([*slowly, "2"], env=line.env, stderr=subprocess.PIPE, text=True)
+    try:
+
+        def received() -> bool:
+            assert process.poll() is None, "it ended before it was interrupted"
+            return any(path.stat().st_blocks for path in (line.root / "partial").glob("*"))
+
+        eventually(received)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=DEADLINE_S)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == Exit.INTERRUPTED
+    assert "goes on where this one was" in said
+    assert "Traceback" not in said
+    assert line.json("ls", "--store", str(line.root)) == {"releases": []}
+
+    tree = line.json("sync", "flights", "--store", str(line.root), "--tree")["releases"][0]["tree"]
+    assert (Path(tree) / "large").read_bytes() == large
+
+
+def test_status_and_verify_find_what_the_disk_lost_and_sync_brings_it_back(
+    line: Line, tmp_path: Path
+) -> None:
+    line.publish(tmp_path / "src", a=b"1", large=b"x" * (PACKED_BYTES + 1))
+    store = ["--store", str(line.root)]
+    line("sync", "flights", *store)
+    victim = next(path for path in (line.root / "blobs").rglob("*") if path.is_file())
+    victim.chmod(0o644)
+    with victim.open("r+b") as file:
+        file.write(b"y")
+
+    assert line.json("verify", *store, exits=Exit.ODD)["releases"][0]["damaged"] == ["large"]
+    assert line.json("status", *store, exits=Exit.ODD)["releases"][0]["missing"] == 1
+    assert "1" in line("status", *store, exits=Exit.ODD)
+    line("sync", "flights", *store)
+    assert line("verify", *store).endswith("all is well\n")
+
+
+def test_verify_of_the_bucket_names_what_is_wrong_and_publish_repairs_it(
+    line: Line, bucket: S3ObjectStore, tmp_path: Path
+) -> None:
+    src = tmp_path / "src"
+    digest = line.publish(src, a=b"1", large=b"x" * (PACKED_BYTES + 1))
+    pack = keys.pack(fetch_layout(bucket, "flights", digest).packs[0].name)
+    assert line.json("verify")["releases"][0]["flaws"] == []
+
+    bucket.delete(pack)
+    data = bytearray(b"x" * (PACKED_BYTES + 1))
+    data[7] = 0
+    bucket.write(large_key(bucket, digest), bytes(data))
+    quick = line.json("verify", "flights", exits=Exit.ODD)["releases"][0]
+    assert [(flaw["key"], flaw["fault"]) for flaw in quick["flaws"]] == [(pack, "missing")]
+    # A store in the environment does not hide a bucket that is on the command line.
+    deep = ["verify", "--bucket", line.bucket, "--deep"]
+    text = line(*deep, exits=Exit.ODD, BLOBSYNC_STORE=str(tmp_path / "none"))
+    assert f"missing: {pack}" in text
+    assert f"damaged: {large_key(bucket, digest)}" in text
+    assert "publish --repair" in text
+
+    line("cat", "flights", "large", exits=Exit.ODD)
+    line("publish", "flights", str(src), "--repair")
+    assert line.json(*deep)["releases"][0]["flaws"] == []
+    line("verify", f"flights@{DIGEST}", exits=Exit.NOT_FOUND)
+    line("verify", "--deep", "--store", str(tmp_path), exits=Exit.USAGE)
+
+
+def test_gc_of_the_bucket_deletes_nothing_of_what_is_kept_or_new(line: Line, tmp_path: Path) -> None:
+    first = line.publish(tmp_path / "src", a=b"1")
+    second = line.publish(tmp_path / "src", a=b"2")
+
+    dry = line.json("gc", "--keep", f"flights@{second}", "--keep-newest", "1")
+    assert dry["dry_run"] is True
+    real = line.json("gc", "--keep", f"flights@{second}", "--keep-newest", "1", "--delete")
+    assert (real["dry_run"], real["deleted"], real["failed"]) == (False, {}, [])
+    assert "removed 0 objects" in line("gc", "--keep-nothing", "--delete")
+    assert {one["digest"] for one in line.json("ls", "flights@")["releases"]} == {first, second}
+    line("gc", "--keep", "other", exits=Exit.NOT_FOUND)
+    line("gc", "--keep-nothing", "--max-share", "2", exits=Exit.USAGE)
+    line("gc", "--keep-nothing", "--keep-days", "0.5", exits=Exit.USAGE)
+
+
+def test_gc_of_the_store_marks_then_removes_only_when_told(line: Line, tmp_path: Path) -> None:
+    store = ["--store", str(line.root)]
+    first = line.publish(tmp_path / "src", a=b"1")
+    second = line.publish(tmp_path / "src", a=b"2")
+    line("sync", f"flights@{first}", f"flights@{second}", *store)
+    local = ["gc", "--local", *store, "--keep", f"flights@{second}"]
+
+    assert line.json(*local)["dry_run"] is True
+    assert line.json(*local, "--delete")["marked"] != []
+    assert line.json("verify", *store)["releases"][0]["damaged"] == []
+    line(*local[:-1], f"flights@{DIGEST[:5]}", exits=Exit.NOT_FOUND)
+
+
+def test_probe_reports_in_words_and_as_data(line: Line) -> None:
+    report = line.json("probe")
+    assert report["usable"] is True
+    assert report["left_behind"] == []
+    assert {"capability", "holds", "seen"} <= set(report["findings"][0])
+    assert line.bucket in line("probe")
+
+
+def test_local_commands_import_no_s3_client_and_no_command_imports_rich_bars(line: Line) -> None:
+    code = (
+        "import sys, runpy; sys.argv = ['blobsync', *sys.argv[1:]]\n"
+        "try: runpy.run_module('blobsync', run_name='__main__')\n"
+        "except SystemExit as end: assert not end.code, end.code\n"
+        "print(*sorted({'boto3', 'rich.progress', 'blobsync.storage.s3_store'} & set(sys.modules)))"
+    )
+    line.root.mkdir()
+    for command in (["--help"], ["status", "--store", str(line.root)], ["verify", "--store", str(line.root)]):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *command], env=line.env, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.splitlines()[-1] == ""
