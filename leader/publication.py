@@ -67,12 +67,12 @@ class ComponentNode:
             if found is not None and found[0] == data and found[1].owner == session_id:
                 return True
             self._token, self._session_id = token, session_id  # from here on something may be there
-            fences = _fences(token)
+            fencing = fences(token)
             try:
                 # It fires the watch that we have just set, and so we come back here and set another.
-                yield from transaction(*fences, *self._writes(data, session_id, found))
+                yield from transaction(*fencing, *placing(self.path, data, session_id, found))
             except TransactionFailedError as exc:
-                if exc.index < len(fences):
+                if exc.index < len(fencing):
                     return False
                 if isinstance(exc.cause, NotPermittedError):
                     raise exc.cause from exc
@@ -99,23 +99,26 @@ class ComponentNode:
         if stat.owner != self._session_id:
             return
         try:
-            yield from transaction(*_fences(token), Delete(self.path, stat.version))
+            yield from transaction(*fences(token), Delete(self.path, stat.version))
         except TransactionFailedError:
             # Our term is over, but this is still ours and wrong. Should the next leader replace it in this
             # very moment, we may delete the replacement, which it watches and makes again.
             yield from delete(self.path, stat.version)
 
-    def _writes(
-        self, data: bytes, session_id: int, found: tuple[bytes, Stat] | None
-    ) -> tuple[Operation, ...]:
-        if found is None:
-            return (Create(self.path, data, ephemeral=True),)
-        stat = found[1]
-        if stat.owner == session_id:
-            return (SetData(self.path, data, stat.version),)
-        return (Delete(self.path, stat.version), Create(self.path, data, ephemeral=True))
+
+def placing(
+    path: str, data: bytes, session_id: int, found: tuple[bytes, Stat] | None
+) -> tuple[Operation, ...]:
+    """What makes an ephemeral node of ours hold `data`, in the place of what was found there."""
+    if found is None:
+        return (Create(path, data, ephemeral=True),)
+    stat = found[1]
+    if stat.owner == session_id:
+        return (SetData(path, data, stat.version),)
+    return (Delete(path, stat.version), Create(path, data, ephemeral=True))
 
 
-def _fences(token: FencingToken) -> tuple[Check, ...]:
+def fences(token: FencingToken) -> tuple[Check, ...]:
+    """What a transaction begins with that only this term may commit."""
     epoch = Check(token.path, token.version)
     return (epoch,) if token.latch is None else (epoch, Check(token.latch))

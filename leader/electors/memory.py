@@ -28,9 +28,10 @@ from leader.observers import leader_steps, participants_steps
 from leader.office.face import ParticipantFace
 from leader.protocol.participant import Participant
 from leader.protocol.paths import ElectionPaths
-from leader.protocol.requests import Check, Request, Steps, Transaction, TransactionFailedError, Write
+from leader.protocol.requests import Request, Steps, Transaction, TransactionFailedError, Write
 from leader.protocol.terms import LeaderInfo
 from leader.protocol.view import ParticipantView
+from leader.publication import fences
 
 _log = structlog.get_logger(__name__)
 
@@ -65,11 +66,8 @@ class MemoryElection:
         Raises:
             FencedOutError: The term of this token is over.
         """
-        checks = [Check(token.path, token.version)]
-        if token.latch is not None:
-            checks.append(Check(token.latch))
         try:
-            self.write(Transaction(tuple(checks)))
+            self.write(Transaction(fences(token)))
         except TransactionFailedError as exc:
             raise FencedOutError(path=exc.cause.path, epoch=token.epoch) from exc
 

@@ -7,12 +7,7 @@ import structlog
 from leader.office.claim import EpochClaimant
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.requests import (
-    Check,
-    Create,
-    Delete,
     NodeMissingError,
-    Operation,
-    SetData,
     Stat,
     Steps,
     TransactionFailedError,
@@ -22,6 +17,7 @@ from leader.protocol.requests import (
     transaction,
 )
 from leader.protocol.terms import LeaderInfo, Leadership, encode_leader
+from leader.publication import fences, placing
 
 _log = structlog.get_logger(__name__)
 
@@ -42,27 +38,30 @@ class Announcement:
         """
         path = self._paths.leader
         data = encode_leader(LeaderInfo(leadership.participant, leadership.epoch, session_id))
-        found: Stat | None = None
+        fencing = fences(leadership.token)
+        found: tuple[bytes, Stat] | None = None
         look, self._claimant.announced = self._claimant.announced, True  # also if we never hear that it is
         for attempt in range(_WRITE_TRIES):
             if look:
-                found = None
-                try:
-                    there, found = yield from get(path, watch=True)
-                except NodeMissingError:
-                    there = b""
-                if found is not None and found.owner == session_id and there == data:
+                found = yield from self._look(path)
+                if found is not None and found[1].owner == session_id and found[0] == data:
                     return None
                 if attempt == 0:
                     _log.warning("leader_node_corrected", epoch=leadership.epoch)
             look = True  # what we wrote may be touched before we watch it
             try:
-                yield from transaction(*self._fences(leadership), *self._writes(data, session_id, found))
+                yield from transaction(*fencing, *placing(path, data, session_id, found))
             except TransactionFailedError as exc:
                 exc.raise_if_forbidden()
-                if exc.index <= 1:
+                if exc.index < len(fencing):
                     return f"epoch {leadership.epoch} is over: {exc.cause}"
         return f"somebody keeps changing {path}, {_WRITE_TRIES} times while we wrote it"
+
+    def _look(self, path: str) -> Steps[tuple[bytes, Stat] | None]:
+        try:
+            return (yield from get(path, watch=True))
+        except NodeMissingError:
+            return None
 
     def _withdraw(self, session_id: int) -> Steps[None]:
         """Delete the node, if it is ours. Should the next leader replace it just then, it writes it again."""
@@ -84,15 +83,3 @@ class Announcement:
             yield from self._withdraw(session_id)
         except Exception as exc:  # noqa: BLE001 - the next leader writes over it, or our session's end takes it
             _log.info("leader_node_left_behind", error=str(exc))
-
-    def _writes(self, data: bytes, session_id: int, found: Stat | None) -> tuple[Operation, ...]:
-        path = self._paths.leader
-        if found is None:
-            return (Create(path, data, ephemeral=True),)
-        if found.owner == session_id:
-            return (SetData(path, data, found.version),)
-        return (Delete(path, found.version), Create(path, data, ephemeral=True))
-
-    def _fences(self, leadership: Leadership) -> tuple[Operation, ...]:
-        token = leadership.token
-        return (Check(token.path, token.version), Check(token.latch or token.path))
