@@ -9,7 +9,7 @@ PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
 
 .PHONY: help setup examples demo test check lint format simulate chaos chaos-smoke lock clean
-.PHONY: bench-leader bench-tools bench-blobsync
+.PHONY: bench-leader bench-tools bench-blobsync chaos-blobsync
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -48,6 +48,11 @@ chaos: setup ## Ten minutes of faults against an election of five on three ZooKe
 
 chaos-smoke: examples ## Thirty rounds of killed leaders and workers, with a checker
 	NIMBUS_CHAOS_ROUNDS=$${NIMBUS_CHAOS_ROUNDS:-30} $(PYTEST) tests/chaos/test_chaos_smoke.py
+
+chaos-blobsync: setup ## A thousand kills, faulty S3, full disks, and 200 rounds of publishers and syncers at once
+	NIMBUS_BLOB_KILLS=$${NIMBUS_BLOB_KILLS:-1000} NIMBUS_BLOB_ROUNDS=$${NIMBUS_BLOB_ROUNDS:-200} \
+	NIMBUS_BLOB_FAULT_RUNS=$${NIMBUS_BLOB_FAULT_RUNS:-20} NIMBUS_BLOB_DISKS=$${NIMBUS_BLOB_DISKS:-60} \
+	$(PYTEST) tests/chaos/test_blobsync_*.py tests/integration/test_blobsync_sync_processes.py
 
 bench-leader: setup ## Compare our hand-over with Curator's and kazoo's; options in ARGS, see docs/benchmarks.md
 	$(PY) -m tests.benchmark.leader $(ARGS)
