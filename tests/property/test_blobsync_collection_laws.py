@@ -94,6 +94,8 @@ ACTIONS = st.one_of(
     st.tuples(st.just("die"), st.just(0)),
 )
 
+MEANWHILE = st.dictionaries(st.integers(0, 45), st.lists(ACTIONS, min_size=1), max_size=4)
+
 
 class Collections(RuleBasedStateMachine):
     """One bucket, several publishers, several collectors."""
@@ -170,13 +172,22 @@ class Collections(RuleBasedStateMachine):
         self.collect({})
         self.clock.forward(POLICY.grace)
 
+    @rule(picked=st.integers(0, 100), steps=st.integers(0, 8), meanwhile=MEANWHILE)
+    def what_is_due_is_published_again(
+        self, picked: int, steps: int, meanwhile: dict[int, list[tuple[str, int]]]
+    ) -> None:
+        self.everything_becomes_due()
+        self.running.clear()
+        self.begin_publish_again(picked, steps)
+        self.collect(meanwhile)
+        for _ in range(20):
+            self.step(0)
+
     @rule(hours=st.sampled_from([0.1, 1, 30]))
     def clock_is_set_back(self, hours: float) -> None:
         self.clock.forward(timedelta(hours=-hours))
 
-    @rule(
-        meanwhile=st.dictionaries(st.integers(0, 45), st.lists(ACTIONS, min_size=1, max_size=4), max_size=4)
-    )
+    @rule(meanwhile=MEANWHILE)
     def collect(self, meanwhile: dict[int, list[tuple[str, int]]]) -> None:
         calls, is_dead = 0, False
 
