@@ -26,10 +26,14 @@ class VerifiedIndex:
 
     Args:
         path: The index file; its folder exists.
+        part: An unfinished file of this user alone, on the same file system, which somebody removes when the
+            process is killed. Default: beside the index, where it would stay.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, part: Path | None = None) -> None:
         self._path = path
+        own = f"{path.name}.{os.getpid()}.{threading.get_ident()}.part"
+        self._part = part if part is not None else path.with_name(own)
         self._lock = threading.Lock()
         self._known: dict[str, tuple[FileIdentity, str]] = {}
         self._fd: int | None = None
@@ -112,7 +116,7 @@ class VerifiedIndex:
 
     def _compact(self) -> None:
         """Write the index anew. What other processes append to the old file meanwhile is only lost."""
-        part = self._path.with_name(f"{self._path.name}.{os.getpid()}.{threading.get_ident()}.part")
+        part = self._part
         try:
             part.write_bytes(b"".join(_line(place, *entry) for place, entry in self._known.items()))
             part.replace(self._path)

@@ -66,7 +66,8 @@ class LocalStore:
             for name in FOLDERS:
                 make_folder(root / name)
             session = StoreSession(root / "sessions", root / "LOCK")
-            self._base = Foundation(root, session, VerifiedIndex(root / "verified"), disk, on_step)
+            index = VerifiedIndex(root / "verified", session.new_path())
+            self._base = Foundation(root, session, index, disk, on_step)
         self._objects = ObjectFiles(self._base, also_sha256=verify == "sha256")
         self._questions = Questions(self._objects)
         self._releases = ReleaseFiles(self._base)
