@@ -53,7 +53,8 @@ def publish(
 
     if not is_release_name(name):
         raise BlobSyncConfigError(
-            f"{name[:200]!r} cannot name a release; use letters, digits, dots, dashes and underscores, at most 128"
+            f"{name[:200]!r} cannot name a release; use up to 128 letters, digits, dots, dashes and "
+            "underscores"
         )
     files = collect(
         folder,
