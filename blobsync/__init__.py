@@ -19,6 +19,10 @@ The S3 client is imported when `S3ObjectStore` is asked for, not before.
 
 from typing import TYPE_CHECKING, Any
 
+from blobsync.collection.collector import collect_garbage
+from blobsync.collection.policy import CollectionPolicy
+from blobsync.collection.progress import CollectionPhase, CollectionProgress
+from blobsync.collection.report import CollectionReport
 from blobsync.errors import (
     BlobMissingError,
     BlobNotFoundError,
@@ -78,6 +82,10 @@ __all__ = [
     "BlobSyncConfigError",
     "BlobSyncError",
     "BucketMissingError",
+    "CollectionPhase",
+    "CollectionPolicy",
+    "CollectionProgress",
+    "CollectionReport",
     "CorruptBlobError",
     "DiskCondition",
     "DiskState",
@@ -124,6 +132,7 @@ __all__ = [
     "UnmatchedPatternError",
     "UnsafeSourceError",
     "collect",
+    "collect_garbage",
     "fetch_manifest",
     "gc",
     "list_releases",

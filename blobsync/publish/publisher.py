@@ -118,6 +118,7 @@ def publish(
         manifest, sources = _hashed(name, files, remote, threads)
         lease = PublishLease(store, subject=name, holder=who, retry=policy, stopping=remote.stopping)
         with nullcontext() if dry_run else lease:
+            remote.ask_what_is_condemned()
             plan = _plan(manifest, remote, threads, base, repair=repair)
             packing, uploading = Meter(PublishPhase.PACKING), Meter(PublishPhase.UPLOADING)
             bringer = Bringer(

@@ -11,6 +11,7 @@ from blobsync.errors import BlobSyncError
 from blobsync.publish.progress import Share
 from blobsync.retry import RetryPolicy, call_retrying
 from blobsync.storage.ports import ObjectStore
+from blobsync.storage.tombstones import condemned
 
 Result = TypeVar("Result")
 
@@ -35,6 +36,7 @@ class Remote:
         self, store: ObjectStore, retry: RetryPolicy, stopping: threading.Event, *, dry_run: bool
     ) -> None:
         self.store, self.retry, self.stopping, self.dry_run = store, retry, stopping, dry_run
+        self._condemned: frozenset[str] = frozenset()
 
     def going(self) -> None:
         """Go on, or not.
@@ -50,8 +52,18 @@ class Remote:
         self.going()
         return call_retrying(lambda: call(self.store), self.retry, what=what, stopping=self.stopping)
 
+    def ask_what_is_condemned(self) -> None:
+        """From now on, take what a collection condemned as absent, so that it is written again.
+
+        Raises:
+            BlobSyncError: as of `ObjectStore`.
+        """
+        self._condemned = self.call(condemned, "read tombstones")
+
     def has(self, key: str, size_bytes: int) -> bool:
-        """Whether an object of that size is there."""
+        """Whether an object of that size is there, and will stay."""
+        if key in self._condemned:
+            return False
         return self.call(lambda store: store.size(key), "size of object") == size_bytes
 
     def read(self, key: str, start: int, size_bytes: int) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,8 @@ from blobsync import (
     ReleaseRef,
     StoreAccessDeniedError,
     StoreUnavailableError,
+    collect,
+    publish,
 )
 from blobsync.collection import deletion as deletion_module
 from blobsync.collection.inventory import Kind, Tally, inventory
@@ -25,6 +28,7 @@ from blobsync.storage import keys
 from blobsync.storage.leases import Lease
 from blobsync.storage.tombstones import condemned
 from blobsync.testing.memory import MemoryObjectStore
+from blobsync.testing.releases import read_release
 from tests.collection_samples import DAY, HOUR, POLICY, START, World, digest, publishing, put, sample
 
 MINUTE = timedelta(minutes=1)
@@ -775,3 +779,24 @@ def test_history_without_a_manifest_makes_no_root() -> None:
     entry = keys.history("p", "20260102T030405Z", digest("x"))
     found = inventory([ObjectInfo(entry, 0, START)])
     assert roots(found, frozenset(), frozenset({"p"}), START, POLICY) == {}
+
+
+def test_publish_writes_again_what_is_condemned(tmp_path: Path) -> None:
+    world = World()
+    (tmp_path / "small").write_text("small")
+    (tmp_path / "large").write_bytes(bytes(5 << 20))
+    files = collect(tmp_path, include=["*"])
+    first = publish(world.store, name="p", files=files)
+    assert len(first.packs_written) == 1
+    assert publish(world.store, name="p", files=files).uploaded_count == 0
+    world.clock.forward(2 * DAY)
+    nothing_kept = CollectionPolicy(keep_age=DAY, keep_newest=0, max_share=1.0, patience=timedelta(0))
+    world.collect(policy=nothing_kept)
+    assert {keys.pack(pack.name) for pack in first.packs_written} <= condemned(world.store)
+
+    again = publish(world.store, name="p", files=files)
+    assert again.uploaded_count == 2
+    assert again.packs_written == first.packs_written
+    world.clock.forward(DAY)
+    world.collect(policy=nothing_kept)
+    assert read_release(world.store, "p", again.digest)["small"] == b"small"
