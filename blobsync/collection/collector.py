@@ -25,19 +25,18 @@ from collections.abc import Callable, Set
 from contextlib import suppress
 from datetime import UTC, datetime
 
-import structlog
-
 from blobsync.collection.access import Access, StoppedError, boottime_s
 from blobsync.collection.policy import CollectionPolicy
 from blobsync.collection.progress import CollectionProgress
 from blobsync.collection.report import CollectionReport
 from blobsync.collection.run import Run
 from blobsync.errors import GcRefusedError
+from blobsync.log import Log
 from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import RetryPolicy
 from blobsync.storage.ports import ObjectStore
 
-_log = structlog.get_logger(__name__)
+_log = Log(__name__)
 
 
 def collect_garbage(

@@ -10,14 +10,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 
-import structlog
-
 from blobsync.collection.access import Access
 from blobsync.collection.inventory import Found, Kind, Tally
 from blobsync.collection.lease import CollectLease
 from blobsync.collection.progress import CollectionPhase
 from blobsync.collection.reach import Reach
 from blobsync.errors import BlobSyncError, GcRefusedError
+from blobsync.log import Log
 
 BATCH = 500
 MAX_FAILURES_IN_A_ROW = 20
@@ -25,7 +24,7 @@ MAX_FAILURES_IN_A_ROW = 20
 HOLD_S = 60.0
 """No new batch is begun after so long, so that publishes need not wait for long."""
 
-_log = structlog.get_logger(__name__)
+_log = Log(__name__)
 
 
 class Deletion:

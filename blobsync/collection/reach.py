@@ -5,8 +5,9 @@ Threads: `THREADS` called `blobsync-collect-…` read manifests and layouts; the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -72,22 +73,18 @@ class Reach:
         needed: dict[str, Reason] = {}
         first = {reason: place for place, reason in enumerate(ROOT_REASONS)}
         ordered = sorted(roots, key=lambda ref: (first[roots[ref]], ref.name, ref.digest))
-        with ThreadPoolExecutor(THREADS, thread_name_prefix="blobsync-collect") as pool:
-            try:
-                for done, (ref, own) in enumerate(zip(ordered, pool.map(self.of, ordered), strict=True)):
-                    going()
-                    self._access.tell(CollectionPhase.READING, done + 1, len(ordered))
-                    for key in own:
-                        needed.setdefault(key, roots[ref])
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        with closing(_side_by_side(self.of, ordered)) as parts:
+            for done, (ref, own) in enumerate(parts):
+                going()
+                self._access.tell(CollectionPhase.READING, done + 1, len(ordered))
+                for key in own:
+                    needed.setdefault(key, roots[ref])
         for entry in found.of_kind(Kind.HISTORY):
             if entry.ref is not None and entry.ref in roots:
                 needed.setdefault(entry.info.key, roots[entry.ref])
         return needed
 
-    def fading(self, refs: Iterable[ReleaseRef], going: Callable[[], None]) -> frozenset[str]:
+    def fading(self, refs: Sequence[ReleaseRef], going: Callable[[], None]) -> frozenset[str]:
         """Keys of all that releases need which are on their way out. Of one that cannot be read, nothing.
 
         Raises:
@@ -102,14 +99,10 @@ class Reach:
                 return frozenset()
 
         found: set[str] = set()
-        with ThreadPoolExecutor(THREADS, thread_name_prefix="blobsync-collect") as pool:
-            try:
-                for part in pool.map(own, refs):
-                    going()
-                    found |= part
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        with closing(_side_by_side(own, refs)) as parts:
+            for _, part in parts:
+                going()
+                found |= part
         return frozenset(found)
 
     def of(self, ref: ReleaseRef) -> frozenset[str]:
@@ -148,6 +141,17 @@ class Reach:
         if content.has_small and not layout.packs:
             raise InvalidLayoutError(f"the layout of {ref} names no pack, but the release has small files")
         return layout
+
+
+def _side_by_side(
+    read: Callable[[ReleaseRef], frozenset[str]], refs: Sequence[ReleaseRef]
+) -> Generator[tuple[ReleaseRef, frozenset[str]], None, None]:
+    """Read on several threads; each release with what was read of it, in order."""
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="blobsync-collect") as pool:
+        try:
+            yield from zip(refs, pool.map(read, refs), strict=True)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)  # after an error, nobody waits for the rest
 
 
 def lost(access: Access, found: Inventory, needed: Iterable[str], began: datetime) -> list[str]:

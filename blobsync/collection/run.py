@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-import structlog
-
 from blobsync.collection.access import Access, StoppedError
 from blobsync.collection.decision import Decision, counted, decide, fading_releases, refuse_too_much
 from blobsync.collection.deletion import Deletion
@@ -22,6 +20,7 @@ from blobsync.collection.report import MAX_TOLD, CollectionReport
 from blobsync.collection.roots import roots
 from blobsync.collection.standing import Now, Standing, standing
 from blobsync.errors import BlobSyncError, GcRefusedError
+from blobsync.log import Log
 from blobsync.release.manifest import ReleaseRef
 from blobsync.storage import keys
 from blobsync.storage.leases import LiveLease, live_leases, store_time
@@ -32,7 +31,7 @@ PAUSE_S = 2.0
 """Between two tries to delete, without the lease, so that publishes come to their turn."""
 _UPLOADED = (keys.BLOBS, keys.PACKS)
 
-_log = structlog.get_logger(__name__)
+_log = Log(__name__)
 
 
 class _Look(NamedTuple):
