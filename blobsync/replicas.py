@@ -26,9 +26,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-import structlog
-
 from blobsync.errors import BlobNotFoundError, BlobSyncError, ReplicasMissingError
+from blobsync.log import Log
 from blobsync.names import is_release_name
 from blobsync.release.replica import MAX_RECORD_BYTES, ReplicaRecord
 from blobsync.storage import keys
@@ -37,7 +36,7 @@ from blobsync.storage.ports import ObjectStore
 MAX_AGE = timedelta(minutes=10)
 """A record that has not been written again for so long says nothing any more."""
 
-_log = structlog.get_logger(__name__)
+_log = Log(__name__)
 
 
 @dataclass(frozen=True, slots=True)

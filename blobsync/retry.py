@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 from collections.abc import Callable
@@ -10,14 +9,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
-import structlog
 import tenacity
 from tenacity.stop import stop_before_delay, stop_when_event_set
 from tenacity.wait import wait_random_exponential
 
 from blobsync.errors import BlobSyncConfigError, BlobSyncError
+from blobsync.log import Log
 
-_log = structlog.get_logger(__name__)
+_log = Log(__name__)
 Result = TypeVar("Result")
 
 
@@ -74,9 +73,7 @@ def call_retrying(
 
     def log(state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
-        _log.log(
-            logging.WARNING, "store_call_retried", what=what, attempt=state.attempt_number, error=str(error)
-        )
+        _log.warning("store_call_retried", what=what, attempt=state.attempt_number, error=str(error))
 
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception(lambda exc: isinstance(exc, BlobSyncError) and exc.retryable),

@@ -9,14 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import structlog
-
 from blobsync.local.disk import READ_ONLY, fsync_folder, make_folder
 from blobsync.local.disk_state import DiskHealth
 from blobsync.local.index import VerifiedIndex
 from blobsync.local.session import StoreSession
+from blobsync.log import Log
 
-_log = structlog.get_logger(__name__)
+_log = Log(__name__)
 
 Step = Callable[[str], None]
 """Called with the name of a step before it is made: for fault injection."""

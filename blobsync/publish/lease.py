@@ -15,9 +15,8 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Self
 
-import structlog
-
 from blobsync.errors import BlobSyncError, PublishLapsedError, StoreUnavailableError
+from blobsync.log import Log
 from blobsync.retry import RetryPolicy, call_retrying
 from blobsync.storage import keys
 from blobsync.storage.leases import Lease, live_leases, store_time
@@ -28,7 +27,7 @@ REFRESHES_PER_TTL = 6
 COLLECTION_PATIENCE = timedelta(minutes=10)
 """How long a publish waits for a collection that is deleting. That takes seconds."""
 
-_log = structlog.get_logger(__name__)
+_log = Log(__name__)
 
 
 def boottime_s() -> float:

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 
-import structlog
-
 from blobsync.errors import BlobNotFoundError, CorruptBlobError, InvalidLayoutError, InvalidPackError
+from blobsync.log import Log
 from blobsync.publish.plan import KnownPack
 from blobsync.publish.remote import Remote
 from blobsync.release.layout import Layout, Pack
@@ -27,7 +26,7 @@ MAX_LAYOUTS = 8
 MAX_TABLES = 512
 """So many packs are looked into, at most."""
 
-_log = structlog.get_logger(__name__)
+_log = Log(__name__)
 
 
 def known_packs(

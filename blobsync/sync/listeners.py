@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-import structlog
+from blobsync.log import Log
 
-_log = structlog.get_logger(__name__)
+_log = Log(__name__)
 Value = TypeVar("Value")
 
 

@@ -13,17 +13,16 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
 
-import structlog
-
 from blobsync.errors import BlobSyncError, LocalStoreError, SyncerClosedError
 from blobsync.local.lacking import objects_of
 from blobsync.local.store import LocalStore
+from blobsync.log import Log
 from blobsync.release.manifest import ReleaseRef
 from blobsync.release.objects import StoredObject
 from blobsync.sync.scrub_turn import ScrubTurn
 from blobsync.sync.throttle import Throttle
 
-_log = structlog.get_logger(__name__)
+_log = Log(__name__)
 
 _ASK_AGAIN_S = 60.0
 """Whether the process whose turn it is has finished, or died."""

@@ -12,12 +12,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import structlog
-
 from blobsync.errors import BlobNotFoundError, BlobSyncError, LocalStoreError, SyncerClosedError
+from blobsync.log import Log
 from blobsync.storage.ports import GoingOn, ObjectStore
 
-_log = structlog.get_logger(__name__)
+_log = Log(__name__)
 
 _REST_S = 30.0
 """A source that failed is not asked again for so long."""

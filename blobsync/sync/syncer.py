@@ -16,10 +16,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from blobsync.errors import BlobSyncConfigError, BlobSyncError, SyncerClosedError
 from blobsync.local.store import LocalStore
+from blobsync.log import Log
 from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import RetryPolicy
 from blobsync.storage.ports import ObjectStore
@@ -37,7 +36,7 @@ from blobsync.sync.table import Fetch, Look, SyncTable
 from blobsync.sync.throttle import Throttle
 from blobsync.sync.transfers import Arrival, Transfers
 
-_log = structlog.get_logger(__name__)
+_log = Log(__name__)
 
 THREADS = 4
 SCRUB_BYTES_PER_S = 50e6

@@ -25,6 +25,16 @@ from nimbus.localstack.s3 import S3Server
 DEADLINE_S = 120
 DIGEST = "0" * 64
 
+IMPORTED = """
+import runpy, sys
+try:
+    runpy.run_module("blobsync", run_name="__main__")
+except SystemExit as end:
+    assert not end.code, end.code
+print()
+print(*sys.modules)
+"""
+
 
 class Line:
     """Runs `python -m blobsync` with a bucket and a store in its environment."""
@@ -346,16 +356,24 @@ def test_probe_reports_in_words_and_as_data(line: Line) -> None:
     assert line.bucket in line("probe")
 
 
-def test_local_commands_import_no_s3_client_and_no_command_imports_rich_bars(line: Line) -> None:
-    code = (
-        "import sys, runpy; sys.argv = ['blobsync', *sys.argv[1:]]\n"
-        "try: runpy.run_module('blobsync', run_name='__main__')\n"
-        "except SystemExit as end: assert not end.code, end.code\n"
-        "print(*sorted({'boto3', 'rich.progress', 'blobsync.storage.s3_store'} & set(sys.modules)))"
-    )
-    line.root.mkdir()
-    for command in (["--help"], ["status", "--store", str(line.root)], ["verify", "--store", str(line.root)]):
+def test_command_imports_only_what_it_needs(line: Line, tmp_path: Path) -> None:
+    line.publish(tmp_path / "src", a=b"1")
+    store = ["--store", str(line.root)]
+    heavy = {"boto3", "rich", "structlog"}
+    for command, allowed in (
+        (["sync", "flights", *store], {"boto3"}),
+        (["--help"], set()),
+        (["status", *store], set()),
+        (["verify", *store], set()),
+        (["ls", "flights", *store], set()),
+    ):
         done = subprocess.run(
-            [sys.executable, "-c", code, *command], env=line.env, capture_output=True, text=True, check=True
+            [sys.executable, "-c", IMPORTED, *command],
+            env=line.env,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=True,
         )
-        assert done.stdout.splitlines()[-1] == ""
+        imported = set(done.stdout.splitlines()[-1].split()) & heavy
+        assert imported <= allowed, (command, imported)

@@ -1,0 +1,50 @@
+"""The logger of each module, which imports structlog when the first line is logged.
+
+structlog brings its means to print for people, and rich with them, which takes longer to import than all of
+this package. A command that logs nothing should not pay for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+_below_error = frozenset({"debug", "info", "warning"})
+_dropped: set[str] = set()
+_before_first: list[Callable[[], None]] = []
+
+
+def log_errors_alone(configure: Callable[[], None]) -> None:
+    """Drop every line below an error, and call `configure` once, just before the first that is left."""
+    _dropped.update(_below_error)
+    _before_first.append(configure)
+
+
+def log_all() -> None:
+    """Take `log_errors_alone` back."""
+    _dropped.clear()
+    _before_first.clear()
+
+
+def _drop(*_args: object, **_values: object) -> None:
+    """A line that is not logged."""
+
+
+class Log:
+    """`structlog.get_logger(name)`, put off.
+
+    Args:
+        name: Of the module.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, method: str) -> Any:
+        if method in _dropped:
+            return _drop
+        import structlog
+
+        while _before_first:
+            _before_first.pop()()
+        return getattr(structlog.get_logger(self._name), method)

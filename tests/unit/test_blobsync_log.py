@@ -1,0 +1,38 @@
+"""Loggers that import structlog at their first line."""
+
+from __future__ import annotations
+
+
+import pytest
+import structlog
+
+from blobsync.log import Log, log_all, log_errors_alone
+
+
+@pytest.fixture(autouse=True)
+def _all_again() -> Iterator[None]:
+    yield
+    log_all()
+
+
+def test_lines_go_to_structlog() -> None:
+    with structlog.testing.capture_logs() as lines:
+        Log("a.module").warning("something_happened", count=1)
+
+    assert lines == [{"event": "something_happened", "count": 1, "log_level": "warning"}]
+
+
+def test_errors_alone_are_logged_where_that_is_wanted_and_what_prepares_for_them_is_called_once() -> None:
+    told: list[str] = []
+    log_errors_alone(lambda: told.append("configured"))
+    log = Log("a.module")
+
+    with structlog.testing.capture_logs() as lines:
+        log.info("dropped", count=1)
+        log.warning("dropped")
+        assert told == []
+        log.error("kept")
+        log.error("kept")
+
+    assert told == ["configured"]
+    assert [line["event"] for line in lines] == ["kept", "kept"]
