@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-import structlog
-
 from blobsync.collection.access import Access
 from blobsync.collection.inventory import Inventory, Kind
 from blobsync.collection.progress import CollectionPhase
@@ -25,6 +23,7 @@ from blobsync.errors import (
     InvalidLayoutError,
     InvalidManifestError,
 )
+from blobsync.log import Log
 from blobsync.release.layout import Layout
 from blobsync.release.manifest import ReleaseRef
 from blobsync.storage import keys
@@ -32,7 +31,7 @@ from blobsync.storage.ports import ObjectStore
 from blobsync.storage.releases import fetch_layout, fetch_manifest
 
 THREADS = 8
-_log = structlog.get_logger(__name__)
+_log = Log(__name__)
 _UNREADABLE = (BlobNotFoundError, CorruptBlobError, InvalidLayoutError, InvalidManifestError)
 
 
