@@ -188,19 +188,26 @@ class Auditor:
         return found if isinstance(found, Flaw) else None
 
     def _judged(self, key: str, look: Callable[[], Result]) -> Result | Flaw:
-        """What `look` gives, or what it shows to be wrong. Wrong bytes may be the network's: asked again."""
-        try:
-            return self._call(look)
-        except BlobNotFoundError:
-            return Flaw(key, Fault.MISSING, "there is no such object")
-        except (CorruptBlobError, InvalidManifestError, InvalidLayoutError, InvalidPackError) as exc:
-            return Flaw(key, Fault.DAMAGED, str(exc))
+        """What `look` gives, or what it shows to be wrong. Wrong bytes may be the network's: read once more."""
+        found = self._call(lambda: _told(key, look))
+        if isinstance(found, Flaw) and found.fault is Fault.DAMAGED:
+            found = self._call(lambda: _told(key, look))
+        return found
 
     def _call(self, call: Callable[[], Result]) -> Result:
         return call_retrying(call, self._retry, what="audit")
 
     def _range(self, key: str, start: int, size_bytes: int) -> bytes:
         return b"".join(self._store.read(key, start=start, size_bytes=size_bytes))
+
+
+def _told(key: str, look: Callable[[], Result]) -> Result | Flaw:
+    try:
+        return look()
+    except BlobNotFoundError:
+        return Flaw(key, Fault.MISSING, "there is no such object")
+    except (CorruptBlobError, InvalidManifestError, InvalidLayoutError, InvalidPackError) as exc:
+        return Flaw(key, Fault.DAMAGED, str(exc))
 
 
 def _verify_blob(blob: Blob, read: Callable[[int, int], bytes], going_on: GoingOn) -> None:

@@ -168,3 +168,13 @@ def test_audit_says_nothing_of_a_release_while_the_store_cannot_be_reached(
 
     with pytest.raises(StoreUnavailableError):
         flaws(store, ref)
+
+
+def test_deep_audit_reads_what_is_damaged_once_more_and_no_oftener(
+    store: MemoryObjectStore, ref: ReleaseRef
+) -> None:
+    key = blob_key(store, ref, "large")
+    store.corrupt(key, at=0)
+
+    assert len(flaws(store, ref, deep=True)) == 1
+    assert store.reads[key] == 2
