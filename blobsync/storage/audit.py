@@ -188,7 +188,7 @@ class Auditor:
         return found if isinstance(found, Flaw) else None
 
     def _judged(self, key: str, look: Callable[[], Result]) -> Result | Flaw:
-        """What `look` gives, or what it shows to be wrong. Wrong bytes may be the network's: read once more."""
+        """What `look` gives, or what it shows to be wrong. Wrong bytes are read once more."""
         found = self._call(lambda: _told(key, look))
         if isinstance(found, Flaw) and found.fault is Fault.DAMAGED:
             found = self._call(lambda: _told(key, look))
