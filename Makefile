@@ -23,8 +23,8 @@ examples: setup ## Fetch the wheels that the example pipelines depend on
 demo: examples ## Start three schedulers, run a real pipeline, kill the leader, show that nothing is lost
 	@$(PY) -m nimbus.demo
 
-test: examples ## Run all tests, two files at a time: most of them wait for servers
-	$(PYTEST) -n $${NIMBUS_TEST_JOBS:-2} --dist loadfile
+test: examples ## Run all tests
+	$(PYTEST)
 
 check: lint ## Static checks, unit and property tests; under a minute
 	$(PYTEST) tests/unit tests/property
