@@ -22,7 +22,7 @@ from blobsync.testing.memory import MemoryObjectStore
 from blobsync.testing.releases import read_release
 from nimbus.localstack.s3 import S3Server
 
-KILLS = int(os.environ.get("NIMBUS_PUBLISH_KILLS", "12"))
+KILLS = int(os.environ.get("NIMBUS_PUBLISH_KILLS", "6"))
 MOST_MIB = 64
 MIB = 1 << 20
 CHILD = Path(__file__).with_name("publisher_process.py")

@@ -25,7 +25,7 @@ from nimbus.localstack.s3 import S3Server
 from tests.chaos.report import number_from, say
 from tests.local_store_samples import contents
 
-ROUNDS = number_from("NIMBUS_BLOB_ROUNDS", 10)
+ROUNDS = number_from("NIMBUS_BLOB_ROUNDS", 4)
 SEED = number_from("NIMBUS_CHAOS_SEED", secrets.randbelow(1_000_000))
 SYNCERS, PUBLISHERS = 5, 2
 ROOT = Path(__file__).parents[2]
