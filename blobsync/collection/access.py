@@ -34,6 +34,7 @@ class Access:
         stopping: When set, every call ends soon.
         progress: Told how far it is.
         clock_s: Never set back; counts sleep of the host.
+        may_delete: Asked before each request that deletes.
     """
 
     def __init__(
@@ -43,9 +44,10 @@ class Access:
         stopping: threading.Event,
         progress: Callable[[CollectionProgress], None] | None,
         clock_s: Callable[[], float],
+        may_delete: Callable[[], bool] = lambda: True,
     ) -> None:
         self.store, self.stopping, self.clock_s = store, stopping, clock_s
-        self._retry, self._progress = retry, progress
+        self._retry, self._progress, self._may_delete = retry, progress, may_delete
 
     def going(self) -> None:
         """Go on, or not.
@@ -55,6 +57,16 @@ class Access:
         """
         if self.stopping.is_set():
             raise StoppedError("the collection was told to stop")
+
+    def deleting(self) -> None:
+        """Delete now, or not.
+
+        Raises:
+            StoppedError: told to stop, or not allowed any more.
+        """
+        self.going()
+        if not self._may_delete():
+            raise StoppedError("the collection may not delete any more")
 
     def call(self, call: Callable[[ObjectStore], Result], what: str) -> Result:
         """Call the store until it succeeds, or the patience is over.

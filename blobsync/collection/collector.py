@@ -48,6 +48,7 @@ def collect_garbage(
     dry_run: bool = False,
     retry: RetryPolicy | None = None,
     stopping: threading.Event | None = None,
+    may_delete: Callable[[], bool] = lambda: True,
     progress: Callable[[CollectionProgress], None] | None = None,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     clock_s: Callable[[], float] = boottime_s,
@@ -62,6 +63,8 @@ def collect_garbage(
         dry_run: Say what would be done; nothing is written or deleted.
         retry: For each call to the store.
         stopping: When set, the run ends at once, with the report of what it did.
+        may_delete: Asked right before each request that deletes, in this thread: for those who may collect
+            only while they lead. False ends the run as `stopping` does.
         progress: Called in this thread.
         clock: The collector's; compared with the store's, and told to people. Aware.
         clock_s: Never set back; counts sleep of the host.
@@ -76,7 +79,9 @@ def collect_garbage(
             "the collection was told that no release is in use, which is more often wrong than true; nothing "
             "was deleted. If it is true, say allow_empty"
         )
-    access = Access(store, retry or RetryPolicy(), stopping or threading.Event(), progress, clock_s)
+    access = Access(
+        store, retry or RetryPolicy(), stopping or threading.Event(), progress, clock_s, may_delete
+    )
     run = Run(access, frozenset(keep), policy or CollectionPolicy(), clock, dry_run=dry_run)
     with suppress(StoppedError):
         run.run()

@@ -58,7 +58,7 @@ class Deletion:
             Whether everything was tried.
 
         Raises:
-            StoppedError: told to stop.
+            StoppedError: told to stop, or not allowed to delete any more.
             CollectLapsedError: the lease was lost.
             BlobSyncError: the store takes no deletes.
         """
@@ -93,8 +93,8 @@ class Deletion:
 
     def _batch(self, batch: list[Found], lease: CollectLease) -> list[Found]:
         """Delete some. Gives those that could not be."""
-        self._access.going()
         lease.keep()
+        self._access.deleting()
         keys = [item.info.key for item in batch]
         try:
             self._access.store.delete_many(keys)
@@ -108,8 +108,8 @@ class Deletion:
 
     def _one_by_one(self, batch: list[Found], lease: CollectLease) -> Iterator[Found]:
         for item in batch:
-            self._access.going()
             lease.keep()
+            self._access.deleting()
             try:
                 self._access.store.delete(item.info.key)
             except BlobSyncError as exc:

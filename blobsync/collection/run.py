@@ -207,6 +207,7 @@ class Run:
 
     def _try_to_delete(self, earlier: Standing, has_stale: bool) -> _Outcome:
         """Take the lease, look whether anybody publishes, look afresh, delete."""
+        self._access.deleting()
         with CollectLease(self._access) as lease:
             now, publishers = lease.publishers()
             if publishers:

@@ -746,6 +746,38 @@ def test_collection_tells_how_far_it_is() -> None:
     assert CollectionProgress(CollectionPhase.DELETING, 1, 1) in told
 
 
+def test_nothing_is_deleted_when_whoever_collects_may_not_delete_any_more() -> None:
+    world = World()
+    world.store.write(keys.blob(digest("x")), b"x")
+    world.clock.forward(2 * DAY)
+    world.collect()
+    world.clock.forward(DAY)
+
+    report = world.collect(may_delete=lambda: False)
+
+    assert report.is_stopped
+    assert report.deleted == {}
+    assert world.names() == {keys.blob(digest("x"))}, "neither the object nor a lease of ours"
+    assert world.collect(may_delete=lambda: True).deleted[Kind.BLOB].count == 1
+
+
+def test_right_to_delete_is_asked_for_before_each_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deletion_module, "BATCH", 1)
+    world = World()
+    for name in ("x", "y", "z"):
+        world.store.write(keys.blob(digest(name)), b"x")
+    world.clock.forward(2 * DAY)
+    world.collect()
+    world.clock.forward(DAY)
+    answers = iter([True, True, True, False])  # before the lease, then batch by batch
+
+    report = world.collect(may_delete=lambda: next(answers))
+
+    assert report.is_stopped
+    assert report.deleted[Kind.BLOB].count == 2
+    assert len(world.names()) == 1
+
+
 def test_report_is_plain_data() -> None:
     world = World()
     world.put("p", ["a"])
