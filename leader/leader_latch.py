@@ -305,6 +305,9 @@ class _LatchDriver:
     def link(self, event: LinkEvent) -> Steps[None]:
         yield from self._latch.handle(event)
 
+    foreseen = ()
+    """To leave is one small request, soon spelled."""
+
     def waits(self) -> None:
         """Nothing to do meanwhile."""
 

@@ -17,7 +17,7 @@ import structlog
 from leader.clock import Clock
 from leader.journal import DeferredJournal
 from leader.latch import events as latch_ev
-from leader.protocol.requests import Steps
+from leader.protocol.requests import Operation, Steps
 from leader.zookeeper.executor import SessionExecutor
 from leader.zookeeper.session import SessionState, ZooKeeperSession
 
@@ -43,6 +43,11 @@ class Core(Protocol):
     @property
     def due_at(self) -> timedelta | None:
         """When `expired` wants to be called."""
+        ...
+
+    @property
+    def foreseen(self) -> tuple[Operation, ...]:
+        """A transaction that will be in a hurry when it comes; empty if there is none."""
         ...
 
     def expired(self) -> Steps[None]:
@@ -137,6 +142,8 @@ class Loop:
                 return core.expired
             if not self._journal.empty:
                 wait_s = _IDLE_S if wait_s is None else min(wait_s, _IDLE_S)
+            if self._inbox.empty():
+                self._executor.foresee(core.foreseen)
             try:
                 return self._inbox.get(timeout=wait_s)
             except Empty:

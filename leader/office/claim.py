@@ -175,16 +175,29 @@ class EpochClaimant:
 
         The leader node is ours only as long as nobody has raised the epoch since.
         """
-        leader: tuple[Operation, ...] = ()
-        if self.announced and self._token is not None:
-            leader = (Delete(self._paths.leader),)
-        if self._legacy and self.leadership is not None and self._eligibility.open:
+        leader = self._leader_node()
+        bequeathing = self._bequeathing(deletion)
+        if bequeathing:
             self.took_it_along = bool(leader)
-            yield (*self._legacy, deletion, *leader)
+            yield bequeathing
         if leader and self._token is not None:
             self.took_it_along = True
             yield deletion, Check(self._token.path, self._token.version), *leader
         self.took_it_along = False  # refused
+
+    @property
+    def foreseen(self) -> tuple[Operation, ...]:
+        """What a farewell would begin with if it came now; nothing: no term, or nobody to leave it to."""
+        latch = None if self.leadership is None else self.leadership.token.latch
+        return () if latch is None else self._bequeathing(Delete(latch))
+
+    def _bequeathing(self, deletion: Delete) -> tuple[Operation, ...]:
+        if self._legacy and self.leadership is not None and self._eligibility.open:
+            return (*self._legacy, deletion, *self._leader_node())
+        return ()
+
+    def _leader_node(self) -> tuple[Operation, ...]:
+        return (Delete(self._paths.leader),) if self.announced and self._token is not None else ()
 
     def _legacy_for(self, successor: str, node: Node) -> tuple[Operation, ...]:
         term = self.leadership

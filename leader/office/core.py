@@ -45,7 +45,7 @@ from leader.office.timers import Timers
 from leader.office.upkeep import CardUpkeep
 from leader.protocol.participant import Participant, encode_id
 from leader.protocol.paths import ElectionPaths
-from leader.protocol.requests import Steps
+from leader.protocol.requests import Operation, Steps
 from leader.protocol.terms import Leadership
 from leader.status import ElectionStatus, epoch_of, phase_of, place_of
 from leader.tenure import ZERO, Tenure
@@ -132,6 +132,11 @@ class OfficeCore:
         )
 
     # --- driven -----------------------------------------------------------------------------------
+
+    @property
+    def foreseen(self) -> tuple[Operation, ...]:
+        """The transaction that will be in the greatest hurry: our farewell."""
+        return self._claimant.foreseen
 
     @property
     def due_at(self) -> timedelta | None:

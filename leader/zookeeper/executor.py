@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, TypeVar, assert_never
+from typing import Any, NamedTuple, TypeVar, assert_never
 
 from kazoo import exceptions as kazoo
 from kazoo.client import TransactionRequest
@@ -49,6 +49,7 @@ class SessionExecutor:
     ) -> None:
         self._session, self._on_watch, self._on_sent = session, on_watch, on_sent
         self._limit = limit or self._third_of_session
+        self._foreseen = _NOTHING
 
     def run(self, steps: rq.Steps[T]) -> T:
         """Run `steps` to their end. Raises what they raise."""
@@ -65,6 +66,22 @@ class SessionExecutor:
         except kazoo.KazooException as exc:
             path = getattr(request, "path", "several nodes")
             raise _in_our_words(exc, path) from exc
+
+    def foresee(self, operations: tuple[rq.Operation, ...]) -> None:
+        """Spell out a transaction that will be in a hurry when it comes. Sends nothing.
+
+        To spell six operations takes 0.1 ms of Python that has not run for a while, in the middle of a
+        hand-over. Only the last one is remembered, and for one use.
+        """
+        if operations != self._foreseen.operations:
+            self._foreseen = self._spelled(operations)
+
+    def _spelled(self, operations: tuple[rq.Operation, ...]) -> _Spelled:
+        if not operations:
+            return _NOTHING
+        transaction = self._built(operations)
+        transaction.operations = [_Bytes(one.type, one.serialize()) for one in transaction.operations]
+        return _Spelled(operations, transaction)
 
     def _ask(self, request: rq.Request) -> Any:
         client = self._session.client
@@ -104,10 +121,7 @@ class SessionExecutor:
         return answers
 
     def _commit(self, operations: tuple[rq.Operation, ...]) -> tuple[Any, ...]:
-        transaction = self._session.client.transaction()
-        for operation in operations:
-            _add(transaction, operation)
-        results = self._call(transaction.commit_async)
+        results = self._call(self._transaction(operations).commit_async)
         failed = first_failure(results)
         if failed is None:
             return tuple(_stat(one) if isinstance(one, ZnodeStat) else one for one in results)
@@ -116,6 +130,19 @@ class SessionExecutor:
         if isinstance(cause, rq.RefusedError):
             raise rq.TransactionFailedError(index, cause) from error
         raise cause from error
+
+    def _transaction(self, operations: tuple[rq.Operation, ...]) -> TransactionRequest:
+        spelled = self._foreseen
+        if spelled.transaction is not None and spelled.operations == operations:
+            self._foreseen = _NOTHING
+            return spelled.transaction
+        return self._built(operations)
+
+    def _built(self, operations: tuple[rq.Operation, ...]) -> TransactionRequest:
+        transaction = self._session.client.transaction()
+        for operation in operations:
+            _add(transaction, operation)
+        return transaction
 
     def _call(self, method: Callable[..., Any], *args: Any, **kw: Any) -> Any:
         def send(*args: Any, **kw: Any) -> Any:
@@ -137,6 +164,26 @@ class SessionExecutor:
         self._on_watch(event.path or "", event.type == EventType.DELETED)
 
     _fired.only_enqueues = True  # type: ignore[attr-defined]  # see handler.Handler
+
+
+class _Bytes(NamedTuple):
+    """An operation as kazoo's connection thread wants it, its bytes made before."""
+
+    type: int
+    data: bytes
+
+    def serialize(self) -> bytes:
+        return self.data
+
+
+class _Spelled(NamedTuple):
+    """A transaction that waits for its hour."""
+
+    operations: tuple[rq.Operation, ...]
+    transaction: TransactionRequest | None
+
+
+_NOTHING = _Spelled((), None)
 
 
 class _Answers:

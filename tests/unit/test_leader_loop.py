@@ -8,7 +8,7 @@ from leader import ZooKeeperConfig, ZooKeeperSession
 from leader.clock import boottime
 from leader.journal import DeferredJournal, LogJournal
 from leader.loop import LinkEvent, Loop
-from leader.protocol.requests import Steps
+from leader.protocol.requests import Operation, Steps
 from leader.zookeeper.session import SessionState
 
 WITHIN = timedelta(seconds=10)
@@ -20,6 +20,7 @@ class Idle:
     def __init__(self) -> None:
         self.ended = False
         self.due_at: timedelta | None = None
+        self.foreseen: tuple[Operation, ...] = ()
 
     def end(self) -> Steps[None]:
         self.ended = True

@@ -71,6 +71,28 @@ def test_a_question_asked_before_somebody_else_led_does_not_count_for_a_later_ep
     assert [kind for kind, _ in slow.told] == ["elected"]
 
 
+def test_a_farewell_is_what_was_foreseen() -> None:
+    server = Server()
+    one, two = server.member("one"), server.member("two")
+    one.post(ev.AddAsked())
+    server.settle()
+    assert one.core.foreseen == (), "there is nobody to leave anything to"
+    two.post(ev.AddAsked())
+    server.settle()
+    server.wait(2 * S)  # it finds out who stands behind it
+
+    foreseen = one.core.foreseen
+    asked: list[rq.Request] = []
+    one.before = asked.append
+    one.post(ev.RemoveAsked())
+    server.settle()
+
+    assert rq.Delete(PATHS.leader) in foreseen
+    assert rq.Transaction(foreseen) in asked
+    assert one.core.foreseen == ()
+    assert two.told == [("elected", 2)]
+
+
 def _writes_leader(request: rq.Request) -> bool:
     return isinstance(request, rq.Transaction) and any(
         isinstance(one, rq.Create) and one.path == PATHS.leader for one in request.operations
