@@ -14,7 +14,7 @@ from typing import Protocol
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.ids import AttemptId, ClusterId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.run import Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.slots import Claim, End, Slots
@@ -198,6 +198,10 @@ class Registrations(Protocol):
 
 class AttemptBoard(Protocol):
     """What a worker and its runners read and write of attempts. Create-once, so nothing needs the epoch."""
+
+    def cluster(self) -> ClusterId:
+        """Name the cluster whose attempts these are: the same for all who see it, however they reach it."""
+        ...
 
     def claim(self, claim: Claim) -> Claim:
         """Put `claim` into the CLAIM slot; the answer is what stands there: ours, or who was faster.

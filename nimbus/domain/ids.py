@@ -12,6 +12,8 @@ RunId = NewType("RunId", str)
 WorkerId = NewType("WorkerId", str)
 HostId = NewType("HostId", str)
 """One boot of one machine: a process id means something only within it."""
+ClusterId = NewType("ClusterId", str)
+"""One cluster, never another one: run ids are unique within a cluster only, those of schedules above all."""
 ReleaseDigest = NewType("ReleaseDigest", str)
 """SHA-256 of a release's manifest: 64 lower-case hexadecimal characters."""
 CommandId = NewType("CommandId", str)

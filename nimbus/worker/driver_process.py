@@ -16,7 +16,7 @@ from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.driver import EXIT_NOT_STARTED
 from nimbus.worker.files import write_atomic
 from nimbus.worker.procfs import ProcessId
-from nimbus.worker.settings import ATTEMPT_VARIABLE, RunnerPlan
+from nimbus.worker.settings import ATTEMPT_VARIABLE, RunnerPlan, attempt_tag
 
 _DRIVER = (sys.executable, "-I", "-u", "-m", "nimbus.worker.driver")
 """Isolated: no file of the release can be imported before go. Unbuffered: its log can be followed."""
@@ -103,7 +103,7 @@ class DriverProcess:
         folder = self._folder
         return {
             **plan.environment,
-            ATTEMPT_VARIABLE: str(folder.attempt),
+            ATTEMPT_VARIABLE: attempt_tag(plan.cluster, str(folder.attempt)),
             "NIMBUS_CONTEXT": str(folder.context_file),
             "TMPDIR": str(folder.scratch),
             "SPARK_LOCAL_DIRS": str(folder.spark_local),

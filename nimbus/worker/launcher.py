@@ -13,7 +13,7 @@ from nimbus.worker import detach
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.environment import passed_on
 from nimbus.worker.procfs import ProcessId, start_ticks
-from nimbus.worker.settings import RUNNER_VARIABLE, RunnerStartup
+from nimbus.worker.settings import RUNNER_VARIABLE, RunnerStartup, attempt_tag
 
 _DETACH_DEADLINE_S = 30.0
 
@@ -63,7 +63,7 @@ def launch(
             ],
             stdin=stdin,
             capture_output=True,
-            env={**own, RUNNER_VARIABLE: str(folder.attempt)},
+            env={**own, RUNNER_VARIABLE: attempt_tag(startup.plan.cluster, str(folder.attempt))},
             timeout=_DETACH_DEADLINE_S,
             check=False,
         )  # fmt: skip

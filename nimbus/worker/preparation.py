@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.ids import PipelineName, ReleaseDigest
+from nimbus.domain.ids import ClusterId, PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.workers import Assignment
 from nimbus.worker.environment import driver_environment
@@ -48,6 +48,7 @@ def prepare(
     order: Assignment,
     settings: WorkerSettings,
     releases: ReleaseProvider,
+    cluster: ClusterId,
     environment: Mapping[str, str] | None = None,
 ) -> RunnerPlan:
     """Bring together what a runner needs.
@@ -56,6 +57,7 @@ def prepare(
         order: To run an attempt.
         settings: Of this worker.
         releases: Where release folders come from.
+        cluster: Whose attempt it is.
         environment: Of this process, unless a test says otherwise.
 
     Raises:
@@ -73,6 +75,7 @@ def prepare(
     _check_script(root, order)
     wheels = tuple(unpack_wheel(wheel, settings.work_dir / "wheels") for wheel in find_wheels(root))
     return RunnerPlan(
+        cluster=cluster,
         worker=settings.id,
         host=host_id(),
         data_dir=settings.data_dir,

@@ -10,13 +10,18 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.ids import HostId, WorkerId
+from nimbus.domain.ids import ClusterId, HostId, WorkerId
 from nimbus.worker.connections import Connections
 
 ATTEMPT_VARIABLE = "NIMBUS_ATTEMPT"
 """In the environment of a driver and of all it starts: by this they are found."""
 RUNNER_VARIABLE = "NIMBUS_RUNNER_OF"
 """In the environment of a runner."""
+
+
+def attempt_tag(cluster: ClusterId, attempt: str) -> str:
+    """Spell what both variables hold. Runs of schedules have the same ids in every cluster on a host."""
+    return f"{cluster}/{attempt}"
 
 
 class WorkerSettingsError(NimbusError):
@@ -74,6 +79,7 @@ class WorkerSettings:
 class RunnerPlan:
     """All that a runner must know beside the order: where things are and how to run them."""
 
+    cluster: ClusterId
     worker: WorkerId
     host: HostId
     data_dir: Path

@@ -18,7 +18,7 @@ from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.files import read_if_there
 from nimbus.worker.identity import host_id
 from nimbus.worker.procfs import ProcessId
-from nimbus.worker.settings import ATTEMPT_VARIABLE, RUNNER_VARIABLE
+from nimbus.worker.settings import ATTEMPT_VARIABLE, RUNNER_VARIABLE, attempt_tag
 
 _KILL_DEADLINE_S = 10.0
 
@@ -41,7 +41,10 @@ def ending_of_the_dead(
         StoreUnavailableError: try again; nothing was recorded.
     """
     attempt = str(folder.attempt)
-    kill_remains(attempt, folder.last_runner())
+    runner = folder.last_runner()
+    if runner is not None:  # also while ZooKeeper is away, and with it the attempt's tag
+        kill_session(runner)
+    kill_tagged(attempt_tag(board.cluster(), attempt))
     won = fence(board, attempt, worker, now)
     if won is None:
         return None
@@ -85,12 +88,12 @@ def put_end(board: AttemptBoard, end: End) -> str:
     return f"END says {standing.outcome} by {standing.written_by}"
 
 
-def is_supervised(attempt: str, claim: Claim | None) -> bool:
-    """Tell whether a runner of the attempt lives on this host, in whosever folder.
+def is_supervised(tag: str, claim: Claim | None) -> bool:
+    """Tell whether a runner of the attempt lives on this host, in whosever folder of its cluster.
 
     A driver that another user runs cannot be told from a supervised one; it counts as one.
     """
-    if procfs.with_variable(RUNNER_VARIABLE, attempt):
+    if procfs.with_variable(RUNNER_VARIABLE, tag):
         return True
     if claim is None or claim.pid is None or claim.start_ticks is None:
         return False
@@ -107,24 +110,29 @@ def reap(board: AttemptBoard, order: Assignment, now: datetime) -> bool:
     here: HostId = host_id()
     if claim is not None and claim.host != here:
         return True  # nothing can be seen of it from here; the leader learns that when the host is lost
-    if is_supervised(order.attempt, claim):
+    tag = attempt_tag(board.cluster(), order.attempt)
+    if is_supervised(tag, claim):
         return False
-    kill_remains(order.attempt, None)
+    kill_tagged(tag)
     put_end(board, _end(order.attempt, Outcome.LOST, "its runner is gone from its host", now))
     return True
 
 
-def kill_remains(attempt: str, runner: ProcessId | None) -> bool:
-    """Kill what is left of an attempt: by its dead runner's session, and by its tag.
+def kill_session(runner: ProcessId) -> bool:
+    """Kill what is left of a dead runner's session."""
+    return procfs.kill_all(lambda: _of_session(runner), deadline_s=_KILL_DEADLINE_S)
 
-    Not by the tag while any runner of the attempt lives, in whosever folder: the tag is on its driver too.
+
+def kill_tagged(tag: str) -> bool:
+    """Kill what is left of an attempt, wherever it went: its driver's tag is on all that it started.
+
+    Not while any runner of the attempt lives, in whosever folder of its cluster: its driver bears the tag.
     """
 
     def find() -> list[ProcessId]:
-        left = _of_session(runner) if runner is not None else []
-        if not procfs.with_variable(RUNNER_VARIABLE, attempt):
-            left += procfs.with_variable(ATTEMPT_VARIABLE, attempt)
-        return left
+        if procfs.with_variable(RUNNER_VARIABLE, tag):
+            return []
+        return procfs.with_variable(ATTEMPT_VARIABLE, tag)
 
     return procfs.kill_all(find, deadline_s=_KILL_DEADLINE_S)
 

@@ -6,13 +6,14 @@ holds between processes as it does in ZooKeeper. `cut_off` makes the board unrea
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from nimbus.domain.ids import AttemptId, WorkerId
+from nimbus.domain.ids import AttemptId, ClusterId, WorkerId
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.workers import Assignment, WorkerInfo
@@ -70,6 +71,10 @@ class FileBoard:
             self._down.unlink(missing_ok=True)
 
     # The port.
+
+    def cluster(self) -> ClusterId:
+        """See `nimbus.ports.AttemptBoard`: a folder is a cluster."""
+        return ClusterId(hashlib.sha256(str(self._root.resolve()).encode()).hexdigest()[:16])
 
     def claim(self, claim: Claim) -> Claim:
         """See `nimbus.ports.AttemptBoard`."""

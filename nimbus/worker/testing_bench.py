@@ -28,6 +28,7 @@ from nimbus.worker.settings import (
     RunnerPlan,
     RunnerStartup,
     WorkerSettings,
+    attempt_tag,
 )
 from nimbus.worker.testing import FileBoard, FileLogs, RecordingRegistrations
 from nimbus.worker.worker import Worker
@@ -114,6 +115,7 @@ class Bench:
         )
         return RunnerStartup(
             plan=RunnerPlan(
+                cluster=self.board.cluster(),
                 worker=WorkerId(worker),
                 host=host_id(),
                 data_dir=self.data,
@@ -159,14 +161,20 @@ class Bench:
 
     def processes(self, attempt: str = "run1.task.1") -> list[procfs.ProcessId]:
         """Living processes of an attempt, its runner among them."""
-        return procfs.with_variable(ATTEMPT_VARIABLE, attempt) + procfs.with_variable(
-            RUNNER_VARIABLE, attempt
-        )
+        return self.driver_tree(attempt) + procfs.with_variable(RUNNER_VARIABLE, self._tag(attempt))
+
+    def driver_tree(self, attempt: str = "run1.task.1") -> list[procfs.ProcessId]:
+        """Living processes of an attempt's driver and of all it started, oldest first."""
+        found = procfs.with_variable(ATTEMPT_VARIABLE, self._tag(attempt))
+        return sorted(found, key=lambda process: (process.start_ticks, process.pid))
 
     def runner(self, attempt: str = "run1.task.1") -> procfs.ProcessId | None:
         """The living runner of an attempt."""
-        found = procfs.with_variable(RUNNER_VARIABLE, attempt)
+        found = procfs.with_variable(RUNNER_VARIABLE, self._tag(attempt))
         return found[0] if found else None
+
+    def _tag(self, attempt: str) -> str:
+        return attempt_tag(self.board.cluster(), attempt)
 
     def close(self) -> None:
         """End everything, and the board's thread."""

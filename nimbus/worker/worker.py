@@ -20,6 +20,7 @@ from functools import partial
 
 import structlog
 
+from nimbus.domain.ids import ClusterId
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.ports import (
     AttemptBoard,
@@ -195,16 +196,21 @@ class Worker:
         if folder.exists and not self._keeper.is_unstarted(folder):
             self._keeper.settle(folder)
         else:
-            self._prepare(order, pauses(1.0, 10.0))
+            self._prepare(order, self._board.cluster(), pauses(1.0, 10.0))
 
-    def _prepare(self, order: Assignment, waits: Iterator[float]) -> None:
+    def _prepare(self, order: Assignment, cluster: ClusterId, waits: Iterator[float]) -> None:
         if order.attempt not in self._orders:
             self._keeper.phases.pop(order.attempt, None)
             return
-        future = self._prepare_pool.submit(prepare, order, self._settings, self._releases)
-        future.add_done_callback(lambda done: self._loop.post(partial(self._prepared, order, done, waits)))
+        future = self._prepare_pool.submit(prepare, order, self._settings, self._releases, cluster)
+        again = partial(self._prepare, order, cluster, waits)
+        future.add_done_callback(
+            lambda done: self._loop.post(partial(self._prepared, order, done, again, waits))
+        )
 
-    def _prepared(self, order: Assignment, done: Future[RunnerPlan], waits: Iterator[float]) -> None:
+    def _prepared(
+        self, order: Assignment, done: Future[RunnerPlan], again: Action, waits: Iterator[float]
+    ) -> None:
         error = None if done.cancelled() else done.exception()
         if done.cancelled() or order.attempt not in self._orders:  # withdrawn before it was launched
             self._keeper.phases.pop(order.attempt, None)
@@ -212,7 +218,7 @@ class Worker:
             self._launch(order, done.result())
         elif may_heal(error):
             _log.warning("preparation_must_wait", attempt=order.attempt, error=str(error)[:300])
-            self._loop.after(next(waits), partial(self._prepare, order, waits))
+            self._loop.after(next(waits), again)
         else:
             self._refuse(order, error)
 

@@ -118,6 +118,32 @@ def test_an_attempt_begins_with_empty_slots(bench: Bench) -> None:
     assert bench.board.read(ATTEMPT) == Slots()
 
 
+def test_a_cluster_is_told_from_another_and_is_the_same_for_all_who_see_it(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    files = FileBoard(tmp_path / "a").cluster()
+    assert files == FileBoard(tmp_path / "a").cluster() != FileBoard(tmp_path / "b").cluster()
+    root: str = request.getfixturevalue("zk_root")
+    hosts: str = request.getfixturevalue("zookeeper").hosts
+    session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts))
+    session.start(timedelta(seconds=30))
+    try:
+        one, two = (
+            ZooKeeperAttemptBoard(session, f"{root}/one"),
+            ZooKeeperAttemptBoard(session, f"{root}/two"),
+        )
+        first = one.cluster()  # makes what it is told by
+        below = ZooKeeperSession(ZooKeeperConfig(hosts=f"{hosts}{root}"))
+        below.start(timedelta(seconds=30))
+        try:
+            assert ZooKeeperAttemptBoard(below, "/one").cluster() == first == one.cluster()
+        finally:
+            below.close(timedelta(seconds=10))
+        assert two.cluster() != first
+    finally:
+        session.close(timedelta(seconds=10))
+
+
 def test_the_first_claim_stands_and_everybody_learns_it(bench: Bench) -> None:
     bench.add(ATTEMPT)
     late = replace(CLAIM, pid=8)

@@ -181,7 +181,7 @@ def test_killed_driver_is_a_failure_that_names_the_signal(bench: Bench, tmp_path
     record = _await_delivered(folder)
     assert (record.outcome, record.exit_code) == (Outcome.FAILED, 137)
     assert "SIGKILL" in record.reason
-    assert procfs.with_variable("NIMBUS_ATTEMPT", ATTEMPT) == []
+    assert bench.driver_tree() == []
 
 
 def test_second_launch_of_an_attempt_runs_nothing_while_the_first_lives(bench: Bench, tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_runner_killed_between_claim_and_go_leaves_no_user_code_behind(bench: Be
     # The board answers no claim, so the driver is there and waits; then the claim is made in its name.
     bench.board.cut_off(down=True)
     folder = _start(bench, COUNTS, str(tmp_path / "ran"))
-    driver = eventually(lambda: procfs.with_variable("NIMBUS_ATTEMPT", ATTEMPT), "the driver waits")[0]
+    driver = eventually(bench.driver_tree, "the driver waits")[0]
     runner = bench.runner()
     assert runner is not None
 
@@ -292,7 +292,7 @@ def test_task_beyond_its_timeout_is_ended_with_all_it_started(
 
     assert (record.outcome, record.exit_code) == (Outcome.TIMED_OUT, 137 if manner else 143)
     assert _lines(tmp_path / "ran") == ["ran", "sleeps"]
-    assert procfs.with_variable("NIMBUS_ATTEMPT", ATTEMPT) == []
+    assert bench.driver_tree() == []
 
 
 def test_task_is_stopped_on_request(bench: Bench, tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ def test_driver_of_an_attempt_that_a_leader_has_closed_is_ended(bench: Bench, tm
 
     assert _await_delivered(folder).outcome is Outcome.STOPPED
     assert bench.slots().end == fenced
-    assert procfs.with_variable("NIMBUS_ATTEMPT", ATTEMPT) == []
+    assert bench.driver_tree() == []
 
 
 def test_running_task_survives_a_board_that_is_away_and_its_end_arrives_later(

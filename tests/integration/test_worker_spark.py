@@ -12,7 +12,6 @@ import pytest
 
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.run import Outcome
-from nimbus.worker import procfs
 from nimbus.worker.launcher import launch
 from nimbus.worker.testing_bench import Bench, eventually
 
@@ -102,4 +101,4 @@ def test_spark_reports_progress_and_dies_with_its_runner(bench: Bench) -> None:
     os.kill(runner.pid, signal.SIGKILL)
 
     # Python goes by PDEATHSIG; its JVM and Spark's workers by themselves, before anybody kills them.
-    eventually(lambda: procfs.with_variable("NIMBUS_ATTEMPT", "run1.task.1") == [], "the tree is gone", 60)
+    eventually(lambda: bench.driver_tree() == [], "the tree is gone", 60)

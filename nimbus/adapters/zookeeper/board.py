@@ -13,7 +13,7 @@ from leader import ZooKeeperSession
 from nimbus import records
 from nimbus.adapters.zookeeper.calls import Calls, readable
 from nimbus.adapters.zookeeper.paths import BEAT, CLAIM, END, STOP, Paths
-from nimbus.domain.ids import AttemptId, WorkerId
+from nimbus.domain.ids import AttemptId, ClusterId, WorkerId
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.workers import Assignment
@@ -34,6 +34,16 @@ class ZooKeeperAttemptBoard:
     def __init__(self, session: ZooKeeperSession, root: str) -> None:
         self._calls = Calls(session)
         self._paths = Paths(root)
+
+    def cluster(self) -> ClusterId:
+        """Told by when and by which transaction the attempts' parent was made.
+
+        Not by addresses: they differ between hosts, and change under a runner that lives on.
+        """
+        path = self._paths.attempts
+        while (origin := self._calls.origin(path)) is None:
+            self._calls.ensure(path)
+        return ClusterId(f"{origin[0]:x}-{origin[1]:x}")
 
     def claim(self, claim: Claim) -> Claim:
         """Fill CLAIM, or learn who did."""

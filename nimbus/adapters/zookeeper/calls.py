@@ -155,3 +155,9 @@ class Calls:
         with in_our_words(f"look for {path}"):
             stat = self.session.call(self.session.client.exists_async, path)
             return None if stat is None else int(stat.ephemeralOwner)
+
+    def origin(self, path: str) -> tuple[int, int] | None:
+        """Transaction that made a node, and its time in milliseconds; None if it is not there."""
+        with in_our_words(f"look for {path}"):
+            stat = self.session.call(self.session.client.exists_async, path)
+            return None if stat is None else (int(stat.czxid), int(stat.ctime))
