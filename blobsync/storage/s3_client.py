@@ -23,6 +23,7 @@ from blobsync.storage.s3_config import S3Config
 from blobsync.storage.s3_errors import translated
 from blobsync.storage.s3_get import S3Getter
 from blobsync.storage.s3_signer import Credentials
+from blobsync.storage.s3_transport import Transport
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
@@ -62,6 +63,8 @@ class S3Clients:
             self.client.meta.events.register("before-call.s3.DeleteObjects", _add_md5)
             self._credentials = self._session.get_credentials()
             self._ca_bundle = config.ca_bundle or core.get_config_variable("ca_bundle")
+            self._transport = Transport(config, self._ca_bundle)
+            self.client.meta.events.register("before-send.s3", self._transport.send)
 
     def getter(self) -> S3Getter | None:
         """Make the fast way to read; None: this place is beyond it, so read through the client.
@@ -89,6 +92,11 @@ class S3Clients:
             host=url.netloc if url.port != _PORTS[url.scheme] else url.hostname,
             credentials=self._who,
         )
+
+    def close(self) -> None:
+        """Close the client's connections."""
+        self.client.close()
+        self._transport.close()
 
     def _url_of(self, key: str) -> str:
         """As the client would spell it, which knows regions and styles of addressing. Asks nobody."""

@@ -40,9 +40,10 @@ class S3Config:
             `none`, for a server that refuses both. `blobsync.storage.probe` says which of them a server
             verifies. Answers' checksums are never asked for: servers give those of whole objects with ranges.
         connect_timeout: For opening a connection. Default: 3 s.
-        read_timeout: Longest silence within an answer, and the longest wait for its beginning. Default: 15 s.
-        slowest_bytes_per_s: An answer that comes more slowly than that, beyond `read_timeout`, is given up.
-            Bytes a second; default: 16 KiB.
+        read_timeout: Longest silence within an answer, and the longest wait for its beginning, whatever the
+            server says before (ten times that where it puts an upload together). Default: 15 s.
+        slowest_bytes_per_s: A request that is taken more slowly than that, beyond `read_timeout`, or an
+            answer that comes so slowly, is given up. Bytes a second; default: 16 KiB.
         max_attempts: How often a request is sent, at most, default 2; every caller here retries beyond that,
             with a say in it.
         max_connections: Kept open; at least as many as threads use the store. Default: 16.

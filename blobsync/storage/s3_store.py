@@ -212,7 +212,7 @@ class S3ObjectStore:
         with self._making:
             if self._getter is not None:
                 self._getter.close()
-        self._client.close()
+        self._clients.close()
 
     def _fast(self) -> S3Getter | None:
         """Made at the first read, since it needs credentials, which may take a call to somewhere."""

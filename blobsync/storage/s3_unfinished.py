@@ -57,11 +57,15 @@ class S3Unfinished:
         pages = self._client.get_paginator("list_multipart_uploads").paginate(
             Bucket=self._config.bucket, Prefix=full_prefix
         )
-        for page in pages:
-            now = _store_time(page.get("ResponseMetadata", {}))
-            for item in page.get("Uploads", []):
-                age = max(timedelta(0), now - item["Initiated"])
-                yield UnfinishedUpload(item["Key"], item["UploadId"], age)
+        try:
+            for page in pages:
+                now = _store_time(page.get("ResponseMetadata", {}))
+                for item in page.get("Uploads", []):
+                    age = max(timedelta(0), now - item["Initiated"])
+                    yield UnfinishedUpload(item["Key"], item["UploadId"], age)
+        except ClientError as exc:
+            if not is_lost(exc):  # some servers say so of none at all
+                raise
 
     def latest(self, full: str) -> str | None:
         """Name the latest unfinished upload of this very key; None: there is none, or we may not know."""

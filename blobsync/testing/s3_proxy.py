@@ -34,6 +34,7 @@ from blobsync.testing.s3_proxy_faults import (
     SlowBody,
     StaleListing,
     Stall,
+    Trickle,
     Truncate,
     WrongBytes,
     WrongRange,
@@ -243,6 +244,9 @@ class FaultProxy:
         if isinstance(fault, WrongBytes) and body:
             at = min(fault.at, len(body) - 1)
             body = body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :]
+        if isinstance(fault, Trickle):
+            await _trickle(writer, answer.head + body, fault.pause_s)
+            return True
         writer.write(answer.head)
         cut = len(body)
         if isinstance(fault, Truncate | Reset | Stall):
@@ -272,6 +276,13 @@ class FaultProxy:
             if isinstance(fault, SlowBody):
                 await asyncio.sleep(_PAUSE_S)
         await writer.drain()
+
+
+async def _trickle(writer: asyncio.StreamWriter, data: bytes, pause_s: float) -> None:
+    for each in data:
+        writer.write(bytes([each]))
+        await writer.drain()
+        await asyncio.sleep(pause_s)
 
 
 def _error(status: int, code: str, request: ProxiedRequest) -> Answer:

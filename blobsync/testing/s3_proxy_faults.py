@@ -120,6 +120,13 @@ class InterimAnswers:
 
 
 @dataclass(frozen=True, slots=True)
+class Trickle:
+    """The whole answer, its headers too, byte by byte: never long silent, and never done."""
+
+    pause_s: float = 0.2
+
+
+@dataclass(frozen=True, slots=True)
 class NoHttp:
     """Bytes that are no HTTP."""
 
@@ -135,6 +142,7 @@ Fault = (
     | IgnoreRange
     | StaleListing
     | InterimAnswers
+    | Trickle
     | NoHttp
 )
 Rule = Callable[[ProxiedRequest], Fault | None]
