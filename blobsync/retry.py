@@ -13,11 +13,14 @@ import tenacity
 from tenacity.stop import stop_before_delay, stop_when_event_set
 from tenacity.wait import wait_random_exponential
 
-from blobsync.errors import BlobSyncConfigError, BlobSyncError
+from blobsync.errors import BlobSyncConfigError, BlobSyncError, CorruptBlobError
 from blobsync.log import Log
 
 _log = Log(__name__)
 Result = TypeVar("Result")
+
+WRONG_BYTES_TRIES = 3
+"""So often bytes may come wrong in one call: what transit did heals, what is wrong at the source does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +61,7 @@ class RetryPolicy:
 def call_retrying(
     call: Callable[[], Result], policy: RetryPolicy, *, what: str, stopping: threading.Event | None = None
 ) -> Result:
-    """Call until it succeeds, fails for good, or the policy's deadline would pass.
+    """Call until it succeeds, fails for good, gives wrong bytes again, or the policy's deadline would pass.
 
     Args:
         call: Safe to repeat.
@@ -70,13 +73,20 @@ def call_retrying(
         BlobSyncError: the last one; never an error of the retry library.
     """
     stop_event = stopping if stopping is not None else threading.Event()
+    wrong_bytes = 0
+
+    def may_heal(exc: BaseException) -> bool:
+        nonlocal wrong_bytes
+        if isinstance(exc, CorruptBlobError):
+            wrong_bytes += 1
+        return isinstance(exc, BlobSyncError) and exc.retryable and wrong_bytes < WRONG_BYTES_TRIES
 
     def log(state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         _log.warning("store_call_retried", what=what, attempt=state.attempt_number, error=str(error))
 
     retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_exception(lambda exc: isinstance(exc, BlobSyncError) and exc.retryable),
+        retry=tenacity.retry_if_exception(may_heal),
         wait=wait_random_exponential(
             multiplier=policy.first_wait.total_seconds(), max=policy.max_wait.total_seconds()
         ),
