@@ -153,6 +153,18 @@ class MemoryCluster:
             self._check()
             return tuple(self._waiting.values())
 
+    def all_commands(self) -> tuple[QueuedCommand, ...]:
+        """See `nimbus.scheduler.live_releases.WholeState`."""
+        return self.commands()
+
+    def all_pipelines(self) -> tuple[PipelineRecord, ...]:
+        """See `nimbus.scheduler.live_releases.WholeState`."""
+        return self.pipelines()
+
+    def all_runs(self) -> tuple[Run, ...]:
+        """See `nimbus.scheduler.live_releases.WholeState`."""
+        return self.runs()
+
     def _check(self) -> None:
         if self._down:
             raise StoreUnavailableError("ZooKeeper does not answer; try again when it does.")

@@ -42,6 +42,7 @@ class Foundation:
     clock: SystemClock
     session: ZooKeeperSession
     store: S3ObjectStore
+    local: LocalStore
     reader: ZooKeeperClusterReader
 
 
@@ -67,6 +68,7 @@ def lay_foundation(settings: Settings) -> Foundation:
         clock=SystemClock(),
         session=session,
         store=store,
+        local=LocalStore(settings.scheduler.state_dir / "blobs"),
         reader=ZooKeeperClusterReader(session, settings.cluster.root),
     )
 
@@ -76,11 +78,16 @@ def build_syncer(foundation: Foundation, changed: Callable[[Readiness], None]) -
     settings = foundation.settings
     return Syncer(
         foundation.store,
-        LocalStore(settings.scheduler.state_dir / "blobs"),
-        retry=RetryPolicy(max_wait=settings.sync.retry_max),
+        foundation.local,
+        retry=retry_policy(settings),
         on_change=changed,
         scrub_interval=settings.sync.scrub_interval,
     )
+
+
+def retry_policy(settings: Settings) -> RetryPolicy:
+    """How storage is asked again."""
+    return RetryPolicy(max_wait=settings.sync.retry_max)
 
 
 def s3_config(settings: Settings) -> S3Config:

@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 import structlog
+from prometheus_client import CollectorRegistry
 
 from leader.sentinel.sentinel import CrashSentinel
 from nimbus.adapters.zookeeper.cluster import ZooKeeperRegistrations
+from nimbus.bootstrap.collector import build_collector
 from nimbus.bootstrap.foundation import Foundation, build_syncer, lay_foundation
 from nimbus.bootstrap.scheduler import build_parts
 from nimbus.bootstrap.worker import build_worker
@@ -17,6 +19,7 @@ from nimbus.config import Settings
 from nimbus.java import find_java
 from nimbus.scheduler.process import FORCED, run_until_signal
 from nimbus.scheduler.scheduler import Scheduler
+from nimbus.telemetry.artifacts import GarbageMetrics
 from nimbus.telemetry.logging import configure
 
 _log = structlog.get_logger(__name__)
@@ -50,17 +53,21 @@ def run_worker(settings: Settings) -> int:
     syncer = build_syncer(foundation, lambda _readiness: None)
     registrations = ZooKeeperRegistrations(foundation.session, settings.cluster.root)
     worker = build_worker(foundation, syncer, registrations, scheduler_id=None)
+    collector = build_collector(foundation, GarbageMetrics(CollectorRegistry()), leads=None)
 
     def start() -> None:
         syncer.start()
         worker.start()
+        collector.start()
         _log.info("worker_started", worker=settings.worker.id)
 
     def stop() -> None:
+        collector.stop_soon()
         worker.drain()
         worker.close(STEP)
         registrations.withdraw()
         syncer.close(STEP)
+        collector.stop(STEP)
         foundation.session.close(STEP)
 
     code = run_until_signal(start, stop, settings.scheduler.shutdown_timeout)

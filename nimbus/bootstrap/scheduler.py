@@ -18,6 +18,7 @@ from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
 from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
 from nimbus.api.services import ApiServices
+from nimbus.bootstrap.collector import build_collector
 from nimbus.bootstrap.foundation import Foundation, build_syncer
 from nimbus.bootstrap.worker import build_worker
 from nimbus.config import Settings
@@ -35,6 +36,7 @@ from nimbus.scheduler.health import Identity, SelfReport
 from nimbus.scheduler.registrar import Registrar
 from nimbus.scheduler.releases import LocalReleases
 from nimbus.scheduler.scheduler import Parts
+from nimbus.telemetry.artifacts import GarbageMetrics
 from nimbus.telemetry.engine import EngineMetrics
 from nimbus.telemetry.readiness import ReadinessMetrics
 from nimbus.worker.identity import host_id, hostname
@@ -124,6 +126,7 @@ def build_parts(foundation: Foundation) -> Parts:
         engine=late.engine,
         effects=effects,
         election=late.election,
+        collector=build_collector(foundation, GarbageMetrics(registry), leads=late.leads),
         api=ApiServer(api, settings.scheduler.host, settings.scheduler.port),
         worker=build_worker(foundation, syncer, registrations, scheduler_id=identity.id)
         if embedded

@@ -28,6 +28,7 @@ class Exit(IntEnum):
 _BY_CODE = {
     "java_missing": Exit.USAGE,
     "blobsync_config": Exit.USAGE,
+    "gc_refused": Exit.REFUSED,
     "bucket_missing": Exit.USAGE,
     "invalid_key": Exit.USAGE,
     "invalid_name": Exit.USAGE,

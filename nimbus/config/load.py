@@ -106,7 +106,7 @@ class _Overrides:
             self.values[place], self.variables[place] = value, variable
 
     def _parsed(self, variable: str, text: str, annotation: Any) -> Any:
-        if annotation in (int, bool) or get_origin(annotation) is dict:
+        if _IN_YAML & {annotation, *get_args(annotation)} or get_origin(annotation) is dict:
             try:
                 return yaml.safe_load(text)
             except (yaml.YAMLError, ValueError, RecursionError):
@@ -126,6 +126,8 @@ class _Overrides:
         self.problems.append(Problem(file=ENVIRONMENT, key=variable, message=message, suggestion=suggestion))
 
 
+_IN_YAML = frozenset({int, float, bool})
+"""Types whose values are read from the text of a variable; of the others, the text is the value."""
 _BROKEN = object()
 """Stands for a value that could not be read; the problem is noted."""
 

@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, SecretStr
 from nimbus.config import texts
 from nimbus.config.checking import Strict
 from nimbus.config.problems import InvalidConfigurationError, Problem
-from nimbus.config.values import AbsolutePath, Duration, PositiveDuration
+from nimbus.config.values import AbsolutePath, Duration, PositiveDuration, at_least
 
 MemberId = Annotated[str, BeforeValidator(texts.member_id)]
 Text = Annotated[str, BeforeValidator(texts.scalar)]
@@ -134,6 +134,22 @@ class Sync(Strict):
 
     scrub_interval: PositiveDuration = timedelta(hours=1)
     retry_max: PositiveDuration = timedelta(seconds=30)
+
+
+class Artifacts(Strict):
+    """What becomes of artifacts that no release in use needs: in the bucket, and on this disk."""
+
+    gc: bool = False
+    """Whether the leader deletes in the bucket. Off unless said: who else publishes there is not known."""
+    gc_interval: Annotated[timedelta, at_least(timedelta(minutes=1))] = timedelta(hours=6)
+    gc_grace: Annotated[timedelta, at_least(timedelta(hours=1))] = timedelta(hours=24)
+    gc_keep_age: Annotated[timedelta, at_least(timedelta(hours=24))] = timedelta(days=14)
+    gc_keep_newest: Annotated[int, Field(ge=0, le=100_000)] = 10
+    gc_max_share: Annotated[float, Field(gt=0, le=1)] = 0.2
+    local_gc: bool = True
+    """Whether this daemon removes from its own disk what is fetched again if it is needed again."""
+    local_gc_interval: Annotated[timedelta, at_least(timedelta(minutes=1))] = timedelta(hours=1)
+    local_gc_grace: Duration = timedelta(hours=24)
 
 
 class Log(Strict):

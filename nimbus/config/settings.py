@@ -29,6 +29,7 @@ class Settings(Strict):
     supervision: sections.Supervision = Field(default_factory=sections.Supervision)
     runs: sections.Runs = Field(default_factory=sections.Runs)
     sync: sections.Sync = Field(default_factory=sections.Sync)
+    artifacts: sections.Artifacts = Field(default_factory=sections.Artifacts)
     log: sections.Log = Field(default_factory=sections.Log)
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)

@@ -98,6 +98,19 @@ def _positive(value: object) -> timedelta:
     return duration
 
 
+def at_least(least: timedelta) -> BeforeValidator:
+    """Take a duration that is not shorter than this."""
+
+    def check(value: object) -> timedelta:
+        duration = parse_duration(value)
+        if duration < least:
+            said = f"must be at least {format_duration(least)}, not {format_duration(duration)}"
+            raise SuggestingError(said, format_duration(least))
+        return duration
+
+    return BeforeValidator(check)
+
+
 def _text_path(value: object) -> Path:
     if isinstance(value, Path):
         return value

@@ -1,8 +1,8 @@
 """One scheduler: its parts, in the order in which they start and stop.
 
-Start: API port, sync, registration, engine, election, worker.
+Start: API port, sync, registration, engine, election, collection of garbage, worker.
 Stop: worker (drained, its runners go on), election (the lock is released, so a successor leads at once),
-engine, registration, sync, API.
+engine, collection, registration, sync, API.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from leader import LeaderLockQueue, SessionState, ZooKeeperSession
 from nimbus.engine.effects import Effects
 from nimbus.engine.loop import Engine
 from nimbus.scheduler.catalog_follower import CatalogFollower
+from nimbus.scheduler.collector import Collector
 from nimbus.scheduler.registrar import Registrar
 
 _log = structlog.get_logger(__name__)
@@ -68,6 +69,7 @@ class Parts:
     engine: Engine
     effects: Effects
     election: LeaderLockQueue
+    collector: Collector
     api: Startable
     worker: EmbeddedWorker | None
 
@@ -92,6 +94,7 @@ class Scheduler:
         parts.registrar.start()
         parts.engine.start()
         parts.election.add_to_leader_lock_queue()
+        parts.collector.start()
         if parts.worker is not None:
             parts.worker.start()
 
@@ -105,6 +108,7 @@ class Scheduler:
         """Stop all parts; each failure is logged, and the rest is stopped all the same."""
         parts = self._parts
         parts.registrar.draining()
+        parts.collector.stop_soon()
         worker = parts.worker
         if worker is not None:
             self._step("worker drained", worker.drain)
@@ -113,6 +117,7 @@ class Scheduler:
         self._step("effects stopped", parts.effects.close)
         if worker is not None:
             self._step("worker closed", lambda: worker.close(STEP))
+        self._step("collector stopped", lambda: parts.collector.stop(STEP))
         self._step("catalog follower stopped", lambda: parts.follower.stop(STEP))
         self._step("registration withdrawn", lambda: parts.registrar.stop(STEP))
         self._step("syncer stopped", lambda: parts.syncer.close(STEP))

@@ -3,69 +3,27 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from moto.server import ThreadedMotoServer
 
-from blobsync import ObjectInfo, ObjectStore, ReleaseRef, S3Config, S3ObjectStore, Secret, collect, publish
+from blobsync import ObjectStore, ReleaseRef, S3Config, S3ObjectStore, Secret, collect, publish
 from blobsync.collection.collector import collect_garbage
 from blobsync.collection.inventory import Kind
 from blobsync.collection.policy import CollectionPolicy
 from blobsync.collection.report import CollectionReport
 from blobsync.storage import keys
-from blobsync.storage.ports import GoingOn, UnfinishedUpload, go_on
 from blobsync.storage.tombstones import condemned
 from blobsync.testing.memory import MemoryObjectStore
 from blobsync.testing.releases import read_release
 from nimbus.localstack.s3 import S3Server
 from tests.collection_samples import DAY, digest
+from tests.travelled_store import TravelledStore
 
 POLICY = CollectionPolicy(keep_age=DAY, keep_newest=1, max_share=1.0, patience=timedelta(0))
-
-
-class TravelledStore:
-    """A store at which time passes when it is told to: what was written before is older then."""
-
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
-        self._written: dict[str, timedelta] = {}
-        self.passed = timedelta(0)
-
-    def now(self) -> datetime:
-        return datetime.now(UTC) + self.passed
-
-    def read(self, key: str, *, start: int = 0, size_bytes: int | None = None) -> Iterator[bytes]:
-        return self._store.read(key, start=start, size_bytes=size_bytes)
-
-    def copy(self, key: str, fd: int, *, start: int, size_bytes: int, going_on: GoingOn) -> None:
-        self._store.copy(key, fd, start=start, size_bytes=size_bytes, going_on=going_on)
-
-    def write(self, key: str, data: bytes | Path, *, going_on: GoingOn = go_on) -> None:
-        self._store.write(key, data, going_on=going_on)
-        self._written[key] = self.passed
-
-    def size(self, key: str) -> int | None:
-        return self._store.size(key)
-
-    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        for info in self._store.list(prefix, start_after):
-            shift = self._written.get(info.key, timedelta(0))
-            yield ObjectInfo(info.key, info.size_bytes, info.modified + shift)
-
-    def delete(self, key: str) -> None:
-        self._store.delete(key)
-
-    def delete_many(self, keys: Iterable[str]) -> None:
-        self._store.delete_many(keys)
-
-    def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
-        return self._store.unfinished_uploads(prefix)
-
-    def abandon_uploads(self, prefix: str, older_than: timedelta) -> int:
-        return self._store.abandon_uploads(prefix, older_than)
 
 
 @pytest.fixture(scope="module")

@@ -87,6 +87,15 @@ BAD: list[tuple[str, str]] = [
         "leadership:\n  forced_takeover_after: 5s",
         "forced_takeover_after (5s) must not be below zookeeper.session_timeout (10s)",
     ),
+    ("artifacts:\n  gc_grace: 30m", 'artifacts.gc_grace: must be at least 1h, not 30m (did you mean "1h"?)'),
+    ("artifacts:\n  gc_grace: 24", 'say the unit, for example 10s (did you mean "24s"?)'),
+    ("artifacts:\n  gc_keep_age: 1h", "10: artifacts.gc_keep_age: must be at least 1d, not 1h"),
+    ("artifacts:\n  gc_interval: 1s", "10: artifacts.gc_interval: must be at least 1m, not 1s"),
+    ("artifacts:\n  gc_max_share: 0", "10: artifacts.gc_max_share: must be above 0, not 0"),
+    ("artifacts:\n  gc_max_share: 1.5", "10: artifacts.gc_max_share: must be at most 1, not 1.5"),
+    ("artifacts:\n  gc_keep_newest: -1", "10: artifacts.gc_keep_newest: must be at least 0, not -1"),
+    ("artifacts:\n  gc: yes please", "10: artifacts.gc: must be true or false, not 'yes please'"),
+    ("artifacts:\n  gc_intervall: 1h", 'unknown key (did you mean "gc_interval"?)'),
     ("log: [info]", "9: log: must be a mapping of keys to values, not a list"),
     (
         "log:\n  level: info\n  level: debug",
@@ -218,6 +227,8 @@ def test_environment_wins_over_the_file_and_values_take_their_types(tmp_path: Pa
             "NIMBUS__WORKER__SPARK_CONF": '{"spark.a": 1, "spark.b": true, "spark.c": "x"}',
             "NIMBUS__ZOOKEEPER__SESSION_TIMEOUT": "12s",
             "NIMBUS__STORAGE__ENDPOINT_URL": "",
+            "NIMBUS__ARTIFACTS__GC": "true",
+            "NIMBUS__ARTIFACTS__GC_MAX_SHARE": "0.5",
             "NIMBUS_OTHER": "not ours",
         },
     )
@@ -229,6 +240,7 @@ def test_environment_wins_over_the_file_and_values_take_their_types(tmp_path: Pa
     assert settings.worker.spark_conf == {"spark.a": "1", "spark.b": "true", "spark.c": "x"}
     assert settings.zookeeper.session_timeout == timedelta(seconds=12)
     assert settings.storage.endpoint_url is None
+    assert (settings.artifacts.gc, settings.artifacts.gc_max_share) == (True, 0.5)
 
 
 def test_environment_alone_can_give_what_is_required(tmp_path: Path) -> None:

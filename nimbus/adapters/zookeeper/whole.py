@@ -1,0 +1,37 @@
+"""The state as a whole, or not at all: for those who would do harm if they overlooked something."""
+
+from __future__ import annotations
+
+from leader import ZooKeeperSession
+from nimbus import records
+from nimbus.adapters.zookeeper.calls import Calls
+from nimbus.adapters.zookeeper.leader_store import read_commands
+from nimbus.adapters.zookeeper.paths import Paths
+from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.commands import QueuedCommand
+from nimbus.domain.run import Run
+
+
+class ZooKeeperWholeState:
+    """Reads that leave nothing out: unlike `ZooKeeperClusterReader`, they do not pass over broken records.
+
+    All raise StoreUnavailableError; those of pipelines and runs UnreadableRecordError, too.
+    """
+
+    def __init__(self, session: ZooKeeperSession, root: str) -> None:
+        self._calls, self._paths = Calls(session), Paths(root)
+
+    def all_commands(self) -> tuple[QueuedCommand, ...]:
+        """Commands that wait. What cannot be read will be refused, so it stands for nothing."""
+        return read_commands(self._calls, self._paths)
+
+    def all_pipelines(self) -> tuple[PipelineRecord, ...]:
+        """The catalog."""
+        return self._all(self._paths.pipelines, records.PIPELINE)
+
+    def all_runs(self) -> tuple[Run, ...]:
+        """Live and recently finished runs."""
+        return self._all(self._paths.runs, records.RUN)
+
+    def _all(self, parent: str, codec: records.RecordCodec[records.T]) -> tuple[records.T, ...]:
+        return tuple(codec.decode(data, f"{parent}/{name}") for name, data in self._calls.records(parent))

@@ -1,0 +1,105 @@
+"""`nimbus artifacts`: what lies in storage, and what of it nobody needs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nimbus.cli.exits import CliError, Exit
+from nimbus.cli.lazy import Lazy, LazyGroup
+from nimbus.cli.log_lines import logs_on_stderr
+from nimbus.cli.options import config_option, examples
+from nimbus.cli.output import Output, output_option
+from nimbus.cli.words import size
+
+if TYPE_CHECKING:
+    from blobsync import CollectionReport, ReleaseRef
+    from nimbus.config import Settings
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy={"gc": Lazy("nimbus.cli.artifacts:gc", "Say what a collection of garbage would delete.")},
+)
+def artifacts() -> None:
+    """See what lies in storage that nobody needs."""
+
+
+@click.command(epilog=examples("nimbus artifacts gc --dry-run --config configs/ha.yaml"))
+@click.option("--dry-run", is_flag=True, help="Required: only the leader deletes.")
+@config_option
+@output_option
+def gc(dry_run: bool, config: Path | None, output: str) -> int:
+    """Say what the leader's next collection in the bucket would delete, and why the rest is kept.
+
+    Asks ZooKeeper which releases are in use, and lists the bucket. Writes and deletes nothing. The leader
+    collects by itself where the configuration says `artifacts.gc: true`.
+    """
+    from nimbus.cli.storage import settings_of
+
+    if not dry_run:
+        raise CliError(
+            "only the leader deletes, and by itself: set artifacts.gc to true in the configuration of all "
+            "schedulers. To see what it would do, say --dry-run.",
+            code="only_the_leader",
+            exit_code=Exit.USAGE,
+        )
+    settings = settings_of(config)
+    with logs_on_stderr():
+        report, in_use = _look(settings)
+    out = Output(output)
+    if out.as_json:
+        out.data(
+            {
+                "in_use": sorted(f"{ref.name}@{ref.digest}" for ref in in_use),
+                "enabled": settings.artifacts.gc,
+                **report.as_data(),
+            }
+        )
+        return Exit.OK
+    _tell(out, report, len(in_use))
+    if not settings.artifacts.gc:
+        out.note("nobody deletes it: artifacts.gc is off in this configuration")
+    return Exit.OK
+
+
+def _look(settings: Settings) -> tuple[CollectionReport, frozenset[ReleaseRef]]:
+    from blobsync import collect_garbage
+    from leader import ZooKeeperSession
+    from nimbus.adapters.zookeeper.whole import ZooKeeperWholeState
+    from nimbus.bootstrap.foundation import zookeeper_config
+    from nimbus.cli.storage import object_store
+    from nimbus.scheduler.garbage import bucket_policy
+    from nimbus.scheduler.live_releases import live_releases
+
+    session = ZooKeeperSession(zookeeper_config(settings))
+    try:
+        session.start(settings.zookeeper.connect_timeout)
+        in_use = live_releases(ZooKeeperWholeState(session, settings.cluster.root))
+    finally:
+        session.close(timedelta(seconds=5))
+    policy = bucket_policy(settings.artifacts)
+    return collect_garbage(object_store(settings), in_use, policy=policy, dry_run=True), in_use
+
+
+def _tell(out: Output, report: CollectionReport, in_use: int) -> None:
+    """A report for people."""
+    rows = [
+        ("keep", kind.value, reason.value, tally.count, size(tally.size_bytes))
+        for kind, reasons in report.kept.items()
+        for reason, tally in reasons.items()
+    ]
+    rows += [
+        ("delete", kind.value, "", tally.count, size(tally.size_bytes)) for kind, tally in report.due.items()
+    ]
+    out.table(("would", "kind", "because", "objects", "size"), rows, empty="the bucket holds no release")
+    out.note(f"{in_use} releases are in use")
+    if report.missing_count:
+        out.note(
+            f"releases in use lack {report.missing_count} objects: publish them again with the same files"
+        )
+    for why in filter(None, (report.clock_trouble, report.postponed)):
+        out.note(why)

@@ -1,0 +1,203 @@
+"""One collection of garbage: in the bucket, by the leader alone; on this disk, by every daemon.
+
+What is in use is read afresh from ZooKeeper each time (`nimbus.scheduler.live_releases`). Where that cannot
+be read, or nothing is known there, nothing is collected: absence is never a reason to delete.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+
+from blobsync import (
+    BlobSyncError,
+    CollectionPhase,
+    CollectionPolicy,
+    CollectionProgress,
+    CollectionReport,
+    GcRefusedError,
+    LocalStore,
+    ObjectStore,
+    ReleaseRef,
+    RetryPolicy,
+    collect_garbage,
+    gc,
+)
+from nimbus.config.sections import Artifacts
+from nimbus.domain.errors import NimbusError
+from nimbus.scheduler.live_releases import NothingKnownError, WholeState, live_releases
+from nimbus.telemetry.artifacts import GarbageMetrics, Outcome, Where
+
+_log = structlog.get_logger(__name__)
+
+
+class BucketCollector(Protocol):
+    """`blobsync.collect_garbage`, seen from here."""
+
+    def __call__(
+        self,
+        store: ObjectStore,
+        keep: frozenset[ReleaseRef],
+        *,
+        policy: CollectionPolicy,
+        retry: RetryPolicy,
+        stopping: threading.Event,
+        may_delete: Callable[[], bool],
+        progress: Callable[[CollectionProgress], None],
+    ) -> CollectionReport:
+        """Condemn and delete."""
+        ...
+
+
+def bucket_policy(artifacts: Artifacts) -> CollectionPolicy:
+    """How careful a collection in the bucket is."""
+    return CollectionPolicy(
+        grace=artifacts.gc_grace,
+        keep_age=artifacts.gc_keep_age,
+        keep_newest=artifacts.gc_keep_newest,
+        max_share=artifacts.gc_max_share,
+    )
+
+
+class BucketGarbage:
+    """Collections in the bucket. They may be called only while this scheduler leads.
+
+    S3 knows no fencing token, so leadership is asked for right before each request that deletes, and so is
+    whether a release has come into use since the collection began. A process that is suspended between the
+    answer and its request can still send that one; it names only what was garbage, and had been for the
+    grace.
+
+    Args:
+        store: Where.
+        state: Says what is in use.
+        leads: Whether we lead now; turns false by itself when a leadership may have ended.
+        artifacts: The settings.
+        retry: Of calls to the store.
+        metrics: What is counted.
+        collect: For tests.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: ObjectStore,
+        state: WholeState,
+        leads: Callable[[], bool],
+        artifacts: Artifacts,
+        retry: RetryPolicy,
+        metrics: GarbageMetrics,
+        collect: BucketCollector = collect_garbage,
+    ) -> None:
+        self._store, self._state, self._leads = store, state, leads
+        self._policy, self._retry = bucket_policy(artifacts), retry
+        self._metrics, self._collect = metrics, collect
+
+    def collect(self, stopping: threading.Event) -> None:
+        """Collect once. Tells log and metrics; raises nothing that may happen."""
+        if not self._leads():
+            return
+        with _Told("bucket", self._metrics) as told:
+            keep = live_releases(self._state)
+            _log.info("collection_started", where="bucket", in_use=len(keep))
+            report = self._collect(
+                self._store,
+                keep,
+                policy=self._policy,
+                retry=self._retry,
+                stopping=stopping,
+                may_delete=lambda: self._may_delete(keep),
+                progress=self._progress,
+            )
+            deleted = report.deleted.values()
+            size_bytes = sum(tally.size_bytes for tally in deleted)
+            self._metrics.deleted("bucket", sum(tally.count for tally in deleted), size_bytes)
+            if report.missing_count:
+                _log.warning(
+                    "releases_lack_objects", count=report.missing_count, first=list(report.missing[:3])
+                )
+            _log.info("collection_finished", where="bucket", **report.as_data())
+            told.outcome = _outcome(report)
+
+    def _may_delete(self, keep: frozenset[ReleaseRef]) -> bool:
+        if not self._leads():
+            return False
+        try:
+            fresh = live_releases(self._state) - keep
+        except NimbusError as exc:
+            _log.warning("collection_broken_off", because=str(exc))
+            return False
+        if fresh:
+            _log.info(
+                "collection_broken_off", because="releases came into use", releases=sorted(map(str, fresh))
+            )
+        return not fresh and self._leads()
+
+    def _progress(self, progress: CollectionProgress) -> None:
+        self._metrics.progress(progress.done_count, progress.total_count)
+        if progress.phase is CollectionPhase.DELETING:
+            _log.info("collection_deletes", done=progress.done_count, total=progress.total_count)
+
+
+class LocalGarbage:
+    """Collections on this disk. What goes is fetched again when it is needed again.
+
+    Args:
+        store: Of this daemon.
+        state: Says what is in use.
+        artifacts: The settings.
+        metrics: What is counted.
+    """
+
+    def __init__(
+        self, *, store: LocalStore, state: WholeState, artifacts: Artifacts, metrics: GarbageMetrics
+    ) -> None:
+        self._store, self._state, self._metrics = store, state, metrics
+        self._grace = artifacts.local_gc_grace
+
+    def collect(self, _stopping: threading.Event) -> None:
+        """Collect once. Tells log and metrics; raises nothing that may happen."""
+        with _Told("disk", self._metrics) as told:
+            keep = {ref.digest for ref in live_releases(self._state)}
+            # No share that is too much: with one pipeline, all but its newest release may be garbage.
+            report = gc(self._store, keep, grace=self._grace, max_share=1.0)
+            self._metrics.deleted("disk", len(report.removed), report.freed_bytes)
+            log = _log.info if report.removed or report.objects_kept_because else _log.debug
+            log(
+                "collection_finished",
+                where="disk",
+                removed=len(report.removed),
+                freed_bytes=report.freed_bytes,
+                marked=len(report.marked),
+                objects_kept_because=report.objects_kept_because,
+            )
+            told.outcome = "done"
+
+
+class _Told:
+    """Turns the end of a collection into an outcome, and errors into log lines."""
+
+    def __init__(self, where: Where, metrics: GarbageMetrics) -> None:
+        self._where, self._metrics = where, metrics
+        self.outcome: Outcome = "failed"
+
+    def __enter__(self) -> _Told:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        expected = error is None or isinstance(error, BlobSyncError | NimbusError)
+        if isinstance(error, GcRefusedError | NothingKnownError):
+            self.outcome = "refused"
+        if error is not None and expected:
+            event = "collection_refused" if self.outcome == "refused" else "collection_failed"
+            _log.warning(event, where=self._where, error=str(error))
+        self._metrics.ended(self._where, self.outcome)
+        return expected
+
+
+def _outcome(report: CollectionReport) -> Outcome:
+    if report.is_stopped:
+        return "stopped"
+    return "postponed" if report.postponed else "done"

@@ -1,0 +1,74 @@
+"""Which releases are in use: what a collection of garbage must keep."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from blobsync import ReleaseRef
+from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.commands import ActivatePipeline, PublishRelease, QueuedCommand
+from nimbus.domain.errors import NimbusError
+from nimbus.domain.run import Run
+
+
+class WholeState(Protocol):
+    """Reads that leave nothing out.
+
+    All raise StoreUnavailableError, or UnreadableRecordError when a record is of a newer version, or broken:
+    what it names may be in use.
+    """
+
+    def all_commands(self) -> tuple[QueuedCommand, ...]:
+        """Commands that wait."""
+        ...
+
+    def all_pipelines(self) -> tuple[PipelineRecord, ...]:
+        """The catalog."""
+        ...
+
+    def all_runs(self) -> tuple[Run, ...]:
+        """Live and recently finished runs."""
+        ...
+
+
+class NothingKnownError(NimbusError):
+    """The catalog is empty, which is more often a wrong `cluster.root` or a lost ensemble than true."""
+
+    code = "nothing_known"
+    exit_code = 4
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the catalog names no pipeline, so nobody knows which releases are in use; nothing is collected. "
+            "Check cluster.root and zookeeper.hosts; if the cluster is new, publish a pipeline first"
+        )
+
+
+def live_releases(state: WholeState) -> frozenset[ReleaseRef]:
+    """Releases of all pipelines in the catalog, of runs that have not ended, and of waiting commands.
+
+    Read afresh, and in the order in which a release travels: from a command into the catalog, from there into
+    a run. One that moves on between two reads is seen by the later one.
+
+    Raises:
+        NothingKnownError: the catalog is empty.
+        StoreUnavailableError: ZooKeeper does not answer.
+        UnreadableRecordError: a record of a pipeline or a run cannot be read.
+    """
+    waiting = [
+        ReleaseRef(command.pipeline, command.digest)
+        for queued in state.all_commands()
+        if isinstance(command := queued.command, PublishRelease | ActivatePipeline)
+        and command.digest is not None
+    ]
+    records = state.all_pipelines()
+    if not records:
+        raise NothingKnownError
+    known = [
+        ReleaseRef(record.name, digest)
+        for record in records
+        for digest in (record.release, record.published)
+        if digest is not None
+    ]
+    running = [ReleaseRef(run.pipeline, run.release) for run in state.all_runs() if not run.state.is_final]
+    return frozenset((*waiting, *known, *running))

@@ -1,0 +1,53 @@
+"""Metrics of artifacts: what was collected. The registry is handed in, so that tests have their own."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+Where = Literal["bucket", "disk"]
+Outcome = Literal["done", "postponed", "stopped", "refused", "failed"]
+
+
+class GarbageMetrics:
+    """What collections of garbage do. Any thread."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._runs = Counter(
+            "nimbus_gc_runs_total",
+            "Collections, by place and outcome.",
+            ("where", "outcome"),
+            registry=registry,
+        )
+        self._objects = Counter(
+            "nimbus_gc_deleted_objects_total", "Objects or files deleted.", ("where",), registry=registry
+        )
+        self._bytes = Counter("nimbus_gc_deleted_bytes_total", "Their size.", ("where",), registry=registry)
+        self._last = Gauge(
+            "nimbus_gc_last_success_timestamp_seconds",
+            "When a collection last came to its end; 0: not since the start.",
+            ("where",),
+            registry=registry,
+        )
+        self._share = Gauge(
+            "nimbus_gc_progress_ratio",
+            "How much of its present step a collection has done.",
+            registry=registry,
+        )
+
+    def ended(self, where: Where, outcome: Outcome) -> None:
+        """A collection ended."""
+        self._runs.labels(where, outcome).inc()
+        if outcome in ("done", "postponed"):
+            self._last.labels(where).set_to_current_time()
+        self._share.set(0)
+
+    def deleted(self, where: Where, count: int, size_bytes: int) -> None:
+        """A collection deleted so much."""
+        self._objects.labels(where).inc(count)
+        self._bytes.labels(where).inc(size_bytes)
+
+    def progress(self, done_count: int, total_count: int) -> None:
+        """A collection of the bucket goes on; it lists, reads and deletes, each from the beginning."""
+        self._share.set(done_count / total_count if total_count else 0)
