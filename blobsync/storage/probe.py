@@ -17,8 +17,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from blobsync.errors import BlobSyncError
 from blobsync.storage.probe_report import Capability, Finding, ProbeReport
 from blobsync.storage.s3_client import S3Clients
+from blobsync.storage.s3_client_errors import translated
 from blobsync.storage.s3_config import LEAST_PART_BYTES, S3Config
-from blobsync.storage.s3_errors import translated
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client

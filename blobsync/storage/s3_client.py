@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import ssl
 import threading
-import urllib.request
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlsplit
 
 import boto3
 import botocore.session
@@ -17,24 +14,24 @@ from botocore.exceptions import BotoCoreError
 from botocore.httpsession import get_cert_path
 
 from blobsync.errors import BlobSyncConfigError
-from blobsync.storage.http import Endpoint
-from blobsync.storage.http_pool import HttpPool
+from blobsync.storage.s3_client_errors import translated
 from blobsync.storage.s3_config import S3Config
-from blobsync.storage.s3_errors import translated
+from blobsync.storage.s3_direct import getter_at
 from blobsync.storage.s3_get import S3Getter
 from blobsync.storage.s3_signer import Credentials
 from blobsync.storage.s3_transport import Transport
+from blobsync.storage.s3_unfinished import S3Unfinished
+from blobsync.storage.s3_upload import S3Uploader
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
 
 _making_clients = threading.Lock()  # boto3's sessions are not thread-safe, its clients are
 _DIRECTORY_BUCKET = "--x-s3"  # of S3 Express: signed in another way
-_PORTS = {"http": 80, "https": 443}
 
 
 class S3Clients:
-    """A client, and a getter made of the same settings and credentials.
+    """A client and what uploads with it, and a getter made of the same settings and credentials.
 
     Args:
         config: Where, who, and how patiently.
@@ -61,6 +58,8 @@ class S3Clients:
             except (BotoCoreError, ValueError) as exc:
                 raise BlobSyncConfigError(f"no S3 client can be made for {config.where}: {exc}") from exc
             self.client.meta.events.register("before-call.s3.DeleteObjects", _add_md5)
+            self.unfinished = S3Unfinished(self.client, config)
+            self.uploader = S3Uploader(self.client, config, self.unfinished)
             self._credentials = self._session.get_credentials()
             self._ca_bundle = config.ca_bundle or core.get_config_variable("ca_bundle")
             self._transport = Transport(config, self._ca_bundle)
@@ -74,24 +73,8 @@ class S3Clients:
         """
         if self._config.bucket.endswith(_DIRECTORY_BUCKET):
             return None
-        url = urlsplit(self._url_of("k"))
-        if url.hostname is None or _proxied(url.scheme, url.hostname):
-            return None
-        endpoint = Endpoint(
-            host=url.hostname,
-            port=url.port or _PORTS[url.scheme],
-            tls=self._tls() if url.scheme == "https" else None,
-            connect_timeout_s=self._config.connect_timeout.total_seconds(),
-            read_timeout_s=self._config.read_timeout.total_seconds(),
-            slowest_bytes_per_s=self._config.slowest_bytes_per_s,
-        )
-        return S3Getter(
-            self._config,
-            HttpPool(endpoint, self._config.max_connections),
-            path=url.path.removesuffix("k"),
-            host=url.netloc if url.port != _PORTS[url.scheme] else url.hostname,
-            credentials=self._who,
-        )
+        place = self._url_of("k").partition("?")[0].removesuffix("k")
+        return getter_at(self._config, place, self._ca_bundle or get_cert_path(True), self._who)
 
     def close(self) -> None:
         """Close the client's connections."""
@@ -111,19 +94,11 @@ class S3Clients:
         """Credentials of this moment: those that expire are renewed first, when it is time."""
         if self._credentials is None:
             return None
-        found = self._credentials.get_frozen_credentials()
-        return cast("Credentials", found) if found.access_key and found.secret_key else None
-
-    def _tls(self) -> ssl.SSLContext:
-        trusted = self._ca_bundle or get_cert_path(True)
         try:
-            return ssl.create_default_context(cafile=trusted)
-        except OSError as exc:
-            raise BlobSyncConfigError(f"ca_bundle {trusted!r} holds no certificates: {exc}") from exc
-
-
-def _proxied(scheme: str, host: str) -> bool:
-    return scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(host)
+            found = self._credentials.get_frozen_credentials()
+        except BotoCoreError as exc:
+            raise translated(exc, self._config, None) from exc
+        return cast("Credentials", found) if found.access_key and found.secret_key else None
 
 
 def _add_md5(params: dict[str, Any], **_: object) -> None:

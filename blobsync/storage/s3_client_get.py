@@ -9,8 +9,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from blobsync.errors import StoreUnavailableError
 from blobsync.storage.ports import CHUNK_BYTES
+from blobsync.storage.s3_client_errors import translated
 from blobsync.storage.s3_config import S3Config
-from blobsync.storage.s3_errors import translated
 from blobsync.storage.s3_range import NO_SUCH_RANGE, Wanted, given
 
 if TYPE_CHECKING:

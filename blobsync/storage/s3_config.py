@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal, get_args
@@ -19,6 +20,8 @@ LEAST_PART_BYTES = 5 * MIB
 MOST_PART_BYTES = 5 << 30
 MOST_PARTS = 10_000
 """What S3 allows of one upload."""
+
+_REGION = re.compile(r"(?![0-9]+$)[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +96,10 @@ class S3Config:
         object.__setattr__(self, "prefix", f"{prefix}/" if prefix else "")
 
     def _check_choices(self) -> None:
+        if _REGION.fullmatch(self.region) is None:
+            raise BlobSyncConfigError(
+                f"region {self.region!r} is not a region's name: letters, digits and dashes, at most 63"
+            )
         for name, value, choices in (
             ("addressing_style", self.addressing_style, get_args(AddressingStyle)),
             ("upload_checksum", self.upload_checksum, get_args(UploadChecksum)),

@@ -1,14 +1,6 @@
-"""What goes wrong with S3, in our words."""
+"""What goes wrong with S3, in our words. Does without boto3: see `s3_client_errors`."""
 
 from __future__ import annotations
-
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    CredentialRetrievalError,
-    NoCredentialsError,
-    PartialCredentialsError,
-)
 
 from blobsync.errors import (
     BlobNotFoundError,
@@ -49,26 +41,7 @@ _MAY_HEAL = {
     "ThrottlingException",
     "TooManyRequests",
 }
-_NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
 _TOO_MANY_REQUESTS, _SERVER_FAULT, _NOT_IMPLEMENTED = 429, 500, 501
-
-
-def translated(exc: BotoCoreError | ClientError, config: S3Config, key: str | None) -> BlobSyncError:
-    """Turn an error of the S3 client into one of ours.
-
-    Args:
-        exc: As raised.
-        config: What was asked.
-        key: The whole key, prefix included; None: the bucket was asked for.
-    """
-    what = f"s3://{config.bucket}/{key or ''}"
-    if isinstance(exc, ClientError):
-        error = exc.response.get("Error", {})
-        status = int(exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-        return answered(status, str(error.get("Code", "")), str(error.get("Message", "")), config, key)
-    if isinstance(exc, _NO_CREDENTIALS):
-        return _denied(config, what, f"no credentials: {exc}")
-    return unreachable(exc, config, key)
 
 
 def unreachable(exc: Exception, config: S3Config, key: str | None) -> StoreUnavailableError:
@@ -83,6 +56,11 @@ def unreachable(exc: Exception, config: S3Config, key: str | None) -> StoreUnava
         f"s3://{config.bucket}/{key or ''}: no answer from {config.endpoint_url or 'AWS'} "
         f"({type(exc).__name__}: {exc}); check that it runs and can be reached from here"
     )
+
+
+def without_credentials(why: str, config: S3Config, key: str | None) -> StoreAccessDeniedError:
+    """Nobody says who we are."""
+    return _denied(config, f"s3://{config.bucket}/{key or ''}", f"no credentials: {why}")
 
 
 def answered(status: int, code: str, message: str, config: S3Config, key: str | None) -> BlobSyncError:

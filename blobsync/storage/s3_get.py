@@ -10,8 +10,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-from botocore.exceptions import BotoCoreError, NoCredentialsError
+from typing import NamedTuple, TypeVar
 
 from blobsync.errors import BlobSyncError, LocalStoreError, StoreUnavailableError
 from blobsync.storage.http import Connection
@@ -19,7 +18,7 @@ from blobsync.storage.http_head import Head, HttpError, StaleConnectionError
 from blobsync.storage.http_pool import HttpPool
 from blobsync.storage.ports import CHUNK_BYTES, GoingOn, go_on
 from blobsync.storage.s3_config import S3Config
-from blobsync.storage.s3_errors import answered, translated, unreachable
+from blobsync.storage.s3_errors import answered, unreachable, without_credentials
 from blobsync.storage.s3_range import NO_SUCH_RANGE, Given, Wanted, given
 from blobsync.storage.s3_signer import Credentials, GetSigner, encoded
 from blobsync.storage.splice import FileWriteError
@@ -28,11 +27,21 @@ _OK, _PARTIAL, _REDIRECTS = 200, 206, range(300, 400)
 _ERROR_BYTES = 64 << 10
 _CODE = re.compile(rb"<Code>([A-Za-z0-9._-]{1,100})</Code>")
 _MESSAGE = re.compile(rb"<Message>([^<]{0,1000})</Message>")
+_FIRST_NAME = "list-type=2&max-keys=1"
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 1.0
+
+Result = TypeVar("Result")
 
 
 class LeftToClientError(Exception):
     """This answer is beyond us; ask again through boto3."""
+
+
+class Place(NamedTuple):
+    """Where a getter sends its requests: the header Host, and what paths begin with."""
+
+    host: str
+    path: str
 
 
 class S3Getter:
@@ -43,7 +52,7 @@ class S3Getter:
         pool: Connections to there.
         path: What paths begin with, up to the key: `/bucket/`, or `/` where the host names the bucket.
         host: For the header.
-        credentials: Gives those of this moment; None: there are none.
+        credentials: Gives those of this moment; None: there are none. What it raises passes through.
     """
 
     def __init__(
@@ -54,7 +63,9 @@ class S3Getter:
         host: str,
         credentials: Callable[[], Credentials | None],
     ) -> None:
-        self._config, self._pool, self._path, self._credentials = config, pool, path, credentials
+        self._config, self._pool, self._credentials = config, pool, credentials
+        self.place = Place(host, path)
+        self._path = path
         self._signer = GetSigner(host, config.region)
 
     def read(self, wanted: Wanted) -> Iterator[bytes]:
@@ -88,6 +99,15 @@ class S3Getter:
                 going_on(size)
             return found.size_bytes
 
+    def check(self) -> None:
+        """Ask for the first name in the bucket.
+
+        Raises:
+            LeftToClientError: it answers in a way that is beyond us.
+            BlobSyncError: it is not there, does not let us, or does not answer.
+        """
+        self._trying(self._check_once)
+
     def close(self) -> None:
         """Close the idle connections."""
         self._pool.close()
@@ -113,10 +133,13 @@ class S3Getter:
         self._pool.give_back(connection)
 
     def _answer(self, wanted: Wanted, going_on: GoingOn) -> tuple[Connection, Given]:
+        return self._trying(lambda: self._answer_once(wanted, going_on))
+
+    def _trying(self, ask: Callable[[], Result]) -> Result:
         """Ask, and again when that may help, as often as configured."""
         for attempt in range(1, self._config.max_attempts + 1):
             try:
-                return self._answer_once(wanted, going_on)
+                return ask()
             except BlobSyncError as exc:
                 if not exc.retryable or attempt == self._config.max_attempts:
                     raise
@@ -124,15 +147,51 @@ class S3Getter:
             time.sleep(bound_s * (0.5 + random.random() / 2))  # noqa: S311 - not for secrecy
         raise AssertionError("max_attempts is at least 1")
 
+    def _check_once(self) -> None:
+        request = self._request(self._path.rstrip("/") or "/", None, None, _FIRST_NAME)
+        connection, whole = self._once(request, None, self._let_in, go_on)
+        if whole:
+            self._pool.give_back(connection)
+        else:
+            connection.close()
+
+    def _let_in(self, connection: Connection, head: Head) -> bool:
+        """Whether the answer, which is good, was taken to its end."""
+        if head.status in _REDIRECTS:
+            raise LeftToClientError
+        if head.status != _OK:
+            raise self._refusal(head, _told(connection, go_on), None)
+        if head.size_bytes is None or head.size_bytes > _ERROR_BYTES or "transfer-encoding" in head.headers:
+            return False
+        while connection.left:
+            connection.take(connection.left, go_on)
+        return True
+
     def _answer_once(self, wanted: Wanted, going_on: GoingOn) -> tuple[Connection, Given]:
+        request = self._request(self._path + encoded(wanted.full), wanted.full, wanted.header)
+        return self._once(
+            request,
+            wanted.full,
+            lambda connection, head: self.understood(connection, head, wanted, going_on),
+            going_on,
+        )
+
+    def _once(
+        self,
+        request: bytes,
+        key: str | None,
+        understand: Callable[[Connection, Head], Result],
+        going_on: GoingOn,
+    ) -> tuple[Connection, Result]:
+        """Ask once. A connection whose answer is an error is given back, or closed."""
         connection: Connection | None = None
         try:
-            connection, head = self._ask(wanted, going_on)
-            return connection, self._understood(connection, head, wanted, going_on)
+            connection, head = self._ask(request, going_on)
+            return connection, understand(connection, head)
         except HttpError as exc:
             if connection is not None:
                 connection.close()
-            raise unreachable(exc, self._config, wanted.full) from exc
+            raise unreachable(exc, self._config, key) from exc
         except BlobSyncError:
             if connection is not None:
                 self._pool.give_back(connection)
@@ -142,8 +201,7 @@ class S3Getter:
                 connection.close()
             raise
 
-    def _ask(self, wanted: Wanted, going_on: GoingOn) -> tuple[Connection, Head]:
-        request = self._request(wanted)
+    def _ask(self, request: bytes, going_on: GoingOn) -> tuple[Connection, Head]:
         connection = self._pool.idle()
         if connection is not None:
             try:
@@ -160,18 +218,20 @@ class S3Getter:
             connection.close()
             raise
 
-    def _request(self, wanted: Wanted) -> bytes:
-        try:
-            who = self._credentials()
-            if who is None:
-                raise NoCredentialsError
-        except BotoCoreError as exc:
-            raise translated(exc, self._config, wanted.full) from exc
-        path = self._path + encoded(wanted.full)
-        return self._signer.request(path, wanted.header, who, time.time())
+    def _request(self, path: str, key: str | None, ranged: str | None, query: str = "") -> bytes:
+        who = self._credentials()
+        if who is None:
+            raise without_credentials("none were found", self._config, key)
+        return self._signer.request(path, ranged, who, time.time(), query)
 
-    def _understood(self, connection: Connection, head: Head, wanted: Wanted, going_on: GoingOn) -> Given:
-        """What the answer gives of what was asked; the connection stands at its body."""
+    def understood(self, connection: Connection, head: Head, wanted: Wanted, going_on: GoingOn) -> Given:
+        """What the answer gives of what was asked; the connection stands at its body.
+
+        Raises:
+            HttpError: it broke off.
+            LeftToClientError: ask through boto3.
+            BlobSyncError: as of `ObjectStore.read`.
+        """
         if head.status in {_OK, _PARTIAL}:
             if head.size_bytes is None or "transfer-encoding" in head.headers:
                 raise LeftToClientError
@@ -185,19 +245,25 @@ class S3Getter:
             return found
         if head.status in _REDIRECTS or "transfer-encoding" in head.headers:
             raise LeftToClientError
-        return self._refused(connection, head, wanted, going_on)
-
-    def _refused(self, connection: Connection, head: Head, wanted: Wanted, going_on: GoingOn) -> Given:
-        told = b""
-        while connection.left and len(told) < _ERROR_BYTES:
-            told += connection.take(_ERROR_BYTES, going_on)
-        code, message = _CODE.search(told), _MESSAGE.search(told)
+        told = _told(connection, going_on)
         if head.status == NO_SUCH_RANGE and wanted.header is not None:
             return Given(0, 0)
-        raise answered(
+        raise self._refusal(head, told, wanted.full)
+
+    def _refusal(self, head: Head, told: bytes, key: str | None) -> BlobSyncError:
+        code, message = _CODE.search(told), _MESSAGE.search(told)
+        return answered(
             head.status,
             code[1].decode() if code else "",
             message[1].decode(errors="replace") if message else "",
             self._config,
-            wanted.full,
+            key,
         )
+
+
+def _told(connection: Connection, going_on: GoingOn) -> bytes:
+    """What an error says of itself; no more than it takes to say that."""
+    told = b""
+    while connection.left and len(told) < _ERROR_BYTES:
+        told += connection.take(_ERROR_BYTES, going_on)
+    return told

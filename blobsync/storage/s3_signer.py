@@ -60,7 +60,9 @@ class GetSigner:
         self._host, self._region = host, region
         self._day_key = _DayKey("", "", b"")
 
-    def request(self, path: str, wanted: str | None, who: Credentials, now_s: float) -> bytes:
+    def request(
+        self, path: str, wanted: str | None, who: Credentials, now_s: float, query: str = ""
+    ) -> bytes:
         """The whole request, ready to be sent.
 
         Args:
@@ -68,6 +70,7 @@ class GetSigner:
             wanted: Value of the header Range; None: everything.
             who: Signs.
             now_s: Seconds since the epoch; servers refuse what is some minutes off.
+            query: Percent-encoded, sorted by name, without the question mark.
         """
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now_s))
         headers = [("host", self._host)]
@@ -78,13 +81,13 @@ class GetSigner:
             headers.append(("x-amz-security-token", who.token))
         lines = "".join(f"{name}:{value}\n" for name, value in headers)
         names = ";".join(name for name, _ in headers)
-        canonical = f"GET\n{path}\n\n{lines}\n{names}\n{_EMPTY}".encode()
+        canonical = f"GET\n{path}\n{query}\n{lines}\n{names}\n{_EMPTY}".encode()
         scope = f"{stamp[:8]}/{self._region}/s3/aws4_request"
         text = f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{hashlib.sha256(canonical).hexdigest()}".encode()
         signature = hmac.digest(self._key(stamp[:8], who.secret_key), text, "sha256").hex()
         sent = "".join(f"{name}: {value}\r\n" for name, value in headers)
         return (
-            f"GET {path} HTTP/1.1\r\n{sent}accept-encoding: identity\r\n"
+            f"GET {path}{'?' if query else ''}{query} HTTP/1.1\r\n{sent}accept-encoding: identity\r\n"
             f"authorization: AWS4-HMAC-SHA256 Credential={who.access_key}/{scope}, "
             f"SignedHeaders={names}, Signature={signature}\r\n\r\n"
         ).encode()

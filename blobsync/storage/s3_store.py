@@ -1,6 +1,8 @@
 """S3, as AWS and many others speak it: writing and listing through boto3, reading over our own connections.
 
-Thread-safe. Nothing here relies on conditional puts, user metadata, tags or the store's checksums, which
+boto3 is imported when something needs it, so a process that only reads may do without. Thread-safe.
+
+Nothing here relies on conditional puts, user metadata, tags or the store's checksums, which
 S3-compatible servers ignore, lose or get wrong; what is read is verified by its reader.
 """
 
@@ -12,9 +14,7 @@ from contextlib import contextmanager
 from datetime import UTC, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import Any
-
-from botocore.exceptions import BotoCoreError, ClientError
+from typing import TYPE_CHECKING, Any
 
 from blobsync.errors import BlobNotFoundError, LocalStoreError, StoreRefusedError, StoreUnavailableError
 from blobsync.storage.ports import (
@@ -25,16 +25,18 @@ from blobsync.storage.ports import (
     checked_range,
     go_on,
 )
-from blobsync.storage.s3_client import S3Clients
-from blobsync.storage.s3_client_get import read_through_client
 from blobsync.storage.s3_config import S3Config
-from blobsync.storage.s3_errors import answered, translated
+from blobsync.storage.s3_direct import direct_getter
+from blobsync.storage.s3_errors import answered
 from blobsync.storage.s3_get import LeftToClientError, S3Getter
 from blobsync.storage.s3_range import Wanted
 from blobsync.storage.s3_source import opened
-from blobsync.storage.s3_unfinished import S3Unfinished
-from blobsync.storage.s3_upload import S3Uploader
 from blobsync.storage.splice import FileWriteError, write_at
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.client import S3Client
+
+    from blobsync.storage.s3_client import S3Clients
 
 _ALREADY_THERE = {"BucketAlreadyOwnedByYou", "BucketAlreadyExists"}
 _DEFAULT_REGION = "us-east-1"  # must not be named as a location
@@ -45,18 +47,16 @@ class S3ObjectStore:
     """See `blobsync.storage.ports`. Connects at the first call, so it can be made without a server.
 
     Args:
-        config: Where, who, and how patiently.
+        config: Where, who, and how patiently. If no client of boto3 can be made of it, the first call that
+            needs one raises BlobSyncConfigError.
     """
 
     def __init__(self, config: S3Config) -> None:
         self._config = config
-        self._clients = S3Clients(config)
-        self._client = self._clients.client
-        self._unfinished = S3Unfinished(self._client, config)
-        self._uploader = S3Uploader(self._client, config, self._unfinished)
+        self._clients: S3Clients | None = None
         self._getter: S3Getter | None = None
         self._has_getter = False
-        self._making = threading.Lock()
+        self._making = threading.RLock()
 
     def check(self) -> None:
         """Ask whether the bucket is there and lets us list it.
@@ -66,8 +66,16 @@ class S3ObjectStore:
             StoreAccessDeniedError: it does not let us.
             StoreUnavailableError: no answer.
         """
+        # Not HEAD: its answers have no body, so that a wrong secret and a missing right look alike.
+        getter = self._fast()
+        if getter is not None:
+            try:
+                getter.check()
+            except LeftToClientError:
+                pass
+            else:
+                return
         with self._in_our_words(None):
-            # Not HEAD: its answers have no body, so that a wrong secret and a missing right look alike.
             self._client.list_objects_v2(Bucket=self._config.bucket, MaxKeys=1)
 
     def ensure_bucket(self) -> None:
@@ -76,6 +84,8 @@ class S3ObjectStore:
         Raises:
             StoreAccessDeniedError, StoreUnavailableError: the server did not let us, or did not answer.
         """
+        from botocore.exceptions import ClientError
+
         place: dict[str, Any] = {}
         if self._config.endpoint_url is None and self._config.region != _DEFAULT_REGION:
             place = {"CreateBucketConfiguration": {"LocationConstraint": self._config.region}}
@@ -101,7 +111,7 @@ class S3ObjectStore:
                 pass
             else:
                 return
-        yield from read_through_client(self._client, self._config, wanted)
+        yield from self._read_slowly(wanted)
 
     def copy(self, key: str, fd: int, *, start: int, size_bytes: int, going_on: GoingOn) -> None:
         """See `ObjectStore.copy`."""
@@ -122,7 +132,7 @@ class S3ObjectStore:
             except LeftToClientError:  # nothing was written yet
                 pass
         got = 0
-        for chunk in read_through_client(self._client, self._config, wanted):
+        for chunk in self._read_slowly(wanted):
             try:
                 write_at(fd, chunk, wanted.start + got)
             except FileWriteError as exc:
@@ -135,7 +145,7 @@ class S3ObjectStore:
         """See `ObjectStore.write`. Sends a checksum, which the server compares where it can."""
         full = self._full(key)
         with self._in_our_words(full), opened(data) as source:
-            self._uploader.send(full, source, going_on)
+            self._boto3.uploader.send(full, source, going_on)
 
     def size(self, key: str) -> int | None:
         """See `ObjectStore.size`."""
@@ -195,7 +205,7 @@ class S3ObjectStore:
         """See `ObjectStore.unfinished_uploads`."""
         own = self._config.prefix
         with self._in_our_words(None):
-            for found in self._unfinished.uploads(own + prefix):
+            for found in self._boto3.unfinished.uploads(own + prefix):
                 yield UnfinishedUpload(found.key.removeprefix(own), found.upload_id, found.age)
 
     def abandon_uploads(self, prefix: str, older_than: timedelta) -> int:
@@ -204,7 +214,8 @@ class S3ObjectStore:
         with self._in_our_words(None):
             # Not self._full: whoever made that key, its upload is to go.
             return sum(
-                self._unfinished.abandon(self._config.prefix + found.key, found.upload_id) for found in old
+                self._boto3.unfinished.abandon(self._config.prefix + found.key, found.upload_id)
+                for found in old
             )
 
     def close(self) -> None:
@@ -212,22 +223,46 @@ class S3ObjectStore:
         with self._making:
             if self._getter is not None:
                 self._getter.close()
-        self._clients.close()
+            if self._clients is not None:
+                self._clients.close()
 
     def _fast(self) -> S3Getter | None:
         """Made at the first read, since it needs credentials, which may take a call to somewhere."""
         if not self._has_getter:
             with self._making:
                 if not self._has_getter:
-                    self._getter = self._clients.getter()
+                    self._getter = direct_getter(self._config) or self._boto3.getter()
                     self._has_getter = True
         return self._getter
+
+    @property
+    def _boto3(self) -> S3Clients:
+        """Made when it is needed first."""
+        with self._making:
+            if self._clients is None:
+                from blobsync.storage.s3_client import S3Clients
+
+                self._clients = S3Clients(self._config)
+            return self._clients
+
+    @property
+    def _client(self) -> S3Client:
+        return self._boto3.client
+
+    def _read_slowly(self, wanted: Wanted) -> Iterator[bytes]:
+        from blobsync.storage.s3_client_get import read_through_client
+
+        return read_through_client(self._client, self._config, wanted)
 
     def _full(self, key: str) -> str:
         return self._config.prefix + checked_key(key)
 
     @contextmanager
     def _in_our_words(self, full: str | None) -> Iterator[None]:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        from blobsync.storage.s3_client_errors import translated
+
         try:
             yield
         except (BotoCoreError, ClientError) as exc:

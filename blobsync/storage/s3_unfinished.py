@@ -11,8 +11,8 @@ from botocore.exceptions import ClientError
 
 from blobsync.errors import BucketMissingError, LocalStoreError, StoreAccessDeniedError, StoreRefusedError
 from blobsync.storage.ports import UnfinishedUpload
+from blobsync.storage.s3_client_errors import translated
 from blobsync.storage.s3_config import S3Config
-from blobsync.storage.s3_errors import translated
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client

@@ -17,8 +17,8 @@ from blobsync.errors import (
     BlobSyncError,
 )
 from blobsync.storage.ports import GoingOn
+from blobsync.storage.s3_client_errors import translated
 from blobsync.storage.s3_config import MIB, MOST_PARTS, S3Config
-from blobsync.storage.s3_errors import translated
 from blobsync.storage.s3_source import Slice, Source, Watched, base64_of
 from blobsync.storage.s3_unfinished import FOR_GOOD, KnownPart, S3Unfinished, SentPart, is_lost
 
