@@ -90,7 +90,7 @@ class ZooKeeperSession:
     def _await_first_connection(self, left: Countdown, timeout: timedelta) -> None:
         live = self.client.start_async()
         while not live.wait(min(_LOOK_AGAIN_S, left.remaining().total_seconds())):
-            if self._client_state() == KeeperState.AUTH_FAILED:
+            if self._credential_was_refused():
                 raise refusals.credential_refused(self.config)
             if self._connector.has_stopped or not left.remaining():
                 raise refusals.unreachable(self.config, timeout, self._connector.last_failure)
@@ -101,6 +101,8 @@ class ZooKeeperSession:
             if self.call(self.client.exists_async, "/", timeout=timeout) is None:
                 self.call(self.client.ensure_path_async, "/", timeout=timeout)  # the chroot, on first use
         except ZooKeeperUnavailableError as exc:
+            if self._credential_was_refused():
+                raise refusals.credential_refused(self.config) from exc
             raise refusals.silent(self.config, timeout) from exc
         except NoAuthError as exc:
             raise refusals.chroot_closed(self.config) from exc
@@ -108,6 +110,12 @@ class ZooKeeperSession:
             raise ZooKeeperUnreachableError(
                 f"ZooKeeper at {self.config.hosts} answered {type(exc).__name__} to the first question"
             ) from exc
+
+    def _credential_was_refused(self) -> bool:
+        """Not by kazoo's state alone: it says CLOSED a moment after it said AUTH_FAILED."""
+        if self._client_state() == KeeperState.AUTH_FAILED:
+            return True
+        return isinstance(self._connector.last_failure, refusals.REFUSED)
 
     @property
     def client(self) -> KazooClient:

@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from kazoo.exceptions import ConnectionClosedError
+from kazoo.interfaces import IAsyncResult
 
 from leader import (
     ElectionConfigError,
@@ -343,6 +346,49 @@ def test_wrong_sasl_password_is_an_auth_error(sasl_server: ZooKeeperServer, conn
     pytest.importorskip("puresasl", reason="SASL needs the package pure-sasl")
     with pytest.raises(ZooKeeperAuthError, match="scheme sasl"):
         connect(sasl_server.hosts, SHORT, auth=("sasl", "nimbus:wrong"))
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_wrong_sasl_password_is_an_auth_error_whatever_becomes_of_the_first_question(
+    sasl_server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch, eventually: Eventually, answered: bool
+) -> None:
+    """kazoo tells of a connection before it brings the credential; a question asked meanwhile may be lost."""
+    pytest.importorskip("puresasl", reason="SASL needs the package pure-sasl")
+    session = ZooKeeperSession(ZooKeeperConfig(hosts=sasl_server.hosts, auth=("sasl", "nimbus:wrong")))
+
+    def asked_as_kazoo_gives_up(_path: str) -> IAsyncResult:
+        eventually(lambda: session._connector.has_stopped)
+        question: IAsyncResult = session.client.handler.async_result()
+        if answered:  # as when its writer is gone; or it came into the queue after that was cleared
+            question.set_exception(ConnectionClosedError("Connection has been closed"))
+        return question
+
+    monkeypatch.setattr(session.client, "exists_async", asked_as_kazoo_gives_up)
+    try:
+        with pytest.raises(ZooKeeperAuthError, match="scheme sasl"):
+            session.start(SHORT)
+    finally:
+        session.close(LONG)
+
+
+def test_wrong_sasl_password_is_an_auth_error_when_the_connection_was_over_before_it_was_seen(
+    sasl_server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    pytest.importorskip("puresasl", reason="SASL needs the package pure-sasl")
+    session = ZooKeeperSession(ZooKeeperConfig(hosts=sasl_server.hosts, auth=("sasl", "nimbus:wrong")))
+    start = session.client.start_async
+
+    def seen_too_late() -> Event:
+        live: Event = start()
+        eventually(lambda: session._connector.has_stopped)
+        return live
+
+    monkeypatch.setattr(session.client, "start_async", seen_too_late)
+    try:
+        with pytest.raises(ZooKeeperAuthError, match="scheme sasl"):
+            session.start(SHORT)
+    finally:
+        session.close(LONG)
 
 
 def test_server_that_wants_sasl_refuses_who_brings_nothing(
