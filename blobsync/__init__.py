@@ -49,6 +49,7 @@ from blobsync.errors import (
 from blobsync.local.disk_state import DiskCondition, DiskState
 from blobsync.local.gc import GcReport, gc
 from blobsync.local.store import LocalStore
+from blobsync.publish.adopting import AdoptedRelease, adopt
 from blobsync.publish.progress import PublishPhase, PublishProgress
 from blobsync.publish.publisher import PublishedRelease, publish
 from blobsync.publish.sources import SourceFile, collect
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from blobsync.storage.s3_store import S3ObjectStore
 
 __all__ = [
+    "AdoptedRelease",
     "Artifact",
     "BlobMissingError",
     "BlobNotFoundError",
@@ -131,6 +133,7 @@ __all__ = [
     "SyncerClosedError",
     "UnmatchedPatternError",
     "UnsafeSourceError",
+    "adopt",
     "collect",
     "collect_garbage",
     "fetch_manifest",

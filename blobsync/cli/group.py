@@ -8,6 +8,7 @@ import click
 
 _MODULES = {
     "publish": "publishing",
+    "adopt": "adopting",
     "sync": "syncing",
     "status": "syncing",
     "verify": "verifying",

@@ -63,7 +63,7 @@ def publish(
         dependencies=dependency,
         allow_secrets=allow_secret,
     )
-    with setting.bucket() as store, _bar(setting) as progress:
+    with setting.bucket() as store, bar_of_publish(setting) as progress:
         made = publish_files(
             store,
             name=name,
@@ -94,7 +94,8 @@ def publish(
 
 
 @contextmanager
-def _bar(setting: Setting) -> Iterator[Callable[[PublishProgress], None] | None]:
+def bar_of_publish(setting: Setting) -> Iterator[Callable[[PublishProgress], None] | None]:
+    """Shows how far it is, if somebody watches."""
     if not setting.shows_progress:
         yield None
         return

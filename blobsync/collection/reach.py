@@ -126,6 +126,8 @@ class Reach:
             self._contents[ref] = content
         layout = self._layout(ref, content)
         own = {keys.manifest(ref.name, ref.digest)}
+        if layout is not None and layout.loose is not None:  # its files are not ours, and never touched
+            return frozenset(own | {keys.layout(ref.name, ref.digest)})
         if layout is not None:
             own |= {keys.layout(ref.name, ref.digest), *(keys.pack(pack.name) for pack in layout.packs)}
         return content.large | own
@@ -137,7 +139,7 @@ class Reach:
             if content.has_small:
                 raise
             return None
-        if content.has_small and not layout.packs:
+        if content.has_small and not layout.packs and layout.loose is None:
             raise InvalidLayoutError(f"the layout of {ref} names no pack, but the release has small files")
         return layout
 

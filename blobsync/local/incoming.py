@@ -40,7 +40,7 @@ def receive(objects: ObjectFiles, item: StoredObject) -> Incoming | None:
     base.step("receive-open")
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        if not _locked_still(fd, path):
+        if not locked_still(fd, path):
             os.close(fd)
             return None
         if objects.has(item):  # installed by another just now
@@ -230,7 +230,7 @@ class Incoming:
             raise exc
 
 
-def _locked_still(fd: int, path: Path) -> bool:
+def locked_still(fd: int, path: Path) -> bool:
     """Lock the file, unless somebody has; False too when it got its final name while we did."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

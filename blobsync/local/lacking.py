@@ -12,8 +12,9 @@ from blobsync.local.disk import FileIdentity, identity, regular
 from blobsync.local.objects import ObjectFiles
 from blobsync.release.blob import PACKED_BYTES
 from blobsync.release.layout import Layout, Pack
+from blobsync.release.loose import loose_blobs
 from blobsync.release.manifest import Artifact, Manifest
-from blobsync.release.objects import StoredObject
+from blobsync.release.objects import Fetchable, StoredObject
 
 _ANSWERS = 256
 
@@ -23,11 +24,11 @@ class Lacking:
     """What is not here, or not verified. False when nothing is.
 
     Attributes:
-        objects: Packs and large blobs to fetch, in the order of the layout and the manifest.
+        objects: Packs or bundles, and large blobs to fetch, in the order of the layout and the manifest.
         artifacts: Files that need them.
     """
 
-    objects: tuple[StoredObject, ...] = ()
+    objects: tuple[Fetchable, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
 
     def __bool__(self) -> bool:
@@ -105,7 +106,9 @@ class Questions:
 
 
 def objects_of(manifest: Manifest, layout: Layout) -> tuple[StoredObject, ...]:
-    """What a release consists of, each once."""
+    """What a release consists of, each once; of one that lies loose, as far as the layout knows."""
+    if layout.loose is not None:
+        return (*layout.packs, *loose_blobs(manifest, layout.loose))
     blobs = (item.blob for item in manifest.artifacts if item.size_bytes > PACKED_BYTES)
     return (*layout.packs, *{blob.name: blob for blob in blobs}.values())
 

@@ -11,9 +11,6 @@ Threads: six called `blobsync-publish` hash, ask and upload, one called `blobsyn
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -33,12 +30,11 @@ from blobsync.publish.remote import Remote
 from blobsync.publish.reuse import known_packs
 from blobsync.publish.sources import SourceFile
 from blobsync.publish.threads import HASHERS, Threads
-from blobsync.release.layout import MAX_PUBLISHER_CHARS, Layout, Pack
+from blobsync.publish.visible import make_visible, whoever
+from blobsync.release.layout import Layout, Pack
 from blobsync.release.manifest import Artifact, Manifest, ReleaseRef
 from blobsync.retry import RetryPolicy
-from blobsync.storage import keys
 from blobsync.storage.ports import ObjectStore
-from blobsync.storage.releases import Publication, publication_key, stored_manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +106,7 @@ def publish(
         PublishLapsedError: the lease could not be kept.
         StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: as of `ObjectStore`.
     """
-    who = published_by if published_by is not None else _whoever()
+    who = published_by if published_by is not None else whoever()
     Layout((), who, datetime.now(UTC))  # refuses before anything is done
     policy = retry if retry is not None else RetryPolicy()
     remote = Remote(store, policy, threading.Event(), dry_run=dry_run)
@@ -135,7 +131,7 @@ def publish(
             brought = threads.run(jobs, packing, uploading)
             packs = [item.pack for item in plan.reused] + [pack for job in brought for pack in job.packs]
             layout = Layout(tuple(packs), who, datetime.now(UTC))
-            sent_bytes = _make_visible(manifest, layout, remote, check=lease.check)
+            sent_bytes = make_visible(manifest, layout, remote, check=lease.check)
     return _report(manifest, layout, brought, sent_bytes, dry_run=dry_run)
 
 
@@ -199,22 +195,6 @@ def _limits(manifest: Manifest) -> tuple[int, int]:
     return pack_limits(sum(blob.size_bytes for blob in manifest.blobs.values() if blob.is_packed))
 
 
-def _make_visible(manifest: Manifest, layout: Layout, remote: Remote, check: Callable[[], None]) -> int:
-    """Layout, history, and last the manifest. Gives the bytes that were written."""
-    name, digest = manifest.name, manifest.digest
-    entry = publication_key(name, Publication(layout.published_at, digest))
-    last = [
-        (keys.layout(name, digest), layout.encode()),
-        (entry, b""),
-        (keys.manifest(name, digest), stored_manifest(manifest)),
-    ]
-    for key, data in last:
-        if not remote.dry_run:
-            check()
-        remote.write(key, data)
-    return sum(len(data) for _, data in last)
-
-
 def _report(
     manifest: Manifest, layout: Layout, brought: list[Brought], sent_bytes: int, *, dry_run: bool
 ) -> PublishedRelease:
@@ -232,14 +212,6 @@ def _report(
         packs_written=tuple(sorted(pack for job in brought for pack in job.written)),
         dry_run=dry_run,
     )
-
-
-def _whoever() -> str:
-    try:
-        who = f"{getpass.getuser()}@{socket.gethostname()}"
-    except (KeyError, OSError):  # no such user: as in many containers
-        who = f"{os.getuid()}@{socket.gethostname()}"
-    return "".join(sign for sign in who if sign.isprintable())[:MAX_PUBLISHER_CHARS]
 
 
 def _size(source: SourceFile) -> int:

@@ -163,7 +163,7 @@ def _source(
         )
     if not stat.S_ISREG(mode):
         raise UnsafeSourceError(f"{path} is no regular file (a device, pipe or socket); leave it out")
-    secret = _looks_secret(path) or (is_link and _looks_secret(target.relative_to(real_root).as_posix()))
+    secret = looks_secret(path) or (is_link and looks_secret(target.relative_to(real_root).as_posix()))
     if secret and not any(pattern.fullmatch(path) for pattern in allowed):
         raise UnsafeSourceError(
             f"{path} is named like a secret, and whoever reads the bucket could read it; leave it out, "
@@ -172,6 +172,7 @@ def _source(
     return SourceFile(path, file, role, bool(mode & stat.S_IXUSR))
 
 
-def _looks_secret(path: str) -> bool:
+def looks_secret(path: str) -> bool:
+    """Whether a file is named as secrets usually are."""
     *folders, name = path.split("/")
     return _SECRET_NAMES.fullmatch(name) is not None or not _SECRET_FOLDERS.isdisjoint(folders)

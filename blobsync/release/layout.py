@@ -117,7 +117,8 @@ def _check_schema(schema: Any, *, is_loose: bool) -> None:
     if type(schema) is not int or schema not in {SCHEMA, LOOSE_SCHEMA}:
         which = str(schema)[:40] if type(schema) is int else "that is no number"
         raise InvalidLayoutError(
-            f"the layout has a schema {which}, this version reads {SCHEMA} and {LOOSE_SCHEMA}; update blobsync"
+            f"the layout has a schema {which}, this version reads {SCHEMA} and {LOOSE_SCHEMA}; "
+            f"update blobsync"
         )
     if is_loose is not (schema == LOOSE_SCHEMA):
         raise InvalidLayoutError(

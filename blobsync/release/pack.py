@@ -194,10 +194,11 @@ class PackWriter:
     Args:
         file: Where to; written from its present position on, in order.
         compress: Whether to try zstd; frames that it does not make smaller are raw all the same.
+        frame_bytes: Raw bytes of a frame, at most, if its members are smaller. So much is in memory.
     """
 
-    def __init__(self, file: IO[bytes], *, compress: bool = True) -> None:
-        self._file = file
+    def __init__(self, file: IO[bytes], *, compress: bool = True, frame_bytes: int = FRAME_BYTES) -> None:
+        self._file, self._frame_bytes = file, frame_bytes
         self._zstd = (
             zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True, write_content_size=True)
             if compress
@@ -243,7 +244,7 @@ class PackWriter:
             return
         if len(data) > PACKED_BYTES or not self.has_room(len(data)):
             raise InvalidPackError(f"blob {sha256} of {len(data)} bytes does not fit into this pack")
-        if self._open_bytes + len(data) > FRAME_BYTES:
+        if self._open_bytes + len(data) > self._frame_bytes:
             self._close_frame()
         self._names.add(sha256)
         self._members.append(_MEMBER.pack(bytes.fromhex(sha256), len(data)))
@@ -251,7 +252,7 @@ class PackWriter:
         self._open_bytes += len(data)
         self._open_members += 1
         self.raw_bytes += len(data)
-        if self._open_bytes >= FRAME_BYTES:
+        if self._open_bytes >= self._frame_bytes:
             self._close_frame()
 
     def finish(self) -> str:

@@ -64,7 +64,7 @@ class Audit:
 
     Attributes:
         ref: Which.
-        objects: How many packs and large files it has, as far as is known.
+        objects: How many packs and large files, or plain objects, it has, as far as is known.
         size_bytes: Theirs.
         flaws: What is wrong, by key. Empty: nothing was found.
     """
@@ -117,6 +117,8 @@ class Auditor:
         flaws: list[Flaw] = []
         key = keys.layout(ref.name, ref.digest)
         layout = self._judged(key, lambda: fetch_layout(self._store, ref.name, ref.digest))
+        if isinstance(layout, Layout) and layout.loose is not None:
+            return self._loose(manifest, layout.loose)
         if isinstance(layout, Flaw):
             flaws.append(layout)
             packs: tuple[Pack, ...] = ()
@@ -129,6 +131,20 @@ class Auditor:
             flaws += self._unpacked(manifest, layout)
         size = sum(pack.size_bytes for pack in packs) + sum(blob.size_bytes for blob in blobs)
         return Audit(ref, len(packs) + len(blobs), size, tuple(sorted(flaws, key=lambda flaw: flaw.key)))
+
+    def _loose(self, manifest: Manifest, prefix: str) -> Audit:
+        """A release of plain objects: each of them, by a listing."""
+        sizes = self._call(lambda: {info.key: info.size_bytes for info in self._store.list(prefix)})
+        flaws = []
+        for item in manifest.artifacts:
+            key = prefix + item.path
+            flaw = _of_size(key, sizes.get(key), item.size_bytes) or self._checked(
+                key, partial(self._read, item.blob, key)
+            )
+            if flaw is not None:
+                flaws.append(flaw)
+        size = sum(item.size_bytes for item in manifest.artifacts)
+        return Audit(manifest.ref, len(manifest.artifacts), size, tuple(flaws))
 
     def _unpacked(self, manifest: Manifest, layout: Layout) -> Iterator[Flaw]:
         """Small files that no pack of the layout has. Asked only where all packs are well."""
@@ -156,7 +172,7 @@ class Auditor:
         key = keys.blob(blob.name)
         if key not in self._seen:
             self._seen[key] = self._sized(key, blob.size_bytes) or self._checked(
-                key, partial(self._read, blob)
+                key, partial(self._read, blob, key)
             )
         return self._seen[key]
 
@@ -169,19 +185,14 @@ class Auditor:
             self._going_on(pack.size_bytes)
         self._members[pack.name] = dict(zip(table.sha256s, table.sizes, strict=True))
 
-    def _read(self, blob: Blob) -> None:
+    def _read(self, blob: Blob, key: str) -> None:
         if self._deep:
-            _verify_blob(blob, partial(self._range, keys.blob(blob.name)), self._going_on)
+            _verify_blob(blob, partial(self._range, key), self._going_on)
         else:
             self._going_on(blob.size_bytes)
 
     def _sized(self, key: str, size_bytes: int) -> Flaw | None:
-        found = self._call(lambda: self._store.size(key))
-        if found is None:
-            return Flaw(key, Fault.MISSING, "there is no such object")
-        if found != size_bytes:
-            return Flaw(key, Fault.DAMAGED, f"it has {found} bytes, not {size_bytes}")
-        return None
+        return _of_size(key, self._call(lambda: self._store.size(key)), size_bytes)
 
     def _checked(self, key: str, look: Callable[[], None]) -> Flaw | None:
         found = self._judged(key, look)
@@ -199,6 +210,14 @@ class Auditor:
 
     def _range(self, key: str, start: int, size_bytes: int) -> bytes:
         return b"".join(self._store.read(key, start=start, size_bytes=size_bytes))
+
+
+def _of_size(key: str, found: int | None, size_bytes: int) -> Flaw | None:
+    if found is None:
+        return Flaw(key, Fault.MISSING, "there is no such object")
+    if found != size_bytes:
+        return Flaw(key, Fault.DAMAGED, f"it has {found} bytes, not {size_bytes}")
+    return None
 
 
 def _told(key: str, look: Callable[[], Result]) -> Result | Flaw:

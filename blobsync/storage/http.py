@@ -81,7 +81,7 @@ class Connection:
         self._got = 0
         self._waited_s = 0.0
         self._pipe: Pipe | None = None
-        self._first = True
+        self._first, self._asked_before = True, False
         self._keeps_open = False
 
     @property
@@ -110,25 +110,37 @@ class Connection:
             StaleConnectionError: the server had closed the connection while it was idle.
             HttpError: no answer, or none that is HTTP.
         """
+        self.send(request)
+        return self.answer(going_on)
+
+    def send(self, request: bytes) -> None:
+        """Send a request, and do not wait; see `ask`. `answer` comes next."""
         self._got, self._waited_s, self._keeps_open = 0, 0.0, False
-        first, self._first = self._first, False
+        self._asked_before, self._first = not self._first, False
         try:
             self._socket.sendall(request)
-            data = self._receive(_HEAD_BYTES, going_on)
         except TimeoutError as exc:
             raise HttpError("the request could not be sent in time") from exc
-        except (ConnectionError, HttpError) as exc:
-            if not first and isinstance(exc.__cause__ or exc, ConnectionError):
-                raise StaleConnectionError(str(exc)) from exc
-            raise broken(exc) from exc
         except OSError as exc:
-            raise broken(exc) from exc
-        if not data and not first:
+            raise self._stale_or_broken(exc) from exc
+
+    def answer(self, going_on: GoingOn) -> Head:
+        """Read the beginning of the answer to what was sent. As `ask`."""
+        try:
+            data = self._receive(_HEAD_BYTES, going_on)
+        except HttpError as exc:
+            raise self._stale_or_broken(exc) from exc
+        if not data and self._asked_before:
             raise StaleConnectionError("closed while idle")
         head = self._head(data, going_on)
         self._keeps_open = head.keeps_open
         self._left = head.size_bytes or 0
         return head
+
+    def _stale_or_broken(self, exc: OSError | HttpError) -> HttpError:
+        if self._asked_before and isinstance(exc.__cause__ or exc, ConnectionError):
+            return StaleConnectionError(str(exc))
+        return broken(exc)
 
     def take(self, most: int, going_on: GoingOn) -> bytes:
         """Some bytes of the body: at least one, at most `most` and `left`.

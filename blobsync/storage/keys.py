@@ -10,6 +10,9 @@ TOMBSTONES = "gc/runs/"
 COLLECTION_CLOCK = "gc/clock"
 """A collection writes it to learn what time it is at the store."""
 
+ROOMS = frozenset({BLOBS, PACKS, RELEASES, REPLICAS, LAYOUTS, PUBLICATIONS, "leases/", "gc/"})
+"""The folders that all of these lie in."""
+
 
 def blob(name: str) -> str:
     """Key of the bytes of a file that travels alone, by `Blob.name`."""

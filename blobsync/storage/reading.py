@@ -32,10 +32,12 @@ def read_file(store: ObjectStore, manifest: Manifest, layout: Layout, path: str)
     blob = next((item.blob for item in manifest.artifacts if item.path == path), None)
     if blob is None:
         raise ReleaseAbsentError(f"{manifest.ref} has no file {path!r}; `ls` lists what it has")
-    if blob.is_packed:
+    if layout.loose is not None:
+        yield from _loose(store, blob, layout.loose + path)
+    elif blob.is_packed:
         yield _packed(store, layout, blob)
     else:
-        yield from _alone(store, blob)
+        yield from _alone(store, blob, keys.blob(blob.name))
 
 
 def read_table(size_bytes: int, read: Callable[[int, int], bytes]) -> PackTable:
@@ -76,8 +78,16 @@ def _packed(store: ObjectStore, layout: Layout, blob: Blob) -> bytes:
     raise InvalidLayoutError(f"no pack of the layout has blob {blob.sha256}; publish the release again")
 
 
-def _alone(store: ObjectStore, blob: Blob) -> Iterator[bytes]:
-    key = keys.blob(blob.name)
+def _loose(store: ObjectStore, blob: Blob, key: str) -> Iterator[bytes]:
+    try:
+        yield from _alone(store, blob, key)
+    except CorruptBlobError as exc:
+        raise CorruptBlobError(
+            f"{key} has other bytes than when it was adopted; if they are wanted, adopt its prefix again"
+        ) from exc
+
+
+def _alone(store: ObjectStore, blob: Blob, key: str) -> Iterator[bytes]:
     if not blob.chunks:
         data = _range(store, key, 0, blob.size_bytes)
         _require(hashlib.sha256(data).hexdigest() == blob.sha256, blob)

@@ -108,6 +108,26 @@ class S3Getter:
         """
         self._trying(self._check_once)
 
+    def request(self, wanted: Wanted) -> bytes:
+        """The bytes of a signed request for it.
+
+        Raises:
+            BlobSyncError: there are no credentials.
+        """
+        return self._request(self._path + encoded(wanted.full), wanted.full, wanted.header)
+
+    def connection(self) -> Connection:
+        """One that is idle, or a new one; `give_back` it, or close it.
+
+        Raises:
+            HttpError: it cannot be opened.
+        """
+        return self._pool.idle() or self._pool.open()
+
+    def give_back(self, connection: Connection) -> None:
+        """Keep a connection for later, if it is of use."""
+        self._pool.give_back(connection)
+
     def close(self) -> None:
         """Close the idle connections."""
         self._pool.close()

@@ -16,7 +16,14 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from blobsync.errors import BlobNotFoundError, LocalStoreError, StoreRefusedError, StoreUnavailableError
+from blobsync.errors import (
+    BlobNotFoundError,
+    BlobSyncError,
+    LocalStoreError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
+from blobsync.storage.many import Whole, one_by_one
 from blobsync.storage.ports import (
     GoingOn,
     ObjectInfo,
@@ -29,6 +36,7 @@ from blobsync.storage.s3_config import S3Config
 from blobsync.storage.s3_direct import direct_getter
 from blobsync.storage.s3_errors import answered
 from blobsync.storage.s3_get import LeftToClientError, S3Getter
+from blobsync.storage.s3_many import S3ManyReader
 from blobsync.storage.s3_range import Wanted
 from blobsync.storage.s3_source import opened
 from blobsync.storage.splice import FileWriteError, write_at
@@ -140,6 +148,16 @@ class S3ObjectStore:
             got += len(chunk)
             going_on(len(chunk))
         return got
+
+    def read_many(self, wanted: Sequence[Whole], going_on: GoingOn) -> Iterator[bytes | BlobSyncError]:
+        """See `blobsync.storage.many.read_many`. Several requests are under way at a time."""
+        for item in wanted:
+            checked_key(item.key)
+        getter = self._fast()
+        if getter is None:
+            yield from one_by_one(self.read, wanted, going_on)
+        else:
+            yield from S3ManyReader(getter, self._config.prefix, self.read, going_on).read(wanted)
 
     def write(self, key: str, data: bytes | Path, *, going_on: GoingOn = go_on) -> None:
         """See `ObjectStore.write`. Sends a checksum, which the server compares where it can."""

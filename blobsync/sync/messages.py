@@ -6,10 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from blobsync.release.manifest import ReleaseRef
+from blobsync.sync.arrival import Arrival
 from blobsync.sync.looker import Looked
 from blobsync.sync.readiness import Failure
 from blobsync.sync.table import Fetch, Look
-from blobsync.sync.transfers import Arrival
 
 
 @dataclass(frozen=True, slots=True)

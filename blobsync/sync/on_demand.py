@@ -26,12 +26,13 @@ from blobsync.errors import (
 )
 from blobsync.local.store import LocalStore
 from blobsync.release.manifest import ReleaseRef
-from blobsync.release.objects import StoredObject
+from blobsync.release.objects import Fetchable
 from blobsync.retry import RetryPolicy, call_retrying
+from blobsync.sync.arrival import Arrival
 from blobsync.sync.holds import Holds
 from blobsync.sync.looker import Looked, Looker
 from blobsync.sync.pool import DaemonPool
-from blobsync.sync.transfers import Arrival, Transfers
+from blobsync.sync.transfers import Transfers
 
 _WRONG_BYTES_TRIES = 2
 """Once may be the way here; and of a pack or blob, each try is two."""
@@ -114,7 +115,7 @@ class OnDemand:
             )
         return found
 
-    def _bring(self, items: tuple[StoredObject, ...], ref: ReleaseRef, until_s: float) -> None:
+    def _bring(self, items: tuple[Fetchable, ...], ref: ReleaseRef, until_s: float) -> None:
         """Fetch all. Of several errors the one that will not heal is raised: it decides."""
         errors: list[BlobSyncError] = []
         left = list(items)

@@ -65,6 +65,11 @@ class Sources:
         self._resting_until_s = [float("-inf")] * len(self._peers)
 
     @property
+    def store(self) -> ObjectStore:
+        """The object store."""
+        return self._store
+
+    @property
     def has_peers(self) -> bool:
         """Whether there is anybody but the object store."""
         return bool(self._peers)

@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from enum import Enum
 from functools import partial
 
 from blobsync.errors import (
+    BlobNotFoundError,
     BlobSyncError,
     CorruptBlobError,
     InvalidPackError,
@@ -24,10 +24,13 @@ from blobsync.errors import (
 )
 from blobsync.local.incoming import Incoming
 from blobsync.local.store import LocalStore
-from blobsync.release.blob import PACKED_BYTES
+from blobsync.release.blob import PACKED_BYTES, Blob
 from blobsync.release.layout import Pack
-from blobsync.release.objects import StoredObject
+from blobsync.release.loose import Bundle, LooseBlob
+from blobsync.release.objects import Fetchable, StoredObject
 from blobsync.storage import keys
+from blobsync.sync.arrival import Arrival
+from blobsync.sync.loose import LooseFetcher
 from blobsync.sync.meter import Meter
 from blobsync.sync.pool import DaemonPool, Lane
 from blobsync.sync.sources import Sources
@@ -36,16 +39,6 @@ from blobsync.sync.throttle import Throttle
 TRANSFER_GRACE_S = 60.0
 SLOWEST_BYTES_PER_S = 64 << 10
 """What comes more slowly, after the grace, is given up and tried again: others need its thread."""
-
-
-class Arrival(Enum):
-    """What came of a fetch."""
-
-    FETCHED = "fetched"
-    HERE = "here"
-    """It was here already."""
-    ELSEWHERE = "elsewhere"
-    """Another process of this host receives it now. Ask again soon."""
 
 
 class Transfers:
@@ -80,8 +73,9 @@ class Transfers:
         self._grace_s = grace_s
         self._lock = threading.Lock()
         self._under_way: dict[str, Future[Arrival]] = {}
+        self._loose = LooseFetcher(sources.store, local, throttle, meter, clock, self._allowed_s)
 
-    def fetch(self, item: StoredObject, order: int = 0) -> Future[Arrival]:
+    def fetch(self, item: Fetchable, order: int = 0) -> Future[Arrival]:
         """Bring one object. Who asks while it is under way gets the same answer: do not cancel it.
 
         The future raises what `ObjectStore.copy`, `LocalStore.receive` and `Incoming.install` raise. Wrong
@@ -97,7 +91,7 @@ class Transfers:
             future: Future[Arrival] = Future()
             future.set_running_or_notify_cancel()  # nobody can cancel it: others wait for it
             self._under_way[item.name] = future
-        lane = Lane.LARGE if item.size_bytes > PACKED_BYTES and not isinstance(item, Pack) else Lane.SMALL
+        lane = Lane.LARGE if item.size_bytes > PACKED_BYTES and isinstance(item, Blob) else Lane.SMALL
         try:
             begun = self._pool.submit(partial(self._begin, item, order, future), lane=lane, rank=(order, 1))
         except BlobSyncError:
@@ -106,8 +100,10 @@ class Transfers:
         begun.add_done_callback(lambda done: self._begun(item, future, done))
         return future
 
-    def _begin(self, item: StoredObject, order: int, future: Future[Arrival]) -> Arrival | None:
+    def _begin(self, item: Fetchable, order: int, future: Future[Arrival]) -> Arrival | None:
         """On a thread of the pool. None: chunks of it are under way, the last of them ends it."""
+        if isinstance(item, Bundle):
+            return self._loose.fetch(item)
         incoming = self._local.receive(item)
         if incoming is None:
             return Arrival.HERE if self._local.has(item) else Arrival.ELSEWHERE
@@ -137,9 +133,9 @@ class Transfers:
         self, item: StoredObject, incoming: Incoming, start: int, size: int, *, store_only: bool
     ) -> None:
         """Copy one range, within the bandwidth, and not for ever."""
-        key = keys.pack(item.name) if isinstance(item, Pack) else keys.blob(item.name)
+        key = _key(item)
         came = 0
-        until_s = self._clock() + self._grace_s + size / SLOWEST_BYTES_PER_S
+        until_s = self._clock() + self._allowed_s(size)
 
         def going_on(more: int) -> None:
             nonlocal came, until_s
@@ -158,11 +154,28 @@ class Transfers:
                 start=start,
                 size_bytes=size,
                 going_on=going_on,
-                store_only=store_only,
+                store_only=store_only or isinstance(item, LooseBlob),
             )
+        except StoreUnavailableError as exc:
+            self._meter.came(item.name, -came)
+            if isinstance(item, LooseBlob):
+                self._refuse_other_size(item, exc)
+            raise
         except BaseException:
             self._meter.came(item.name, -came)
             raise
+
+    def _refuse_other_size(self, item: LooseBlob, why: StoreUnavailableError) -> None:
+        """A plain object that somebody replaced by a shorter one breaks off for ever; that is no outage."""
+        found = self._sources.store.size(item.key)
+        if found is None:
+            raise BlobNotFoundError(item.key) from why
+        if found != item.size_bytes:
+            raise CorruptBlobError(f"{item.key} has {found} bytes, not {item.size_bytes}") from why
+
+    def _allowed_s(self, size_bytes: int) -> float:
+        """How long so many bytes may take."""
+        return self._grace_s + size_bytes / SLOWEST_BYTES_PER_S
 
     def submit(self, call: Callable[[], None], order: int) -> Future[None]:
         """Run a part of a large blob. Those of one that has begun go before the next blob begins."""
@@ -178,7 +191,7 @@ class Transfers:
         """What counts."""
         return self._meter
 
-    def _begun(self, item: StoredObject, future: Future[Arrival], done: Future[Arrival | None]) -> None:
+    def _begun(self, item: Fetchable, future: Future[Arrival], done: Future[Arrival | None]) -> None:
         if done.cancelled():
             self._finish(item, future, SyncerClosedError("this syncer was closed; make a new one"))
         elif (error := done.exception()) is not None:
@@ -189,18 +202,34 @@ class Transfers:
     def _end(self, item: StoredObject, future: Future[Arrival], error: BaseException | None) -> None:
         self._finish(item, future, Arrival.FETCHED if error is None else error)
 
-    def _finish(self, item: StoredObject, future: Future[Arrival], what: Arrival | BaseException) -> None:
+    def _finish(self, item: Fetchable, future: Future[Arrival], what: Arrival | BaseException) -> None:
         self._meter.end(item.name, good=what is Arrival.FETCHED)
         self._forget(item.name)
         with suppress(InvalidStateError):
             if isinstance(what, Arrival):
                 future.set_result(what)
             else:
-                future.set_exception(what)
+                future.set_exception(_told(item, what))
 
     def _forget(self, name: str) -> None:
         with self._lock:
             self._under_way.pop(name, None)
+
+
+def _key(item: StoredObject) -> str:
+    if isinstance(item, Pack):
+        return keys.pack(item.name)
+    return item.key if isinstance(item, LooseBlob) else keys.blob(item.name)
+
+
+def _told(item: Fetchable, error: BaseException) -> BaseException:
+    """An error that says what to do, where publishing again is not it."""
+    if isinstance(item, LooseBlob) and isinstance(error, CorruptBlobError):
+        return CorruptBlobError(
+            f"{item.key} has other bytes than when it was adopted; nothing of it was used. If they are "
+            f"wanted, adopt its prefix again ({error})"
+        )
+    return error
 
 
 class _Chunks:

@@ -6,7 +6,8 @@ import hashlib
 
 from blake3 import blake3
 
-from blobsync.release.manifest import Manifest
+from blobsync.release.layout import Layout
+from blobsync.release.manifest import Artifact, Manifest
 from blobsync.release.pack import FrameReader, check_members, members_of, parse_table
 from blobsync.storage import keys
 from blobsync.storage.ports import ObjectStore
@@ -21,7 +22,10 @@ def read_release(store: ObjectStore, name: str, digest: str) -> dict[str, bytes]
         BlobSyncError: as of reading and parsing.
     """
     manifest = fetch_manifest(store, name, digest)
-    blobs = _packed(store, manifest)
+    layout = fetch_layout(store, manifest.name, manifest.digest)
+    if layout.loose is not None:
+        return {item.path: _loose(store, item, layout.loose) for item in manifest.artifacts}
+    blobs = _packed(store, layout, manifest)
     for blob in manifest.blobs.values():
         if not blob.is_packed:
             blobs[blob.sha256] = b"".join(store.read(keys.blob(blob.name)))
@@ -31,9 +35,16 @@ def read_release(store: ObjectStore, name: str, digest: str) -> dict[str, bytes]
     return {item.path: blobs[item.sha256] for item in manifest.artifacts}
 
 
-def _packed(store: ObjectStore, manifest: Manifest) -> dict[str, bytes]:
+def _loose(store: ObjectStore, item: Artifact, prefix: str) -> bytes:
+    data = b"".join(store.read(prefix + item.path))
+    if hashlib.sha256(data).hexdigest() != item.sha256:
+        raise AssertionError(f"{prefix}{item.path} has other bytes than it had")
+    return data
+
+
+def _packed(store: ObjectStore, layout: Layout, manifest: Manifest) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
-    for pack in fetch_layout(store, manifest.name, manifest.digest).packs:
+    for pack in layout.packs:
         data = b"".join(store.read(keys.pack(pack.name)))
         if len(data) != pack.size_bytes or blake3(data).hexdigest() != pack.name:
             raise AssertionError(f"pack {pack.name} of {manifest.ref} has other bytes than it says")

@@ -20,6 +20,7 @@ from blobsync import (
     S3Config,
     S3ObjectStore,
     Syncer,
+    adopt,
     collect,
     publish,
 )
@@ -61,6 +62,10 @@ class OurSide:
     def publish(self, name: str, folder: Path) -> str:
         """Publish all files of a folder. The digest of the release."""
         return publish(self._store, name=name, files=collect(folder, include=["**/*"])).digest
+
+    def adopt(self, name: str, prefix: str) -> str:
+        """Make a release of the objects below a prefix. Its digest."""
+        return adopt(self._store, name=name, prefix=prefix).digest
 
     def open(self, root: Path, digests: Digests = "blake3") -> None:
         """Open a store and begin to keep it.
