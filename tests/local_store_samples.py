@@ -124,8 +124,11 @@ def overwrite(path: Path, data: bytes) -> None:
 def flip_a_byte_unseen(path: Path, at: int | None = None) -> None:
     """As a failing disk does: other bytes, same size, same time, same inode, same mode."""
     before = path.stat()
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2 if at is None else at] ^= 1
-    overwrite(path, bytes(data))
-    path.chmod(before.st_mode & 0o777)
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    path.chmod(0o644)
+    with path.open("r+b", buffering=0) as file:
+        path.chmod(before.st_mode & 0o777)
+        at = before.st_size // 2 if at is None else at
+        old = os.pread(file.fileno(), 1, at)
+        os.pwrite(file.fileno(), bytes([old[0] ^ 1]), at)
+        # By its descriptor: a scrub may have moved it away by now.
+        os.utime(file.fileno(), ns=(before.st_atime_ns, before.st_mtime_ns))

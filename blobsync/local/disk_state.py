@@ -7,21 +7,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
+from blobsync.disk_advice import DiskCondition, advice, condition_of, disk_error_in
 from blobsync.errors import LocalStoreError
 from blobsync.local.disk import free_bytes
 
-
-class DiskCondition(StrEnum):
-    """What keeps the store from writing."""
-
-    OK = "ok"
-    FULL = "full"
-    READ_ONLY = "read_only"
-    DENIED = "denied"
-    FAILING = "failing"
+__all__ = ["DiskCondition", "DiskHealth", "DiskState"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +29,7 @@ class DiskState:
         return self.condition is DiskCondition.OK
 
 
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_DENIED = frozenset({errno.EACCES, errno.EPERM})
-
-_ADVICE = {
-    DiskCondition.FULL: "the disk, or this user's quota, is full; make room (`df -h`, `df -i`)",
-    DiskCondition.READ_ONLY: "the file system is read-only; look for errors (`dmesg`), and mount it anew",
-    DiskCondition.DENIED: "this user may not: give it back what is below the store's folder (`ls -l`)",
-    DiskCondition.FAILING: "check that the disk is sound (`dmesg`) and has room (`df -h`, `df -i`)",
-}
+_LAST_WORDS = "It is tried again; what was there is unharmed"
 
 
 class DiskHealth:
@@ -72,9 +56,10 @@ class DiskHealth:
         except OSError as exc:
             raise self.failed(what, exc) from exc
         except LocalStoreError as exc:
-            if isinstance(exc.__cause__, OSError) and self.state.ok:  # told elsewhere, as by a download
-                self._note(what, exc.__cause__)
-            raise
+            cause = disk_error_in(exc)
+            if cause is None or str(exc).endswith(_LAST_WORDS):
+                raise
+            raise self.failed(what, cause) from exc  # of a download, which knows nothing of this store
         if writes:
             self.state = DiskState()
 
@@ -94,15 +79,6 @@ class DiskHealth:
             raise OSError(errno.ENOSPC, why, str(self._root))
 
     def _note(self, what: str, exc: OSError) -> str:
-        condition = _condition(exc)
-        reason = f"{what} failed: {exc}; {_ADVICE[condition]}. It is tried again; what was there is unharmed"
-        self.state = DiskState(condition, reason)
+        reason = f"{what} failed: {exc}; {advice(exc, self._root)}. {_LAST_WORDS}"
+        self.state = DiskState(condition_of(exc), reason)
         return reason
-
-
-def _condition(exc: OSError) -> DiskCondition:
-    if exc.errno in NO_ROOM:
-        return DiskCondition.FULL
-    if exc.errno == errno.EROFS:
-        return DiskCondition.READ_ONLY
-    return DiskCondition.DENIED if exc.errno in _DENIED else DiskCondition.FAILING

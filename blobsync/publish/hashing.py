@@ -14,10 +14,11 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from blake3 import blake3
 
+from blobsync.disk_advice import advice
 from blobsync.errors import LocalStoreError, SourceChangedError, UnsafeSourceError
 from blobsync.publish.sources import SourceFile
 from blobsync.release.blob import CHUNK_BYTES, Blob, BlobDigest
@@ -93,7 +94,7 @@ def snapshot(source: SourceFile, blob: Blob, scratch: Path | None, going: Going)
     """
     with unnamed_file(scratch) as (copy, path):
         with _opened(source) as fd:
-            _check(source, blob, fd, copy.fileno(), going)
+            _check(source, blob, fd, _Copy(copy.fileno(), scratch), going)
         yield path
 
 
@@ -107,24 +108,44 @@ def unnamed_file(scratch: Path | None) -> Iterator[tuple[IO[bytes], Path]]:
     try:
         file = tempfile.TemporaryFile(dir=scratch)  # noqa: SIM115 - closed below
     except OSError as exc:
-        raise LocalStoreError(
-            f"no file can be made in {scratch or tempfile.gettempdir()} for publishing: {exc}; "
-            f"choose another folder by `scratch`"
-        ) from exc
+        raise scratch_error("no file can be made", scratch, exc) from exc
     with file:
         yield file, Path(f"/proc/self/fd/{file.fileno()}")
 
 
-def _check(source: SourceFile, blob: Blob, fd: int, copy_fd: int, going: Going) -> None:
-    is_clone = _clone(fd, copy_fd)
+def scratch_error(what: str, scratch: Path | None, exc: OSError) -> LocalStoreError:
+    """Say that the folder for temporary files failed, and what to do."""
+    folder = scratch or tempfile.gettempdir()
+    return LocalStoreError(
+        f"{what} in {folder} for publishing: {exc}; {advice(exc, folder)}; or choose another folder by "
+        f"`scratch`, with room for the largest files"
+    )
+
+
+class _Copy(NamedTuple):
+    """A file that a source is copied to."""
+
+    fd: int
+    scratch: Path | None
+
+    def write(self, data: memoryview) -> None:
+        try:
+            while data:
+                data = data[os.write(self.fd, data) :]
+        except OSError as exc:
+            raise scratch_error("no copy can be written", self.scratch, exc) from exc
+
+
+def _check(source: SourceFile, blob: Blob, fd: int, copy: _Copy, going: Going) -> None:
+    is_clone = _clone(fd, copy.fd)
     if is_clone:
-        fd = copy_fd
+        fd = copy.fd
     digest = _ChunkDigest(blob) if blob.chunks else _PlainDigest()
     buffer, size = memoryview(bytearray(READ_BYTES)), 0
     while got := os.preadv(fd, [buffer], size):
         digest.update(buffer[:got])
         if not is_clone:
-            _write_all(copy_fd, buffer[:got])
+            copy.write(buffer[:got])
         size += got
         if size > blob.size_bytes:
             break
@@ -139,11 +160,6 @@ def _clone(fd: int, copy_fd: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def _write_all(fd: int, data: memoryview) -> None:
-    while data:
-        data = data[os.write(fd, data) :]
 
 
 class _PlainDigest:
@@ -205,4 +221,6 @@ def _opened(source: SourceFile) -> Iterator[int]:
     except FileNotFoundError as exc:
         raise SourceChangedError(source.path) from exc
     except OSError as exc:
-        raise LocalStoreError(f"{source.file} cannot be read or copied for publishing: {exc}") from exc
+        raise LocalStoreError(
+            f"{source.file} cannot be read for publishing: {exc}; {advice(exc, source.file.parent)}"
+        ) from exc

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from blobsync.errors import LocalStoreError
-from blobsync.publish.hashing import read_file, snapshot, unnamed_file
+from blobsync.publish.hashing import read_file, scratch_error, snapshot, unnamed_file
 from blobsync.publish.progress import Meter, Share
 from blobsync.publish.remote import Remote
 from blobsync.publish.sources import SourceFile
@@ -132,10 +131,7 @@ class Bringer:
             name = writer.finish()
             file.flush()
         except OSError as exc:
-            raise LocalStoreError(
-                f"a pack cannot be written in the folder for temporary files: {exc}; make room, or choose "
-                f"another folder by `scratch`"
-            ) from exc
+            raise scratch_error("no pack can be written", self._scratch, exc) from exc
         return Pack(name, writer.size_bytes), packed, more
 
     def _bring_pack(self, pack: Pack, packed: list[Blob], path: Path, brought: Brought) -> None:
