@@ -55,7 +55,9 @@ chaos-smoke: examples ## Thirty rounds of killed leaders and workers, with a che
 chaos-blobsync: setup ## A thousand kills, faulty S3, full disks, and 200 rounds of publishers and syncers at once
 	NIMBUS_BLOB_KILLS=$${NIMBUS_BLOB_KILLS:-1000} NIMBUS_BLOB_ROUNDS=$${NIMBUS_BLOB_ROUNDS:-200} \
 	NIMBUS_BLOB_FAULT_RUNS=$${NIMBUS_BLOB_FAULT_RUNS:-20} NIMBUS_BLOB_DISKS=$${NIMBUS_BLOB_DISKS:-60} \
-	$(PYTEST) tests/chaos/test_blobsync_*.py tests/integration/test_blobsync_sync_processes.py
+	NIMBUS_LAW_EXAMPLES=$${NIMBUS_LAW_EXAMPLES:-20000} \
+	$(PYTEST) tests/chaos/test_blobsync_*.py tests/integration/test_blobsync_sync_processes.py \
+		tests/property/test_blobsync_collection_laws.py
 
 bench-leader: setup ## Compare our hand-over with Curator's and kazoo's; options in ARGS, see docs/benchmarks.md
 	$(PY) -m tests.benchmark.leader $(ARGS)

@@ -8,8 +8,9 @@ is deleted by absence: what a kept release needs must be readable, the listing m
 be seen, and no more than a share goes at once. Keys that this library did not make are never touched.
 
 Publishes and deletions exclude each other by leases (`blobsync.storage.leases`). Two collections at once are
-harmless: each deletes only what is due by its own look. A run that is killed at any point leaves at most a
-tombstone, which makes the next one more careful, and a lease, which runs out.
+harmless: each deletes only what is due by its own look and is still condemned once it holds its lease. What
+another run has pardoned until then stays, and its grace starts anew. A run that is killed at any point leaves
+at most a tombstone, which makes the next one more careful, and a lease, which runs out.
 
 What is not: a collector that is suspended for minutes between the check of its lease and the very request
 that deletes cannot be stopped by a store without conditional deletes. Ages are by the store's clock; if it

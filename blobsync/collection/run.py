@@ -165,7 +165,8 @@ class Run:
     def _condemn(self, decision: Decision, stored: list[StoredTombstone], now: Now) -> None:
         """Write what stands condemned now, and only then remove what earlier runs wrote."""
         earlier = [item for item in stored if item.tombstone is not None]
-        if decision.condemned:
+        # Also if it condemns nothing: whoever works from earlier ones must see that all was pardoned.
+        if decision.condemned or earlier:
             # With its own time, not that of the look: it is compared with the store's time of this write.
             key = tombstone_key(now.collector, uuid.uuid4().hex)
             self._access.call(
@@ -208,24 +209,32 @@ class Run:
     def _try_to_delete(self, earlier: Standing, has_stale: bool) -> _Outcome:
         """Take the lease, look whether anybody publishes, look afresh, delete."""
         self._access.deleting()
-        with CollectLease(self._access) as lease:
-            now, publishers = lease.publishers()
-            if publishers:
-                return _Outcome(_told(publishers), again=True)
-            try:
-                look = self._look(earlier, [], now, lease.keep)
+        try:
+            with CollectLease(self._access) as lease:
+                now, publishers = lease.publishers()
+                if publishers:
+                    return _Outcome(_told(publishers), again=True)
+                look = self._look(self._still(earlier, now), [], now, lease.keep)
                 self._refuse_too_much(look.decision.due)
                 lease.keep()
-            except CollectLapsedError as exc:
-                return _Outcome(str(exc))
-            if has_stale:
-                self._abandon()
-            try:
-                return _Outcome(again=not self._deletion.delete(look.decision.due, lease))
-            except StoppedError:
-                raise
-            except BlobSyncError as exc:
-                return _Outcome(f"the deletion broke off: {exc}")
+                if has_stale:
+                    self._abandon()
+                return self._delete_found(look.decision.due, lease)
+        except CollectLapsedError as exc:
+            return _Outcome(str(exc))
+
+    def _still(self, earlier: Standing, now: datetime) -> Standing:
+        """What stood condemned at the beginning and does still: other runs may have pardoned since."""
+        stored = self._access.call(tombstones, "read tombstones again")
+        return earlier.still(standing(stored, Now(now, self._clock())))
+
+    def _delete_found(self, due: tuple[Found, ...], lease: CollectLease) -> _Outcome:
+        try:
+            return _Outcome(again=not self._deletion.delete(due, lease))
+        except StoppedError:
+            raise
+        except BlobSyncError as exc:
+            return _Outcome(f"the deletion broke off: {exc}")
 
     def _abandon(self) -> None:
         for prefix in _UPLOADED:

@@ -33,6 +33,10 @@ class Standing:
     condemned: Mapping[str, Condemned]
     clock_trouble: str = ""
 
+    def still(self, later: Standing) -> Standing:
+        """What stands condemned by this and by a later look, since the later of the two times."""
+        return Standing(_both(self.condemned, later.condemned), later.clock_trouble)
+
 
 def standing(stored: Sequence[StoredTombstone], now: Now) -> Standing:
     """Put tombstones together. Those that cannot be read condemn nothing.

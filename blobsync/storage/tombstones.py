@@ -14,21 +14,23 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import zstandard
 
-from blobsync.errors import BlobNotFoundError
+from blobsync.errors import BlobNotFoundError, StoreUnavailableError
 from blobsync.names import key_fault
 from blobsync.storage import keys
-from blobsync.storage.ports import ObjectStore
+from blobsync.storage.ports import ObjectInfo, ObjectStore
 
 SCHEMA = 1
 MAX_CONDEMNED = 100_000
 """A tombstone has no more; what is beyond waits for a later run."""
 _MAX_BYTES = 256 << 20
+_MAX_LOOKS = 5
 _COMPRESSED_BYTES = 64 << 10
 _RUN = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{32}")
 
@@ -104,23 +106,30 @@ def tombstone_key(now: datetime, run_id: str) -> str:
 
 
 def tombstones(store: ObjectStore) -> list[StoredTombstone]:
-    """All that are there, oldest first by the collectors' clocks.
+    """All that are there at one moment, oldest first by the collectors' clocks.
+
+    If another run replaces one meanwhile, all is read anew: its successor may condemn less.
 
     Raises:
+        StoreUnavailableError: they were replaced again and again.
         BlobSyncError: as of `ObjectStore.list` and `ObjectStore.read`. Then nothing is known: do not delete.
     """
-    found = []
-    for info in list(store.list(keys.TOMBSTONES)):
-        if _RUN.fullmatch(info.key.removeprefix(keys.TOMBSTONES)) is None:
-            continue
-        try:
-            tombstone = None
-            if info.size_bytes <= _MAX_BYTES:
-                tombstone = Tombstone.parse(b"".join(store.read(info.key)))
-        except BlobNotFoundError:
-            continue  # another run replaced it just now
-        found.append(StoredTombstone(info.key, info.modified, tombstone))
-    return found
+    for _ in range(_MAX_LOOKS):
+        with suppress(BlobNotFoundError):
+            return [_read(store, info) for info in list(store.list(keys.TOMBSTONES)) if _is_tombstone(info)]
+    raise StoreUnavailableError(
+        f"the tombstones under {keys.TOMBSTONES} were replaced {_MAX_LOOKS} times while they were read. "
+        f"If no collection is running, find out with `probe` what the server does"
+    )
+
+
+def _is_tombstone(info: ObjectInfo) -> bool:
+    return _RUN.fullmatch(info.key.removeprefix(keys.TOMBSTONES)) is not None
+
+
+def _read(store: ObjectStore, info: ObjectInfo) -> StoredTombstone:
+    data = b"".join(store.read(info.key)) if info.size_bytes <= _MAX_BYTES else b""
+    return StoredTombstone(info.key, info.modified, Tombstone.parse(data))
 
 
 def condemned(store: ObjectStore) -> frozenset[str]:
