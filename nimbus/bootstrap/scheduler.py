@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
 
-from blobsync import Readiness
+from blobsync import Readiness, ReplicaBoard
 from leader import ElectionConfig, LeaderLockQueue, Leadership, Participant
 from nimbus import __version__
 from nimbus.adapters.s3_history import S3History
@@ -30,6 +30,7 @@ from nimbus.engine.facts import Policy
 from nimbus.engine.loop import Engine, EngineStatus
 from nimbus.engine.news import News, QuarantineChanged
 from nimbus.engine.readiness import GatePolicy
+from nimbus.scheduler.announcer import ReplicaAnnouncer
 from nimbus.scheduler.catalog_follower import CatalogFollower
 from nimbus.scheduler.guard import ReadinessGuard
 from nimbus.scheduler.health import Identity, SelfReport
@@ -50,6 +51,12 @@ def build_parts(foundation: Foundation) -> Parts:
     identity = _identity(foundation)
     late = _Switchboard()
     syncer = build_syncer(foundation, late.synced)
+    late.announcer = ReplicaAnnouncer(
+        board=ReplicaBoard(foundation.store),
+        me=identity.id,
+        readiness=syncer.readiness,
+        clock=foundation.clock,
+    )
     guard = ReadinessGuard(
         me=identity.id,
         reader=foundation.reader,
@@ -123,6 +130,7 @@ def build_parts(foundation: Foundation) -> Parts:
         syncer=syncer,
         follower=follower,
         registrar=late.registrar,
+        announcer=late.announcer,
         engine=late.engine,
         effects=effects,
         election=late.election,
@@ -140,6 +148,7 @@ class _Switchboard:
     engine: Engine
     election: LeaderLockQueue
     registrar: Registrar
+    announcer: ReplicaAnnouncer
 
     def tell(self, news: News) -> None:
         """To the engine."""
@@ -173,8 +182,9 @@ class _Switchboard:
         self.registrar.changed()
 
     def synced(self, _readiness: Readiness) -> None:
-        """To the registrar: the local store has changed."""
+        """To the registrar and the announcer: the local store has changed."""
         self.registrar.changed()
+        self.announcer.changed()
 
 
 def _identity(foundation: Foundation) -> Identity:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import click
@@ -14,10 +15,11 @@ import click
 from nimbus.cli.exits import Exit
 from nimbus.cli.options import config_option, examples, remote, report_command
 from nimbus.cli.output import Output, console
+from nimbus.cli.replicas import ReplicaWish, await_replicas, replica_data, replica_wish
 from nimbus.cli.words import size
 
 if TYPE_CHECKING:
-    from blobsync import PublishProgress
+    from blobsync import ObjectStore, PublishedRelease, PublishProgress, ReplicaReport
     from nimbus.cli.client import Api
 
 
@@ -25,13 +27,40 @@ if TYPE_CHECKING:
     epilog=examples(
         "nimbus pipeline publish examples/hello --activate",
         "nimbus pipeline publish flights --config configs/ha.yaml --server http://s1:8470",
+        "nimbus pipeline publish flights --activate --min-replicas 2 --replica-timeout 5m",
     )
 )
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--activate", is_flag=True, help="Make it the active release, too.")
+@click.option(
+    "--min-replicas",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Wait until so many schedulers have verified the release; only then activate it.",
+)
+@click.option(
+    "--replica-timeout", default="5m", show_default=True, metavar="D", help="How long, as 30s or 5m."
+)
+@click.option(
+    "--replica-policy",
+    type=click.Choice(["reject", "proceed"]),
+    default="reject",
+    show_default=True,
+    help="When that time has passed: do not activate it, and exit with 4; or go on with a warning.",
+)
 @config_option
 @remote
-def publish(api: Api, out: Output, folder: Path, activate: bool, config: Path | None) -> int:
+def publish(
+    api: Api,
+    out: Output,
+    folder: Path,
+    activate: bool,
+    min_replicas: int,
+    replica_timeout: str,
+    replica_policy: str,
+    config: Path | None,
+) -> int:
     """Upload FOLDER as a release, and make it known to the cluster.
 
     What storage has already is not sent again, so publishing twice is cheap, and safe. A release is seen
@@ -41,6 +70,7 @@ def publish(api: Api, out: Output, folder: Path, activate: bool, config: Path | 
     from nimbus.cli.sources import read_sources
     from nimbus.cli.storage import object_store, settings_of
 
+    wish = replica_wish(min_replicas, replica_timeout, replica_policy)
     spec, files = read_sources(folder)
     store = object_store(settings_of(config))
     with _bar() as progress:
@@ -51,27 +81,68 @@ def publish(api: Api, out: Output, folder: Path, activate: bool, config: Path | 
             f"{spec.name}: uploaded {release.uploaded_count} files ({size(release.uploaded_bytes)}), "
             f"reused {release.reused_count} ({size(release.reused_bytes)})"
         )
-    answer = api.command(
-        "POST",
-        f"/pipelines/{quote(spec.name, safe='')}/releases",
-        {"digest": release.digest, "activate": activate},
-    )
-    code = report_command(out, answer, quiet=True)
-    if out.as_json:
-        out.data(
-            {
-                "name": spec.name,
-                "digest": release.digest,
-                "uploaded_count": release.uploaded_count,
-                "uploaded_bytes": release.uploaded_bytes,
-                "reused_count": release.reused_count,
-                "reused_bytes": release.reused_bytes,
-                "command": answer,
-            }
+    return _Telling(api, out, store, spec.name, release, wish).tell(activate=activate)
+
+
+@dataclass
+class _Telling:
+    """Makes an uploaded release known, waits for replicas if that is wished, and activates it."""
+
+    api: Api
+    out: Output
+    store: ObjectStore
+    name: str
+    release: PublishedRelease
+    wish: ReplicaWish
+    replicas: ReplicaReport | None = None
+
+    def tell(self, *, activate: bool) -> Exit:
+        """Returns the exit code, after it was all printed."""
+        # Schedulers fetch what is known, so it is made known first, and active only when it is there.
+        answer = self._command(activate=activate and not self.wish.wanted)
+        code = report_command(self.out, answer, quiet=True)
+        if self.wish.wanted and code is Exit.OK:
+            self.out.note(f"waiting until {self.wish.wanted} schedulers have verified it")
+            self.replicas = await_replicas(self.store, self.release.digest, self.wish)
+            code = self._judged(self.replicas)
+            if activate and code is Exit.OK:
+                answer = self._command(activate=True)
+                code = report_command(self.out, answer, quiet=True)
+        if self.out.as_json:
+            self.out.data(self._data(answer))
+        elif code is Exit.OK:
+            self.out.note(answer["outcome"]["message"])
+        return code
+
+    def _command(self, *, activate: bool) -> dict[str, Any]:
+        body = {"digest": self.release.digest, "activate": activate}
+        return self.api.command("POST", f"/pipelines/{quote(self.name, safe='')}/releases", body)
+
+    def _judged(self, report: ReplicaReport) -> Exit:
+        if report.warning is None:
+            self.out.note(f"verified by {', '.join(report.replicas.holders)}")
+            return Exit.OK
+        self.out.note(f"warning: {report.warning}")
+        if self.wish.policy == "proceed":
+            return Exit.OK
+        self.out.note(
+            f"the release is published and was not activated; once it is there: nimbus pipeline activate "
+            f"{self.name} --digest {self.release.digest}"
         )
-    elif code is Exit.OK:
-        out.note(answer["outcome"]["message"])
-    return code
+        return Exit.REFUSED
+
+    def _data(self, answer: dict[str, Any]) -> dict[str, Any]:
+        release = self.release
+        return {
+            "name": self.name,
+            "digest": release.digest,
+            "uploaded_count": release.uploaded_count,
+            "uploaded_bytes": release.uploaded_bytes,
+            "reused_count": release.reused_count,
+            "reused_bytes": release.reused_bytes,
+            "replicas": None if self.replicas is None else replica_data(self.replicas),
+            "command": answer,
+        }
 
 
 @contextmanager

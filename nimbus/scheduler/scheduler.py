@@ -1,8 +1,8 @@
 """One scheduler: its parts, in the order in which they start and stop.
 
-Start: API port, sync, registration, engine, election, collection of garbage, worker.
+Start: API port, sync, registration and announcement, engine, election, collection of garbage, worker.
 Stop: worker (drained, its runners go on), election (the lock is released, so a successor leads at once),
-engine, collection, registration, sync, API.
+engine, collection, announcement, registration, sync, API.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from blobsync import Syncer
 from leader import LeaderLockQueue, SessionState, ZooKeeperSession
 from nimbus.engine.effects import Effects
 from nimbus.engine.loop import Engine
+from nimbus.scheduler.announcer import ReplicaAnnouncer
 from nimbus.scheduler.catalog_follower import CatalogFollower
 from nimbus.scheduler.collector import Collector
 from nimbus.scheduler.registrar import Registrar
@@ -66,6 +67,7 @@ class Parts:
     syncer: Syncer
     follower: CatalogFollower
     registrar: Registrar
+    announcer: ReplicaAnnouncer
     engine: Engine
     effects: Effects
     election: LeaderLockQueue
@@ -92,6 +94,7 @@ class Scheduler:
         parts.syncer.start()
         parts.follower.start()
         parts.registrar.start()
+        parts.announcer.start()
         parts.engine.start()
         parts.election.add_to_leader_lock_queue()
         parts.collector.start()
@@ -119,6 +122,7 @@ class Scheduler:
             self._step("worker closed", lambda: worker.close(STEP))
         self._step("collector stopped", lambda: parts.collector.stop(STEP))
         self._step("catalog follower stopped", lambda: parts.follower.stop(STEP))
+        self._step("replicas withdrawn", lambda: parts.announcer.stop(STEP))
         self._step("registration withdrawn", lambda: parts.registrar.stop(STEP))
         self._step("syncer stopped", lambda: parts.syncer.close(STEP))
         self._step("api stopped", lambda: parts.api.stop(STEP))

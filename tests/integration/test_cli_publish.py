@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from blobsync import ReplicaBoard, ReplicaRecord, S3Config, S3ObjectStore, Secret
 from nimbus.cli.main import cli
 from nimbus.domain.commands import PublishRelease
 from nimbus.localstack.ports import free_port
@@ -69,6 +71,82 @@ def test_a_release_is_submitted_as_a_command(
     published = _nimbus(config, tmp_path, "pipeline", "publish", str(HELLO), "--server", api_url)
 
     assert seen == [PublishRelease(pipeline="hello", digest=published.stdout.strip(), activate=False)]  # type: ignore[arg-type]
+
+
+class Replicas:
+    """Publishes once, so that the digest is known, and plays the schedulers that have verified it."""
+
+    def __init__(self, world: Any, api_url: str, config: dict[str, Any], folder: Path) -> None:
+        self.config, self.folder, self.api_url = config, folder, api_url
+        self.digest = self.publish().stdout.strip()
+        self.seen: list[Any] = []
+        decide = world.cluster._decide
+        world.cluster._decide = lambda queued: (self.seen.append(queued.command), decide(queued))[1]
+
+    def publish(self, *words: str) -> Result:
+        command = ("pipeline", "publish", str(HELLO), "--server", self.api_url, *words)
+        return _nimbus(self.config, self.folder, *command)
+
+    def announce(self, host: str, *digests: str) -> None:
+        given = self.config["storage"]
+        secret = Secret(given["secret_access_key"])
+        store = S3ObjectStore(S3Config(**{**given, "secret_access_key": secret}))
+        ReplicaBoard(store).announce(ReplicaRecord(host, digests, datetime.now(UTC)))
+        store.close()
+
+
+@pytest.fixture
+def replicas(world: Any, api_url: str, config: dict[str, Any], tmp_path: Path) -> Replicas:
+    return Replicas(world, api_url, config, tmp_path)
+
+
+def test_release_is_activated_only_after_enough_schedulers_have_verified_it(replicas: Replicas) -> None:
+    for host in ("s1", "s2"):
+        replicas.announce(host, replicas.digest)
+
+    result = replicas.publish("--activate", "--min-replicas", "2", "-o", "json")
+
+    assert result.exit_code == 0
+    told = json.loads(result.stdout)["replicas"]
+    assert told == {"wanted": 2, "holders": ["s1", "s2"], "lacking": [], "silent": [], "warning": None}
+    assert replicas.seen == [
+        PublishRelease(pipeline="hello", digest=replicas.digest, activate=False),  # type: ignore[arg-type]
+        PublishRelease(pipeline="hello", digest=replicas.digest, activate=True),  # type: ignore[arg-type]
+    ]
+
+
+def test_release_is_not_activated_when_too_few_have_it_in_time(replicas: Replicas) -> None:
+    replicas.announce("s1", replicas.digest)
+    replicas.announce("s2")
+    words = ("--activate", "--min-replicas", "2", "--replica-timeout", "100ms")
+
+    result = replicas.publish(*words, "-o", "json")
+    shown = replicas.publish(*words)
+
+    assert (result.exit_code, shown.exit_code) == (4, 4)
+    told = json.loads(result.stdout)["replicas"]
+    assert (told["holders"], told["lacking"]) == (["s1"], ["s2"])
+    assert "1 of 2" in told["warning"]
+    assert "not activated" in shown.stderr
+    assert [command.activate for command in replicas.seen] == [False, False]
+
+
+def test_release_is_activated_with_a_warning_when_that_is_the_policy(replicas: Replicas) -> None:
+    result = replicas.publish(
+        *("--activate", "--min-replicas", "1", "--replica-timeout", "0s", "--replica-policy", "proceed")
+    )
+
+    assert result.exit_code == 0
+    assert "warning: 0 of 1" in result.stderr
+    assert [command.activate for command in replicas.seen] == [False, True]
+
+
+def test_timeout_that_is_no_duration_is_refused_before_anything_is_sent(replicas: Replicas) -> None:
+    result = replicas.publish("--min-replicas", "1", "--replica-timeout", "5")
+
+    assert result.exit_code == 2
+    assert 'did you mean "5s"' in result.stderr
+    assert replicas.seen == []
 
 
 def test_publishing_without_configuration_is_exit_2(

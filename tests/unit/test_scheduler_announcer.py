@@ -1,0 +1,172 @@
+"""What a scheduler says in the bucket of the releases that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from blobsync import (
+    Readiness,
+    ReleaseReadiness,
+    ReleaseRef,
+    ReleaseState,
+    ReplicaBoard,
+    ReplicaRecord,
+    StoreUnavailableError,
+)
+from blobsync.storage import keys
+from blobsync.testing.memory import MemoryObjectStore
+from nimbus.scheduler import announcer as announcer_module
+from nimbus.scheduler.announcer import MOST_NAMED, ReplicaAnnouncer
+
+Eventually = Callable[..., None]
+STOP = timedelta(seconds=30)
+A, B = "a" * 64, "b" * 64
+
+
+class HeldClock:
+    def __init__(self) -> None:
+        self.time_s = 0.0
+
+    def now(self) -> datetime:
+        return datetime(2026, 3, 1, tzinfo=UTC)
+
+    def elapsed_s(self) -> float:
+        return self.time_s
+
+
+class CountingBoard(ReplicaBoard):
+    """A real one over a store in memory, which counts."""
+
+    def __init__(self, store: MemoryObjectStore) -> None:
+        super().__init__(store)
+        self.tries = self.said = 0
+
+    def announce(self, record: ReplicaRecord) -> None:
+        self.tries += 1
+        super().announce(record)
+        self.said += 1
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock, self.store = HeldClock(), MemoryObjectStore()
+        self.board = CountingBoard(self.store)
+        self.states: dict[str, ReleaseState] = {}
+        self.looks = 0
+        self.announcer = ReplicaAnnouncer(
+            board=self.board, me="s1", readiness=self.readiness, clock=self.clock
+        )
+
+    def readiness(self) -> Readiness:
+        self.looks += 1
+        return Readiness(
+            {
+                (ref := ReleaseRef("p", digest)): ReleaseReadiness(
+                    ref=ref, state=state, missing=(), missing_bytes=0, reason=""
+                )
+                for digest, state in self.states.items()
+            }
+        )
+
+    def set(self, **states: ReleaseState) -> None:
+        self.states = {letter * 64: state for letter, state in states.items()}
+        self.announcer.changed()
+
+    def passes(self, seconds: float) -> None:
+        """Let time pass, and wake the thread: it waits by a clock that a test cannot turn."""
+        self.clock.time_s += seconds
+        self.announcer.changed()
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.setattr(announcer_module, "LEAST_PAUSE_S", 0.005)
+    world = World()
+    yield world
+    world.announcer.stop(STOP)
+
+
+def test_what_is_verified_is_said_and_what_only_comes_is_not(world: World, eventually: Eventually) -> None:
+    world.states = {A: ReleaseState.READY, B: ReleaseState.SYNCING}
+    world.announcer.start()
+
+    eventually(lambda: world.board.holders(A) == {"s1"})
+
+    assert world.board.look(B).lacking == ("s1",)
+
+
+def test_change_is_said_soon_in_both_directions(world: World, eventually: Eventually) -> None:
+    world.announcer.start()
+    eventually(lambda: world.board.look(A).lacking == ("s1",))
+    world.set(a=ReleaseState.READY)
+    eventually(lambda: world.board.holders(A) == {"s1"})
+    world.set(a=ReleaseState.CORRUPT)
+    eventually(lambda: world.board.holders(A) == frozenset())
+
+
+def test_same_is_not_said_again_before_it_is_due(world: World, eventually: Eventually) -> None:
+    world.announcer.start()
+    eventually(lambda: world.board.said == 1)
+    for _ in range(3):
+        looks = world.looks
+        world.announcer.changed()
+        eventually(lambda looks=looks: world.looks > looks)
+    assert world.board.said == 1
+    world.set(a=ReleaseState.READY)
+    eventually(lambda: world.board.holders(A) == {"s1"})
+    assert world.board.said == 2
+
+    world.passes(121)
+    eventually(lambda: world.board.said == 3)
+
+
+def test_bucket_that_is_away_is_tried_again_when_the_pause_is_over(
+    world: World, eventually: Eventually
+) -> None:
+    world.store.unavailable = True
+    world.announcer.start()
+    eventually(lambda: world.board.tries == 1)
+    world.store.unavailable = False
+    world.set(a=ReleaseState.READY)  # not before the pause is over, however much changes
+
+    world.passes(31)
+    eventually(lambda: world.board.holders(A) == {"s1"})
+
+
+def test_record_is_taken_back_at_the_end(world: World, eventually: Eventually) -> None:
+    world.announcer.start()
+    eventually(lambda: world.board.said == 1)
+
+    world.announcer.stop(STOP)
+
+    assert world.store.size(keys.replica("s1")) is None
+
+
+def test_end_does_not_fail_without_the_bucket(world: World, eventually: Eventually) -> None:
+    world.announcer.start()
+    eventually(lambda: world.board.said == 1)
+    world.store.unavailable = True
+
+    world.announcer.stop(STOP)
+
+    with pytest.raises(StoreUnavailableError):
+        world.board.withdraw("s1")
+    assert not world.announcer._thread.is_alive()
+
+
+def test_more_releases_than_a_record_may_name_are_cut(world: World, eventually: Eventually) -> None:
+    world.states = {f"{number:064x}": ReleaseState.READY for number in range(MOST_NAMED + 1)}
+    world.announcer.start()
+
+    eventually(lambda: world.board.holders(f"{0:064x}") == {"s1"})
+
+    assert world.board.look(f"{MOST_NAMED:064x}").lacking == ("s1",)
+
+
+def test_announcer_that_never_started_can_be_stopped(world: World) -> None:
+    world.announcer.stop(STOP)
+
+    assert world.board.tries == 0
