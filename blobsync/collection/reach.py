@@ -66,13 +66,23 @@ class Reach:
             going: Called again and again; what it raises passes through.
 
         Raises:
-            GcRefusedError: the manifest or layout of one of them is missing or damaged.
+            GcRefusedError: the manifest or layout of one of them is missing or damaged. But one that nobody
+                wants by name, and that is not visible any more, needs nothing.
             BlobSyncError: as of `ObjectStore`.
         """
         needed: dict[str, Reason] = {}
         first = {reason: place for place, reason in enumerate(ROOT_REASONS)}
         ordered = sorted(roots, key=lambda ref: (first[roots[ref]], ref.name, ref.digest))
-        with closing(_side_by_side(self.of, ordered)) as parts:
+
+        def read(ref: ReleaseRef) -> frozenset[str]:
+            try:
+                return self.of(ref)
+            except GcRefusedError:
+                if roots[ref] is Reason.WANTED or self._is_visible(ref):
+                    raise
+                return frozenset()  # another collection has deleted it since the listing
+
+        with closing(_side_by_side(read, ordered)) as parts:
             for done, (ref, own) in enumerate(parts):
                 going()
                 self._access.tell(CollectionPhase.READING, done + 1, len(ordered))
@@ -118,6 +128,9 @@ class Reach:
                 f"what release {ref.name}@{ref.digest} needs cannot be read ({exc}), and it is kept; nothing "
                 f"was deleted. Publish it again with `repair`, or leave it out of what is kept"
             ) from exc
+
+    def _is_visible(self, ref: ReleaseRef) -> bool:
+        return self._access.written(keys.manifest(ref.name, ref.digest)) is not None
 
     def _of(self, ref: ReleaseRef) -> frozenset[str]:
         content = self._contents.get(ref)

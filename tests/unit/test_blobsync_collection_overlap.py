@@ -11,10 +11,11 @@ from datetime import timedelta
 
 import pytest
 
-from blobsync import BlobNotFoundError, StoreUnavailableError
+from blobsync import BlobNotFoundError, GcRefusedError, StoreUnavailableError
 from blobsync.collection.inventory import Kind, Tally
 from blobsync.collection.report import CollectionReport
 from blobsync.storage import keys
+from blobsync.storage.leases import Lease
 from blobsync.storage.ports import GoingOn, go_on
 from blobsync.storage.tombstones import condemned, tombstones
 from blobsync.testing.memory import MemoryObjectStore
@@ -159,3 +160,24 @@ def test_collection_that_slept_for_a_grace_does_not_delete_what_it_condemned_its
     assert world.collect().deleted[Kind.BLOB] == Tally(1, 1)
     assert not old.keys & world.names()
     assert keys.blob(digest("x")) in world.names()
+
+
+@pytest.mark.parametrize("is_wanted", [False, True])
+def test_release_that_another_collection_deletes_during_the_look_needs_nothing(
+    world: World, is_wanted: bool
+) -> None:
+    """It was kept for the sake of a publish that has died since. Who wants it is told that it is gone."""
+    release = due_release(world)
+    lease = Lease("p", "me", world.clock.now, timedelta(minutes=30)).encode(world.clock.now)
+    world.store.write(keys.publish_lease("1" * 32), lease)
+
+    def meanwhile() -> None:
+        world.clock.forward(timedelta(minutes=30))
+        assert world.collect().deleted[Kind.BLOB] == Tally(1, 1)
+
+    interrupted(world).before("read", keys.layout("p", release.ref.digest), meanwhile)
+    if is_wanted:
+        with pytest.raises(GcRefusedError, match=release.ref.digest):
+            world.collect(release)
+    else:
+        assert world.collect().deleted == {}
