@@ -130,4 +130,4 @@ class Gathering:
             path.unlink(missing_ok=True)  # its name is not on the disk, and never may be
             raise
         base.step("index")
-        self._objects.note_verified(pack, identity(os.fstat(self._fd)))
+        self._objects.note_verified(pack, identity(os.fstat(self._fd)), None)

@@ -26,9 +26,10 @@ from blobsync.local.disk import (
     start_writing,
 )
 from blobsync.local.objects import ObjectFiles
-from blobsync.local.verification import verify_chunk
+from blobsync.local.verification import hash_range, verify_chunk
 from blobsync.release.blob import CHUNK_BYTES, Blob
 from blobsync.release.objects import StoredObject
+from blobsync.storage.ports import go_on
 
 _RESERVE_FROM_BYTES = 1 << 20
 
@@ -139,7 +140,6 @@ class Incoming:
                     )
                 self._objects.base.step("took")
                 self._verify(number)
-                self._hash_in_order(wait=False)
             start_writing(self.fd, start, size_bytes)
 
     def install(self) -> None:
@@ -155,7 +155,7 @@ class Incoming:
             try:
                 start_writing(self.fd, 0, self.item.size_bytes)
                 base.step("verify")
-                self._verify_all()
+                sha256 = self._verify_all()
                 base.step("fsync")
                 os.fchmod(self.fd, READ_ONLY)
                 # Never tried again after a failure: the pages may be marked clean, and are not on the disk.
@@ -163,9 +163,9 @@ class Incoming:
             except (CorruptBlobError, InvalidPackError, OSError):
                 self._path.unlink(missing_ok=True)
                 raise
-            self._name()
+            self._name(sha256)
 
-    def _name(self) -> None:
+    def _name(self, sha256: str | None) -> None:
         base, path = self._objects.base, self._objects.path(self.item)
         make_folder(path.parent)
         base.step("rename")
@@ -177,12 +177,12 @@ class Incoming:
             path.unlink(missing_ok=True)  # its name is not on the disk, and never may be
             raise
         base.step("index")
-        self._objects.note_verified(self.item, identity(os.fstat(self.fd)))
+        self._objects.note_verified(self.item, identity(os.fstat(self.fd)), sha256)
 
-    def _verify_all(self) -> None:
+    def _verify_all(self) -> str | None:
+        """Say the SHA-256 of a chunked blob, if it was to be computed: see `verify_object`."""
         if not self._chunks:
-            self._objects.verify(self.fd, self.item)
-            return
+            return self._objects.verify(self.fd, self.item)
         size = os.fstat(self.fd).st_size
         if size != self.item.size_bytes:
             raise CorruptBlobError(
@@ -191,38 +191,37 @@ class Incoming:
         for number in range(len(self._chunks)):
             if number not in self._good:
                 self._verify(number)
-        self._hash_in_order(wait=True)
-        if self._sha256 is not None and isinstance(self.item, Blob):
-            found = self._sha256.hexdigest()
-            if found != self.item.sha256:
-                raise CorruptBlobError(
-                    f"blob {self.item.name} has SHA-256 {found}, not the {self.item.sha256} of its manifest; "
-                    f"publish the release again"
-                )
+        with self._hashing:
+            self._hash_what_follows()
+        return None if self._sha256 is None else self._sha256.hexdigest()
 
     def _range(self, number: int) -> tuple[int, int]:
         start = number * CHUNK_BYTES
         return start, min(CHUNK_BYTES, self.item.size_bytes - start)
 
     def _verify(self, number: int) -> None:
+        """Hash a chunk; where SHA-256 is computed too, by one read for both if it is the next in order."""
         assert isinstance(self.item, Blob)  # noqa: S101 - only blobs have chunks
-        verify_chunk(self.fd, self.item, number, None)
-        self._good.add(number)
-
-    def _hash_in_order(self, *, wait: bool) -> None:
-        """Feed the SHA-256 of the whole with the chunks that follow; one thread does it for all."""
-        if (
-            self._sha256 is None
-            or not isinstance(self.item, Blob)
-            or not self._hashing.acquire(blocking=wait)
-        ):
-            return
+        whole = None
+        in_order = self._sha256 is not None and self._hashing.acquire(blocking=False)
         try:
-            while self._hashed_chunks in self._good:
-                verify_chunk(self.fd, self.item, self._hashed_chunks, self._sha256)
-                self._hashed_chunks += 1
+            if in_order and number == self._hashed_chunks and self._sha256 is not None:
+                whole = self._sha256.copy()  # the bytes may be wrong
+            verify_chunk(self.fd, self.item, number, whole)
+            self._good.add(number)
+            if whole is not None:
+                self._sha256, self._hashed_chunks = whole, number + 1
+            if in_order:
+                self._hash_what_follows()
         finally:
-            self._hashing.release()
+            if in_order:
+                self._hashing.release()
+
+    def _hash_what_follows(self) -> None:
+        """Feed the SHA-256 of the whole with the good chunks that are next. Our caller has the lock."""
+        while self._sha256 is not None and self._hashed_chunks in self._good:
+            hash_range(self.fd, *self._range(self._hashed_chunks), go_on, self._sha256)
+            self._hashed_chunks += 1
 
     def _tell(self, exc: OSError | LocalStoreError) -> None:
         """Raises. The error of a write is told in our words, and remembered."""

@@ -94,7 +94,7 @@ class Questions:
 
     def _contents(self, item: StoredObject) -> Iterable[tuple[str, int]] | None:
         """Digests and sizes of what an object holds; None: it is not here, or not verified."""
-        if not self._objects.has(item):
+        if not self._objects.sound(item):
             return None
         if not isinstance(item, Pack):
             return ((item.sha256, item.size_bytes),)

@@ -64,7 +64,7 @@ class LooseQuestions:
                 for bundle in state.bundles
                 if bundle.prefix == layout.loose
             ]
-        blobs = [blob for blob in loose_blobs(manifest, layout.loose) if not self._objects.has(blob)]
+        blobs = [blob for blob in loose_blobs(manifest, layout.loose) if not self._objects.sound(blob)]
         missing.update(blob.sha256 for blob in blobs)
         if not missing:
             return Lacking()

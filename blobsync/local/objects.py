@@ -8,7 +8,7 @@ import os
 import threading
 from pathlib import Path
 
-from blobsync.errors import CorruptBlobError, InvalidPackError
+from blobsync.errors import CorruptBlobError, InvalidManifestError, InvalidPackError
 from blobsync.local.disk import FileIdentity, identity, opened, regular
 from blobsync.local.foundation import Foundation
 from blobsync.local.tables import PackTables
@@ -27,7 +27,7 @@ class ObjectFiles:
 
     Args:
         base: The store.
-        also_sha256: A chunked blob counts only when its SHA-256 was computed too.
+        also_sha256: A chunked blob counts only when its SHA-256 was computed too; see `sound`.
     """
 
     def __init__(self, base: Foundation, *, also_sha256: bool) -> None:
@@ -60,10 +60,36 @@ class ObjectFiles:
         found = regular(path)
         if found is None:
             return False
-        digest = self.base.index.digest(self.base.place(path), identity(found))
-        if digest is not None and digest in self._good_digests(item):
+        if self._is_known(item, self.base.index.digest(self.base.place(path), identity(found))):
             return identity(found).size_bytes == item.size_bytes
         return self.check(item)
+
+    def sound(self, item: StoredObject) -> bool:
+        """As `has`; and whoever made `item` did not pair its name with the SHA-256 of other bytes.
+
+        That is known only where SHA-256 is computed too. The file stays: it is `item` that lies, and others
+        may name the file rightly.
+
+        Raises:
+            InvalidManifestError: they did.
+            OSError: the disk does not say.
+        """
+        if not self.has(item):
+            return False
+        if isinstance(item, Pack) or not (item.chunks and self.also_sha256):
+            return True
+        path = self.path(item)
+        found = regular(path)
+        digest = None if found is None else self.base.index.digest(self.base.place(path), identity(found))
+        if digest is None:  # replaced just now
+            return False
+        _, _, sha256 = digest.partition("+")
+        if sha256 != item.sha256:
+            raise InvalidManifestError(
+                f"a manifest says that blob {item.name} has SHA-256 {item.sha256}, but its chunks are those "
+                f"of a file with SHA-256 {sha256}: that manifest was made wrong. Publish its release again"
+            )
+        return True
 
     def check(self, item: StoredObject, *, from_disk: bool = False, going_on: GoingOn = go_on) -> bool:
         """Hash it, whatever the index says. A damaged file goes to quarantine.
@@ -83,9 +109,11 @@ class ObjectFiles:
                 named = _as_named(item, before.size_bytes)
                 if from_disk:  # slowly: nobody waits for it, and it makes nobody wait
                     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-                    verify_object(fd, named, also_sha256=self.also_sha256, threads=1, going_on=going_on)
+                    sha256 = verify_object(
+                        fd, named, also_sha256=self.also_sha256, threads=1, going_on=going_on
+                    )
                 else:
-                    self.verify(fd, named, going_on)
+                    sha256 = self.verify(fd, named, going_on)
                     os.fdatasync(fd)  # whoever put it there may not have waited for the disk
                 unchanged = identity(os.fstat(fd)) == before
         except FileNotFoundError:  # collected or quarantined by another process just now
@@ -99,26 +127,33 @@ class ObjectFiles:
             self.base.quarantine(path, f"it cannot be read: {exc}")
             return False
         if unchanged:  # else written to meanwhile: nobody knows
-            self.note_verified(item, before)
+            self.note_verified(item, before, sha256)
         return unchanged and named == item
 
-    def verify(self, fd: int, item: StoredObject, going_on: GoingOn = go_on) -> None:
+    def verify(self, fd: int, item: StoredObject, going_on: GoingOn = go_on) -> str | None:
         """See `verify_object`."""
         if isinstance(item, Pack):
             with self.verifying:
-                verify_object(fd, item, going_on=going_on)
-        else:
-            verify_object(fd, item, also_sha256=self.also_sha256, going_on=going_on)
+                return verify_object(fd, item, going_on=going_on)
+        return verify_object(fd, item, also_sha256=self.also_sha256, going_on=going_on)
 
-    def note_verified(self, item: StoredObject, found: FileIdentity) -> None:
-        """This file was hashed, and is on the disk."""
-        self.base.index.verified(self.base.place(self.path(item)), found, self._good_digests(item)[0])
+    def note_verified(self, item: StoredObject, found: FileIdentity, sha256: str | None) -> None:
+        """This file was hashed, and is on the disk.
 
-    def _good_digests(self, item: StoredObject) -> tuple[str, ...]:
-        if isinstance(item, Pack) or not item.chunks:
-            return (item.name,)
-        both = f"{item.name}+{item.sha256}"
-        return (both,) if self.also_sha256 else (item.name, both)
+        Args:
+            item: Whose name its bytes have.
+            found: The file.
+            sha256: Of a chunked blob, if it was computed.
+        """
+        digest = item.name if sha256 is None else f"{item.name}+{sha256}"
+        self.base.index.verified(self.base.place(self.path(item)), found, digest)
+
+    def _is_known(self, item: StoredObject, digest: str | None) -> bool:
+        """Whether the index has all that is asked for of this object."""
+        name, _, sha256 = (digest or "").partition("+")
+        return name == item.name and bool(
+            sha256 or isinstance(item, Pack) or not item.chunks or not self.also_sha256
+        )
 
 
 def _as_named(item: StoredObject, size_bytes: int) -> StoredObject:

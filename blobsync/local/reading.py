@@ -33,7 +33,7 @@ def read(objects: ObjectFiles, kept: KeptRelease, path: str) -> Iterator[bytes]:
 
 
 def _pieces(objects: ObjectFiles, blob: Blob) -> Iterator[bytes]:
-    if not objects.has(blob):
+    if not objects.sound(blob):
         raise BlobMissingError(f"blob {blob.name} is not here any more; sync the release again")
     with opened(objects.path(blob)) as fd:
         at = 0

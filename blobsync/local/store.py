@@ -51,7 +51,11 @@ class LocalStore:
     Args:
         root: A folder of one file system that has hard links, if possible.
         verify: What is computed of blobs above 16 MiB: `name`, the BLAKE3 of their chunks, which names them;
-            or `sha256`, that as well, which takes four times as long.
+            or `sha256`, that as well, each in one pass. With it, a file has the SHA-256 of its manifest by
+            SHA-256 alone, for those who must not rely on BLAKE3. BLAKE3 is not left out: the name of the
+            object, on disk and in the bucket, is made of it, so a manifest that pairs a name with the
+            SHA-256 of other bytes would else put these in the place of a good blob of another release; and
+            by it a chunk that came wrong is known before the whole is here.
         on_step: Called with the name of each step that changes the disk before it is made: for fault
             injection.
 
@@ -124,7 +128,8 @@ class LocalStore:
     def has(self, item: StoredObject) -> bool:
         """Whether an object is here and verified. Hashes it if its file is not the one that was verified.
 
-        A file with other bytes is moved to quarantine.
+        A file with other bytes than the name says is moved to quarantine. Whether a manifest pairs the name
+        of a chunked blob with its right SHA-256, `lacks` says.
 
         Raises:
             LocalStoreError: the disk does not say.
@@ -150,6 +155,8 @@ class LocalStore:
 
         Raises:
             InvalidLayoutError: all packs are here, and a file is in none of them.
+            InvalidManifestError: it pairs the name of a blob that is here with the SHA-256 of other bytes;
+                known only with `verify="sha256"`.
             LocalStoreError: the disk does not say.
         """
         with self._base.disk.errors(f"looking for files of {manifest.ref}"):

@@ -17,17 +17,21 @@ from blobsync.errors import (
     CorruptBlobError,
     CorruptPackError,
     InvalidLayoutError,
+    InvalidManifestError,
     LocalStoreError,
     ReleaseAbsentError,
 )
+from blobsync.local import incoming as incoming_module
 from blobsync.local.objects import ObjectFiles
 from blobsync.local.store import LocalStore
 from blobsync.release.blob import CHUNK_BYTES, Blob
 from blobsync.release.layout import Layout
+from blobsync.release.manifest import Artifact, Manifest, Role
 from tests.local_store_samples import (
     Sample,
     artifact,
     bring,
+    contents,
     fill,
     flip_a_byte_unseen,
     overwrite,
@@ -233,14 +237,73 @@ def test_name_of_a_chunked_blob_does_not_vouch_for_its_sha256_where_that_is_aske
         bring(local, lie, CHUNKED)  # the same object, and its name says nothing of a SHA-256
         assert local.has(true)
         assert local.has(lie)
-    with LocalStore(tmp_path / "both", verify="sha256") as strict:
-        with pytest.raises(CorruptBlobError, match="SHA-256"):
-            bring(strict, lie, CHUNKED)
-        bring(strict, true, CHUNKED)
-        assert strict.has(true)
     with LocalStore(tmp_path / "chunks", verify="sha256") as later:
         assert later.has(true)  # hashed anew
-        assert not later.has(lie)
+
+
+@pytest.mark.parametrize("here", ["before", "by the lie", "not hashed so"])
+def test_manifest_that_pairs_a_blob_with_a_wrong_sha256_harms_no_other_release(
+    tmp_path: Path, here: str
+) -> None:
+    good = sample({"a": CHUNKED})
+    true = next(iter(good.objects))
+    assert isinstance(true, Blob)
+    item = Artifact("a", true.size_bytes, sha(b"other"), Role.CODE, False, true.chunks)
+    lie = Manifest("liar", (item,))
+    assert item.blob.name == true.name
+
+    with LocalStore(tmp_path, verify="name" if here == "not hashed so" else "sha256") as local:
+        bring(local, item.blob if here == "by the lie" else true, CHUNKED)
+    with LocalStore(tmp_path, verify="sha256") as local:
+        for _ in range(2):
+            with pytest.raises(InvalidManifestError, match=r"SHA-256 .* Publish its release again"):
+                local.lacks(lie, good.layout)
+            assert not local.lacks(good.manifest, good.layout)
+        with pytest.raises(InvalidManifestError):
+            local.keep(lie, good.layout)
+        local.keep(good.manifest, good.layout)
+        assert contents(local.materialise(good.manifest)) == {"a": CHUNKED}
+        assert list((tmp_path / "quarantine").iterdir()) == []
+
+
+def test_release_kept_by_chunks_alone_is_not_read_under_a_wrong_sha256(tmp_path: Path) -> None:
+    true = artifact("a", CHUNKED).blob
+    item = Artifact("a", true.size_bytes, sha(b"other"), Role.CODE, False, true.chunks)
+    lie, layout = Manifest("liar", (item,)), sample({"a": CHUNKED}).layout
+    with LocalStore(tmp_path) as local:
+        bring(local, true, CHUNKED)
+        local.keep(lie, layout)  # its chunks are right, and nobody asked for more
+    with LocalStore(tmp_path, verify="sha256") as strict:
+        with pytest.raises(InvalidManifestError):
+            b"".join(strict.read(lie.ref, "a"))
+        with pytest.raises(InvalidManifestError):
+            strict.materialise(lie)
+
+
+def test_both_digests_are_computed_once_each_in_whatever_order_chunks_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = CHUNKED + CHUNKED + CHUNKED
+    item = artifact("a", data).blob
+    hashed: list[int] = []
+    real = incoming_module.verify_chunk
+
+    def counted(fd: int, blob: Blob, number: int, *more: object) -> None:
+        hashed.append(number)
+        real(fd, blob, number, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(incoming_module, "verify_chunk", counted)
+    with LocalStore(tmp_path, verify="sha256") as local:
+        incoming = local.receive(item)
+        assert incoming is not None
+        with incoming:
+            ranges = incoming.missing()
+            for start, size in [ranges[1], ranges[0], *ranges[2:]]:
+                os.pwrite(incoming.fd, data[start : start + size], start)
+                incoming.took(start, size)
+            incoming.install()
+        assert sorted(hashed) == list(range(len(ranges)))
+        assert local.has(item)
 
 
 def test_lacking_names_objects_and_the_files_that_need_them(local: LocalStore) -> None:
