@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from blobsync.local.lacking import objects_of
+from blobsync.local.releases import RELEASE_FILES
 
 if TYPE_CHECKING:
     from blobsync.local.store import LocalStore
@@ -61,8 +61,8 @@ def collectables(store: LocalStore, wanted: Set[str]) -> Collectables:
             kept = store.kept(ref)
             if kept is not None:
                 unknown.discard(ref.digest)
-                needed |= {item.name for item in objects_of(kept.manifest, kept.layout)}
-    records = sorted((root / "releases").glob("*/*.json")) + sorted((root / "releases").glob("*/*.layout"))
+                needed |= {item.name for item in kept.objects}
+    records = [path for kind in RELEASE_FILES for path in sorted((root / "releases").glob(f"*/*{kind}"))]
     unreachable += _all(root, (path for path in records if path.stem not in wanted))
     trees = _all(root, sorted((root / "trees").iterdir()))
     unreachable += [item for item in trees if Path(item.place).name.removesuffix(".files") not in wanted]

@@ -6,26 +6,104 @@ import hashlib
 import os
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from blobsync.errors import CorruptBlobError, InvalidLayoutError, InvalidManifestError
+from blobsync.errors import BlobMissingError, CorruptBlobError, InvalidLayoutError, InvalidManifestError
 from blobsync.local.disk import FileIdentity, identity, regular
 from blobsync.local.foundation import Foundation
-from blobsync.release.layout import Layout
+from blobsync.local.kept_record import KeptRecord
+from blobsync.local.lacking import objects_of
+from blobsync.release.layout import Layout, Pack
 from blobsync.release.manifest import Manifest, ReleaseRef
+from blobsync.release.objects import StoredObject
 from blobsync.storage.releases import verified_manifest
+
+RELEASE_FILES = (".json", ".layout", ".record")
+"""What is kept of a release, by the ends of their names."""
 
 _CACHED_ARTIFACTS = 20_000
 """Of parsed manifests, in memory."""
 
 
-@dataclass(frozen=True, slots=True)
 class KeptRelease:
-    """What a release is, and which packs have its small files."""
+    """What a release is, and which packs have its small files. A value: equal if release and layout are.
 
-    manifest: Manifest
-    layout: Layout
+    Args:
+        manifest: What it is.
+        layout: Where its small files lie.
+    """
+
+    __slots__ = ("_manifest", "_read", "_record", "layout", "ref")
+
+    def __init__(self, manifest: Manifest, layout: Layout) -> None:
+        self.ref = manifest.ref
+        self.layout = layout
+        self._manifest: Manifest | None = manifest
+        self._read: Callable[[], Manifest] | None = None
+        self._record: KeptRecord | None = None
+
+    @classmethod
+    def recorded(
+        cls, ref: ReleaseRef, layout: Layout, record: KeptRecord, read: Callable[[], Manifest]
+    ) -> KeptRelease:
+        """One that was complete here once. Its manifest is read when it is asked for, each time."""
+        made = object.__new__(cls)
+        made.ref, made.layout, made._manifest = ref, layout, None
+        made._record, made._read = record, read
+        return made
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether it was complete here: when its objects are here, so are all files."""
+        return self._read is not None
+
+    @property
+    def manifest(self) -> Manifest:
+        """What it is.
+
+        Raises:
+            BlobMissingError: it was kept, and its manifest is damaged or gone now.
+            OSError: the disk does not say.
+        """
+        if self._manifest is not None:
+            return self._manifest
+        assert self._read is not None  # noqa: S101 - one of them is there
+        return self._read()
+
+    @property
+    def objects(self) -> tuple[StoredObject, ...]:
+        """What it consists of here, each once."""
+        return (*self.layout.packs, *self.record.blobs)
+
+    @property
+    def record(self) -> KeptRecord:
+        """What is to be known of it without its manifest."""
+        if self._record is None:
+            self._record = _record_of(self.manifest, self.layout)
+        return self._record
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KeptRelease) and (self.ref, self.layout) == (other.ref, other.layout)
+
+    def __hash__(self) -> int:
+        return hash((self.ref, self.layout))
+
+    def __repr__(self) -> str:
+        return f"KeptRelease({self.ref}, {len(self.layout.packs)} packs)"
+
+
+def _record_of(manifest: Manifest, layout: Layout) -> KeptRecord:
+    blobs = tuple(item for item in objects_of(manifest, layout) if not isinstance(item, Pack))
+    return KeptRecord(
+        manifest.digest,
+        hashlib.sha256(layout.encode()).hexdigest(),
+        len(manifest.canonical),
+        len(manifest.artifacts),
+        manifest.size_bytes,
+        blobs,
+    )
 
 
 class ReleaseFiles:
@@ -41,17 +119,46 @@ class ReleaseFiles:
         self._parsed: OrderedDict[tuple[Path, FileIdentity], Manifest] = OrderedDict()
 
     def keep(self, manifest: Manifest, layout: Layout) -> None:
-        """Write both, the manifest last. OSError passes through."""
-        path, data = self._path(manifest.ref, ".layout"), layout.encode()
-        if self.layout(manifest.ref) != layout:
-            self._base.install_document(path, data)
-        if self.manifest(manifest.ref) is None:
-            self._base.install_document(self._path(manifest.ref, ".json"), manifest.canonical)
+        """Write both, the manifest last but for the record. Of a release that is complete.
+
+        OSError passes through.
+        """
+        ref, data = manifest.ref, layout.encode()
+        if self.layout(ref) != layout:
+            self._base.install_document(self._path(ref, ".layout"), data)
+        if self.manifest(ref) is None:
+            self._base.install_document(self._path(ref, ".json"), manifest.canonical)
+            found = regular(self._path(ref, ".json"))
+            if found is not None:
+                self._remember(self._path(ref, ".json"), identity(found), manifest)
+        if self._record(ref, data) is None:
+            record = KeptRelease(manifest, layout).record
+            self._base.install_document(self._path(ref, ".record"), record.encode())
 
     def kept(self, ref: ReleaseRef) -> KeptRelease | None:
         """See `blobsync.LocalStore.kept`. OSError passes through."""
-        manifest, layout = self.manifest(ref), self.layout(ref)
-        return None if manifest is None or layout is None else KeptRelease(manifest, layout)
+        layout = self.layout(ref)
+        if layout is None:
+            return None
+        record = self._record(ref, layout.encode())
+        if record is not None:
+            return KeptRelease.recorded(ref, layout, record, partial(self._need, ref))
+        manifest = self.manifest(ref)
+        return None if manifest is None else KeptRelease(manifest, layout)
+
+    def _need(self, ref: ReleaseRef) -> Manifest:
+        manifest = self.manifest(ref)
+        if manifest is None:
+            raise BlobMissingError(f"the manifest of {ref} is not here any more; sync the release again")
+        return manifest
+
+    def _record(self, ref: ReleaseRef, layout: bytes) -> KeptRecord | None:
+        """The record; None: there is none of this layout, or the manifest is not the file it tells of."""
+        read, manifest = _read(self._path(ref, ".record")), regular(self._path(ref, ".json"))
+        if read is None or manifest is None:
+            return None
+        record = KeptRecord.parse(read[0], release=ref.digest, layout=hashlib.sha256(layout).hexdigest())
+        return record if record is not None and record.manifest_bytes == manifest.st_size else None
 
     def manifest(self, ref: ReleaseRef) -> Manifest | None:
         """The manifest of a kept release; None: it is not here, or was damaged."""
@@ -69,11 +176,14 @@ class ReleaseFiles:
         except (CorruptBlobError, InvalidManifestError) as exc:
             self._base.quarantine(path, f"{exc}; SHA-256 {hashlib.sha256(data).hexdigest()}")
             return None
+        self._remember(path, found, manifest)
+        return manifest
+
+    def _remember(self, path: Path, found: FileIdentity, manifest: Manifest) -> None:
         with self._lock:
             self._parsed[path, found] = manifest
             while sum(len(item.artifacts) for item in self._parsed.values()) > _CACHED_ARTIFACTS:
                 self._parsed.popitem(last=False)
-        return manifest
 
     def layout(self, ref: ReleaseRef) -> Layout | None:
         """The layout of a kept release; None: it is not here, or was damaged."""

@@ -2,10 +2,11 @@
 
 Layout below the root:
 
-    packs/<aa>/<name>                 packs, as they came; small files lie in them
+    packs/<aa>/<name>                 packs, as they came or were gathered; small files lie in them
     blobs/<aa>/<name>                 larger blobs
     releases/<name>/<digest>.json     manifests, each written after all that it needs
     releases/<name>/<digest>.layout   which packs those are
+    releases/<name>/<digest>.record   what a look needs of both; see `kept_record`
     trees/<digest>/...                releases as folders; beside each, `<digest>.files`: its record
     partial/<name>                    objects on their way; the next process goes on with them
     quarantine/                       what was found damaged, the newest of it
@@ -30,14 +31,17 @@ from blobsync.local import incoming, reading
 from blobsync.local.disk import make_folder
 from blobsync.local.disk_state import DiskHealth, DiskState
 from blobsync.local.foundation import FOLDERS, Foundation, Step
+from blobsync.local.gathering import Gathering, gather
 from blobsync.local.incoming import Incoming
 from blobsync.local.index import VerifiedIndex
 from blobsync.local.lacking import Lacking, Questions, objects_of
+from blobsync.local.loose import LooseQuestions
 from blobsync.local.objects import ObjectFiles
 from blobsync.local.releases import KeptRelease, ReleaseFiles
 from blobsync.local.session import StoreSession
 from blobsync.local.trees import Trees
 from blobsync.release.layout import Layout
+from blobsync.release.loose import Bundle
 from blobsync.release.manifest import Manifest, ReleaseRef
 from blobsync.release.objects import StoredObject
 from blobsync.storage.ports import GoingOn, go_on
@@ -74,6 +78,7 @@ class LocalStore:
             self._base = Foundation(root, session, index, disk, on_step)
         self._objects = ObjectFiles(self._base, also_sha256=verify == "sha256")
         self._questions = Questions(self._objects)
+        self._loose = LooseQuestions(self._objects)
         self._releases = ReleaseFiles(self._base)
         self._trees = Trees(self._base, self._objects)
 
@@ -150,6 +155,18 @@ class LocalStore:
         with self._base.disk.errors(f"receiving {item.name}"):
             return incoming.receive(self._objects, item)
 
+    def gather(self, bundle: Bundle) -> Gathering | None:
+        """Begin to receive what of a bundle is not here yet; that may be nothing.
+
+        Returns:
+            To be used in a `with`; None: another thread or process of this host receives it.
+
+        Raises:
+            LocalStoreError: the disk failed, or has no room for it.
+        """
+        with self._base.disk.errors(f"receiving {bundle.name}"):
+            return gather(self._objects, self._loose, bundle)
+
     def lacks(self, manifest: Manifest, layout: Layout) -> Lacking:
         """What of a release is not here and verified. Cheap to ask again: one look at each pack and blob.
 
@@ -160,7 +177,35 @@ class LocalStore:
             LocalStoreError: the disk does not say.
         """
         with self._base.disk.errors(f"looking for files of {manifest.ref}"):
+            if layout.loose is not None:
+                return self._loose.lacks(manifest, layout)
             return self._questions.lacks(manifest, layout)
+
+    def lacks_kept(self, kept: KeptRelease) -> Lacking:
+        """As `lacks`. Of a release that was complete here, the manifest is read only if something is missing.
+
+        Raises:
+            BlobMissingError: it must be read, and is damaged or gone.
+            InvalidLayoutError, LocalStoreError: as of `lacks`.
+        """
+        with self._base.disk.errors(f"looking for files of {kept.ref}"):
+            if kept.is_recorded and all(self._objects.has(item) for item in kept.objects):
+                return Lacking()
+            manifest = kept.manifest
+        return self.lacks(manifest, kept.layout)
+
+    def placed(self, manifest: Manifest, layout: Layout) -> Layout:
+        """The layout of a release that lacks nothing, as `keep` keeps it.
+
+        It has the packs of this store that hold what lies loose in the bucket.
+
+        Raises:
+            LocalStoreError: the disk does not say.
+        """
+        if layout.loose is None:
+            return layout
+        with self._base.disk.errors(f"looking for files of {manifest.ref}"):
+            return self._loose.placed(manifest, layout)
 
     def keep(self, manifest: Manifest, layout: Layout) -> None:
         """Record a release, so that it is known here without the object store. A new layout replaces the old.
@@ -171,6 +216,7 @@ class LocalStore:
             LocalStoreError: the disk failed.
         """
         self._require(manifest, layout)
+        layout = self.placed(manifest, layout)
         with self._base.disk.errors(f"keeping {manifest.ref}", writes=True):
             self._releases.keep(manifest, layout)
 

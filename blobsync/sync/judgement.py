@@ -26,6 +26,7 @@ def judged(
     look: Failure | None,
     fetches: Mapping[str, Failure | None],
     packs: Set[str],
+    bundled: Mapping[str, str],
 ) -> ReleaseReadiness:
     """How a release stands.
 
@@ -36,11 +37,12 @@ def judged(
         look: Why the last look failed.
         fetches: Objects that are missing now, by name, and why the last try of each failed.
         packs: Which of them are packs.
+        bundled: Which of them are to bring the small files that lie loose in the bucket, by SHA-256.
     """
-    count = 0 if known is None else len(known.manifest.artifacts)
+    count = 0 if known is None else known.record.file_count
     if lacking is None:
         return ReleaseReadiness(ref, ReleaseState.READY, artifact_count=count)
-    missing = tuple(_missing(lacking, fetches, packs))
+    missing = tuple(_missing(lacking, fetches, packs, bundled))
     failures = [failure for failure in (look, *fetches.values()) if failure is not None]
     worst = min(failures, key=lambda item: _WORST_FIRST.index(item.state), default=None)
     if worst is None:
@@ -49,12 +51,27 @@ def judged(
     return ReleaseReadiness(ref, worst.state, missing, distinct_bytes(missing), worst.reason, count)
 
 
+def total_bytes(releases: Iterable[KeptRelease]) -> int:
+    """Of the files of these releases, as of `Readiness.total_bytes`."""
+    small, blobs = 0, dict[str, int]()
+    for release in releases:
+        own = {blob.sha256: blob.size_bytes for blob in release.record.blobs}
+        small += release.record.size_bytes - sum(own.values())
+        blobs |= own
+    return small + sum(blobs.values())
+
+
 def _missing(
-    lacking: Iterable[Artifact], fetches: Mapping[str, Failure | None], packs: Set[str]
+    lacking: Iterable[Artifact],
+    fetches: Mapping[str, Failure | None],
+    packs: Set[str],
+    bundled: Mapping[str, str],
 ) -> Iterator[MissingArtifact]:
     in_packs = _mildest(fetches[name] for name in packs)
     for item in lacking:
-        if item.size_bytes <= PACKED_BYTES:
+        if item.sha256 in bundled:
+            yield missing_artifact(item, _state(fetches[bundled[item.sha256]]))
+        elif item.size_bytes <= PACKED_BYTES:
             if packs:
                 yield missing_artifact(item, in_packs)
         elif (name := item.blob.name) in fetches:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
-from blobsync.errors import InvalidLayoutError, InvalidManifestError
+from blobsync.errors import BlobMissingError, InvalidLayoutError, InvalidManifestError
 from blobsync.local.lacking import Lacking
 from blobsync.local.releases import KeptRelease
 from blobsync.local.store import LocalStore
@@ -59,25 +60,38 @@ class Looker:
         found = known if known is not None else self._local.kept(ref)
         if found is not None and not fresh_layout:
             try:
-                lacking = self._local.lacks(found.manifest, found.layout)
+                return self._kept(found, self._local.lacks_kept(found), asked_store=False)
             except InvalidLayoutError:  # the packs it names are here, and not enough
                 pass
-            else:
-                return self._kept(found, lacking, asked_store=False)
-        manifest = found.manifest if found is not None else fetch_manifest(self._store, ref.name, ref.digest)
+            except BlobMissingError:  # its manifest was damaged
+                found = None
+        manifest = self._manifest(ref, found)
         found = KeptRelease(manifest, self._layout(manifest))
         return self._kept(found, self._local.lacks(manifest, found.layout), asked_store=True)
+
+    def _manifest(self, ref: ReleaseRef, found: KeptRelease | None) -> Manifest:
+        with contextlib.suppress(BlobMissingError):
+            if found is not None:
+                return found.manifest
+        return fetch_manifest(self._store, ref.name, ref.digest)
 
     def _layout(self, manifest: Manifest) -> Layout:
         return fetch_layout(self._store, manifest.ref.name, manifest.digest)
 
     def _kept(self, found: KeptRelease, lacking: Lacking, *, asked_store: bool) -> Looked:
-        manifest, layout = found.manifest, found.layout
-        if not lacking and self._local.kept(manifest.ref) != found:
-            self._local.keep(manifest, layout)
+        if not lacking:
+            return Looked(self._complete(found), lacking, asked_store)
         if lacking.artifacts and not lacking.objects:
             raise InvalidManifestError(
-                f"{manifest.ref} names {lacking.artifacts[0].path} with another size than the same content "
+                f"{found.ref} names {lacking.artifacts[0].path} with another size than the same content "
                 f"has elsewhere; publish it again"
             )
         return Looked(found, lacking, asked_store)
+
+    def _complete(self, found: KeptRelease) -> KeptRelease:
+        """Keep it, unless it is kept like this. What is given needs no manifest in memory."""
+        kept = self._local.kept(found.ref)
+        if kept is not None and kept == found and kept.is_recorded:
+            return kept
+        self._local.keep(found.manifest, found.layout)
+        return self._local.kept(found.ref) or found

@@ -122,7 +122,8 @@ class Readiness:
 
     releases: Mapping[ReleaseRef, ReleaseReadiness] = field(default_factory=dict)
     total_bytes: int = 0
-    """Of all distinct blobs of the wanted releases, as far as their manifests are known."""
+    """Of the distinct files of each wanted release that is known. What several have counts once if it is
+    above 4 MiB, else for each."""
     quarantined_count: int = 0
     """Files found damaged here since the start."""
     disk: DiskState = field(default_factory=DiskState)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
 
-from blobsync.errors import BlobSyncError, LocalStoreError, SyncerClosedError
-from blobsync.local.lacking import objects_of
+from blobsync.errors import BlobMissingError, BlobSyncError, LocalStoreError, SyncerClosedError
+from blobsync.local.releases import KeptRelease
 from blobsync.local.store import LocalStore
 from blobsync.log import Log
 from blobsync.release.manifest import ReleaseRef
@@ -36,7 +36,8 @@ class Scrubber:
         interval: Between the beginnings of two rounds, over all processes that share the store.
         bytes_per_s: How fast the disk may be read; None: as fast as it can.
         stopping: Ends it.
-        damaged: Called with the name of each object that was put away, on this thread.
+        damaged: Called with the name of each object that was put away, or the digest of a release whose
+            manifest was, on this thread.
     """
 
     def __init__(
@@ -106,11 +107,21 @@ class Scrubber:
         kept = self._local.kept(ref)
         if kept is None:
             return
-        for item in objects_of(kept.manifest, kept.layout):
+        for item in kept.objects:
             if item.name not in seen:
                 seen.add(item.name)
                 yield partial(self._object, item)
-        yield partial(self._local.scrub_tree, kept.manifest, going_on=self._going_on)
+        yield partial(self._description, kept)
+
+    def _description(self, kept: KeptRelease) -> None:
+        """The manifest, which a look does not read, and the tree that it describes."""
+        try:
+            manifest = kept.manifest
+        except BlobMissingError:  # damaged, and put away just now
+            self._found += 1
+            self._damaged(kept.ref.digest)
+        else:
+            self._local.scrub_tree(manifest, going_on=self._going_on)
 
     def _object(self, item: StoredObject) -> None:
         if not self._local.scrub_object(item, going_on=self._going_on):

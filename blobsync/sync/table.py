@@ -8,20 +8,21 @@ large blob. Each has a back-off of its own, so what fails harms nothing else.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
 from blobsync.local.disk_state import DiskState
-from blobsync.local.lacking import Lacking, objects_of
+from blobsync.local.lacking import Lacking
 from blobsync.local.releases import KeptRelease
 from blobsync.release.layout import Pack
+from blobsync.release.loose import Bundle, LooseBlob
 from blobsync.release.manifest import ReleaseRef
-from blobsync.release.objects import StoredObject
+from blobsync.release.objects import Fetchable
 from blobsync.retry import RetryPolicy
 from blobsync.sync.agenda import Agenda, Task
-from blobsync.sync.judgement import judged
+from blobsync.sync.judgement import judged, total_bytes
 from blobsync.sync.readiness import Failure, Readiness, ReleaseReadiness, ReleaseState
 
 _ELSEWHERE_S = 0.1
@@ -49,7 +50,7 @@ class Look:
 class Fetch:
     """Bring one object. What has the lower `order` goes first."""
 
-    item: StoredObject
+    item: Fetchable
     order: int = 0
 
 
@@ -85,7 +86,7 @@ class SyncTable:
         self._releases: dict[ReleaseRef, _Release] = {}
         self._looks: Agenda[ReleaseRef] = Agenda()
         self._fetches: Agenda[str] = Agenda()
-        self._items: dict[str, StoredObject] = {}
+        self._items: dict[str, Fetchable] = {}
         self._needed_by: dict[str, set[ReleaseRef]] = {}
         self._last_answer_s = self._last_outage_s = float("-inf")
         self._quarantined_count = 0
@@ -144,10 +145,10 @@ class SyncTable:
             self._looks.move(ref, now_s)
 
     def damaged(self, name: str, now_s: float) -> None:
-        """An object was found damaged, and was put away: look at what needs it."""
+        """An object, or the manifest of that digest, was damaged and was put away: look at what needs it."""
         self._quarantined_count += 1
         for ref, release in self._releases.items():
-            if name in release.objects:
+            if name in release.objects or name == ref.digest:
                 self.look_now(ref, now_s)
 
     def start_due(self, now_s: float, looks: int, fetches: int) -> list[Job]:
@@ -174,9 +175,8 @@ class SyncTable:
         if release is None:  # not wanted any more
             return
         if release.known != known:
-            release.objects = {
-                item.name: item.size_bytes for item in objects_of(known.manifest, known.layout)
-            }
+            found = chain[Fetchable](known.objects, lacking.objects)
+            release.objects = {item.name: item.size_bytes for item in found}
             self._objects = None
         release.known, release.lacking, release.fresh_layout = known, lacking, False
         self._set_complete(ref, release, not lacking)
@@ -239,11 +239,17 @@ class SyncTable:
                 None if look is None else look.failure,
                 {name: self._failure(name) for name in release.missing},
                 {name for name in release.missing if isinstance(self._items[name], Pack)},
+                self._bundled(release.missing),
             )
         self._dirty.clear()
         releases = dict(sorted(self._told.items(), key=lambda item: (item[0].name, item[0].digest)))
         self._count()
         return Readiness(releases, self._total_bytes, self._quarantined_count, disk)
+
+    def _bundled(self, names: Iterable[str]) -> dict[str, str]:
+        """In which of these bundles each small file is, by SHA-256."""
+        bundles = (item for name in names if isinstance(item := self._items[name], Bundle))
+        return {file.sha256: bundle.name for bundle in bundles for file in bundle.files}
 
     def objects(self) -> tuple[int, int, int, int]:
         """Distinct objects of the wanted releases, their bytes; those that are missing, and theirs."""
@@ -255,9 +261,7 @@ class SyncTable:
         if self._objects is None:
             releases = self._releases.values()
             self._objects = dict(chain.from_iterable(release.objects.items() for release in releases))
-            manifests = [release.known.manifest for release in releases if release.known is not None]
-            sizes = {item.sha256: item.size_bytes for found in manifests for item in found.artifacts}
-            self._total_bytes = sum(sizes.values())
+            self._total_bytes = total_bytes(found.known for found in releases if found.known is not None)
         return self._objects
 
     def _set_complete(self, ref: ReleaseRef, release: _Release, complete: bool) -> None:
@@ -271,14 +275,23 @@ class SyncTable:
         for name in release.missing - missing.keys():
             self._unneed(name, ref)
         for name in missing.keys() - release.missing:
-            if name not in self._items:
-                self._items[name] = missing[name]
-                self._missing_bytes += missing[name].size_bytes
             self._needed_by.setdefault(name, set()).add(ref)
+        for name, item in missing.items():
+            self._put(name, item)
         release.missing = set(missing)
         for name in missing:  # in the order of the layout
             self._fetches.add(name, self._order_of(name), now_s)
         self._dirty.add(ref)
+
+    def _put(self, name: str, item: Fetchable) -> None:
+        """Note what is to be fetched. What is there stays, but of a bundle less may be missing by now.
+
+        And where one way to a large file fails, another release may know another.
+        """
+        known = self._items.get(name)
+        if known is None or isinstance(item, Bundle) or (known != item and self._failure(name) is not None):
+            self._items[name] = item
+            self._missing_bytes += item.size_bytes - (0 if known is None else known.size_bytes)
 
     def _unneed(self, name: str, ref: ReleaseRef) -> None:
         needers = self._needed_by.get(name, set())
@@ -308,14 +321,17 @@ class SyncTable:
     def _order_of(self, name: str) -> int:
         return min(self._releases[ref].order for ref in self._needed_by[name])
 
-    def _fetch_failed(self, item: StoredObject, failure: Failure, now_s: float) -> None:
+    def _fetch_failed(self, item: Fetchable, failure: Failure, now_s: float) -> None:
         if item.name not in self._fetches:
             return
         self._failed(self._fetches, item.name, failure, now_s)
-        replaced = isinstance(item, Pack) and failure.state in {ReleaseState.ABSENT, ReleaseState.CORRUPT}
+        replaced = isinstance(item, Pack | Bundle | LooseBlob) and failure.state in {
+            ReleaseState.ABSENT,
+            ReleaseState.CORRUPT,
+        }
         for ref in self._needed_by[item.name]:
             self._dirty.add(ref)
-            if replaced:  # the layout may name other packs by now
+            if replaced:  # the layout may name other packs by now, and other files of a bundle have come
                 self._releases[ref].fresh_layout = True
                 task = self._looks.get(ref)
                 if task is not None and not task.running and not task.failures:
