@@ -70,6 +70,7 @@ from blobsync.storage.secret import Secret
 from blobsync.sync.document import readiness_document
 from blobsync.sync.meter import SyncProgress
 from blobsync.sync.readiness import MissingArtifact, Readiness, ReleaseReadiness, ReleaseState
+from blobsync.sync.scrub_progress import ScrubProgress
 from blobsync.sync.sources import ObjectSource
 from blobsync.sync.syncer import Syncer
 
@@ -122,6 +123,7 @@ __all__ = [
     "Role",
     "S3Config",
     "S3ObjectStore",
+    "ScrubProgress",
     "Secret",
     "SourceChangedError",
     "SourceFile",

@@ -19,6 +19,7 @@ from blobsync.local.store import LocalStore
 from blobsync.log import Log
 from blobsync.release.manifest import ReleaseRef
 from blobsync.release.objects import StoredObject
+from blobsync.sync.scrub_progress import ScrubTally
 from blobsync.sync.scrub_turn import ScrubTurn
 from blobsync.sync.throttle import Throttle
 
@@ -55,6 +56,7 @@ class Scrubber:
         self._damaged = damaged
         self._throttle = Throttle(bytes_per_s, stopping)
         self._found = 0
+        self.tally = ScrubTally()
         self._turn = ScrubTurn(local.root / "scrub", self._interval_s)
         self._thread = threading.Thread(target=self._run, name="blobsync-scrub", daemon=True)
 
@@ -91,13 +93,17 @@ class Scrubber:
     def _round(self) -> None:
         began_s, seen, failed = time.monotonic(), set[str](), 0
         self._found = 0
-        for ref in self._local.releases():
-            for verify in self._parts(ref, seen):
-                try:
-                    verify()
-                except LocalStoreError as exc:  # the disk did not say; the rest is verified all the same
-                    failed += 1
-                    _log.warning("scrub_failed", release=str(ref), reason=str(exc))
+        releases = self._local.releases()
+        with self.tally.round(len(releases)):
+            for done, ref in enumerate(releases, 1):
+                for verify in self._parts(ref, seen):
+                    try:
+                        verify()
+                    except LocalStoreError as exc:  # the disk did not say; the rest is verified all the same
+                        failed += 1
+                        self.tally.failed()
+                        _log.warning("scrub_failed", release=str(ref), reason=str(exc))
+                self.tally.been_through(done, len(seen))
         took_s = time.monotonic() - began_s
         log = _log.warning if took_s > self._interval_s or self._found or failed else _log.info
         log("scrub_finished", objects=len(seen), damaged=self._found, failed=failed, took_s=round(took_s, 1))
@@ -126,6 +132,7 @@ class Scrubber:
     def _object(self, item: StoredObject) -> None:
         if not self._local.scrub_object(item, going_on=self._going_on):
             self._found += 1
+            self.tally.damaged()
             self._damaged(item.name)
 
     def _going_on(self, size_bytes: int) -> None:

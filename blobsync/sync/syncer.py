@@ -30,6 +30,7 @@ from blobsync.sync.meter import Meter, SyncProgress
 from blobsync.sync.on_demand import OnDemand
 from blobsync.sync.pool import DaemonPool
 from blobsync.sync.readiness import Failure, Readiness, ReleaseState, failure_of
+from blobsync.sync.scrub_progress import ScrubProgress
 from blobsync.sync.scrubber import Scrubber
 from blobsync.sync.sources import ObjectSource, Sources
 from blobsync.sync.table import Fetch, Look, SyncTable
@@ -171,6 +172,10 @@ class Syncer:
             fetched_bytes=self._meter.fetched_bytes,
             fetched_objects=self._meter.fetched_objects,
         )
+
+    def scrub_progress(self) -> ScrubProgress:
+        """How far this process's scrub is. From memory; never waits."""
+        return self._scrubber.tally.progress
 
     def subscribe_progress(self, listener: Callable[[SyncProgress], None]) -> Callable[[], None]:
         """Be told of progress while there is any, some ten times a second. As `subscribe`."""

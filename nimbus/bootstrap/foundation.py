@@ -24,6 +24,9 @@ from nimbus.adapters.zookeeper.cluster import ZooKeeperClusterReader
 from nimbus.config import Settings
 from nimbus.domain.errors import NimbusError
 
+OTHER_CONNECTIONS = 12
+"""To storage, besides those that fetch: looks, a collection, logs, history, the API."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -68,20 +71,24 @@ def lay_foundation(settings: Settings) -> Foundation:
         clock=SystemClock(),
         session=session,
         store=store,
-        local=LocalStore(settings.scheduler.state_dir / "blobs"),
+        local=LocalStore(settings.scheduler.state_dir / "blobs", verify=settings.sync.digests),
         reader=ZooKeeperClusterReader(session, settings.cluster.root),
     )
 
 
 def build_syncer(foundation: Foundation, changed: Callable[[Readiness], None]) -> Syncer:
     """The syncer of this daemon's own local store. `changed` only enqueues."""
-    settings = foundation.settings
+    settings, sync = foundation.settings, foundation.settings.sync
     return Syncer(
         foundation.store,
         foundation.local,
         retry=retry_policy(settings),
         on_change=changed,
-        scrub_interval=settings.sync.scrub_interval,
+        scrub_interval=sync.scrub_interval,
+        scrub_bytes_per_s=sync.scrub_bytes_per_s,
+        look_interval=sync.look_interval,
+        threads=sync.threads,
+        bandwidth_bytes_per_s=sync.bandwidth_bytes_per_s,
     )
 
 
@@ -103,6 +110,7 @@ def s3_config(settings: Settings) -> S3Config:
         secret_access_key=None if secret is None else Secret(secret.get_secret_value()),
         connect_timeout=storage.connect_timeout,
         read_timeout=storage.read_timeout,
+        max_connections=settings.sync.threads + OTHER_CONNECTIONS,
     )
 
 

@@ -40,6 +40,7 @@ from nimbus.scheduler.scheduler import Parts
 from nimbus.telemetry.artifacts import GarbageMetrics
 from nimbus.telemetry.engine import EngineMetrics
 from nimbus.telemetry.readiness import ReadinessMetrics
+from nimbus.telemetry.sync import SyncMetrics
 from nimbus.worker.identity import host_id, hostname
 
 
@@ -51,6 +52,13 @@ def build_parts(foundation: Foundation) -> Parts:
     identity = _identity(foundation)
     late = _Switchboard()
     syncer = build_syncer(foundation, late.synced)
+    SyncMetrics(
+        registry,
+        progress=syncer.progress,
+        readiness=syncer.readiness,
+        scrub=syncer.scrub_progress,
+        disk=foundation.local.disk_state,
+    )
     late.announcer = ReplicaAnnouncer(
         board=ReplicaBoard(foundation.store),
         me=identity.id,
@@ -101,6 +109,7 @@ def build_parts(foundation: Foundation) -> Parts:
         readiness=syncer.readiness,
         connected=lambda: session.is_connected,
         storage_trouble=lambda: _storage_trouble(syncer.readiness()),
+        disk_trouble=lambda: foundation.local.disk_state().reason,
         clock=foundation.clock,
     )
     registrations = ZooKeeperRegistrations(session, root)

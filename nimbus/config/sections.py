@@ -132,7 +132,14 @@ class Runs(Strict):
 class Sync(Strict):
     """How releases come to this disk and stay good there."""
 
-    scrub_interval: PositiveDuration = timedelta(hours=1)
+    threads: Annotated[int, Field(ge=1, le=64)] = 4
+    bandwidth_bytes_per_s: Annotated[int | None, Field(ge=1_000)] = None
+    """Of this process; None: no limit."""
+    look_interval: Annotated[timedelta, at_least(timedelta(seconds=1))] = timedelta(seconds=30)
+    scrub_interval: Annotated[timedelta, at_least(timedelta(seconds=1))] = timedelta(hours=1)
+    scrub_bytes_per_s: Annotated[int | None, Field(ge=1_000)] = 50_000_000
+    """None: as fast as the disk does."""
+    digests: Literal["name", "sha256"] = "name"
     retry_max: PositiveDuration = timedelta(seconds=30)
 
 

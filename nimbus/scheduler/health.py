@@ -62,6 +62,7 @@ class SelfReport:
         readiness: Callable[[], Readiness],
         connected: Callable[[], bool],
         storage_trouble: Callable[[], str],
+        disk_trouble: Callable[[], str],
         clock: Clock,
     ) -> None:
         self._identity = identity
@@ -70,7 +71,7 @@ class SelfReport:
         self._required = required
         self._readiness = readiness
         self._connected = connected
-        self._storage_trouble = storage_trouble
+        self._storage_trouble, self._disk_trouble = storage_trouble, disk_trouble
         self._clock = clock
 
     def info(self) -> SchedulerInfo:
@@ -119,7 +120,7 @@ class SelfReport:
     def readiness(self) -> Sequence[Check]:
         """What serving needs. A standby that still syncs can serve."""
         info = self.info()
-        trouble = self._storage_trouble()
+        trouble, disk_trouble = self._storage_trouble(), self._disk_trouble()
         return (
             Check(
                 name="zookeeper",
@@ -127,6 +128,7 @@ class SelfReport:
                 detail="" if self._connected() else "no connection to ZooKeeper",
             ),
             Check(name="storage", ok=not trouble, detail=trouble, required=False),
+            Check(name="disk", ok=not disk_trouble, detail=disk_trouble, required=False),
             Check(
                 name="artifacts",
                 ok=info.ready,

@@ -87,6 +87,15 @@ BAD: list[tuple[str, str]] = [
         "leadership:\n  forced_takeover_after: 5s",
         "forced_takeover_after (5s) must not be below zookeeper.session_timeout (10s)",
     ),
+    ("sync:\n  threads: 0", "10: sync.threads: must be at least 1, not 0"),
+    ("sync:\n  threads: 2.5", "10: sync.threads: must be a whole number, not 2.5"),
+    ("sync:\n  bandwidth_bytes_per_s: 0", "sync.bandwidth_bytes_per_s: must be at least 1000, not 0"),
+    ("sync:\n  bandwidth_bytes_per_s: 10MB", "bandwidth_bytes_per_s: must be a whole number, not '10MB'"),
+    ("sync:\n  bandwith_bytes_per_s: 1", 'unknown key (did you mean "bandwidth_bytes_per_s"?)'),
+    ("sync:\n  scrub_bytes_per_s: 50", "10: sync.scrub_bytes_per_s: must be at least 1000, not 50"),
+    ("sync:\n  look_interval: 0s", "10: sync.look_interval: must be at least 1s, not 0s"),
+    ("sync:\n  scrub_interval: 60", 'say the unit, for example 10s (did you mean "60s"?)'),
+    ("sync:\n  digests: sha265", "must be one of name, sha256, not 'sha265' (did you mean \"sha256\"?)"),
     ("artifacts:\n  gc_grace: 30m", 'artifacts.gc_grace: must be at least 1h, not 30m (did you mean "1h"?)'),
     ("artifacts:\n  gc_grace: 24", 'say the unit, for example 10s (did you mean "24s"?)'),
     ("artifacts:\n  gc_keep_age: 1h", "10: artifacts.gc_keep_age: must be at least 1d, not 1h"),
@@ -227,6 +236,8 @@ def test_environment_wins_over_the_file_and_values_take_their_types(tmp_path: Pa
             "NIMBUS__WORKER__SPARK_CONF": '{"spark.a": 1, "spark.b": true, "spark.c": "x"}',
             "NIMBUS__ZOOKEEPER__SESSION_TIMEOUT": "12s",
             "NIMBUS__STORAGE__ENDPOINT_URL": "",
+            "NIMBUS__SYNC__BANDWIDTH_BYTES_PER_S": "1000000",
+            "NIMBUS__SYNC__SCRUB_BYTES_PER_S": "",
             "NIMBUS__ARTIFACTS__GC": "true",
             "NIMBUS__ARTIFACTS__GC_MAX_SHARE": "0.5",
             "NIMBUS_OTHER": "not ours",
@@ -240,6 +251,7 @@ def test_environment_wins_over_the_file_and_values_take_their_types(tmp_path: Pa
     assert settings.worker.spark_conf == {"spark.a": "1", "spark.b": "true", "spark.c": "x"}
     assert settings.zookeeper.session_timeout == timedelta(seconds=12)
     assert settings.storage.endpoint_url is None
+    assert (settings.sync.bandwidth_bytes_per_s, settings.sync.scrub_bytes_per_s) == (1_000_000, None)
     assert (settings.artifacts.gc, settings.artifacts.gc_max_share) == (True, 0.5)
 
 

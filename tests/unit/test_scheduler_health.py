@@ -42,14 +42,19 @@ class HeldClock:
         return 0.0
 
 
-def said(
+def said(folder: Path, phase: Phase, **given: Any) -> SchedulerInfo:
+    return reported(folder, phase, **given).info()
+
+
+def reported(
     folder: Path,
     phase: Phase,
     *,
     leads: bool = False,
     engine: EngineStatus | None = None,
     state: ReleaseState = ReleaseState.READY,
-) -> SchedulerInfo:
+    disk_trouble: str = "",
+) -> SelfReport:
     ref = ReleaseRef("p", DIGEST)
     readiness = Readiness(
         releases={ref: ReleaseReadiness(ref=ref, state=state, missing=(), missing_bytes=0, reason="x")}
@@ -72,8 +77,9 @@ def said(
         readiness=lambda: readiness,
         connected=lambda: True,
         storage_trouble=lambda: "",
+        disk_trouble=lambda: disk_trouble,
         clock=HeldClock(),
-    ).info()
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,3 +120,13 @@ def test_a_leader_quarantines_what_storage_lacks_and_not_what_is_coming(
     info = said(tmp_path, Phase.LEADING, leads=True, engine=engine, state=state)
 
     assert (info.ready, set(info.quarantined)) == (False, set(quarantined))
+
+
+@pytest.mark.parametrize("trouble", ["", "No space left on device; make room"])
+def test_a_disk_in_trouble_is_told_and_does_not_keep_from_serving(tmp_path: Path, trouble: str) -> None:
+    checks = {
+        check.name: check for check in reported(tmp_path, Phase.QUEUED, disk_trouble=trouble).readiness()
+    }
+
+    disk = checks["disk"]
+    assert (disk.ok, disk.detail, disk.required) == (not trouble, trouble, False)

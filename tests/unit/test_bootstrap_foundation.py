@@ -1,0 +1,59 @@
+"""What of the settings reaches the libraries."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nimbus.bootstrap import foundation
+from nimbus.config import Settings, load_settings
+
+SYNC = """\
+zookeeper: {hosts: "zk1:2181"}
+storage: {bucket: nimbus}
+scheduler: {state_dir: /var/lib/nimbus}
+worker: {data_dir: /srv/data}
+sync:
+  threads: 9
+  bandwidth_bytes_per_s: 2000000
+  look_interval: 7s
+  scrub_interval: 3h
+  scrub_bytes_per_s: null
+  retry_max: 11s
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    file = tmp_path / "nimbus.yaml"
+    file.write_text(SYNC)
+    return load_settings(file, {})
+
+
+def test_sync_settings_reach_the_syncer(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+
+    class Ground:
+        def __init__(self) -> None:
+            self.settings, self.store, self.local = settings, object(), object()
+
+    monkeypatch.setattr(foundation, "Syncer", lambda *_parts, **named: given.update(named))
+
+    foundation.build_syncer(Ground(), print)  # type: ignore[arg-type]
+
+    assert given.pop("retry").max_wait == timedelta(seconds=11)
+    assert given == {
+        "on_change": print,
+        "threads": 9,
+        "bandwidth_bytes_per_s": 2_000_000,
+        "look_interval": timedelta(seconds=7),
+        "scrub_interval": timedelta(hours=3),
+        "scrub_bytes_per_s": None,
+    }
+
+
+def test_storage_has_a_connection_for_each_thread_that_fetches(settings: Settings) -> None:
+    assert foundation.s3_config(settings).max_connections > settings.sync.threads
