@@ -25,6 +25,8 @@ from blobsync import (
     StoreAccessDeniedError,
     StoreUnavailableError,
 )
+from blobsync.errors import CorruptBlobError
+from blobsync.storage.many import Whole, read_many
 from blobsync.storage.ports import CHUNK_BYTES
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.localstack.ports import free_port
@@ -507,3 +509,44 @@ def test_fake_breaks_off_a_truncated_read_as_a_dropped_connection_does() -> None
         got.extend(fake.read("k"))
 
     assert got == [b"0123"]
+
+
+def test_many_objects_are_read_in_their_order_each_whole_or_with_its_own_error(store: ObjectStore) -> None:
+    files = {f"many/{number:03} +ü": bytes([number]) * (number * 700) for number in range(60)}
+    for key, data in files.items():
+        store.write(key, data)
+    wanted = [Whole(key, len(data)) for key, data in files.items()]
+    wanted[7] = Whole("many/gone", 1)
+    wanted[20], wanted[21] = Whole(wanted[20].key, 1), Whole(wanted[21].key, 1 << 20)
+    seen = list[int]()
+
+    found = list(read_many(store, wanted, seen.append))
+
+    assert len(found) == len(wanted)
+    assert isinstance(found[7], BlobNotFoundError)
+    assert isinstance(found[20], CorruptBlobError)
+    assert isinstance(found[21], CorruptBlobError)
+    right = [data for number, data in enumerate(found) if number not in {7, 20, 21}]
+    assert right == [files[item.key] for number, item in enumerate(wanted) if number not in {7, 20, 21}]
+    assert sum(seen) >= sum(len(data) for data in right if isinstance(data, bytes))
+
+
+def test_reading_many_may_end_early_and_goes_on_with_another_series(store: ObjectStore) -> None:
+    store.write("many/a", b"1")
+    store.write("many/b", b"2" * 100_000)
+    wanted = [Whole("many/a", 1), Whole("many/b", 100_000)] * 20
+
+    for _ in range(3):
+        series = iter(read_many(store, wanted, nothing))
+        assert next(series) == b"1"
+        del series
+
+    assert list(read_many(store, wanted, nothing)) == [b"1", b"2" * 100_000] * 20
+    assert list(read_many(store, [], nothing)) == []
+
+
+def test_key_that_no_store_takes_is_refused_among_many(store: ObjectStore) -> None:
+    with pytest.raises(InvalidKeyError):
+        for found in read_many(store, [Whole("../x", 1)], nothing):
+            if isinstance(found, InvalidKeyError):
+                raise found
