@@ -125,6 +125,7 @@ class Scrubber:
             manifest = kept.manifest
         except BlobMissingError:  # damaged, and put away just now
             self._found += 1
+            self.tally.damaged()
             self._damaged(kept.ref.digest)
         else:
             self._local.scrub_tree(manifest, going_on=self._going_on)

@@ -22,6 +22,7 @@ from blobsync.log import Log
 from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import RetryPolicy
 from blobsync.storage.ports import ObjectStore
+from blobsync.sync.arrival import Arrival
 from blobsync.sync.holds import Holds
 from blobsync.sync.listeners import Listeners
 from blobsync.sync.looker import Looked, Looker
@@ -35,7 +36,7 @@ from blobsync.sync.scrubber import Scrubber
 from blobsync.sync.sources import ObjectSource, Sources
 from blobsync.sync.table import Fetch, Look, SyncTable
 from blobsync.sync.throttle import Throttle
-from blobsync.sync.transfers import Arrival, Transfers
+from blobsync.sync.transfers import Transfers
 
 _log = Log(__name__)
 
