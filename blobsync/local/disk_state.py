@@ -49,7 +49,7 @@ class DiskHealth:
 
         Args:
             what: What is being done, as "installing blob 12ab".
-            writes: Its success shows that the disk takes bytes again.
+            writes: It always writes, so its success shows that the disk takes bytes again.
         """
         try:
             yield
@@ -61,7 +61,11 @@ class DiskHealth:
                 raise
             raise self.failed(what, cause) from exc  # of a download, which knows nothing of this store
         if writes:
-            self.state = DiskState()
+            self.wrote()
+
+    def wrote(self) -> None:
+        """Bytes are on the disk, so it takes them again."""
+        self.state = DiskState()
 
     def failed(self, what: str, exc: OSError) -> LocalStoreError:
         """Remember an error of the disk, and give it in our words."""

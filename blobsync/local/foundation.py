@@ -22,6 +22,7 @@ Step = Callable[[str], None]
 
 FOLDERS = ("packs", "blobs", "releases", "trees", "partial", "quarantine", "sessions")
 
+_ASKED_BYTES = 4096
 _QUARANTINED_FILES = 20
 _QUARANTINED_BYTES = 1 << 30
 """Of what was found damaged, the newest are kept for people to look at, up to that many."""
@@ -75,9 +76,24 @@ class Foundation:
             part.replace(path)
             self.step("document-fsync-folder")
             fsync_folder(path.parent)
+            self.disk.wrote()
         finally:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
+
+    def ask_disk(self) -> None:
+        """If the disk refused to write at last, find out whether it still does. No error is raised."""
+        if self.disk.state.ok:
+            return
+        part = self.session.new_path()
+        with contextlib.suppress(OSError):
+            with part.open("xb") as file:
+                file.write(b"\0" * _ASKED_BYTES)
+                file.flush()
+                os.fsync(file.fileno())
+            self.disk.wrote()
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
 
     def quarantine(self, path: Path, reason: str) -> None:
         """Move a damaged file out of the way, so that it counts no more, and a new one may come."""

@@ -217,8 +217,9 @@ class LocalStore:
         """
         self._require(manifest, layout)
         layout = self.placed(manifest, layout)
-        with self._base.disk.errors(f"keeping {manifest.ref}", writes=True):
+        with self._base.disk.errors(f"keeping {manifest.ref}"):
             self._releases.keep(manifest, layout)
+        self._base.ask_disk()  # since all may have been written long ago
 
     def kept(self, ref: ReleaseRef) -> KeptRelease | None:
         """A release that was complete here once; None: it was not, or its record was damaged.
@@ -250,7 +251,7 @@ class LocalStore:
         """
         layout = self._layout(manifest)
         self._require(manifest, layout)
-        with self._base.disk.errors(f"materialising {manifest.ref}", writes=True):
+        with self._base.disk.errors(f"materialising {manifest.ref}"):
             return self._trees.materialise(manifest, layout)
 
     def read(self, ref: ReleaseRef, path: str) -> Iterator[bytes]:

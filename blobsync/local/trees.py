@@ -132,6 +132,7 @@ class Trees:
             part.rename(final)
             self._base.step("tree-fsync-folder")
             fsync_folder(final.parent)
+            self._base.disk.wrote()
             # Only now: a sealed folder cannot be moved by anybody but root.
             final.chmod(SEALED_FOLDER)
         remove_tree(aside)

@@ -5,7 +5,7 @@ chunk of 16 MiB too, so that its chunks can be fetched side by side, verified on
 rest fails. Whoever verified the chunks has not computed the SHA-256, so such a blob bears the digest of its
 chunk digests as its name: nobody can pass bytes off under a SHA-256 that is not theirs.
 
-Nor can whoever wants SHA-256 leave the chunk digests out: that some bytes have the SHA-256 of a manifest does not
+Nor can whoever wants SHA-256 leave the chunk digests out: that bytes have the SHA-256 of a manifest does not
 show that they are those of the name, and kept under it they would take the place of other bytes.
 """
 

@@ -1,0 +1,80 @@
+"""What is remembered of the disk is cleared by bytes that are on it, and by nothing else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from blobsync.disk_advice import DiskCondition
+from blobsync.errors import LocalStoreError
+from blobsync.local.store import LocalStore
+from tests.local_store_samples import Sample, bring, fill, sample
+
+FULL = 28
+
+
+def refuse(*_: object) -> int:
+    raise OSError(FULL, os.strerror(FULL))
+
+
+@pytest.fixture
+def release() -> Sample:
+    return sample({"a": b"1" * 5000})
+
+
+@pytest.fixture
+def local(tmp_path: Path, release: Sample) -> Iterator[LocalStore]:
+    """A store that has a release and its tree, on a disk that was full at last."""
+    with LocalStore(tmp_path) as opened:
+        opened.materialise(fill(opened, release).manifest)
+        other = sample({"b": b"2" * 5000})
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(LocalStoreError):
+            patch.setattr(os, "fsync", refuse)
+            bring(opened, other.packs[0], other.objects[other.packs[0]])
+        yield opened
+
+
+def test_tree_that_is_there_already_says_nothing_of_the_disk(local: LocalStore, release: Sample) -> None:
+    local.materialise(release.manifest)
+
+    assert local.disk_state().condition is DiskCondition.FULL
+
+
+def test_release_that_is_kept_already_says_nothing_of_a_disk_that_still_takes_nothing(
+    local: LocalStore, release: Sample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", refuse)
+
+    local.keep(release.manifest, release.layout)
+
+    assert local.disk_state().condition is DiskCondition.FULL
+    assert [path.name for path in local.session.new_path().parent.iterdir()] == ["lock"]
+
+
+def test_disk_that_takes_bytes_again_is_noticed_though_nothing_is_to_be_written(
+    local: LocalStore, release: Sample
+) -> None:
+    local.keep(release.manifest, release.layout)
+
+    assert local.disk_state().ok
+
+
+@pytest.mark.parametrize("what", ["object", "record", "tree"])
+def test_whatever_is_written_shows_that_the_disk_takes_bytes_again(local: LocalStore, what: str) -> None:
+    other = sample({"b": b"2" * 5000})
+    pack = other.packs[0]
+    if what == "object":
+        bring(local, pack, other.objects[pack])
+    else:
+        state = local.foundation.disk.state
+        fill(local, other)
+        local.foundation.disk.state = state
+        if what == "tree":
+            local.materialise(other.manifest)
+        else:
+            local.foundation.install_document(local.root / "releases" / "p" / "document", b"1")
+
+    assert local.disk_state().ok
