@@ -7,7 +7,6 @@ off from its ensemble (test_curator_cluster).
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from leader.latch import events as ev
 from leader.testing.proxy import FaultProxy
 from leader.zookeeper.executor import SessionExecutor
 from nimbus.localstack.zookeeper import ZooKeeperServer
+from tests.forked import exit_code_of_child
 from tests.integration.curator.hand_driven import HandDriven
 from tests.integration.curator.latch_crew import LONG, PATIENT, Crew, Heard, wipe
 from tests.integration.curator.office_crew import Offices
@@ -332,17 +332,12 @@ def test_a_forked_child_does_not_lead_and_harms_nothing(
     assert one.leads
     assert latch.leads
 
-    child = os.fork()
-    if child == 0:  # only this thread lives here; nothing of pytest must run
-        status = 99
-        with suppress(BaseException):
-            one.session.close(LONG)
-            status = (1 if one.leads else 0) + (2 if latch.leads else 0)
-            status += 4 if one.queue.leadership() is not None else 0
-        os._exit(status)
-    _, wait_status = os.waitpid(child, 0)
+    def in_child() -> int:
+        one.session.close(LONG)
+        status = (1 if one.leads else 0) + (2 if latch.leads else 0)
+        return status + (4 if one.queue.leadership() is not None else 0)
 
-    assert os.waitstatus_to_exitcode(wait_status) == 0
+    assert exit_code_of_child(in_child) == 0
     before = _last_zxid(offices)
     eventually(lambda: _last_zxid(offices) > before, what="a proof was committed since")
     assert one.leads

@@ -24,6 +24,7 @@ from leader.errors import ElectionStateError, ForkedError
 from leader.testing.proxy import FaultProxy
 from nimbus.localstack.ports import free_port
 from nimbus.localstack.zookeeper import ZooKeeperServer
+from tests.forked import exit_code_of_child
 
 LONG = timedelta(seconds=20)
 SHORT = timedelta(milliseconds=500)
@@ -41,20 +42,18 @@ def session(zookeeper: ZooKeeperServer) -> Iterator[ZooKeeperSession]:
 def _in_child(attempt: Callable[[], object]) -> str:
     """Name of the error that `attempt` raises in a forked child; empty without one."""
     reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        word = ""
+
+    def tell() -> int:
         try:
             attempt()
         except BaseException as exc:  # noqa: BLE001  # it is told to the parent
-            word = type(exc).__name__
-        os.write(writing, word.encode())
-        os._exit(0)
+            os.write(writing, type(exc).__name__.encode())
+        return 0
+
+    assert exit_code_of_child(tell) == 0
     os.close(writing)
     with os.fdopen(reading) as pipe:
-        word = pipe.read()
-    assert os.waitpid(pid, 0)[1] == 0
-    return word
+        return pipe.read()
 
 
 def test_session_refuses_to_be_used_in_a_forked_child_and_its_parent_is_unharmed(

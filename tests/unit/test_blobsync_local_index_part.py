@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from blobsync.local.store import LocalStore
+from tests.forked import exit_code_of_child
 from tests.local_store_samples import fill, sample
 
 ENOUGH_TO_BE_WRITTEN_ANEW = b"torn"
@@ -27,11 +28,10 @@ def test_index_killed_while_it_is_written_anew_leaves_no_file(tmp_path: Path) ->
 
 
 def _killed_at_the_first_rename(root: Path) -> None:
-    pid = os.fork()
-    if pid == 0:
+    def opened() -> int:
         Path.replace = lambda *_: os._exit(9)  # type: ignore[assignment, method-assign]
         LocalStore(root)
-        os._exit(0)
-    _, status = os.waitpid(pid, 0)
-    if os.waitstatus_to_exitcode(status) != 9:
+        return 0
+
+    if exit_code_of_child(opened) != 9:
         pytest.fail("the index was not written anew")

@@ -15,6 +15,7 @@ from blobsync.storage.http import Connection, Endpoint
 from blobsync.storage.http_head import HttpError, StaleConnectionError, parsed
 from blobsync.storage.http_pool import HttpPool
 from blobsync.storage.splice import FileWriteError
+from tests.forked import exit_code_of_child
 
 Say = Callable[..., Endpoint]
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
@@ -135,12 +136,7 @@ def test_forked_child_does_not_use_its_parents_connections(say: Say) -> None:
     ask(connection)
     pool.give_back(connection)
 
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0 if pool.idle() is None else 1)
-    _, status = os.waitpid(pid, 0)
-
-    assert os.waitstatus_to_exitcode(status) == 0
+    assert exit_code_of_child(lambda: 0 if pool.idle() is None else 1) == 0
     assert pool.idle() is connection
     connection.close()
 
