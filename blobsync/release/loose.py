@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from blake3 import blake3
 
-from blobsync.names import MAX_KEY_BYTES, path_fault
+from blobsync.errors import InvalidLayoutError
+from blobsync.names import MAX_KEY_BYTES, first_path_fault, path_fault
 from blobsync.release.blob import PACKED_BYTES, Blob
 from blobsync.release.manifest import Manifest
 
@@ -83,7 +84,15 @@ def prefix_fault(prefix: str) -> str | None:
 
 
 def bundles_of(manifest: Manifest, prefix: str) -> tuple[Bundle, ...]:
-    """All small files of a release, each content once, in the order of their paths."""
+    """All small files of a release, each content once, in the order of their paths.
+
+    Raises:
+        InvalidLayoutError: below this prefix a file of it, small or large, has a key that cannot be.
+    """
+    keys = [prefix + item.path for item in manifest.artifacts]
+    faulty = first_path_fault(keys) or next(((key, "is too long") for key in keys if _is_long(key)), None)
+    if faulty is not None:
+        raise InvalidLayoutError(f"the key {faulty[0][:200]!r} of a plain object {faulty[1]}")
     return tuple(_bundle(manifest.digest, prefix, files) for files in _groups(manifest))
 
 
@@ -95,6 +104,10 @@ def loose_blobs(manifest: Manifest, prefix: str) -> tuple[LooseBlob, ...]:
             blob = LooseBlob(item.sha256, item.size_bytes, item.chunks, prefix + item.path)
             blobs.setdefault(blob.name, blob)
     return tuple(blobs.values())
+
+
+def _is_long(key: str) -> bool:
+    return len(key) > MAX_KEY_BYTES // 4 and len(key.encode()) > MAX_KEY_BYTES
 
 
 def _groups(manifest: Manifest) -> Iterator[list[LooseFile]]:

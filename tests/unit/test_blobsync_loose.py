@@ -279,6 +279,20 @@ def test_outage_in_the_middle_keeps_what_came(rig: Rig, eventually: Eventually) 
     assert rig.store.reads["data/v1/a.py"] == 1
 
 
+@pytest.mark.parametrize("prefix", [f"{'/'.join(['p' * 200] * 4)}/", "a/" * 62])
+def test_layout_whose_keys_cannot_be_is_told_as_damaged(
+    rig: Rig, eventually: Eventually, prefix: str
+) -> None:
+    p = take(rig, {f"{'q' * 150}/x/y": b"1"})
+    layout = replace(fetch_layout(rig.store, "p", p.digest), loose=prefix)
+    rig.store.write(keys.layout("p", p.digest), layout.encode())
+
+    syncer = rig.syncer(p)
+
+    eventually(lambda: state_of(syncer, p) is ReleaseState.CORRUPT)
+    assert "key" in syncer.readiness().releases[p].reason
+
+
 def test_release_adopted_again_elsewhere_is_fetched_from_there(rig: Rig, eventually: Eventually) -> None:
     p = take(rig, SMALL)
     rig.store.lose("data/v1/b.py")
