@@ -70,8 +70,10 @@ def _verify_bucket(setting: Setting, release: tuple[str, ...], rate: float | Non
         auditor = Auditor(store, retry=setting.retry, deep=deep, going_on=going_on)
         found = [auditor.audit(ref) for ref in wanted]
     lines = [line for audit in found for line in _lines(audit)]
-    if any(audit.flaws for audit in found):
+    if any(audit.flaws and audit.loose is None for audit in found):
         lines.append("mend it with `publish --repair` of the same files")
+    loose = sorted({audit.loose for audit in found if audit.flaws and audit.loose is not None})
+    lines += [f"put back the objects below {prefix}, or `adopt` them as they are now" for prefix in loose]
     setting.say({"deep": deep, "releases": [_data(audit) for audit in found]}, "\n".join(lines))
     if any(audit.is_absent for audit in found):
         return Exit.NOT_FOUND

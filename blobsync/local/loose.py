@@ -102,7 +102,7 @@ class LooseQuestions:
         else:
             self._look(state)
         if not state.missing:
-            state.bundles = ()
+            state.bundles, state.seen = (), set()
         elif all(bundle.prefix != layout.loose for bundle in state.bundles):
             state.bundles = bundles_of(manifest, layout.loose or "")
         self._states[manifest.digest] = state

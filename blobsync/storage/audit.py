@@ -67,12 +67,14 @@ class Audit:
         objects: How many packs and large files, or plain objects, it has, as far as is known.
         size_bytes: Theirs.
         flaws: What is wrong, by key. Empty: nothing was found.
+        loose: Below which prefix its files lie as plain objects; None: they do not.
     """
 
     ref: ReleaseRef
     objects: int
     size_bytes: int
     flaws: tuple[Flaw, ...]
+    loose: str | None = None
 
     @property
     def is_absent(self) -> bool:
@@ -144,7 +146,7 @@ class Auditor:
             if flaw is not None:
                 flaws.append(flaw)
         size = sum(item.size_bytes for item in manifest.artifacts)
-        return Audit(manifest.ref, len(manifest.artifacts), size, tuple(flaws))
+        return Audit(manifest.ref, len(manifest.artifacts), size, tuple(flaws), prefix)
 
     def _unpacked(self, manifest: Manifest, layout: Layout) -> Iterator[Flaw]:
         """Small files that no pack of the layout has. Asked only where all packs are well."""

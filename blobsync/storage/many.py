@@ -33,7 +33,8 @@ def read_many(
     Args:
         store: Where from.
         wanted: What.
-        going_on: See `GoingOn`. What it raises passes through, and ends all.
+        going_on: See `GoingOn`. A BlobSyncError that it raises is given in place of the bytes: ask for no
+            more then.
 
     Yields:
         The bytes, of the size that was named; BlobNotFoundError; CorruptBlobError for another size;

@@ -387,6 +387,7 @@ def test_audit_of_a_loose_release_names_what_is_missing_and_damaged(rig: Rig) ->
     quick, deep = (Auditor(rig.store, retry=QUICK, deep=way).audit(p) for way in (False, True))
 
     assert quick.objects == len(FILES)
+    assert quick.loose == "data/v1/"
     assert [(flaw.key, flaw.fault) for flaw in quick.flaws] == [
         ("data/v1/a.py", Fault.MISSING),
         ("data/v1/lib/b.py", Fault.DAMAGED),
