@@ -230,7 +230,7 @@ class _Mute(ManagedProcess):
 
     def _answers(self) -> bool:
         # However slow the machine, it has said something before it is given up.
-        while b"thinking" not in self.log.read_bytes():
+        while self.running and b"thinking" not in self.log.read_bytes():
             time.sleep(0.02)
         return False
 
