@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
@@ -18,7 +19,7 @@ from blobsync import (
     StoreUnavailableError,
     Syncer,
 )
-from leader import ZooKeeperConfig, ZooKeeperSession
+from leader import TlsConfig, ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.clock import SystemClock
 from nimbus.adapters.zookeeper.cluster import ZooKeeperClusterReader
 from nimbus.config import Settings
@@ -122,7 +123,27 @@ def zookeeper_config(settings: Settings) -> ZooKeeperConfig:
         session_timeout=zookeeper.session_timeout,
         call_timeout=zookeeper.call_timeout,
         auth=zookeeper_auth(settings),
+        tls=None if (files := zookeeper_tls(settings)) is None else TlsConfig(**files),
     )
+
+
+def zookeeper_tls(settings: Settings) -> dict[str, Any] | None:
+    """Fields of `leader.TlsConfig`, as JSON can hold them; None: no TLS."""
+    zookeeper = settings.zookeeper
+    if not zookeeper.tls:
+        return None
+    files = {
+        "ca_file": zookeeper.tls_ca_file,
+        "cert_file": zookeeper.tls_cert_file,
+        "key_file": zookeeper.tls_key_file,
+    }
+    password = zookeeper.tls_key_password
+    return {
+        **{name: None if file is None else str(file) for name, file in files.items()},
+        "key_password": None if password is None else password.get_secret_value(),
+        "verify_hostname": zookeeper.tls_verify == "full",
+        "verify_certificate": zookeeper.tls_verify != "none",
+    }
 
 
 def zookeeper_auth(settings: Settings) -> tuple[str, str] | None:

@@ -14,7 +14,7 @@ from nimbus import __version__
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.cluster import ZooKeeperRegistrations
-from nimbus.bootstrap.foundation import Foundation, zookeeper_auth
+from nimbus.bootstrap.foundation import Foundation, zookeeper_auth, zookeeper_tls
 from nimbus.config import Settings
 from nimbus.domain.ids import WorkerId
 from nimbus.java import find_java
@@ -79,6 +79,7 @@ def _board_connection(settings: Settings) -> dict[str, Any]:
         "hosts": settings.zookeeper.hosts,
         "session_timeout_s": settings.zookeeper.session_timeout.total_seconds(),
         "auth": zookeeper_auth(settings),
+        "tls": zookeeper_tls(settings),
     }
 
 

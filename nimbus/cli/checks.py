@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import ssl
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -53,7 +54,7 @@ def machine() -> Iterator[Finding]:
 def cluster(settings: Settings) -> Iterator[Finding]:
     """Look at what a configuration names."""
     yield disk(settings.scheduler.state_dir)
-    yield from zookeeper(settings.zookeeper.hosts)
+    yield from _zookeeper_of(settings)
     yield s3(settings)
     if settings.storage.endpoint_url is not None:
         yield clock(settings.storage.endpoint_url)
@@ -95,10 +96,26 @@ def disk(folder: Path) -> Finding:
     return Finding(name, Verdict.OK, detail)
 
 
-def zookeeper(hosts: str) -> Iterator[Finding]:
+def _zookeeper_of(settings: Settings) -> Iterator[Finding]:
+    """The servers of a configuration, over TLS if it says so."""
+    if not settings.zookeeper.tls:
+        yield from zookeeper(settings.zookeeper.hosts)
+        return
+    from leader import ElectionConfigError
+    from nimbus.bootstrap.foundation import zookeeper_config
+
+    try:
+        tls = zookeeper_config(settings).tls
+    except ElectionConfigError as exc:
+        yield Finding("zookeeper tls", Verdict.FAIL, str(exc), "correct the keys zookeeper.tls_...")
+    else:
+        yield from zookeeper(settings.zookeeper.hosts, None if tls is None else tls.context())
+
+
+def zookeeper(hosts: str, tls: ssl.SSLContext | None = None) -> Iterator[Finding]:
     """Does each server answer? One of several that is down is a warning."""
     servers = [part.strip() for part in hosts.split("/", 1)[0].split(",") if part.strip()]
-    findings = [_zookeeper_server(server) for server in servers]
+    findings = [_zookeeper_server(server, tls) for server in servers]
     alive = sum(finding.verdict is Verdict.OK for finding in findings)
     for finding in findings:
         if finding.verdict is Verdict.FAIL and alive > len(servers) // 2:
@@ -107,14 +124,17 @@ def zookeeper(hosts: str) -> Iterator[Finding]:
             yield finding
 
 
-def _zookeeper_server(server: str) -> Finding:
+def _zookeeper_server(server: str, tls: ssl.SSLContext | None) -> Finding:
     name = f"zookeeper {server}"
     host, _, number = server.rpartition(":")
     try:
         with socket.create_connection((host or server, int(number or 2181)), _DEADLINE_S) as connection:
             connection.settimeout(_DEADLINE_S)
-            connection.sendall(b"srvr")
-            said = _whole_answer(connection).decode(errors="replace")
+            with _secured(connection, host or server, tls) as secured:
+                secured.sendall(b"srvr")
+                said = _whole_answer(secured).decode(errors="replace")
+    except ssl.SSLError as exc:
+        return Finding(name, Verdict.FAIL, f"TLS: {exc}", "correct zookeeper.tls..., or the port")
     except (OSError, ValueError) as exc:
         why = getattr(exc, "strerror", None) or str(exc)
         return Finding(name, Verdict.FAIL, why, "start ZooKeeper, or correct zookeeper.hosts")
@@ -125,6 +145,10 @@ def _zookeeper_server(server: str) -> Finding:
     if "not currently serving" in said:
         return Finding(name, Verdict.FAIL, "has no quorum", "start the other ZooKeeper servers")
     return Finding(name, Verdict.FAIL, "does not answer as ZooKeeper does", "correct zookeeper.hosts")
+
+
+def _secured(connection: socket.socket, host: str, tls: ssl.SSLContext | None) -> socket.socket:
+    return connection if tls is None else tls.wrap_socket(connection, server_hostname=host.strip("[]"))
 
 
 def _whole_answer(connection: socket.socket) -> bytes:

@@ -64,6 +64,7 @@ def relation_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
             )
             yield (section, name), message
     yield from _session_faults(settings)
+    yield from _tls_faults(settings)
     if settings.worker.embedded and settings.worker.shared_dir is None:
         yield ("worker", "data_dir"), NO_DATA_DIR
     for section, name, secret in _TOGETHER:
@@ -88,6 +89,22 @@ def _session_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
             f"wait for one server's connection: otherwise one dead server costs the session; raise it"
         )
         yield ("zookeeper", "session_timeout"), message
+
+
+def _tls_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
+    zookeeper = settings.zookeeper
+    if not zookeeper.tls:
+        for name, field in type(zookeeper).model_fields.items():
+            if name.startswith("tls_") and getattr(zookeeper, name) != field.default:
+                message = (
+                    f"{name} is given and zookeeper.tls is false: set that to true, with ports in "
+                    f"zookeeper.hosts that speak TLS, or remove this"
+                )
+                yield ("zookeeper", name), message
+    elif zookeeper.tls_cert_file is None:
+        for name in ("tls_key_file", "tls_key_password"):
+            if getattr(zookeeper, name) is not None:
+                yield ("zookeeper", name), f"{name} is given and tls_cert_file is not; give both, or neither"
 
 
 def _value(settings: Settings, dotted: str) -> Any:

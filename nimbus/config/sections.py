@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, SecretStr
 from nimbus.config import texts
 from nimbus.config.checking import Strict
 from nimbus.config.problems import InvalidConfigurationError, Problem
-from nimbus.config.values import AbsolutePath, Duration, PositiveDuration, at_least
+from nimbus.config.values import AbsoluteFile, AbsolutePath, Duration, PositiveDuration, at_least
 
 MemberId = Annotated[str, BeforeValidator(texts.member_id)]
 Text = Annotated[str, BeforeValidator(texts.scalar)]
@@ -38,6 +38,12 @@ class ZooKeeper(Strict):
     """How long start-up waits for a session."""
     username: str | None = None
     password: Annotated[SecretStr | None, Field(strict=False)] = None
+    tls: bool = False
+    tls_ca_file: AbsoluteFile | None = None
+    tls_cert_file: AbsoluteFile | None = None
+    tls_key_file: AbsoluteFile | None = None
+    tls_key_password: Annotated[SecretStr | None, Field(strict=False)] = None
+    tls_verify: Literal["full", "no_hostname", "none"] = "full"
 
 
 class Storage(Strict):

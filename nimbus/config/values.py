@@ -111,11 +111,19 @@ def at_least(least: timedelta) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def _text_path(value: object) -> Path:
+def _folder_path(value: object) -> Path:
+    return _path_of(value, "folder")
+
+
+def _file_path(value: object) -> Path:
+    return _path_of(value, "file")
+
+
+def _path_of(value: object, kind: str) -> Path:
     if isinstance(value, Path):
         return value
     if not isinstance(value, str) or not value.strip() or "\0" in value:
-        raise SuggestingError(f"must be the path of a folder, not {described(value)}")
+        raise SuggestingError(f"must be the path of a {kind}, not {described(value)}")
     path = Path(value)
     if not path.is_absolute():
         raise SuggestingError(
@@ -154,4 +162,6 @@ def _choice(known: dict[str, AnyEnum]) -> BeforeValidator:
 Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
 """0s or longer."""
 PositiveDuration = Annotated[timedelta, BeforeValidator(_positive)]
-AbsolutePath = Annotated[Path, BeforeValidator(_text_path)]
+AbsolutePath = Annotated[Path, BeforeValidator(_folder_path)]
+"""Of a folder."""
+AbsoluteFile = Annotated[Path, BeforeValidator(_file_path)]

@@ -81,6 +81,8 @@ def _open_zookeeper(settings: dict[str, Any]) -> OpenBoard:
     root = settings.pop("root")
     if (auth := settings.pop("auth", None)) is not None:
         settings["auth"] = tuple(auth)  # JSON has lists only
+    if (tls := settings.pop("tls", None)) is not None:
+        settings["tls"] = leader.TlsConfig(**tls)
     session = leader.ZooKeeperSession(leader.ZooKeeperConfig(**settings))
     try:
         session.start(_CONNECT_TIMEOUT)

@@ -133,6 +133,27 @@ SECTIONS: list[tuple[dict[str, Any], str]] = [
     ({"zookeeper": {"hosts": "zk1", "session_timeout": "2s", "x": 1}}, "zookeeper.x: unknown key"),
     ({"zookeeper": {"hosts": "zk1", "username": "u"}}, "username is given and password is not"),
     ({"zookeeper": {"hosts": "zk1", "password": "p"}}, "password is given and username is not"),
+    (
+        {"zookeeper": {"hosts": "zk1", "tls_ca_file": "/ca.pem"}},
+        "zookeeper.tls_ca_file: tls_ca_file is given and zookeeper.tls is false",
+    ),
+    (
+        {"zookeeper": {"hosts": "zk1", "tls_verify": "none"}},
+        "zookeeper.tls_verify: tls_verify is given and zookeeper.tls is false",
+    ),
+    (
+        {"zookeeper": {"hosts": "zk1", "tls": True, "tls_key_file": "/k.pem"}},
+        "zookeeper.tls_key_file: tls_key_file is given and tls_cert_file is not",
+    ),
+    (
+        {"zookeeper": {"hosts": "zk1", "tls": True, "tls_ca_file": "ca.pem"}},
+        "zookeeper.tls_ca_file: 'ca.pem' must be an absolute path",
+    ),
+    (
+        {"zookeeper": {"hosts": "zk1", "tls": True, "tls_verify": "ful"}},
+        "must be one of full, no_hostname, none, not 'ful' (did you mean \"full\"?)",
+    ),
+    ({"zookeeper": {"hosts": "zk1", "tls": "yes"}}, "zookeeper.tls: must be true or false, not 'yes'"),
     ({"storage": {"bucket": "a/b"}}, "folders belong into storage.prefix"),
     ({"storage": {"bucket": "nimbus", "endpoint_url": "minio:9000"}}, '(did you mean "http://minio:9000"?)'),
     ({"storage": {"bucket": "nimbus", "endpoint_url": "http://x:99999"}}, "is not http(s)://host[:port]"),
