@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 MAX_PATH_BYTES = 1024
 MAX_SEGMENT_BYTES = 255
@@ -109,7 +109,7 @@ def collision(paths: Iterable[str]) -> tuple[str, str] | None:
     # In this order, all that lies in one folder stands together, and a folder behind a file of its name. So
     # of two names that collide, some neighbours do.
     before_folded, before, folder_before = "", "", ""
-    for folded, path in sorted((_folded(path), path) for path in paths):
+    for folded, path in _by_folded(paths):
         folder = path.rpartition("/")[0]
         if before and (
             folded == before_folded
@@ -118,6 +118,14 @@ def collision(paths: Iterable[str]) -> tuple[str, str] | None:
             return before, path
         before_folded, before, folder_before = folded, path, folder
     return None
+
+
+def _by_folded(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Paths with what they fold to, sorted by that; with little room beside them."""
+    known = paths if isinstance(paths, Sequence) else list(paths)
+    folded = [_folded(path) for path in known]
+    for index in sorted(range(len(known)), key=folded.__getitem__):
+        yield folded[index], known[index]
 
 
 def _collide(one_folded: str, one: str, other_folded: str, other: str) -> bool:

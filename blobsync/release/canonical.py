@@ -15,28 +15,33 @@ for paths refuse whatever else would need one.
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterable
+from itertools import islice
+from operator import gt
 
 from blobsync.errors import InvalidManifestError
 from blobsync.release.artifact import MAX_ARTIFACTS, Artifact, Role
+from blobsync.release.artifacts import Artifacts
 from blobsync.release.blob import chunk_count
 
 SCHEMA = 2
 
-_START = '{"artifacts":['
-_END = re.compile(r'\],"name":"([A-Za-z0-9._-]{0,128})","schema":(0|[1-9][0-9]{0,8})\}')
+_START = b'{"artifacts":['
+_AT_A_TIME = 4096
+_END = re.compile(rb'\],"name":"([A-Za-z0-9._-]{0,128})","schema":(0|[1-9][0-9]{0,8})\}')
 _MAX_END_BYTES = 200
 _ARTIFACT = re.compile(
-    r'\{"chunks":\[((?:"[0-9a-f]{64}"(?:,"[0-9a-f]{64}")*+)?+)\],'
-    r'"executable":(true|false),'
-    r'"path":"((?:[^"\\]++|\\")*+)",'
-    rf'"role":"({"|".join(Role)})",'
-    r'"sha256":"([0-9a-f]{64})",'
-    r'"size_bytes":(0|[1-9][0-9]{0,15})\}'
-    r"(?:,(?=\{)|(?=\]))"  # behind a comma there is one more
+    rb'\{"chunks":\[((?:"[0-9a-f]{64}"(?:,"[0-9a-f]{64}")*+)?+)\],'
+    rb'"executable":(true|false),'
+    rb'"path":"((?:[^"\\]++|\\")*+)",'
+    rb'"role":"(' + "|".join(Role).encode() + rb')",'
+    rb'"sha256":"([0-9a-f]{64})",'
+    rb'"size_bytes":(0|[1-9][0-9]{0,15})\}'
+    rb"(?:,(?=\{)|(?=\]))"  # behind a comma there is one more
 )
 _CHUNK_CHARS = len('"",') + 64
-_ROLES = {role.value: role for role in Role}
+_ROLES = {role.value.encode(): role for role in Role}
 
 
 def encode(name: str, artifacts: Iterable[Artifact]) -> bytes:
@@ -46,9 +51,11 @@ def encode(name: str, artifacts: Iterable[Artifact]) -> bytes:
         name: A sound one.
         artifacts: Likewise, sorted by path.
     """
-    return (
-        f'{{"artifacts":[{",".join(map(_encoded, artifacts))}],"name":"{name}","schema":{SCHEMA}}}'.encode()
-    )
+    written, separator, each = bytearray(_START), b"", iter(artifacts)
+    while batch := ",".join(map(_encoded, islice(each, _AT_A_TIME))):  # all at once takes thrice the room
+        written += separator + batch.encode()
+        separator = b","
+    return bytes(written + f'],"name":"{name}","schema":{SCHEMA}}}'.encode())
 
 
 def _encoded(item: Artifact) -> str:
@@ -60,17 +67,19 @@ def _encoded(item: Artifact) -> str:
     )
 
 
-def decode(data: bytes) -> tuple[str, tuple[Artifact, ...]]:
+def decode(data: bytes) -> tuple[str, Artifacts, list[str]]:
     """Read what `encode` writes, and nothing else. What it says is still to be checked.
+
+    Returns:
+        The name, the artifacts, and their paths, which nobody keeps.
 
     Raises:
         InvalidManifestError: It is not in that form.
     """
-    text = data.decode("latin-1")  # one character for each byte: fast, and no larger. Paths are decoded below
-    if not text.startswith(_START):
+    if not data.startswith(_START):
         raise _not_canonical(data, 0)
-    end = text.rfind('],"name":"', max(0, len(text) - _MAX_END_BYTES))  # in a path it would be `\"name\":`
-    found = _END.fullmatch(text, end) if end >= 0 else None
+    end = data.rfind(b'],"name":"', max(0, len(data) - _MAX_END_BYTES))  # in a path it would be `\"name\":`
+    found = _END.fullmatch(data, end) if end >= 0 else None
     if found is None:
         raise _not_canonical(data, max(0, len(data) - _MAX_END_BYTES))
     if (schema := int(found[2])) != SCHEMA:
@@ -78,39 +87,61 @@ def decode(data: bytes) -> tuple[str, tuple[Artifact, ...]]:
             f"the manifest has schema {schema}, this version reads {SCHEMA}; "
             + ("update blobsync" if schema > SCHEMA else "publish the release again")
         )
-    artifacts: list[Artifact] = []
+    artifacts, paths = _scanned(data, end)
+    if any(map(gt, paths, islice(paths, 1, None))):
+        raise InvalidManifestError("the artifacts of the manifest are not sorted by path; publish it again")
+    return found[1].decode(), artifacts, paths
+
+
+def _scanned(data: bytes, end: int) -> tuple[Artifacts, list[str]]:
+    starts, sizes, digests, paths = array("I"), array("q"), bytearray(), list[str]()
     at = len(_START)
     while at < end:
-        match = _ARTIFACT.match(text, at)
-        if match is None:
-            raise _not_canonical(data, at)
-        if len(artifacts) == MAX_ARTIFACTS:
+        hexadecimal: list[bytes] = []
+        for _ in range(_AT_A_TIME):
+            match = _ARTIFACT.match(data, at)
+            if match is None:
+                raise _not_canonical(data, at)
+            chunks, path, sha256, size = match.group(1, 3, 5, 6)
+            size_bytes = int(size)
+            if chunks:
+                _check_chunk_count(chunks, path, size_bytes)
+            paths.append(_path(path))
+            starts.append(at)
+            sizes.append(size_bytes)
+            hexadecimal.append(sha256)
+            at = match.end()
+            if at >= end:
+                break
+        if len(starts) > MAX_ARTIFACTS:
             raise InvalidManifestError(f"the manifest has more than {MAX_ARTIFACTS} artifacts; not read")
-        artifacts.append(_artifact(*match.groups()))
-        at = match.end()
-    paths = [item.path for item in artifacts]
-    if paths != sorted(paths):
-        raise InvalidManifestError("the artifacts of the manifest are not sorted by path; publish it again")
-    return found[1], tuple(artifacts)
+        digests += bytes.fromhex(b"".join(hexadecimal).decode())
+    return Artifacts(data, starts, sizes, bytes(digests), _read), paths
 
 
-def _artifact(chunks: str, executable: str, path: str, role: str, sha256: str, size: str) -> Artifact:
-    size_bytes = int(size)
-    if chunks and (len(chunks) + 1) // _CHUNK_CHARS != chunk_count(size_bytes):  # before room is made
+def _check_chunk_count(chunks: bytes, path: bytes, size_bytes: int) -> None:
+    """Before room is made for them."""
+    if (len(chunks) + 1) // _CHUNK_CHARS != chunk_count(size_bytes):
         raise InvalidManifestError(f"{path[:200]!r} of {size_bytes} bytes has another number of chunks")
+
+
+def _read(data: bytes, at: int) -> Artifact:
+    match = _ARTIFACT.match(data, at)
+    assert match is not None  # noqa: S101 - it matched when the manifest was read
+    chunks, executable, path, role, sha256, size = match.groups()
     return Artifact(
-        path if path.isascii() and '"' not in path else _path(path),
-        size_bytes,
-        sha256,
+        _path(path),
+        int(size),
+        sha256.decode(),
         _ROLES[role],
-        executable == "true",
-        tuple(chunks[1:-1].split('","')) if chunks else (),
+        executable == b"true",
+        tuple(chunks[1:-1].decode().split('","')) if chunks else (),
     )
 
 
-def _path(path: str) -> str:
+def _path(path: bytes) -> str:
     try:
-        return path.replace('\\"', '"').encode("latin-1").decode()
+        return (path.replace(b'\\"', b'"') if b"\\" in path else path).decode()
     except UnicodeDecodeError as exc:
         raise InvalidManifestError(f"a path of the manifest is not UTF-8: {path[:200]!r}") from exc
 

@@ -17,9 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import boto3
 from blake3 import blake3
-from botocore.config import Config
 
 _THREADS = 2
 _RANGE_BYTES = 16 << 20
@@ -43,6 +41,9 @@ class Floor:
     """
 
     def __init__(self, bucket: str, objects: Mapping[str, int], digest: str) -> None:
+        import boto3  # here, since the process whose memory is measured imports this module, too
+        from botocore.config import Config
+
         config = Config(signature_version="s3v4", s3={"addressing_style": "path"})
         client: Any = boto3.client("s3", endpoint_url=os.environ["BENCH_ENDPOINT"], config=config)
         self._server = urlsplit(os.environ["BENCH_ENDPOINT"]).netloc
