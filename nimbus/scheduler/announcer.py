@@ -71,9 +71,13 @@ class ReplicaAnnouncer:
         """What is here may have changed. Any thread: only enqueues."""
         self._inbox.put(_CHANGED)
 
-    def stop(self, timeout: timedelta) -> None:
-        """Take the record back and end the thread."""
+    def stop_soon(self) -> None:
+        """Take the record back, and end. Returns at once."""
         self._inbox.put(_STOP)
+
+    def stop(self, timeout: timedelta) -> None:
+        """Take the record back and end the thread. What takes longer ends with the process."""
+        self.stop_soon()
         if self._thread.ident is not None:
             self._thread.join(timeout.total_seconds())
 
@@ -84,6 +88,8 @@ class ReplicaAnnouncer:
             except Exception:  # noqa: BLE001 - the top of the thread: scheduling goes on without it
                 _log.exception("announcer_failed")
                 self._due_s = self._clock.elapsed_s() + LONGEST_PAUSE_S
+        if self._failures:  # the bucket is away: its age will tell, and nobody need wait for that
+            return
         try:
             self._board.withdraw(self._me)
         except BlobSyncError as exc:

@@ -112,6 +112,7 @@ class Scheduler:
         parts = self._parts
         parts.registrar.draining()
         parts.collector.stop_soon()
+        parts.announcer.stop_soon()
         worker = parts.worker
         if worker is not None:
             self._step("worker drained", worker.drain)

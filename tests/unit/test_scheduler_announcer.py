@@ -157,6 +157,20 @@ def test_end_does_not_fail_without_the_bucket(world: World, eventually: Eventual
     assert not world.announcer._thread.is_alive()
 
 
+def test_end_does_not_wait_for_a_bucket_that_is_known_to_be_away(
+    world: World, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(world.board, "withdraw", asked.append)
+    world.store.unavailable = True
+    world.announcer.start()
+    eventually(lambda: world.board.tries == 1)
+
+    world.announcer.stop(STOP)
+
+    assert asked == []
+
+
 def test_more_releases_than_a_record_may_name_are_cut(world: World, eventually: Eventually) -> None:
     world.states = {f"{number:064x}": ReleaseState.READY for number in range(MOST_NAMED + 1)}
     world.announcer.start()

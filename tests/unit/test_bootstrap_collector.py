@@ -1,0 +1,50 @@
+"""Which collections a daemon runs, as its settings say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from nimbus.adapters.clock import SystemClock
+from nimbus.bootstrap.collector import build_collector
+from nimbus.config.sections import Artifacts
+from nimbus.telemetry.artifacts import GarbageMetrics
+
+
+def yes() -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    ("artifacts", "leads", "intervals_s"),
+    [
+        (Artifacts(), yes, [3600]),
+        (Artifacts(gc=True), yes, [3600, 6 * 3600]),
+        (Artifacts(gc=True), None, [3600]),
+        (Artifacts(gc=True, local_gc=False), yes, [6 * 3600]),
+        (Artifacts(local_gc=False), yes, []),
+    ],
+    ids=["as-it-comes", "bucket-too", "worker-never-in-the-bucket", "bucket-alone", "nothing"],
+)
+def test_bucket_is_collected_only_where_it_is_asked_for_and_somebody_may_lead(
+    artifacts: Artifacts, leads: Callable[[], bool] | None, intervals_s: list[int]
+) -> None:
+    settings = SimpleNamespace(
+        artifacts=artifacts,
+        cluster=SimpleNamespace(root="/nimbus"),
+        sync=SimpleNamespace(retry_max=Artifacts().gc_interval),
+    )
+    foundation: Any = SimpleNamespace(
+        settings=settings, session=object(), store=object(), local=object(), clock=SystemClock()
+    )
+
+    collector = build_collector(foundation, GarbageMetrics(CollectorRegistry()), leads=leads)
+
+    assert [task.interval_s for task in collector._tasks] == intervals_s
+    assert [task.may for task in collector._tasks if task.interval_s == 6 * 3600] == (
+        [leads] if 6 * 3600 in intervals_s else []
+    )
