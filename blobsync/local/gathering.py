@@ -14,7 +14,6 @@ from types import TracebackType
 
 from blobsync.errors import CorruptBlobError
 from blobsync.local.disk import READ_ONLY, fsync_folder, identity, make_folder, start_writing
-from blobsync.local.incoming import locked_still
 from blobsync.local.loose import LooseQuestions
 from blobsync.local.objects import ObjectFiles
 from blobsync.release.layout import Pack
@@ -28,19 +27,19 @@ _TABLE_BYTES = 64 << 10
 def gather(objects: ObjectFiles, loose: LooseQuestions, bundle: Bundle) -> Gathering | None:
     """See `blobsync.LocalStore.gather`. OSError passes through."""
     base = objects.base
-    path = base.root / "partial" / bundle.name
     base.step("gather-open")
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    claim = objects.partials.claim(bundle.name)
+    if claim is None:
+        return None
+    path, fd = claim
     try:
-        if not locked_still(fd, path):
-            os.close(fd)
-            return None
         os.ftruncate(fd, 0)
         left = bundle.only(loose.missing_of(bundle))
         if left.files:
             base.disk.need_room(left.size_bytes + _TABLE_BYTES, f"receiving {bundle.name}")
         return Gathering(objects, left, path, fd)
     except BaseException:
+        objects.partials.release(fd)
         with contextlib.suppress(OSError):
             os.close(fd)
         raise
@@ -112,6 +111,7 @@ class Gathering:
     def close(self) -> None:
         """Let go of the file. Safe to repeat."""
         if not self._file.closed:
+            self._objects.partials.release(self._fd)
             if not self._named:
                 with contextlib.suppress(OSError):
                     self._path.unlink(missing_ok=True)
@@ -120,6 +120,7 @@ class Gathering:
     def _name(self, pack: Pack) -> None:
         base, path = self._objects.base, self._objects.path(pack)
         make_folder(path.parent)
+        self._objects.partials.release(self._fd)
         base.step("rename")
         self._path.replace(path)
         self._named = True

@@ -1,6 +1,6 @@
 """One object on its way into the store, in a file that the next process can go on with.
 
-The file `partial/<name>` is locked by whoever receives the object, so that a host fetches it once. Nothing in
+The file is locked by whoever receives the object, so that a host fetches it once: see `partials`. Nothing in
 it is trusted: chunks found there are hashed before they are left out, and all is verified before it gets its
 name.
 """
@@ -8,7 +8,6 @@ name.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import threading
@@ -21,7 +20,6 @@ from blobsync.local.disk import (
     fsync_folder,
     identity,
     make_folder,
-    regular,
     reserve,
     start_writing,
 )
@@ -37,16 +35,15 @@ _RESERVE_FROM_BYTES = 1 << 20
 def receive(objects: ObjectFiles, item: StoredObject) -> Incoming | None:
     """See `blobsync.LocalStore.receive`. OSError passes through."""
     base = objects.base
-    path = base.root / "partial" / item.name
     base.step("receive-open")
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    claim = objects.partials.claim(item.name)
+    if claim is None:
+        return None
+    path, fd = claim
     try:
-        if not locked_still(fd, path):
-            os.close(fd)
-            return None
         if objects.has(item):  # installed by another just now
             path.unlink(missing_ok=True)
-            os.close(fd)
+            _let_go(objects, fd)
             return None
         found = os.fstat(fd)
         if found.st_size > item.size_bytes:
@@ -58,8 +55,13 @@ def receive(objects: ObjectFiles, item: StoredObject) -> Incoming | None:
         return Incoming(objects, item, path, fd)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.close(fd)
+            _let_go(objects, fd)
         raise
+
+
+def _let_go(objects: ObjectFiles, fd: int) -> None:
+    objects.partials.release(fd)
+    os.close(fd)
 
 
 class Incoming:
@@ -104,7 +106,7 @@ class Incoming:
             with contextlib.suppress(OSError):
                 if os.fstat(self.fd).st_size == 0:  # nothing came: nothing to keep
                     self._path.unlink(missing_ok=True)
-            os.close(self.fd)
+            _let_go(self._objects, self.fd)
 
     def missing(self) -> list[tuple[int, int]]:
         """Ranges to fetch, `(start, size)`: those of chunks that are not here, or the rest of the object.
@@ -168,6 +170,10 @@ class Incoming:
     def _name(self, sha256: str | None) -> None:
         base, path = self._objects.base, self._objects.path(self.item)
         make_folder(path.parent)
+        self._objects.partials.release(self.fd)  # what is touched from now on is another file than verified
+        if self._objects.has(self.item):  # another took over while we did not run, see `partials`
+            self._path.unlink(missing_ok=True)
+            return
         base.step("rename")
         self._path.replace(path)
         try:
@@ -227,13 +233,3 @@ class Incoming:
         """Raises. The error of a write is told in our words, and remembered."""
         with self._objects.base.disk.errors(f"receiving {self.item.name}"):
             raise exc
-
-
-def locked_still(fd: int, path: Path) -> bool:
-    """Lock the file, unless somebody has; False too when it got its final name while we did."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    found, opened = regular(path), os.fstat(fd)
-    return found is not None and (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)

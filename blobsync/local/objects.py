@@ -11,6 +11,7 @@ from pathlib import Path
 from blobsync.errors import CorruptBlobError, InvalidManifestError, InvalidPackError
 from blobsync.local.disk import FileIdentity, identity, opened, regular
 from blobsync.local.foundation import Foundation
+from blobsync.local.partials import Partials
 from blobsync.local.tables import PackTables
 from blobsync.local.verification import verify_object
 from blobsync.release.blob import Blob, chunk_count
@@ -33,6 +34,7 @@ class ObjectFiles:
     def __init__(self, base: Foundation, *, also_sha256: bool) -> None:
         self.base = base
         self.also_sha256 = also_sha256
+        self.partials = Partials(base.root / "partial")
         self.tables = PackTables()
         self.verifying = threading.Lock()
         """Held while the members of a pack are hashed, so that memory is bounded whatever the threads."""

@@ -8,7 +8,7 @@ Layout below the root:
     releases/<name>/<digest>.layout   which packs those are
     releases/<name>/<digest>.record   what a look needs of both; see `kept_record`
     trees/<digest>/...                releases as folders; beside each, `<digest>.files`: its record
-    partial/<name>                    objects on their way; the next process goes on with them
+    partial/<name>                    objects on their way; the next process goes on with them. See `partials`
     quarantine/                       what was found damaged, the newest of it
     sessions/<id>/                    unfinished files and needs of each live user
     verified                          index: which packs and blobs were hashed, and what they were then
@@ -108,6 +108,7 @@ class LocalStore:
 
     def close(self) -> None:
         """Let go of everything held. Safe to repeat."""
+        self._objects.partials.close()
         self._base.index.close()
         self._base.session.close()
 
@@ -186,10 +187,10 @@ class LocalStore:
 
         Raises:
             BlobMissingError: it must be read, and is damaged or gone.
-            InvalidLayoutError, LocalStoreError: as of `lacks`.
+            InvalidLayoutError, InvalidManifestError, LocalStoreError: as of `lacks`.
         """
         with self._base.disk.errors(f"looking for files of {kept.ref}"):
-            if kept.is_recorded and all(self._objects.has(item) for item in kept.objects):
+            if kept.is_recorded and all(self._objects.sound(item) for item in kept.objects):
                 return Lacking()
             manifest = kept.manifest
         return self.lacks(manifest, kept.layout)

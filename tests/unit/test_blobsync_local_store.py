@@ -278,6 +278,10 @@ def test_release_kept_by_chunks_alone_is_not_read_under_a_wrong_sha256(tmp_path:
             b"".join(strict.read(lie.ref, "a"))
         with pytest.raises(InvalidManifestError):
             strict.materialise(lie)
+        kept = strict.kept(lie.ref)
+        assert kept is not None
+        with pytest.raises(InvalidManifestError):
+            strict.lacks_kept(kept)
 
 
 def test_both_digests_are_computed_once_each_in_whatever_order_chunks_come(

@@ -1,0 +1,152 @@
+"""Whose turn it is to receive an object: a file below `partial/`, locked by one process of the host.
+
+A lock outlasts a process that does not run: one that was stopped, or whose container was frozen, would hold
+an object up for all others of its host. So whoever has a file touches it each `BEAT_S`, by a thread, whatever
+it waits for; and a file that was not touched for `STALLED_AFTER_S`, by our own clock, is left to its owner,
+and the object received into another, `<name>.2`. Somebody who is merely slow touches his, so nothing is
+fetched twice because of a slow server, network or disk. When the stopped one wakes, he finds the object here
+and drops his, or puts the same verified bytes in its place.
+
+One thread, `blobsync-partials`, for as long as anything is received.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from blobsync.local.disk import FileIdentity, identity, regular
+
+BEAT_S = 5.0
+STALLED_AFTER_S = 30.0
+_FILES = 4
+"""So many of one object, at most: three owners that do not run, and one that does."""
+_SEEN = 10_000
+
+
+class Claim(NamedTuple):
+    """A file that is ours until `fd` is closed. See `Partials.release`."""
+
+    path: Path
+    fd: int
+
+
+class Partials:
+    """The files of unfinished objects. Thread-safe.
+
+    Args:
+        folder: Where they are.
+        clock: Seconds.
+    """
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._folder, self._clock = folder, clock
+        self._changed = threading.Condition()
+        self._ours: set[int] = set()
+        self._seen: dict[str, tuple[FileIdentity, float]] = {}
+        self._thread: threading.Thread | None = None
+
+    def claim(self, name: str) -> Claim | None:
+        """Open and lock a file for an object; None: somebody who runs receives it.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        for number in range(1, _FILES + 1):
+            path = self._path(name, number)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                if _locked_still(fd, path):
+                    if self._is_received(name, number + 1):
+                        if os.fstat(fd).st_size == 0:
+                            path.unlink(missing_ok=True)
+                        os.close(fd)
+                        return None
+                    self._touch(fd)
+                    return Claim(path, fd)
+                runs = not self._is_stalled(path, fd)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+                raise
+            os.close(fd)
+            if runs:
+                return None
+        return None
+
+    def release(self, fd: int) -> None:
+        """Touch a file no more: before it is closed, or gets its name. Safe to repeat."""
+        with self._changed:
+            self._ours.discard(fd)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._changed:
+            self._ours.clear()
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _path(self, name: str, number: int) -> Path:
+        return self._folder / (name if number == 1 else f"{name}.{number}")
+
+    def _is_received(self, name: str, first: int) -> bool:
+        """Whether somebody who runs has one of the later files: he took over from one that is gone now."""
+        for number in range(first, _FILES + 1):
+            path = self._path(name, number)
+            with contextlib.suppress(FileNotFoundError):
+                fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+                try:
+                    if not _locked_still(fd, path) and not self._is_stalled(path, fd):
+                        return True
+                finally:
+                    os.close(fd)
+        return False
+
+    def _is_stalled(self, path: Path, fd: int) -> bool:
+        """Whether a file that somebody has is as it was, since long enough."""
+        found, now = identity(os.fstat(fd)), self._clock()
+        with self._changed:
+            known = self._seen.get(path.name)
+            if known is not None and known[0] == found:
+                return now - known[1] >= STALLED_AFTER_S
+            if len(self._seen) >= _SEEN:
+                self._seen.clear()
+            self._seen[path.name] = (found, now)
+            return False
+
+    def _touch(self, fd: int) -> None:
+        with self._changed:
+            self._ours.add(fd)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="blobsync-partials", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        with self._changed:
+            while self._ours:
+                for fd in self._ours:
+                    with contextlib.suppress(OSError):
+                        os.utime(fd)
+                until = time.monotonic() + BEAT_S
+                while self._ours and (left := until - time.monotonic()) > 0:
+                    self._changed.wait(left)
+            self._thread = None
+
+
+def _locked_still(fd: int, path: Path) -> bool:
+    """Lock the file, unless somebody has; False too when it got its final name while we did."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    found, opened = regular(path), os.fstat(fd)
+    return found is not None and (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)

@@ -1,0 +1,147 @@
+"""Whose turn it is to receive an object, also when somebody does not run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from blobsync.local import partials
+from blobsync.local.partials import STALLED_AFTER_S, Claim, Partials
+
+Eventually = Callable[..., None]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Host:
+    """Processes of one host, each by its own `Partials`; and the files they have."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.clock = folder, Clock()
+        self._all: list[tuple[Partials, list[Claim]]] = []
+
+    def process(self) -> Callable[[], Claim | None]:
+        found, claims = Partials(self.folder, self.clock), list[Claim]()
+        self._all.append((found, claims))
+
+        def claim() -> Claim | None:
+            claimed = found.claim("object")
+            if claimed is not None:
+                claims.append(claimed)
+            return claimed
+
+        return claim
+
+    def stop(self, number: int) -> None:
+        """It touches nothing any more, and has its locks."""
+        self._all[number][0].close()
+
+    def kill(self, number: int) -> None:
+        found, claims = self._all[number]
+        found.close()
+        while claims:
+            os.close(claims.pop().fd)
+
+    def end(self) -> None:
+        for number in range(len(self._all)):
+            self.kill(number)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    made = Host(tmp_path)
+    yield made
+    made.end()
+
+
+def test_object_is_received_by_one_and_by_the_next_when_that_is_gone(host: Host) -> None:
+    first, second = host.process(), host.process()
+    mine = first()
+    assert mine is not None
+    os.pwrite(mine.fd, b"some", 0)
+    assert second() is None
+
+    host.kill(0)
+    taken_up = second()
+    assert taken_up is not None
+    assert os.pread(taken_up.fd, 10, 0) == b"some"
+
+
+def test_file_of_somebody_who_does_not_run_holds_nobody_up_for_longer_than_said(host: Host) -> None:
+    first, second, third = host.process(), host.process(), host.process()
+    assert first() is not None
+    host.stop(0)
+    assert second() is None
+    host.clock.now = STALLED_AFTER_S - 0.1
+    assert second() is None
+
+    host.clock.now = STALLED_AFTER_S
+    other = second()
+    assert other is not None
+    assert other.path.name == "object.2"
+    for later_s in range(int(STALLED_AFTER_S)):  # the new one is taken over from no sooner than the first
+        host.clock.now = STALLED_AFTER_S + later_s
+        assert third() is None
+
+
+def test_file_that_is_touched_is_left_to_its_owner_however_slow(
+    host: Host, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    monkeypatch.setattr(partials, "BEAT_S", 0.01)
+    first, second = host.process(), host.process()
+    mine = first()
+    assert mine is not None
+    for _ in range(5):
+        before = os.fstat(mine.fd).st_mtime_ns
+        assert second() is None
+        eventually(lambda before=before: os.fstat(mine.fd).st_mtime_ns > before)
+        host.clock.now += STALLED_AFTER_S * 2
+
+    assert second() is None
+
+
+def test_first_file_is_not_taken_again_while_somebody_who_took_over_has_the_second(host: Host) -> None:
+    first, second, third = host.process(), host.process(), host.process()
+    assert first() is not None
+    host.stop(0)
+    assert second() is None
+    host.clock.now = STALLED_AFTER_S
+    assert second() is not None
+    host.kill(0)
+
+    assert third() is None
+    assert [path.name for path in sorted(host.folder.iterdir())] == ["object.2"]
+    host.kill(1)
+    assert third() is not None
+
+
+def test_file_that_was_let_go_is_touched_no_more(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    monkeypatch.setattr(partials, "BEAT_S", 0.01)
+    touched: list[object] = []
+    real = os.utime
+    monkeypatch.setattr(os, "utime", lambda fd: (touched.append(fd), real(fd)))
+    ours = Partials(tmp_path)
+    one, other = ours.claim("one"), ours.claim("other")
+    assert one is not None
+    assert other is not None
+    eventually(lambda: {one.fd, other.fd} <= set(touched))
+
+    ours.release(one.fd)
+    touched.clear()
+    eventually(lambda: len(touched) > 3)
+    assert set(touched) == {other.fd}
+    ours.release(other.fd)
+    ours.close()
+    os.close(one.fd)
+    os.close(other.fd)
