@@ -23,6 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from blobsync import ObjectInfo
 from blobsync.collection import reach, run
 from blobsync.collection.collector import collect_garbage
+from blobsync.collection.lease import TTL
 from blobsync.collection.policy import CollectionPolicy
 from blobsync.storage import keys
 from blobsync.storage.ports import GoingOn, go_on
@@ -49,22 +50,30 @@ class KilledError(BaseException):
 
 
 class Hooked(MemoryObjectStore):
-    """What one collector sees of a store: something may happen before each of its calls."""
+    """What one collector sees of a store: something may happen before each of its calls.
 
-    def __init__(self, store: MemoryObjectStore, before: Callable[[], None], clock: Clock) -> None:
+    Args:
+        store: The store.
+        before: Told until when time may pass; None: as long as it likes.
+        clock: Of all.
+    """
+
+    def __init__(
+        self, store: MemoryObjectStore, before: Callable[[datetime | None], None], clock: Clock
+    ) -> None:
         super().__init__(now=clock)
         self._store, self._before, self._clock = store, before, clock
         self._condemned: list[set[tuple[str, int, datetime]]] | None = None
         """What each tombstone condemned a grace ago, when the collector listed them with its lease held."""
-        self._has_lease = False
+        self._leased_at: datetime | None = None
 
     def read(self, key: str, *, start: int = 0, size_bytes: int | None = None) -> Iterator[bytes]:
-        self._before()
+        self._before(None)
         return self._store.read(key, start=start, size_bytes=size_bytes)
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        self._before()
-        if prefix == keys.TOMBSTONES and self._has_lease:
+        self._before(None)
+        if prefix == keys.TOMBSTONES and self._leased_at:
             self._condemned = [
                 {
                     (mark.key, mark.size_bytes, mark.modified)
@@ -77,17 +86,22 @@ class Hooked(MemoryObjectStore):
         return self._store.list(prefix, start_after)
 
     def write(self, key: str, data: object, *, going_on: GoingOn = go_on) -> None:
-        self._before()
+        self._before(None)
         self._store.write(key, data)  # type: ignore[arg-type]
-        self._has_lease |= key.startswith(keys.COLLECT_LEASES)
+        if key.startswith(keys.COLLECT_LEASES):
+            self._leased_at = self._clock.now
 
     def delete_many(self, keys: Iterable[str]) -> None:
         for key in keys:
             self.delete(key)
 
     def delete(self, key: str) -> None:
-        self._before()
-        if not key.startswith(("gc/", keys.COLLECT_LEASES)):
+        if key.startswith(("gc/", keys.COLLECT_LEASES)):
+            self._before(None)
+        else:
+            # Nobody can stop a request that outlasts the lease: that is not guaranteed.
+            assert self._leased_at is not None
+            self._before(self._leased_at + TTL)
             self._check(key)
         self._store.delete(key)
 
@@ -210,7 +224,7 @@ class Collections(RuleBasedStateMachine):
     def collect(self, meanwhile: dict[int, list[tuple[str, int]]]) -> None:
         calls, is_dead = 0, False
 
-        def before() -> None:
+        def before(until: datetime | None) -> None:
             nonlocal calls, is_dead
             if is_dead:
                 raise KilledError
@@ -220,9 +234,11 @@ class Collections(RuleBasedStateMachine):
                 if action == "publish":
                     self.step(number)
                 elif action == "tick":
-                    self.clock.forward(timedelta(minutes=number))
+                    far = timedelta(minutes=number)
+                    if until is None or self.clock.now + far < until:
+                        self.clock.forward(far)
                 elif action == "collect":
-                    self.collect_from(Hooked(self.store, lambda: None, self.clock))
+                    self.collect_from(Hooked(self.store, lambda _until: None, self.clock))
                 else:
                     is_dead = True
                     raise KilledError
