@@ -194,7 +194,7 @@ class PackWriter:
     Args:
         file: Where to; written from its present position on, in order.
         compress: Whether to try zstd; frames that it does not make smaller are raw all the same.
-        frame_bytes: Raw bytes of a frame, at most, if its members are smaller. So much is in memory.
+        frame_bytes: Raw bytes of a frame, at most; a larger member is alone in its own. So much is in memory.
     """
 
     def __init__(self, file: IO[bytes], *, compress: bool = True, frame_bytes: int = FRAME_BYTES) -> None:
@@ -206,7 +206,7 @@ class PackWriter:
         )
         self._digest = blake3()
         self._size_bytes = 0
-        self._room = memoryview(bytearray(max(FRAME_BYTES, PACKED_BYTES)))  # for the open frame
+        self._room = memoryview(bytearray(frame_bytes))  # for the open frame
         self._open_bytes = self._open_members = 0
         self._frames: list[bytes] = []
         self._members: list[bytes] = []
@@ -248,10 +248,13 @@ class PackWriter:
             self._close_frame()
         self._names.add(sha256)
         self._members.append(_MEMBER.pack(bytes.fromhex(sha256), len(data)))
+        self.raw_bytes += len(data)
+        if len(data) > self._frame_bytes:  # alone in its frame
+            self._write_frame(memoryview(data), 1)
+            return
         self._room[self._open_bytes : self._open_bytes + len(data)] = data
         self._open_bytes += len(data)
         self._open_members += 1
-        self.raw_bytes += len(data)
         if self._open_bytes >= self._frame_bytes:
             self._close_frame()
 
@@ -264,18 +267,19 @@ class PackWriter:
         return self._digest.hexdigest()
 
     def _close_frame(self) -> None:
-        if not self._open_members:
-            return
-        raw = self._room[: self._open_bytes]
+        if self._open_members:
+            self._write_frame(self._room[: self._open_bytes], self._open_members)
+            self._open_bytes = self._open_members = 0
+
+    def _write_frame(self, raw: memoryview, members: int) -> None:
         stored: bytes | memoryview = raw
         if self._zstd is not None and raw:
             smaller = self._zstd.compress(raw)
             if len(smaller) < _WORTH * len(raw):
                 stored = smaller
         codec = _RAW if stored is raw else _ZSTD
-        self._frames.append(_FRAME.pack(len(stored), len(raw), self._open_members, codec))
+        self._frames.append(_FRAME.pack(len(stored), len(raw), members, codec))
         self._write(stored)
-        self._open_bytes = self._open_members = 0
 
     def _write(self, data: bytes | memoryview) -> None:
         self._digest.update(data)

@@ -52,9 +52,11 @@ def _sha(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _written(items: Iterable[bytes], *, compress: bool = True) -> tuple[str, bytes]:
+def _written(
+    items: Iterable[bytes], *, compress: bool = True, frame_bytes: int = FRAME_BYTES
+) -> tuple[str, bytes]:
     file = io.BytesIO()
-    writer = PackWriter(file, compress=compress)
+    writer = PackWriter(file, compress=compress, frame_bytes=frame_bytes)
     for data in items:
         writer.add(_sha(data), data)
     name = writer.finish()
@@ -77,6 +79,19 @@ def _read(pack: bytes) -> dict[str, bytes]:
 
 
 @settings(max_examples=60, deadline=None)
+@given(
+    items=st.lists(blobs, max_size=8), compress=st.booleans(), frame_bytes=st.sampled_from([1, 100, 70_000])
+)
+def test_pack_of_small_frames_gives_back_what_it_got_larger_members_too(
+    items: list[bytes], compress: bool, frame_bytes: int
+) -> None:
+    _, pack = _written(items, compress=compress, frame_bytes=frame_bytes)
+
+    assert _read(pack) == {_sha(data): data for data in items}
+    table = parse_table(len(pack), pack)
+    assert all(frame.raw_bytes <= frame_bytes or frame.member_count == 1 for frame in table.frames)
+
+
 @given(items=st.lists(blobs, max_size=12), compress=st.booleans())
 def test_what_was_packed_is_read_back_each_frame_by_itself(items: list[bytes], compress: bool) -> None:
     name, pack = _written(items, compress=compress)
