@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
@@ -20,15 +19,13 @@ from nimbus.api.server import ApiServer
 from nimbus.api.services import ApiServices
 from nimbus.bootstrap.collector import build_collector
 from nimbus.bootstrap.foundation import Foundation, build_syncer
+from nimbus.bootstrap.switchboard import Switchboard
 from nimbus.bootstrap.worker import build_worker
 from nimbus.config import Settings
-from nimbus.domain.ids import PipelineName
-from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.supervision import Timings
 from nimbus.engine.effects import Effects
 from nimbus.engine.facts import Policy
-from nimbus.engine.loop import Engine, EngineStatus
-from nimbus.engine.news import News, QuarantineChanged
+from nimbus.engine.loop import Engine
 from nimbus.engine.readiness import GatePolicy
 from nimbus.scheduler.announcer import ReplicaAnnouncer
 from nimbus.scheduler.catalog_follower import CatalogFollower
@@ -50,7 +47,7 @@ def build_parts(foundation: Foundation) -> Parts:
     registry = CollectorRegistry()
     history = S3History(foundation.store)
     identity = _identity(foundation)
-    late = _Switchboard()
+    late = Switchboard()
     syncer = build_syncer(foundation, late.synced)
     SyncMetrics(
         registry,
@@ -149,51 +146,6 @@ def build_parts(foundation: Foundation) -> Parts:
         if embedded
         else None,
     )
-
-
-class _Switchboard:
-    """Reaches parts that are built later: the wiring has circles, the imports do not."""
-
-    engine: Engine
-    election: LeaderLockQueue
-    registrar: Registrar
-    announcer: ReplicaAnnouncer
-
-    def tell(self, news: News) -> None:
-        """To the engine."""
-        self.engine.tell(news)
-
-    def quarantine(self, quarantined: Mapping[PipelineName, str]) -> None:
-        """To the engine."""
-        self.engine.tell(QuarantineChanged(quarantined))
-
-    def publish_readiness(self, info: SchedulerInfo) -> None:
-        """To the election."""
-        lacks = () if info.ready else (f"{info.missing_count} files are missing",)
-        self.election.publish_readiness(
-            info.ready, missing=info.missing_count, missing_bytes=info.missing_bytes, reasons=lacks
-        )
-
-    def resign(self, reason: str) -> None:
-        """To the election."""
-        self.election.abdicate(reason)
-
-    def leads(self) -> bool:
-        """From the election, at the point of use."""
-        return self.election.is_leader()
-
-    def engine_status(self) -> EngineStatus:
-        """From the engine."""
-        return self.engine.status
-
-    def changed(self) -> None:
-        """To the registrar: something that is reported has changed."""
-        self.registrar.changed()
-
-    def synced(self, _readiness: Readiness) -> None:
-        """To the registrar and the announcer: the local store has changed."""
-        self.registrar.changed()
-        self.announcer.changed()
 
 
 def _identity(foundation: Foundation) -> Identity:

@@ -5,44 +5,24 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import ssl
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nimbus.cli.findings import Finding, Verdict
 from nimbus.cli.words import size
+from nimbus.cli.zookeeper_checks import zookeeper_of
 
 if TYPE_CHECKING:
     from nimbus.config import Settings
 
 _DEADLINE_S = 3.0
-_LONGEST_ANSWER_BYTES = 65_536
 _DISK_LOW, _DISK_TOO_LOW = 5 << 30, 1 << 30
 _SKEW_WARN_S, _SKEW_FAIL_S = 5.0, 300.0
 """S3 refuses signatures that are more than 15 minutes off; schedules are wrong long before that."""
-
-
-class Verdict(StrEnum):
-    """How a thing is."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What one check found."""
-
-    check: str
-    verdict: Verdict
-    detail: str
-    advice: str = ""
 
 
 def machine() -> Iterator[Finding]:
@@ -54,7 +34,7 @@ def machine() -> Iterator[Finding]:
 def cluster(settings: Settings) -> Iterator[Finding]:
     """Look at what a configuration names."""
     yield disk(settings.scheduler.state_dir)
-    yield from _zookeeper_of(settings)
+    yield from zookeeper_of(settings)
     yield s3(settings)
     if settings.storage.endpoint_url is not None:
         yield clock(settings.storage.endpoint_url)
@@ -94,69 +74,6 @@ def disk(folder: Path) -> Finding:
     if free < _DISK_LOW:
         return Finding(name, Verdict.WARN, detail, "releases and task outputs may need more")
     return Finding(name, Verdict.OK, detail)
-
-
-def _zookeeper_of(settings: Settings) -> Iterator[Finding]:
-    """The servers of a configuration, over TLS if it says so."""
-    if not settings.zookeeper.tls:
-        yield from zookeeper(settings.zookeeper.hosts)
-        return
-    from leader import ElectionConfigError
-    from nimbus.bootstrap.foundation import zookeeper_config
-
-    try:
-        tls = zookeeper_config(settings).tls
-    except ElectionConfigError as exc:
-        yield Finding("zookeeper tls", Verdict.FAIL, str(exc), "correct the keys zookeeper.tls_...")
-    else:
-        yield from zookeeper(settings.zookeeper.hosts, None if tls is None else tls.context())
-
-
-def zookeeper(hosts: str, tls: ssl.SSLContext | None = None) -> Iterator[Finding]:
-    """Does each server answer? One of several that is down is a warning."""
-    servers = [part.strip() for part in hosts.split("/", 1)[0].split(",") if part.strip()]
-    findings = [_zookeeper_server(server, tls) for server in servers]
-    alive = sum(finding.verdict is Verdict.OK for finding in findings)
-    for finding in findings:
-        if finding.verdict is Verdict.FAIL and alive > len(servers) // 2:
-            yield Finding(finding.check, Verdict.WARN, finding.detail, finding.advice)
-        else:
-            yield finding
-
-
-def _zookeeper_server(server: str, tls: ssl.SSLContext | None) -> Finding:
-    name = f"zookeeper {server}"
-    host, _, number = server.rpartition(":")
-    try:
-        with socket.create_connection((host or server, int(number or 2181)), _DEADLINE_S) as connection:
-            connection.settimeout(_DEADLINE_S)
-            with _secured(connection, host or server, tls) as secured:
-                secured.sendall(b"srvr")
-                said = _whole_answer(secured).decode(errors="replace")
-    except ssl.SSLError as exc:
-        return Finding(name, Verdict.FAIL, f"TLS: {exc}", "correct zookeeper.tls..., or the port")
-    except (OSError, ValueError) as exc:
-        why = getattr(exc, "strerror", None) or str(exc)
-        return Finding(name, Verdict.FAIL, why, "start ZooKeeper, or correct zookeeper.hosts")
-    # A server may be told not to answer this question; then it says so, which is an answer, too.
-    if "Mode:" in said or "not in the whitelist" in said:
-        mode = said.partition("Mode: ")[2].partition("\n")[0]
-        return Finding(name, Verdict.OK, f"answers{f', {mode}' if mode else ''}")
-    if "not currently serving" in said:
-        return Finding(name, Verdict.FAIL, "has no quorum", "start the other ZooKeeper servers")
-    return Finding(name, Verdict.FAIL, "does not answer as ZooKeeper does", "correct zookeeper.hosts")
-
-
-def _secured(connection: socket.socket, host: str, tls: ssl.SSLContext | None) -> socket.socket:
-    return connection if tls is None else tls.wrap_socket(connection, server_hostname=host.strip("[]"))
-
-
-def _whole_answer(connection: socket.socket) -> bytes:
-    """All that a server says before it closes the connection: it may come in pieces."""
-    said = b""
-    while len(said) < _LONGEST_ANSWER_BYTES and (part := connection.recv(4096)):
-        said += part
-    return said
 
 
 def s3(settings: Settings) -> Finding:

@@ -21,6 +21,7 @@ def doctor(config: Path | None, output: str) -> int:
     Exit code 1 if anything fails.
     """
     from nimbus.cli import checks
+    from nimbus.cli.findings import Finding, Verdict
     from nimbus.cli.storage import find_config, settings_of
     from nimbus.config import InvalidConfigurationError
 
@@ -35,8 +36,8 @@ def doctor(config: Path | None, output: str) -> int:
             found += checks.cluster(settings_of(place))
         except InvalidConfigurationError as exc:
             advice = "correct it; configs/nimbus.example.yaml has every key"
-            found.append(checks.Finding("configuration", checks.Verdict.FAIL, str(exc), advice))
-    bad = any(finding.verdict is checks.Verdict.FAIL for finding in found)
+            found.append(Finding("configuration", Verdict.FAIL, str(exc), advice))
+    bad = any(finding.verdict is Verdict.FAIL for finding in found)
     if out.as_json:
         out.data({"ok": not bad, "checks": [dataclasses.asdict(finding) for finding in found]})
     else:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from nimbus.cli import checks
-from nimbus.cli.checks import Verdict
+from nimbus.cli.findings import Verdict
+from nimbus.cli.zookeeper_checks import zookeeper
 
 
 @pytest.mark.parametrize(
@@ -69,14 +70,14 @@ def _answering(*parts: bytes) -> Iterator[str]:
 )
 def test_a_zookeeper_server(text: bytes, verdict: Verdict, detail: str) -> None:
     with _answering(text) as server:
-        (finding,) = checks.zookeeper(f"{server}/chroot")
+        (finding,) = zookeeper(f"{server}/chroot")
 
     assert (finding.verdict, finding.detail) == (verdict, detail)
 
 
 def test_a_zookeeper_server_whose_answer_comes_in_pieces() -> None:
     with _answering(b"Zookeeper version: 3.9\n", b"Mode: leader\n") as server:
-        (finding,) = checks.zookeeper(server)
+        (finding,) = zookeeper(server)
 
     assert (finding.verdict, finding.detail) == (Verdict.OK, "answers, leader")
 
@@ -90,7 +91,7 @@ def test_one_zookeeper_server_of_three_that_is_down_is_a_warning() -> None:
         closed.bind(("127.0.0.1", 0))  # bound and not listening: refuses
         down = f"127.0.0.1:{closed.getsockname()[1]}"
 
-        found = {f.check.split()[1]: f.verdict for f in checks.zookeeper(f"{one},{down},{two}")}
+        found = {f.check.split()[1]: f.verdict for f in zookeeper(f"{one},{down},{two}")}
 
     assert found == {one: Verdict.OK, down: Verdict.WARN, two: Verdict.OK}
 

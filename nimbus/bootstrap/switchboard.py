@@ -1,0 +1,59 @@
+"""Reaches parts of a scheduler that are built later than those that need them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from blobsync import Readiness
+from leader import LeaderLockQueue
+from nimbus.domain.ids import PipelineName
+from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.engine.loop import Engine, EngineStatus
+from nimbus.engine.news import News, QuarantineChanged
+from nimbus.scheduler.announcer import ReplicaAnnouncer
+from nimbus.scheduler.registrar import Registrar
+
+
+class Switchboard:
+    """Reaches parts that are built later: the wiring has circles, the imports do not."""
+
+    engine: Engine
+    election: LeaderLockQueue
+    registrar: Registrar
+    announcer: ReplicaAnnouncer
+
+    def tell(self, news: News) -> None:
+        """To the engine."""
+        self.engine.tell(news)
+
+    def quarantine(self, quarantined: Mapping[PipelineName, str]) -> None:
+        """To the engine."""
+        self.engine.tell(QuarantineChanged(quarantined))
+
+    def publish_readiness(self, info: SchedulerInfo) -> None:
+        """To the election."""
+        lacks = () if info.ready else (f"{info.missing_count} files are missing",)
+        self.election.publish_readiness(
+            info.ready, missing=info.missing_count, missing_bytes=info.missing_bytes, reasons=lacks
+        )
+
+    def resign(self, reason: str) -> None:
+        """To the election."""
+        self.election.abdicate(reason)
+
+    def leads(self) -> bool:
+        """From the election, at the point of use."""
+        return self.election.is_leader()
+
+    def engine_status(self) -> EngineStatus:
+        """From the engine."""
+        return self.engine.status
+
+    def changed(self) -> None:
+        """To the registrar: something that is reported has changed."""
+        self.registrar.changed()
+
+    def synced(self, _readiness: Readiness) -> None:
+        """To the registrar and the announcer: the local store has changed."""
+        self.registrar.changed()
+        self.announcer.changed()

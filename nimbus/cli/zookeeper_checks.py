@@ -1,0 +1,79 @@
+"""Whether the servers of ZooKeeper answer, over TLS if the configuration says so. None raises."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from nimbus.cli.findings import Finding, Verdict
+
+if TYPE_CHECKING:
+    from nimbus.config import Settings
+
+_DEADLINE_S = 3.0
+_LONGEST_ANSWER_BYTES = 65_536
+
+
+def zookeeper_of(settings: Settings) -> Iterator[Finding]:
+    """The servers of a configuration, over TLS if it says so."""
+    if not settings.zookeeper.tls:
+        yield from zookeeper(settings.zookeeper.hosts)
+        return
+    from leader import ElectionConfigError
+    from nimbus.bootstrap.foundation import zookeeper_config
+
+    try:
+        tls = zookeeper_config(settings).tls
+    except ElectionConfigError as exc:
+        yield Finding("zookeeper tls", Verdict.FAIL, str(exc), "correct the keys zookeeper.tls_...")
+    else:
+        yield from zookeeper(settings.zookeeper.hosts, None if tls is None else tls.context())
+
+
+def zookeeper(hosts: str, tls: ssl.SSLContext | None = None) -> Iterator[Finding]:
+    """Does each server answer? One of several that is down is a warning."""
+    servers = [part.strip() for part in hosts.split("/", 1)[0].split(",") if part.strip()]
+    findings = [_zookeeper_server(server, tls) for server in servers]
+    alive = sum(finding.verdict is Verdict.OK for finding in findings)
+    for finding in findings:
+        if finding.verdict is Verdict.FAIL and alive > len(servers) // 2:
+            yield Finding(finding.check, Verdict.WARN, finding.detail, finding.advice)
+        else:
+            yield finding
+
+
+def _zookeeper_server(server: str, tls: ssl.SSLContext | None) -> Finding:
+    name = f"zookeeper {server}"
+    host, _, number = server.rpartition(":")
+    try:
+        with socket.create_connection((host or server, int(number or 2181)), _DEADLINE_S) as connection:
+            connection.settimeout(_DEADLINE_S)
+            with _secured(connection, host or server, tls) as secured:
+                secured.sendall(b"srvr")
+                said = _whole_answer(secured).decode(errors="replace")
+    except ssl.SSLError as exc:
+        return Finding(name, Verdict.FAIL, f"TLS: {exc}", "correct zookeeper.tls..., or the port")
+    except (OSError, ValueError) as exc:
+        why = getattr(exc, "strerror", None) or str(exc)
+        return Finding(name, Verdict.FAIL, why, "start ZooKeeper, or correct zookeeper.hosts")
+    # A server may be told not to answer this question; then it says so, which is an answer, too.
+    if "Mode:" in said or "not in the whitelist" in said:
+        mode = said.partition("Mode: ")[2].partition("\n")[0]
+        return Finding(name, Verdict.OK, f"answers{f', {mode}' if mode else ''}")
+    if "not currently serving" in said:
+        return Finding(name, Verdict.FAIL, "has no quorum", "start the other ZooKeeper servers")
+    return Finding(name, Verdict.FAIL, "does not answer as ZooKeeper does", "correct zookeeper.hosts")
+
+
+def _secured(connection: socket.socket, host: str, tls: ssl.SSLContext | None) -> socket.socket:
+    return connection if tls is None else tls.wrap_socket(connection, server_hostname=host.strip("[]"))
+
+
+def _whole_answer(connection: socket.socket) -> bytes:
+    """All that a server says before it closes the connection: it may come in pieces."""
+    said = b""
+    while len(said) < _LONGEST_ANSWER_BYTES and (part := connection.recv(4096)):
+        said += part
+    return said
