@@ -7,14 +7,11 @@ verified as a reader would. What several releases share is looked at once by one
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
-
-from blake3 import blake3
 
 from blobsync.errors import (
     BlobNotFoundError,
@@ -23,68 +20,27 @@ from blobsync.errors import (
     InvalidManifestError,
     InvalidPackError,
 )
-from blobsync.release.blob import CHUNK_BYTES, Blob
+from blobsync.release.blob import Blob
 from blobsync.release.layout import Layout, Pack
 from blobsync.release.manifest import Manifest, ReleaseRef
-from blobsync.release.pack import FrameReader, PackTable, check_members, parse_table
+from blobsync.release.objects import StoredObject
 from blobsync.retry import RetryPolicy, call_retrying
 from blobsync.storage import keys
+from blobsync.storage.audit_report import Audit, Fault, Flaw
 from blobsync.storage.ports import GoingOn, ObjectStore, go_on
 from blobsync.storage.reading import read_table
+from blobsync.storage.reading_deep import verified_pack, verify_blob
 from blobsync.storage.releases import fetch_layout, fetch_manifest
 
+__all__ = ["Audit", "Auditor", "Fault", "Flaw"]
+
+Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-class Fault(StrEnum):
-    """What is wrong with an object."""
-
-    MISSING = "missing"
-    DAMAGED = "damaged"
-
-
-@dataclass(frozen=True, slots=True)
-class Flaw:
-    """One thing that is wrong.
-
-    Attributes:
-        key: Of the object, below the prefix.
-        fault: What is wrong with it.
-        reason: The same in words.
-    """
-
-    key: str
-    fault: Fault
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Audit:
-    """How one release stands in the bucket.
-
-    Attributes:
-        ref: Which.
-        objects: How many packs and large files, or plain objects, it has, as far as is known.
-        size_bytes: Theirs.
-        flaws: What is wrong, by key. Empty: nothing was found.
-        loose: Below which prefix its files lie as plain objects; None: they do not.
-    """
-
-    ref: ReleaseRef
-    objects: int
-    size_bytes: int
-    flaws: tuple[Flaw, ...]
-    loose: str | None = None
-
-    @property
-    def is_absent(self) -> bool:
-        """Whether there is no such release at all."""
-        key = keys.manifest(self.ref.name, self.ref.digest)
-        return any(flaw.key == key and flaw.fault is Fault.MISSING for flaw in self.flaws)
+_THREADS = 8
 
 
 class Auditor:
-    """Looks at releases, and at each object once. One thread.
+    """Looks at releases, and at each object once. Called on one thread; asks on several.
 
     Args:
         store: Where.
@@ -103,6 +59,7 @@ class Auditor:
     ) -> None:
         self._store, self._deep, self._going_on = store, deep, going_on
         self._retry = retry or RetryPolicy()
+        self._stopping = threading.Event()
         self._seen: dict[str, Flaw | None] = {}
         self._members: dict[str, Mapping[str, int]] = {}
 
@@ -127,8 +84,7 @@ class Auditor:
         else:
             packs = layout.packs
         blobs = [blob for blob in manifest.blobs.values() if not blob.is_packed]
-        flaws += [flaw for pack in packs if (flaw := self._pack(pack)) is not None]
-        flaws += [flaw for blob in blobs if (flaw := self._blob(blob)) is not None]
+        flaws += self._objects([*packs, *blobs])
         if not flaws and isinstance(layout, Layout):
             flaws += self._unpacked(manifest, layout)
         size = sum(pack.size_bytes for pack in packs) + sum(blob.size_bytes for blob in blobs)
@@ -162,39 +118,49 @@ class Auditor:
                 f"its packs lack {len(lost)} small files, as blob {lost[0].sha256}",
             )
 
-    def _pack(self, pack: Pack) -> Flaw | None:
-        key = keys.pack(pack.name)
-        if key not in self._seen:
-            self._seen[key] = self._sized(key, pack.size_bytes) or self._checked(
-                key, partial(self._look, pack)
-            )
-        return self._seen[key]
+    def _objects(self, items: Iterable[StoredObject]) -> list[Flaw]:
+        """What is wrong with these. Each is looked at once, whatever releases have it."""
+        named = {_key(item): item for item in items}
+        new = {key: item for key, item in named.items() if key not in self._seen}
+        for key, size in zip(new, self._side_by_side(self._size, new), strict=True):
+            self._seen[key] = _of_size(key, size, new[key].size_bytes)
+        sound = [key for key in new if self._seen[key] is None]
+        looks = [partial(self._checked, key, partial(self._look, key, new[key])) for key in sound]
+        # Deep, one after the other: each takes memory, and what is read is verified meanwhile.
+        found = (look() for look in looks) if self._deep else self._side_by_side(_called, looks)
+        for key, flaw in zip(sound, found, strict=True):
+            self._seen[key] = flaw
+            if not self._deep:
+                self._going_on(new[key].size_bytes)
+        return [flaw for key in named if (flaw := self._seen[key]) is not None]
 
-    def _blob(self, blob: Blob) -> Flaw | None:
-        key = keys.blob(blob.name)
-        if key not in self._seen:
-            self._seen[key] = self._sized(key, blob.size_bytes) or self._checked(
-                key, partial(self._read, blob, key)
-            )
-        return self._seen[key]
+    def _side_by_side(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """Results in order. On threads named `blobsync-audit`, which end with this."""
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="blobsync-audit") as pool:
+            try:
+                return list(pool.map(call, items))
+            except BaseException:
+                self._stopping.set()
+                pool.shutdown(cancel_futures=True)
+                raise
 
-    def _look(self, pack: Pack) -> None:
-        key = keys.pack(pack.name)
-        table = read_table(pack.size_bytes, partial(self._range, key))
-        if self._deep:
-            table = _verified_pack(pack, partial(self._range, key), self._going_on)
-        else:
-            self._going_on(pack.size_bytes)
-        self._members[pack.name] = dict(zip(table.sha256s, table.sizes, strict=True))
+    def _look(self, key: str, item: StoredObject) -> None:
+        if isinstance(item, Pack):
+            table = read_table(item.size_bytes, partial(self._range, key))
+            if self._deep:
+                table = verified_pack(item, partial(self._range, key), self._going_on)
+            self._members[item.name] = dict(zip(table.sha256s, table.sizes, strict=True))
+        elif self._deep:
+            verify_blob(item, partial(self._range, key), self._going_on)
 
     def _read(self, blob: Blob, key: str) -> None:
         if self._deep:
-            _verify_blob(blob, partial(self._range, key), self._going_on)
+            verify_blob(blob, partial(self._range, key), self._going_on)
         else:
             self._going_on(blob.size_bytes)
 
-    def _sized(self, key: str, size_bytes: int) -> Flaw | None:
-        return _of_size(key, self._call(lambda: self._store.size(key)), size_bytes)
+    def _size(self, key: str) -> int | None:
+        return self._call(lambda: self._store.size(key))
 
     def _checked(self, key: str, look: Callable[[], None]) -> Flaw | None:
         found = self._judged(key, look)
@@ -208,10 +174,18 @@ class Auditor:
         return found
 
     def _call(self, call: Callable[[], Result]) -> Result:
-        return call_retrying(call, self._retry, what="audit")
+        return call_retrying(call, self._retry, what="audit", stopping=self._stopping)
 
     def _range(self, key: str, start: int, size_bytes: int) -> bytes:
         return b"".join(self._store.read(key, start=start, size_bytes=size_bytes))
+
+
+def _key(item: StoredObject) -> str:
+    return keys.pack(item.name) if isinstance(item, Pack) else keys.blob(item.name)
+
+
+def _called(look: Callable[[], Result]) -> Result:
+    return look()
 
 
 def _of_size(key: str, found: int | None, size_bytes: int) -> Flaw | None:
@@ -229,37 +203,3 @@ def _told(key: str, look: Callable[[], Result]) -> Result | Flaw:
         return Flaw(key, Fault.MISSING, "there is no such object")
     except (CorruptBlobError, InvalidManifestError, InvalidLayoutError, InvalidPackError) as exc:
         return Flaw(key, Fault.DAMAGED, str(exc))
-
-
-def _verify_blob(blob: Blob, read: Callable[[int, int], bytes], going_on: GoingOn) -> None:
-    """Hash a large file, a chunk at a time.
-
-    Raises:
-        CorruptBlobError: it has other bytes than its name says.
-    """
-    whole = hashlib.sha256()
-    for number, start in enumerate(range(0, blob.size_bytes, CHUNK_BYTES)):
-        data = read(start, min(CHUNK_BYTES, blob.size_bytes - start))
-        whole.update(data)
-        if blob.chunks and blake3(data).hexdigest() != blob.chunks[number]:
-            raise CorruptBlobError(f"it has other bytes in the {CHUNK_BYTES} from {start} on")
-        going_on(len(data))
-    if whole.hexdigest() != blob.sha256:
-        raise CorruptBlobError(f"it has SHA-256 {whole.hexdigest()}")
-
-
-def _verified_pack(pack: Pack, read: Callable[[int, int], bytes], going_on: GoingOn) -> PackTable:
-    """Hash a pack, and each of its members. At most 64 MiB are in memory.
-
-    Raises:
-        CorruptBlobError: it has other bytes than its name says.
-        InvalidPackError: it was made wrong.
-    """
-    data = read(0, pack.size_bytes)
-    if blake3(data).hexdigest() != pack.name:
-        raise CorruptBlobError(f"it has BLAKE3 {blake3(data).hexdigest()}")
-    table, reader, view = parse_table(len(data), data), FrameReader(), memoryview(data)
-    for frame in table.frames:
-        check_members(table, frame, reader.raw(frame, view[frame.start : frame.start + frame.stored_bytes]))
-    going_on(pack.size_bytes)
-    return table

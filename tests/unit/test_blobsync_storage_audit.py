@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from datetime import timedelta
 from pathlib import Path
 
@@ -178,3 +179,42 @@ def test_deep_audit_reads_what_is_damaged_once_more_and_no_oftener(
 
     assert len(flaws(store, ref, deep=True)) == 1
     assert store.reads[key] == 2
+
+
+class Crowded(MemoryObjectStore):
+    """Answers a size only while others wait for one too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.together = threading.Barrier(3)
+
+    def size(self, key: str) -> int | None:
+        self.together.wait(timeout=30)
+        return super().size(key)
+
+
+def test_sizes_are_asked_for_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryObjectStore()
+    ref = put(store, tmp_path, {f"large{n}": bytes([n]) * (PACKED_BYTES + 1) for n in range(6)})
+    crowded = Crowded()
+    for info in store.list(""):
+        crowded.write(info.key, b"".join(store.read(info.key)))
+    before = threading.active_count()
+
+    looked: list[int] = []
+    audit = Auditor(crowded, retry=QUICK, going_on=looked.append).audit(ref)
+
+    assert audit.flaws == ()
+    assert audit.objects == 6
+    assert sum(looked) == audit.size_bytes
+    assert threading.active_count() == before
+
+
+def test_audit_that_is_stopped_asks_for_nothing_more(store: MemoryObjectStore, tmp_path: Path) -> None:
+    ref = put(store, tmp_path, {f"large{n}": bytes([n]) * (PACKED_BYTES + 1) for n in range(3)})
+
+    def stop(_size_bytes: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Auditor(store, retry=QUICK, going_on=stop).audit(ref)
