@@ -32,6 +32,7 @@ from blobsync import (
     gc,
     publish,
 )
+from blobsync.local.releases import RELEASE_FILES
 from nimbus.localstack.s3 import S3Server
 from tests.chaos.blobsync_crash_worker import NAME, ROLES, releases
 from tests.chaos.blobsync_truth import VERSIONS, audit, files_of, write_versions
@@ -142,7 +143,7 @@ class Site:
             digest, session = self.stays.digest, local.session.new_path().parent
             blobs = (blob for blob in kept.manifest.blobs.values() if not blob.is_packed)
             expected = {local.object_path(item) for item in (*kept.layout.packs, *blobs)}
-            expected |= {self.root / "releases" / NAME / f"{digest}{end}" for end in (".json", ".layout")}
+            expected |= {self.root / "releases" / NAME / f"{digest}{end}" for end in RELEASE_FILES}
             expected |= {self.root / name for name in ("LOCK", "verified", "gc.json", "scrub")}
             expected |= {self.root / "trees" / f"{digest}.files", session / "lock"}
             tree = self.root / "trees" / digest

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from blobsync.local.gc import gc
+from blobsync.local.releases import RELEASE_FILES
 from blobsync.local.store import LocalStore
 from tests.chaos.local_store_worker import releases
 from tests.chaos.report import number_from
@@ -112,7 +113,7 @@ def finish(root: Path, known: list[Sample]) -> None:
         assert not local.verify(last.manifest)
         digest = last.manifest.digest
         wanted = {local.object_path(item) for item in last.objects}
-        wanted |= {root / "releases" / "p" / f"{digest}{suffix}" for suffix in (".json", ".layout")}
+        wanted |= {root / "releases" / "p" / f"{digest}{suffix}" for suffix in RELEASE_FILES}
         wanted |= {root / "trees" / f"{digest}.files", root / "LOCK", root / "verified", root / "gc.json"}
         tree, session = root / "trees" / digest, local.session.new_path().parent
         left = {path for path in root.rglob("*") if path.is_file()}
