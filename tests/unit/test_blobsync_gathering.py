@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from blobsync import LocalStore, LocalStoreError
 from blobsync.errors import CorruptBlobError
 from blobsync.local.gc import gc
 from blobsync.release.loose import Bundle, bundles_of
-from tests.local_store_samples import Sample, contents, sample
+from tests.local_store_samples import Sample, bring, contents, packed, sample, sha
 
 FILES = {"a": b"1" * 5000, "b/b": b"new", "empty": b""}
 
@@ -159,3 +162,56 @@ def test_pack_that_is_replaced_by_another_file_does_not_count(local: LocalStore)
     assert {item.path for item in lacking.artifacts} == set(FILES)
     gathered(local, release)
     assert contents(local.materialise(release.manifest)) == FILES
+
+
+def test_files_in_all_too_many_packs_are_fetched_anew_together(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {f"f{number}": f"{number}".encode() for number in range(6)}
+    release = sample(files, members=1)
+    for item, data in release.objects.items():
+        bring(local, item, data)
+    layout = replace(release.layout, packs=(), loose="data/")
+    assert not local.lacks(release.manifest, layout)
+    local.close()
+
+    monkeypatch.setattr("blobsync.local.loose._MOST_OLD_PACKS", 2)
+    with LocalStore(local.root) as again:
+        lacking = again.lacks(release.manifest, layout)
+        assert len(lacking.artifacts) == 4
+        (bundle,) = lacking.objects
+        assert isinstance(bundle, Bundle)
+        gathering = again.gather(bundle)
+        assert gathering is not None
+        with gathering:
+            for file in gathering.bundle.files:
+                gathering.add(file, files[file.path])
+            gathering.install()
+        again.keep(release.manifest, layout)
+        kept = again.kept(release.manifest.ref)
+        assert kept is not None
+        assert len(kept.layout.packs) == 3
+        assert contents(again.materialise(release.manifest)) == files
+
+
+@given(
+    files=st.dictionaries(
+        st.sampled_from("abcdefgh"), st.sampled_from([b"", b"1", b"22", b"333"]), min_size=1
+    ),
+    here=st.sets(st.sampled_from([b"", b"1", b"22", b"333", b"other"])),
+)
+@settings(max_examples=30, deadline=None)
+def test_just_what_no_pack_of_this_store_has_is_lacking(files: dict[str, bytes], here: set[bytes]) -> None:
+    release = sample(files)
+    layout = replace(release.layout, packs=(), loose="data/")
+    with TemporaryDirectory() as folder, LocalStore(Path(folder)) as local:
+        for pack, data in packed(sorted(here), members=2).items():
+            bring(local, pack, data)
+
+        lacking = local.lacks(release.manifest, layout)
+
+        assert {item.path for item in lacking.artifacts} == {
+            path for path, data in files.items() if data not in here
+        }
+        wanted = [file.sha256 for item in lacking.objects if isinstance(item, Bundle) for file in item.files]
+        assert sorted(wanted) == sorted({sha(data) for data in files.values() if data not in here})
