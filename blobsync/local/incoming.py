@@ -8,13 +8,12 @@ name.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
-import threading
 from pathlib import Path
 from types import TracebackType
 
 from blobsync.errors import CorruptBlobError, InvalidPackError, LocalStoreError
+from blobsync.local.chunk_hashes import ChunkHashes
 from blobsync.local.disk import (
     READ_ONLY,
     fsync_folder,
@@ -24,10 +23,8 @@ from blobsync.local.disk import (
     start_writing,
 )
 from blobsync.local.objects import ObjectFiles
-from blobsync.local.verification import hash_range, verify_chunk
 from blobsync.release.blob import CHUNK_BYTES, Blob
 from blobsync.release.objects import StoredObject
-from blobsync.storage.ports import go_on
 
 _RESERVE_FROM_BYTES = 1 << 20
 
@@ -80,11 +77,9 @@ class Incoming:
         self.fd = fd
         self._objects = objects
         self._path = path
-        self._chunks = item.chunks if isinstance(item, Blob) else ()
-        self._good: set[int] = set()
-        self._sha256 = hashlib.sha256() if self._chunks and objects.also_sha256 else None
-        self._hashed_chunks = 0
-        self._hashing = threading.Lock()
+        self._chunks: ChunkHashes | None = None
+        if isinstance(item, Blob) and item.chunks:
+            self._chunks = ChunkHashes(fd, item, also_sha256=objects.also_sha256)
         self._open = True
 
     def __enter__(self) -> Incoming:
@@ -116,14 +111,13 @@ class Incoming:
         """
         with self._objects.base.disk.errors(f"resuming {self.item.name}"):
             length = os.fstat(self.fd).st_size
-            if not self._chunks:
+            if self._chunks is None:
                 return [] if length == self.item.size_bytes else [(length, self.item.size_bytes - length)]
-            ranges = [self._range(number) for number in range(len(self._chunks))]
-            for number, (start, size) in enumerate(ranges):
-                if number not in self._good and start + size <= length:
+            for number in self._chunks.missing:
+                if sum(self._chunks.range(number)) <= length:
                     with contextlib.suppress(CorruptBlobError):
-                        self._verify(number)
-            return [ranges[number] for number in range(len(ranges)) if number not in self._good]
+                        self._chunks.verify(number)
+            return [self._chunks.range(number) for number in self._chunks.missing]
 
     def took(self, start: int, size_bytes: int) -> None:
         """A range of `missing` is written whole: verify it, if it is a chunk, and let the disk begin with it.
@@ -134,14 +128,14 @@ class Incoming:
             ValueError: no such range; a defect of the caller.
         """
         with self._objects.base.disk.errors(f"receiving {self.item.name}"):
-            if self._chunks:
+            if self._chunks is not None:
                 number = start // CHUNK_BYTES
-                if (start, size_bytes) != self._range(number):
+                if (start, size_bytes) != self._chunks.range(number):
                     raise ValueError(
                         f"{size_bytes} bytes from {start} on are not a chunk of {self.item.name}"
                     )
                 self._objects.base.step("took")
-                self._verify(number)
+                self._chunks.verify(number)
             start_writing(self.fd, start, size_bytes)
 
     def install(self) -> None:
@@ -187,47 +181,14 @@ class Incoming:
 
     def _verify_all(self) -> str | None:
         """Say the SHA-256 of a chunked blob, if it was to be computed: see `verify_object`."""
-        if not self._chunks:
+        if self._chunks is None:
             return self._objects.verify(self.fd, self.item)
         size = os.fstat(self.fd).st_size
         if size != self.item.size_bytes:
             raise CorruptBlobError(
                 f"blob {self.item.name} came as {size} bytes, not {self.item.size_bytes}; it was dropped"
             )
-        for number in range(len(self._chunks)):
-            if number not in self._good:
-                self._verify(number)
-        with self._hashing:
-            self._hash_what_follows()
-        return None if self._sha256 is None else self._sha256.hexdigest()
-
-    def _range(self, number: int) -> tuple[int, int]:
-        start = number * CHUNK_BYTES
-        return start, min(CHUNK_BYTES, self.item.size_bytes - start)
-
-    def _verify(self, number: int) -> None:
-        """Hash a chunk; where SHA-256 is computed too, by one read for both if it is the next in order."""
-        assert isinstance(self.item, Blob)  # noqa: S101 - only blobs have chunks
-        whole = None
-        in_order = self._sha256 is not None and self._hashing.acquire(blocking=False)
-        try:
-            if in_order and number == self._hashed_chunks and self._sha256 is not None:
-                whole = self._sha256.copy()  # the bytes may be wrong
-            verify_chunk(self.fd, self.item, number, whole)
-            self._good.add(number)
-            if whole is not None:
-                self._sha256, self._hashed_chunks = whole, number + 1
-            if in_order:
-                self._hash_what_follows()
-        finally:
-            if in_order:
-                self._hashing.release()
-
-    def _hash_what_follows(self) -> None:
-        """Feed the SHA-256 of the whole with the good chunks that are next. Our caller has the lock."""
-        while self._sha256 is not None and self._hashed_chunks in self._good:
-            hash_range(self.fd, *self._range(self._hashed_chunks), go_on, self._sha256)
-            self._hashed_chunks += 1
+        return self._chunks.finish()
 
     def _tell(self, exc: OSError | LocalStoreError) -> None:
         """Raises. The error of a write is told in our words, and remembered."""

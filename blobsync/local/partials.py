@@ -28,6 +28,8 @@ STALLED_AFTER_S = 30.0
 _FILES = 4
 """So many of one object, at most: three owners that do not run, and one that does."""
 _SEEN = 10_000
+_END_S = 1.0
+"""Longest wait for the thread; more would mean that the disk hangs."""
 
 
 class Claim(NamedTuple):
@@ -84,16 +86,25 @@ class Partials:
         """Touch a file no more: before it is closed, or gets its name. Safe to repeat."""
         with self._changed:
             self._ours.discard(fd)
-            self._changed.notify_all()
+        self._end()
 
     def close(self) -> None:
-        """End the thread."""
+        """Touch nothing any more."""
         with self._changed:
             self._ours.clear()
-            self._changed.notify_all()
+        self._end()
+
+    def _end(self) -> None:
+        """If nothing is received any more, the thread ends before we go on."""
+        with self._changed:
             thread = self._thread
-        if thread is not None:
-            thread.join()
+            if thread is None:
+                return
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._ours or self._thread is not thread, _END_S)
+            ends = self._thread is not thread
+        if ends:
+            thread.join(_END_S)
 
     def _path(self, name: str, number: int) -> Path:
         return self._folder / (name if number == 1 else f"{name}.{number}")
@@ -140,6 +151,7 @@ class Partials:
                 while self._ours and (left := until - time.monotonic()) > 0:
                     self._changed.wait(left)
             self._thread = None
+            self._changed.notify_all()
 
 
 def _locked_still(fd: int, path: Path) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -145,3 +147,32 @@ def test_file_that_was_let_go_is_touched_no_more(
     ours.close()
     os.close(one.fd)
     os.close(other.fd)
+
+
+def test_thread_ends_with_the_last_file_and_comes_back_with_the_next(tmp_path: Path) -> None:
+    ours = Partials(tmp_path)
+    for _ in range(50):
+        claimed = ours.claim("object")
+        assert claimed is not None
+        assert [thread.name for thread in threading.enumerate()].count("blobsync-partials") == 1
+        ours.release(claimed.fd)
+        os.close(claimed.fd)
+        assert "blobsync-partials" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_files_that_come_and_go_on_many_threads_wait_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partials, "_END_S", 3600.0)  # whoever waited for the others' files would not end
+    ours = Partials(tmp_path)
+
+    def come_and_go(name: str) -> None:
+        for _ in range(100):
+            claimed = ours.claim(name)
+            assert claimed is not None
+            ours.release(claimed.fd)
+            os.close(claimed.fd)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(come_and_go, "abcd"))
+    ours.close()

@@ -21,7 +21,7 @@ from blobsync.errors import (
     LocalStoreError,
     ReleaseAbsentError,
 )
-from blobsync.local import incoming as incoming_module
+from blobsync.local import chunk_hashes
 from blobsync.local.objects import ObjectFiles
 from blobsync.local.store import LocalStore
 from blobsync.release.blob import CHUNK_BYTES, Blob
@@ -290,13 +290,13 @@ def test_both_digests_are_computed_once_each_in_whatever_order_chunks_come(
     data = CHUNKED + CHUNKED + CHUNKED
     item = artifact("a", data).blob
     hashed: list[int] = []
-    real = incoming_module.verify_chunk
+    real = chunk_hashes.verify_chunk
 
     def counted(fd: int, blob: Blob, number: int, *more: object) -> None:
         hashed.append(number)
         real(fd, blob, number, *more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(incoming_module, "verify_chunk", counted)
+    monkeypatch.setattr(chunk_hashes, "verify_chunk", counted)
     with LocalStore(tmp_path, verify="sha256") as local:
         incoming = local.receive(item)
         assert incoming is not None
