@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
+from array import array
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from blobsync.errors import InvalidLayoutError, InvalidPackError
 from blobsync.local.disk import FileIdentity, identity, regular
 from blobsync.local.objects import ObjectFiles
+from blobsync.release.artifacts import DIGEST_BYTES, Artifacts, contents
 from blobsync.release.blob import PACKED_BYTES
 from blobsync.release.layout import Layout, Pack
 from blobsync.release.loose import loose_blobs
@@ -29,7 +31,7 @@ class Lacking:
     """
 
     objects: tuple[Fetchable, ...] = ()
-    artifacts: tuple[Artifact, ...] = ()
+    artifacts: Sequence[Artifact] = ()
 
     def __bool__(self) -> bool:
         return bool(self.objects or self.artifacts)
@@ -75,16 +77,17 @@ class Questions:
 
     def _compare(self, manifest: Manifest, objects: tuple[StoredObject, ...]) -> Lacking:
         missing: list[StoredObject] = []
-        sizes: dict[str, int] = {}
+        files = manifest.files
+        here = _Here(files)
         for item in objects:
             found = self._contents(item)
             if found is None:
                 missing.append(item)
             else:
-                sizes.update(found)
-        artifacts = tuple(item for item in manifest.artifacts if sizes.get(item.sha256) != item.size_bytes)
+                here.take(found)
+        artifacts = files.only(here.lacking())
         if not any(isinstance(item, Pack) for item in missing):
-            for lost in artifacts:
+            for lost in artifacts:  # none, or an error at the first but for large ones
                 if lost.size_bytes <= PACKED_BYTES:
                     raise InvalidLayoutError(
                         f"no pack in the layout of {manifest.ref} has {lost.path} ({lost.sha256}, "
@@ -92,24 +95,64 @@ class Questions:
                     )
         return Lacking(tuple(missing), artifacts)
 
-    def _contents(self, item: StoredObject) -> Iterable[tuple[str, int]] | None:
-        """Digests and sizes of what an object holds; None: it is not here, or not verified."""
+    def _contents(self, item: StoredObject) -> Iterable[bytes] | None:
+        """What an object holds, as of `content`; None: it is not here, or not verified."""
         if not self._objects.sound(item):
             return None
         if not isinstance(item, Pack):
-            return ((item.sha256, item.size_bytes),)
+            return contents(bytes.fromhex(item.sha256), [item.size_bytes])
         try:
             table = self._objects.tables.of(self._objects.path(item))
         except (FileNotFoundError, InvalidPackError):  # it went, or changed, just now
             return None
-        return zip(table.sha256s, table.sizes, strict=True)
+        return contents(table.sha256s.raw, table.sizes)
+
+
+class _Here:
+    """Finds out which files have their content here. As a set, the contents of 100,000 would take 15 MiB.
+
+    Packs are mostly in the order of the manifest, so most are found behind the last one, and only the others
+    are kept.
+
+    Args:
+        files: Of a release.
+    """
+
+    def __init__(self, files: Artifacts) -> None:
+        self._files = files
+        self._here = bytearray(len(files))
+        self._others: set[bytes] = set()
+
+    def take(self, found: Iterable[bytes]) -> None:
+        """These contents are here."""
+        files, here, again = self._files, self._here, self._files.repeated
+        at, count = -1, len(here)
+        for content in found:
+            if at < 0:
+                at = max(0, files.place_of(content[:DIGEST_BYTES]))
+            while at < count and (here[at] or at in again):
+                at += 1
+            if at < count and files.content(at) == content:
+                here[at] = 1
+                at += 1
+            else:
+                self._others.add(content)
+
+    def lacking(self) -> array[int]:
+        """Which files have theirs nowhere."""
+        files, here, again, others = self._files, self._here, self._files.repeated, self._others
+        twice = {files.content(index) for index in again}
+        if twice:
+            others |= {row for index, row in enumerate(files.contents()) if here[index] and row in twice}
+        absent = (index for index in range(len(here)) if not here[index])
+        return array("I", (index for index in absent if files.content(index) not in others))
 
 
 def objects_of(manifest: Manifest, layout: Layout) -> tuple[StoredObject, ...]:
     """What a release consists of, each once; of one that lies loose, as far as the layout knows."""
     if layout.loose is not None:
         return (*layout.packs, *loose_blobs(manifest, layout.loose))
-    blobs = (item.blob for item in manifest.artifacts if item.size_bytes > PACKED_BYTES)
+    blobs = (item.blob for item in manifest.files.large())
     return (*layout.packs, *{blob.name: blob for blob in blobs}.values())
 
 

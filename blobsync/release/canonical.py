@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from operator import gt
 
@@ -67,11 +67,12 @@ def _encoded(item: Artifact) -> str:
     )
 
 
-def decode(data: bytes) -> tuple[str, Artifacts, list[str]]:
+def decode(data: bytes, take_paths: Callable[[list[str]], None]) -> tuple[str, Artifacts]:
     """Read what `encode` writes, and nothing else. What it says is still to be checked.
 
-    Returns:
-        The name, the artifacts, and their paths, which nobody keeps.
+    Args:
+        data: The manifest.
+        take_paths: Given all paths, some at a time: they are not kept.
 
     Raises:
         InvalidManifestError: It is not in that form.
@@ -87,17 +88,14 @@ def decode(data: bytes) -> tuple[str, Artifacts, list[str]]:
             f"the manifest has schema {schema}, this version reads {SCHEMA}; "
             + ("update blobsync" if schema > SCHEMA else "publish the release again")
         )
-    artifacts, paths = _scanned(data, end)
-    if any(map(gt, paths, islice(paths, 1, None))):
-        raise InvalidManifestError("the artifacts of the manifest are not sorted by path; publish it again")
-    return found[1].decode(), artifacts, paths
+    return found[1].decode(), _scanned(data, end, take_paths)
 
 
-def _scanned(data: bytes, end: int) -> tuple[Artifacts, list[str]]:
-    starts, sizes, digests, paths = array("I"), array("q"), bytearray(), list[str]()
-    at = len(_START)
+def _scanned(data: bytes, end: int, take_paths: Callable[[list[str]], None]) -> Artifacts:
+    starts, sizes, digests = array("I"), array("q"), bytearray()
+    at, paths = len(_START), [""]
     while at < end:
-        hexadecimal: list[bytes] = []
+        hexadecimal, paths = list[bytes](), paths[-1:]  # with the one before
         for _ in range(_AT_A_TIME):
             match = _ARTIFACT.match(data, at)
             if match is None:
@@ -115,8 +113,11 @@ def _scanned(data: bytes, end: int) -> tuple[Artifacts, list[str]]:
                 break
         if len(starts) > MAX_ARTIFACTS:
             raise InvalidManifestError(f"the manifest has more than {MAX_ARTIFACTS} artifacts; not read")
+        if any(map(gt, paths, islice(paths, 1, None))):
+            raise InvalidManifestError("the artifacts of the manifest are not sorted by path; publish again")
+        take_paths(paths[1:])
         digests += bytes.fromhex(b"".join(hexadecimal).decode())
-    return Artifacts(data, starts, sizes, bytes(digests), _read), paths
+    return Artifacts(data, starts, sizes, bytes(digests), _read)
 
 
 def _check_chunk_count(chunks: bytes, path: bytes, size_bytes: int) -> None:

@@ -41,10 +41,15 @@ def fetch_manifest(store: ObjectStore, name: str, digest: str) -> Manifest:
         StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: as of `ObjectStore`.
     """
     _check_ref(name, digest)
+    return verified_manifest(_fetched(store, name, digest), name, digest)
+
+
+def _fetched(store: ObjectStore, name: str, digest: str) -> bytes:
+    """What is to be the manifest. What it was made of is let go: it is as large."""
     data = _read(store, keys.manifest(name, digest), MAX_MANIFEST_BYTES)
     if data is None:
         raise CorruptBlobError(f"manifest {digest} of {name} is above {MAX_MANIFEST_BYTES} bytes; not read")
-    return verified_manifest(_decompressed(data, name, digest), name, digest)
+    return _decompressed(data, name, digest)
 
 
 def stored_manifest(manifest: Manifest) -> bytes:

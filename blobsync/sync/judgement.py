@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from array import array
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from blobsync.local.releases import KeptRelease
+from blobsync.release.artifacts import Row, rows_of
 from blobsync.release.blob import PACKED_BYTES
 from blobsync.release.manifest import Artifact, ReleaseRef
 from blobsync.sync.readiness import (
+    STATES,
     Failure,
-    MissingArtifact,
+    MissingFiles,
     ReleaseReadiness,
     ReleaseState,
-    distinct_bytes,
-    missing_artifact,
 )
 
+_PLACES = {state: place for place, state in enumerate(STATES)}
 _WORST_FIRST = (ReleaseState.ABSENT, ReleaseState.CORRUPT, ReleaseState.UNAVAILABLE, ReleaseState.SYNCING)
 
 
 def judged(
     ref: ReleaseRef,
     known: KeptRelease | None,
-    lacking: Iterable[Artifact] | None,
+    lacking: Sequence[Artifact] | None,
     look: Failure | None,
     fetches: Mapping[str, Failure | None],
     packs: Set[str],
@@ -42,13 +44,13 @@ def judged(
     count = 0 if known is None else known.record.file_count
     if lacking is None:
         return ReleaseReadiness(ref, ReleaseState.READY, artifact_count=count)
-    missing = tuple(_missing(lacking, fetches, packs, bundled))
+    missing = _missing(lacking, fetches, packs, bundled)
     failures = [failure for failure in (look, *fetches.values()) if failure is not None]
     worst = min(failures, key=lambda item: _WORST_FIRST.index(item.state), default=None)
     if worst is None:
         reason = f"{len(missing)} of {count} files to fetch" if count else "its manifest is being read"
         worst = Failure(ReleaseState.SYNCING, reason)
-    return ReleaseReadiness(ref, worst.state, missing, distinct_bytes(missing), worst.reason, count)
+    return ReleaseReadiness(ref, worst.state, missing, missing.distinct_bytes, worst.reason, count)
 
 
 def total_bytes(releases: Iterable[KeptRelease]) -> int:
@@ -62,20 +64,30 @@ def total_bytes(releases: Iterable[KeptRelease]) -> int:
 
 
 def _missing(
-    lacking: Iterable[Artifact],
+    lacking: Sequence[Artifact],
     fetches: Mapping[str, Failure | None],
     packs: Set[str],
     bundled: Mapping[str, str],
-) -> Iterator[MissingArtifact]:
+) -> MissingFiles:
     in_packs = _mildest(fetches[name] for name in packs)
-    for item in lacking:
-        if item.sha256 in bundled:
-            yield missing_artifact(item, _state(fetches[bundled[item.sha256]]))
-        elif item.size_bytes <= PACKED_BYTES:
-            if packs:
-                yield missing_artifact(item, in_packs)
-        elif (name := item.blob.name) in fetches:
-            yield missing_artifact(item, _state(fetches[name]))
+
+    def state_of(index: int, row: Row) -> ReleaseState | None:
+        if row.sha256 in bundled:
+            return _state(fetches[bundled[row.sha256]])
+        if row.size_bytes <= PACKED_BYTES:
+            return in_packs if packs else None
+        name = lacking[index].blob.name
+        return _state(fetches[name]) if name in fetches else None
+
+    indices, states, count, size_bytes = array("I"), bytearray(), 0, 0
+    for index, row in enumerate(rows_of(lacking)):
+        state = state_of(index, row)
+        if state is not None:
+            indices.append(index)
+            states.append(_PLACES[state])
+            if row.is_first:
+                count, size_bytes = count + 1, size_bytes + row.size_bytes
+    return MissingFiles(lacking, indices, bytes(states), count, size_bytes)
 
 
 def _mildest(failures: Iterable[Failure | None]) -> ReleaseState:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from array import array
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from blobsync.errors import (
     BlobNotFoundError,
@@ -38,6 +39,9 @@ class ReleaseState(StrEnum):
     """The object store cannot be reached, or does not let us in."""
     CORRUPT = "corrupt"
     """The object store gave wrong bytes, twice."""
+
+
+STATES = tuple(ReleaseState)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,59 @@ class MissingArtifact(NamedTuple):
     state: ReleaseState = ReleaseState.SYNCING
 
 
+class MissingFiles(Sequence[MissingArtifact]):
+    """Files of one release that are missing, made when they are looked at: there may be 100,000.
+
+    Args:
+        files: Of the release; those that are missing are among them.
+        indices: Which those are, rising.
+        states: Why each is missing, by its place in `ReleaseState`.
+        distinct_count: How many contents they have.
+        distinct_bytes: And of how many bytes.
+    """
+
+    __slots__ = ("_files", "_indices", "_states", "distinct_bytes", "distinct_count")
+
+    def __init__(
+        self,
+        files: Sequence[Artifact],
+        indices: array[int],
+        states: bytes,
+        distinct_count: int,
+        distinct_bytes: int,
+    ) -> None:
+        self._files, self._indices, self._states = files, indices, states
+        self.distinct_count, self.distinct_bytes = distinct_count, distinct_bytes
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    @overload
+    def __getitem__(self, index: int) -> MissingArtifact: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[MissingArtifact]: ...
+    def __getitem__(self, index: int | slice) -> MissingArtifact | Sequence[MissingArtifact]:
+        if isinstance(index, slice):
+            return tuple(self[each] for each in range(*index.indices(len(self))))
+        item = self._files[self._indices[index]]
+        state = STATES[self._states[index]]
+        return MissingArtifact(item.path, item.role, item.size_bytes, item.sha256, state)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence) or isinstance(other, str | bytes) or len(self) != len(other):
+            return False
+        if isinstance(other, MissingFiles):
+            alike = self._indices == other._indices and self._states == other._states
+            return alike and self._files == other._files
+        return all(one == two for one, two in zip(self, other, strict=True))
+
+    def __hash__(self) -> int:
+        return hash((len(self), self._states))
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} files>"
+
+
 @dataclass(frozen=True, slots=True)
 class ReleaseReadiness:
     """How one release stands here, and why.
@@ -110,7 +167,7 @@ class ReleaseReadiness:
 
     ref: ReleaseRef
     state: ReleaseState
-    missing: tuple[MissingArtifact, ...] = ()
+    missing: Sequence[MissingArtifact] = ()
     missing_bytes: int = 0
     reason: str = ""
     artifact_count: int = 0
@@ -142,19 +199,18 @@ class Readiness:
     @cached_property
     def missing_bytes(self) -> int:
         """Bytes of distinct blobs that are missing, as far as it is known."""
-        return distinct_bytes(item for found in self.releases.values() for item in found.missing)
+        return sum(size_bytes for _, size_bytes in self._missing_contents)
 
     @cached_property
     def missing_count(self) -> int:
         """Distinct blobs that are missing, as far as it is known."""
-        return len({item.sha256 for found in self.releases.values() for item in found.missing})
+        return sum(count for count, _ in self._missing_contents)
 
-
-def distinct_bytes(items: Iterable[MissingArtifact]) -> int:
-    """Bytes of these files: equal content counts once."""
-    return sum({item.sha256: item.size_bytes for item in items}.values())
-
-
-def missing_artifact(item: Artifact, state: ReleaseState = ReleaseState.SYNCING) -> MissingArtifact:
-    """An artifact, as something that is missing."""
-    return MissingArtifact(item.path, item.role, item.size_bytes, item.sha256, state)
+    @cached_property
+    def _missing_contents(self) -> list[tuple[int, int]]:
+        """How many distinct contents, and their bytes; in parts that have none in common."""
+        lacking = [found.missing for found in self.releases.values() if found.missing]
+        if len(lacking) == 1 and isinstance(lacking[0], MissingFiles):
+            return [(lacking[0].distinct_count, lacking[0].distinct_bytes)]
+        sizes = {item.sha256: item.size_bytes for files in lacking for item in files}
+        return [(len(sizes), sum(sizes.values()))]
