@@ -1,4 +1,4 @@
-"""Publishers, syncers, scrubs and collections on one bucket and one local store, killed at random moments.
+"""Who publishes, adopts, syncs, scrubs and collects, on one bucket and store, is killed at random moments.
 
 NIMBUS_BLOB_KILLS: how many. NIMBUS_BLOB_SEED: as printed, to draw the same roles and pauses.
 """
@@ -28,13 +28,14 @@ from blobsync import (
     S3ObjectStore,
     Secret,
     Syncer,
+    adopt,
     collect,
     gc,
     publish,
 )
 from blobsync.local.releases import RELEASE_FILES
 from nimbus.localstack.s3 import S3Server
-from tests.chaos.blobsync_crash_worker import NAME, ROLES, releases
+from tests.chaos.blobsync_crash_worker import LOOSE, NAME, ROLES, releases
 from tests.chaos.blobsync_truth import VERSIONS, audit, files_of, write_versions
 from tests.chaos.report import number_from, say
 from tests.local_store_samples import contents
@@ -108,11 +109,18 @@ class Site:
         (folder / "scratch").mkdir()
         digests = [self.publish(version, dry_run=True) for version in range(VERSIONS)]
         self.truth = {digest: files_of(version) for version, digest in enumerate(digests)}
+        for version, files in enumerate(self.truth.values()):
+            for path, data in files.items():
+                self.store.write(f"{LOOSE}/{version}/{path}", data)
         self.stays = ReleaseRef(NAME, self.publish(1))
+        assert self.adopt(2) == digests[2], "the same files, the same release"
 
     def publish(self, version: int, *, dry_run: bool = False) -> str:
         files = collect(self.folder / "src" / str(version), include=["**"])
         return publish(self.store, name=NAME, files=files, dry_run=dry_run).digest
+
+    def adopt(self, version: int) -> str:
+        return adopt(self.store, name=NAME, prefix=f"{LOOSE}/{version}").digest
 
     def sync(self, *wanted: ReleaseRef) -> None:
         """Bring releases whole, and compare them with what was published, byte by byte."""
