@@ -4,6 +4,7 @@ import sys
 
 from blobsync.cli.main import main
 from blobsync.log import log_errors_alone
+from blobsync.memory import give_back_large_blocks
 
 
 def _to_stderr() -> None:
@@ -13,5 +14,6 @@ def _to_stderr() -> None:
 
 
 if __name__ == "__main__":
+    give_back_large_blocks()
     log_errors_alone(_to_stderr)
     main()

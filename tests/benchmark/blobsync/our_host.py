@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from blobsync import ReleaseRef
+from blobsync.memory import give_back_large_blocks
 from tests.benchmark.blobsync.floor import Floor
 from tests.benchmark.blobsync.our_side import OurSide
 
@@ -90,6 +91,7 @@ def main() -> int:
         answers.write(json.dumps(document) + "\n")
         answers.flush()
 
+    give_back_large_blocks()  # as a program of ours does at its start
     host = _Host()
     for line in sys.stdin:
         try:
