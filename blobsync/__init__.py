@@ -14,15 +14,12 @@ that nobody changes a file between two checks; the scrub finds that within its p
         folder = syncer.ensure(ReleaseRef("flights", release.digest), timedelta(minutes=1))
         syncer.close(timedelta(seconds=5))
 
-The S3 client is imported when `S3ObjectStore` is asked for, not before.
+Collecting in the bucket, waiting for replicas, and `S3ObjectStore` are imported when they are asked for.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from blobsync.collection.collector import collect_garbage
-from blobsync.collection.policy import CollectionPolicy
-from blobsync.collection.progress import CollectionPhase, CollectionProgress
-from blobsync.collection.report import CollectionReport
 from blobsync.errors import (
     BlobMissingError,
     BlobNotFoundError,
@@ -55,13 +52,6 @@ from blobsync.publish.publisher import PublishedRelease, publish
 from blobsync.publish.sources import SourceFile, collect
 from blobsync.release.manifest import Artifact, Manifest, ReleaseRef, Role
 from blobsync.release.replica import ReplicaRecord
-from blobsync.replicas import (
-    ReplicaBoard,
-    ReplicaPolicy,
-    ReplicaReport,
-    Replicas,
-    wait_for_replicas,
-)
 from blobsync.retry import RetryPolicy
 from blobsync.storage.ports import ObjectInfo, ObjectStore
 from blobsync.storage.releases import fetch_manifest, list_releases
@@ -75,6 +65,17 @@ from blobsync.sync.sources import ObjectSource
 from blobsync.sync.syncer import Syncer
 
 if TYPE_CHECKING:
+    from blobsync.collection.collector import collect_garbage
+    from blobsync.collection.policy import CollectionPolicy
+    from blobsync.collection.progress import CollectionPhase, CollectionProgress
+    from blobsync.collection.report import CollectionReport
+    from blobsync.replicas import (
+        ReplicaBoard,
+        ReplicaPolicy,
+        ReplicaReport,
+        Replicas,
+        wait_for_replicas,
+    )
     from blobsync.storage.s3_store import S3ObjectStore
 
 __all__ = [
@@ -147,10 +148,27 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Import the S3 adapter, and with it boto3, at first use."""
-    if name == "S3ObjectStore":
-        from blobsync.storage.s3_store import S3ObjectStore
+_LATER = {
+    "CollectionPhase": "collection.progress",
+    "CollectionPolicy": "collection.policy",
+    "CollectionProgress": "collection.progress",
+    "CollectionReport": "collection.report",
+    "ReplicaBoard": "replicas",
+    "ReplicaPolicy": "replicas",
+    "ReplicaReport": "replicas",
+    "Replicas": "replicas",
+    "S3ObjectStore": "storage.s3_store",
+    "collect_garbage": "collection.collector",
+    "wait_for_replicas": "replicas",
+}
+"""Imported when they are asked for, from there: few programs need them, and all would wait for them. Not
+`publish`, which is the name of a package too."""
 
-        return S3ObjectStore
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __getattr__(name: str) -> Any:
+    """Import what is not imported with the package, when it is asked for."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+    globals()[name] = found  # so that it is asked for once
+    return found
