@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -18,9 +19,10 @@ from blobsync.local.lacking import Lacking
 from blobsync.local.objects import ObjectFiles
 from blobsync.local.verification import read_table
 from blobsync.names import is_digest
+from blobsync.release.artifacts import contents
 from blobsync.release.blob import PACKED_BYTES
 from blobsync.release.layout import MAX_PACKS, Layout, Pack
-from blobsync.release.loose import Bundle, LooseFile, bundles_of, loose_blobs
+from blobsync.release.loose import Bundle, LooseFile, LooseFiles, bundles_of, loose_blobs
 from blobsync.release.manifest import Manifest
 
 _STATES = 16
@@ -32,8 +34,8 @@ _MOST_OLD_PACKS = MAX_PACKS // 2
 class _State:
     """What is known of one release."""
 
-    missing: dict[str, int]
-    """Small files that no pack has, as far as was looked: size by SHA-256."""
+    missing: set[bytes]
+    """Small files that no pack has, as far as was looked; as of `blobsync.release.artifacts.contents`."""
     bundles: tuple[Bundle, ...] = ()
     packs: dict[Pack, FileIdentity] = field(default_factory=dict)
     """Those that have something of it."""
@@ -60,17 +62,19 @@ class LooseQuestions:
             state = self._state(manifest, layout)
             missing = set(state.missing)
             bundles = [
-                bundle.only(file for file in bundle.files if file.sha256 in missing)
+                bundle.only(bundle.files.within(missing))
                 for bundle in state.bundles
-                if bundle.prefix == layout.loose
+                if bundle.prefix == layout.loose and isinstance(bundle.files, LooseFiles)
             ]
         blobs = [blob for blob in loose_blobs(manifest, layout.loose) if not self._objects.sound(blob)]
-        missing.update(blob.sha256 for blob in blobs)
+        missing.update(_content(blob.sha256, blob.size_bytes) for blob in blobs)
         if not missing:
             return Lacking()
+        files = manifest.files
+        lost = array("I", [index for index, content in enumerate(files.contents()) if content in missing])
         return Lacking(
             (*(bundle for bundle in bundles if bundle.files), *blobs),
-            tuple(item for item in manifest.artifacts if item.sha256 in missing),
+            files.only(lost),
         )
 
     def placed(self, manifest: Manifest, layout: Layout) -> Layout:
@@ -83,20 +87,17 @@ class LooseQuestions:
         with self._lock:
             state = self._states.get(bundle.release)
             if state is None:
-                state = _State({file.sha256: file.size_bytes for file in bundle.files})
+                state = _State({_content(file.sha256, file.size_bytes) for file in bundle.files})
             self._look(state)
-            return tuple(file for file in bundle.files if file.sha256 in state.missing)
+            return tuple(
+                file for file in bundle.files if _content(file.sha256, file.size_bytes) in state.missing
+            )
 
     def _state(self, manifest: Manifest, layout: Layout) -> _State:
         state = self._states.get(manifest.digest)
         if state is None or any(self._objects.look(pack) != found for pack, found in state.packs.items()):
-            state = _State(
-                {
-                    item.sha256: item.size_bytes
-                    for item in manifest.artifacts
-                    if item.size_bytes <= PACKED_BYTES
-                }
-            )
+            small = zip(manifest.files.contents(), manifest.files.sizes, strict=True)
+            state = _State({content for content, size in small if size <= PACKED_BYTES})
             self._take(state, layout.packs, most=MAX_PACKS)
             self._look(state, most=_MOST_OLD_PACKS)
         else:
@@ -124,19 +125,18 @@ class LooseQuestions:
             if found is None or not self._objects.has(pack):
                 continue
             state.seen.add(pack.name)
-            own = [sha for sha, size in self._members(pack) if state.missing.get(sha) == size]
+            own = state.missing.intersection(self._members(pack))
             if own and len(state.packs) < most:
                 state.packs[pack] = found
-                for sha in own:
-                    del state.missing[sha]
+                state.missing -= own
 
-    def _members(self, pack: Pack) -> Iterable[tuple[str, int]]:
+    def _members(self, pack: Pack) -> Iterable[bytes]:
         try:
             with opened(self._objects.path(pack)) as fd:
                 table = read_table(fd, pack.size_bytes)
         except (FileNotFoundError, InvalidPackError):  # it went, or changed, just now
             return ()
-        return zip(table.sha256s, table.sizes, strict=True)
+        return contents(table.sha256s.raw, table.sizes)
 
     def _packs_here(self, seen: set[str]) -> Iterable[Pack]:
         """All packs of this store, but those. The largest first, so that few are enough."""
@@ -152,3 +152,8 @@ class LooseQuestions:
                     for entry in entries:
                         if is_digest(entry.name) and entry.is_file(follow_symlinks=False):
                             yield Pack(entry.name, entry.stat(follow_symlinks=False).st_size)
+
+
+def _content(sha256: str, size_bytes: int) -> bytes:
+    """As of `contents`."""
+    return next(contents(bytes.fromhex(sha256), [size_bytes]))
