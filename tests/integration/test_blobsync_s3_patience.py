@@ -166,7 +166,7 @@ def test_endless_interim_answers_over_tls_are_given_up(tmp_path: Path) -> None:
             store.close()
 
 
-def direct(endpoint: str, **more: str) -> S3ObjectStore:
+def direct(endpoint: str, ca_bundle: str | None = None) -> S3ObjectStore:
     return S3ObjectStore(
         S3Config(
             endpoint_url=endpoint,
@@ -175,6 +175,6 @@ def direct(endpoint: str, **more: str) -> S3ObjectStore:
             secret_access_key=Secret("s"),
             read_timeout=QUICK,
             max_attempts=1,
-            **more,
+            ca_bundle=ca_bundle,
         )
     )

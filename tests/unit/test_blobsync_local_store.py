@@ -24,6 +24,7 @@ from blobsync.errors import (
 from blobsync.local import chunk_hashes
 from blobsync.local.objects import ObjectFiles
 from blobsync.local.store import LocalStore
+from blobsync.local.verification import verify_chunk
 from blobsync.release.blob import CHUNK_BYTES, Blob
 from blobsync.release.layout import Layout
 from blobsync.release.manifest import Artifact, Manifest, Role
@@ -290,7 +291,7 @@ def test_both_digests_are_computed_once_each_in_whatever_order_chunks_come(
     data = CHUNKED + CHUNKED + CHUNKED
     item = artifact("a", data).blob
     hashed: list[int] = []
-    real = chunk_hashes.verify_chunk
+    real = verify_chunk
 
     def counted(fd: int, blob: Blob, number: int, *more: object) -> None:
         hashed.append(number)

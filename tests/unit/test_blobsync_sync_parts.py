@@ -88,7 +88,12 @@ def test_pool_runs_all_calls_on_no_more_threads_than_it_has_and_hands_errors_on(
 
 def test_closed_pool_cancels_what_has_not_begun() -> None:
     pool, gate, begun = DaemonPool(1, "blobsync-test"), threading.Event(), threading.Event()
-    running = pool.submit(lambda: (begun.set(), gate.wait(20))[1])
+
+    def run() -> bool:
+        begun.set()
+        return gate.wait(20)
+
+    running = pool.submit(run)
     waiting = pool.submit(lambda: None)
     assert begun.wait(20)
     threading.Timer(0.05, gate.set).start()
