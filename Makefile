@@ -55,7 +55,7 @@ chaos-smoke: examples ## Thirty rounds of killed leaders and workers, with a che
 chaos-blobsync: setup ## A thousand kills, faulty S3, full disks, and 200 rounds of publishers and syncers at once
 	NIMBUS_BLOB_KILLS=$${NIMBUS_BLOB_KILLS:-1000} NIMBUS_BLOB_ROUNDS=$${NIMBUS_BLOB_ROUNDS:-200} \
 	NIMBUS_BLOB_FAULT_RUNS=$${NIMBUS_BLOB_FAULT_RUNS:-20} NIMBUS_BLOB_DISKS=$${NIMBUS_BLOB_DISKS:-60} \
-	NIMBUS_LAW_EXAMPLES=$${NIMBUS_LAW_EXAMPLES:-20000} \
+	NIMBUS_LAW_EXAMPLES=$${NIMBUS_LAW_EXAMPLES:-20000} NIMBUS_BLOB_CUTS=$${NIMBUS_BLOB_CUTS:-1000} \
 	$(PYTEST) tests/chaos/test_blobsync_*.py tests/integration/test_blobsync_sync_processes.py \
 		tests/property/test_blobsync_collection_laws.py
 

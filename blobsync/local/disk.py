@@ -63,9 +63,10 @@ def fsync_folder(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder durably. Safe to repeat."""
+    """Make a folder durably, and those above it. Safe to repeat."""
     if not path.is_dir():
-        path.mkdir(mode=FOLDER, parents=True, exist_ok=True)
+        make_folder(path.parent)
+        path.mkdir(mode=FOLDER, exist_ok=True)
         fsync_folder(path.parent)
 
 

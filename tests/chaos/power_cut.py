@@ -1,0 +1,255 @@
+"""A disk that loses power: what was not put on it may be gone, in any combination. Not a test.
+
+A process is forked that works below a folder, and dies before one of its calls that change files. Meanwhile
+it is recorded what a disk must still have then: the bytes of each file at its last fsync, and the names in
+each folder at that folder's last fsync; or all of it, after a syncfs. The folder is then made to be as after
+a cut: of every name that is not sure, the old state or the new one, by chance; of every file whose bytes are
+not sure, the old bytes, the new ones, a part of these, or zeros. Files and folders keep their inodes and
+times, so that nothing is found to be another file than it was just because it is a copy.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import random
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from blobsync.local import disk
+
+DIED, ENDED = 7, 0
+Names = dict[str, int]
+
+
+@dataclass
+class Kept:
+    """What a disk must have, by inode. Nothing else is sure."""
+
+    files: dict[int, bytes] = field(default_factory=dict)
+    folders: dict[int, Names] = field(default_factory=dict)
+
+
+class Recorder:
+    """Stands before calls of `os` in a process of its own.
+
+    Args:
+        top: The disk.
+        aside: A folder of the same file system, where what is removed stays: no inode is used twice.
+        dies_at: Number of the call before which the process dies.
+        fsyncs: Whether the disk does as it is told; else fsyncs of files are lies.
+    """
+
+    def __init__(self, top: Path, aside: Path, dies_at: int, *, fsyncs: bool) -> None:
+        self._top, self._aside, self._left, self._fsyncs = top, aside, dies_at, fsyncs
+        self.kept = Kept()
+
+    def install(self) -> None:
+        """For the rest of the process."""
+        for name in ("open", "write", "pwrite", "ftruncate", "mkdir", "link", "chmod", "fchmod"):
+            self._replace(name, lambda call, *args, **options: call(*args, **options))
+        self._replace("unlink", self._unlink)
+        self._replace("rmdir", self._rmdir)
+        self._replace("rename", self._rename)
+        self._replace("replace", self._rename)
+        self._replace("fsync", self._fsync)
+        self._replace("fdatasync", self._fsync)
+        if disk._syncfs is not None:
+            disk._syncfs = self._syncfs
+
+    def die(self) -> None:
+        """Now; or at the end."""
+        (self._aside / "kept").write_bytes(pickle.dumps(self.kept))
+
+    def _replace(self, name: str, instead: Callable[..., Any]) -> None:
+        call = getattr(os, name)
+
+        def replaced(*args: Any, **options: Any) -> Any:
+            if name != "open" or args[1] & os.O_CREAT:
+                self._count()
+            return instead(call, *args, **options)
+
+        setattr(os, name, replaced)
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            self._left = 1 << 30
+            self.die()
+            os._exit(DIED)
+
+    def _unlink(self, call: Callable[..., Any], path: Any, *, dir_fd: int | None = None) -> None:
+        self._save(_place(path, dir_fd))
+        call(path, dir_fd=dir_fd)
+
+    def _rename(self, call: Callable[..., Any], source: Any, target: Any) -> None:
+        self._save(os.fspath(target))
+        call(source, target)
+
+    def _rmdir(self, _call: Callable[..., Any], path: Any, *, dir_fd: int | None = None) -> None:
+        place = _place(path, dir_fd)
+        if names(place):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), place)
+        _RENAME(place, self._aside / f"folder-{os.lstat(place).st_ino}")
+
+    def _save(self, place: str) -> None:
+        if os.path.lexists(place) and not Path(place).is_dir():
+            save(place, self._aside)
+
+    def _fsync(self, call: Callable[..., Any], fd: int) -> None:
+        call(fd)
+        found = os.fstat(fd)
+        if stat.S_ISDIR(found.st_mode):
+            self.kept.folders[found.st_ino] = names(f"/proc/self/fd/{fd}")
+        elif self._fsyncs:
+            self.kept.files[found.st_ino] = Path(f"/proc/self/fd/{fd}").read_bytes()
+
+    def _syncfs(self, _fd: int) -> int:
+        self._count()
+        for folder, _, files in os.walk(self._top):
+            self.kept.folders[os.lstat(folder).st_ino] = names(folder)
+            for name in files if self._fsyncs else ():
+                path = Path(folder, name)
+                self.kept.files[path.lstat().st_ino] = path.read_bytes()
+        return 0
+
+
+_RENAME, _LINK = os.rename, os.link
+
+
+class OnlyWhatIsSure(random.Random):
+    """Of what was not put on the disk, nothing is left."""
+
+    def random(self) -> float:
+        return 1.0
+
+    def choice(self, seq: Any) -> Any:
+        return seq[0]
+
+    def randrange(self, *_args: Any) -> int:
+        return 0
+
+
+def names(folder: str) -> Names:
+    """What is in a folder, and its inode."""
+    with os.scandir(folder) as found:
+        return {entry.name: entry.stat(follow_symlinks=False).st_ino for entry in found}
+
+
+def save(place: str | Path, aside: Path) -> None:
+    """Keep a file."""
+    saved = aside / f"file-{os.lstat(place).st_ino}"
+    if not saved.exists():
+        _LINK(place, saved, follow_symlinks=False)
+
+
+def _place(path: Any, dir_fd: int | None) -> str:
+    return os.fspath(path) if dir_fd is None else f"/proc/self/fd/{dir_fd}/{os.fspath(path)}"
+
+
+def run(work: Callable[[], None], top: Path, aside: Path, dies_at: int, *, fsyncs: bool = True) -> int:
+    """Fork, and work until the call of that number.
+
+    Returns:
+        `DIED`, `ENDED`, or anything else: an error, which was printed.
+    """
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            recorder = Recorder(top, aside, dies_at, fsyncs=fsyncs)
+            recorder.install()
+            work()
+            recorder.die()
+            code = ENDED
+        except BaseException:  # noqa: BLE001 - the test sees the exit code
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def cut(top: Path, aside: Path, dice: random.Random) -> None:
+    """Leave of the disk what may be there after the power was cut."""
+    kept: Kept = pickle.loads((aside / "kept").read_bytes())
+    now: dict[int, Names] = {}
+    states: dict[int, os.stat_result] = {}
+    for folder, _, files in os.walk(top):
+        own = names(folder)
+        now[os.lstat(folder).st_ino] = own
+        for name in own:
+            states[own[name]] = os.lstat(Path(folder, name))
+        for name in files:
+            save(Path(folder, name), aside)
+    for path in aside.glob("folder-*"):
+        states[path.stat().st_ino] = path.stat()
+    _take_apart(top, aside)
+    _build(top, top.stat().st_ino, _Survivors(kept, now, dice), aside, states)
+    for path in aside.glob("file-*"):
+        _lose_bytes(path, kept.files.get(path.stat().st_ino), dice)
+
+
+@dataclass
+class _Survivors:
+    kept: Kept
+    now: dict[int, Names]
+    dice: random.Random
+    placed: set[int] = field(default_factory=set)
+
+    def of(self, folder: int) -> Names:
+        """Each name as it was when the folder was put on the disk, or as it was last."""
+        before, after = self.kept.folders.get(folder, {}), self.now.get(folder, {})
+        likely = self.dice.choice([0.0, 0.5, 0.9, 1.0])
+        found: Names = {}
+        for name in sorted({*before, *after}):
+            inode = (after if self.dice.random() < likely else before).get(name)
+            if inode is not None:
+                found[name] = inode
+        return found
+
+
+def _take_apart(top: Path, aside: Path) -> None:
+    """All folders, without their files, lie side by side."""
+    for folder, folders, files in os.walk(top, topdown=False):
+        Path(folder).chmod(0o755)
+        for name in files:
+            Path(folder, name).unlink()
+        for name in folders:
+            below = Path(folder, name)
+            _RENAME(below, aside / f"folder-{below.stat().st_ino}")
+
+
+def _build(
+    folder: Path, inode: int, survivors: _Survivors, aside: Path, states: dict[int, os.stat_result]
+) -> None:
+    for name, below in survivors.of(inode).items():
+        path, spare = folder / name, aside / f"folder-{below}"
+        if (aside / f"file-{below}").exists():
+            _LINK(aside / f"file-{below}", path)
+        elif below not in survivors.placed and spare.exists():  # a folder is in one place only
+            survivors.placed.add(below)
+            spare.chmod(0o755)
+            _RENAME(spare, path)
+            _build(path, below, survivors, aside, states)
+            path.chmod(stat.S_IMODE(states[below].st_mode))
+            os.utime(path, ns=(states[below].st_atime_ns, states[below].st_mtime_ns))
+
+
+def _lose_bytes(path: Path, kept: bytes | None, dice: random.Random) -> None:
+    """Bytes that were not put on the disk are there, or not, or in part; size and time tell nothing."""
+    found, now = path.stat(), path.read_bytes()
+    if kept == now:
+        return
+    part = now[: dice.randrange(len(now) + 1)]
+    zeros = now[: len(part)] + bytes(len(now) - len(part))
+    choices = [kept or b"", now, part, zeros, bytes(len(now))]
+    path.chmod(0o644)
+    path.write_bytes(dice.choice(choices))
+    path.chmod(stat.S_IMODE(found.st_mode))
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))

@@ -1,0 +1,169 @@
+"""A local store whose host loses power at any call: nothing false counts, what was kept is here, all goes on.
+
+NIMBUS_BLOB_CUTS: how many cuts. NIMBUS_BLOB_SEED: as printed, to draw the same ones.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from blobsync import BlobSyncError
+from blobsync.local import tree_build
+from blobsync.local.gc import gc
+from blobsync.local.store import LocalStore
+from tests.chaos.power_cut import DIED, ENDED, OnlyWhatIsSure, cut, run
+from tests.chaos.report import number_from, say
+from tests.local_store_samples import Sample, bring, contents, fill, sample
+
+CUTS = number_from("NIMBUS_BLOB_CUTS", 24)
+SEED = number_from("NIMBUS_BLOB_SEED", secrets.randbelow(1_000_000))
+LARGE = random.Random(1).randbytes((4 << 20) + 5000)
+FIRST = sample({"a": b"a" * 5000, "lib/b": b"b" * 9000, "lib/c": b"c", "large": LARGE}, executable=["lib/c"])
+SECOND = sample({"a": b"a" * 5000, "lib/b": b"other" * 999, "deep/er/d": b"d" * 300, "large": LARGE})
+RELEASES = (FIRST, SECOND)
+
+
+class Work:
+    """What a user of the store does, and what it was told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.disk, self.aside, self.told = folder / "disk", folder / "aside", folder / "told"
+        self.root = self.disk / "some" / "store"
+        self.disk.mkdir(parents=True)
+        self.aside.mkdir()
+        self.told.write_text("")
+
+    def __call__(self) -> None:
+        with LocalStore(self.root) as local:
+            self._bring(local, FIRST)
+            local.materialise(FIRST.manifest)
+            self._bring(local, SECOND)
+            local.materialise(SECOND.manifest)
+            local.hold({SECOND.manifest.digest})
+            self._tell("gone", FIRST)
+            for _ in range(2):
+                gc(local, {SECOND.manifest.digest}, grace=timedelta(0), max_share=1.0)
+            self._bring(local, FIRST)
+            local.verify(FIRST.manifest)
+            local.materialise(FIRST.manifest)
+
+    def kept(self) -> list[Sample]:
+        """What it was told that it is kept, and did not remove."""
+        last = dict(reversed(line.split()) for line in self.told.read_text().splitlines())
+        return [release for release in RELEASES if last.get(release.manifest.digest) == "kept"]
+
+    def _bring(self, local: LocalStore, release: Sample) -> None:
+        for item, data in release.objects.items():
+            bring(local, item, data)
+        local.keep(release.manifest, release.layout)
+        self._tell("kept", release)
+
+    def _tell(self, what: str, release: Sample) -> None:
+        with self.told.open("a") as file:
+            file.write(f"{what} {release.manifest.digest}\n")
+
+
+@contextmanager
+def working(folder: Path) -> Iterator[Work]:
+    yield Work(folder)
+    for path in (folder / "disk").rglob("*"):
+        if path.is_dir():
+            path.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+def check(work: Work) -> None:
+    """After the cut."""
+    with LocalStore(work.root) as local:
+        for release in RELEASES:
+            for item, data in release.objects.items():
+                if local.has(item):
+                    assert local.object_path(item).read_bytes() == data
+        for release in work.kept():
+            kept = local.kept(release.manifest.ref)
+            assert kept is not None, "a release that was kept is not known any more"
+            assert not local.lacks_kept(kept), "a release that was kept lacks objects"
+        for ref in local.releases():
+            (release,) = (item for item in RELEASES if item.manifest.ref == ref)
+            kept = local.kept(ref)
+            if kept is not None and not local.lacks_kept(kept):
+                assert kept.manifest == release.manifest
+                assert contents(local.materialise(kept.manifest)) == release.files
+        for release in RELEASES:
+            assert contents(local.materialise(fill(local, release).manifest)) == release.files
+            assert not local.verify(release.manifest)
+        for _ in range(2):
+            gc(local, {FIRST.manifest.digest}, grace=timedelta(0), max_share=1.0)
+        assert contents(local.materialise(FIRST.manifest)) == FIRST.files
+        assert local.releases() == [FIRST.manifest.ref]
+
+
+def calls(folder: Path) -> int:
+    """How many calls there are at which the power may be cut."""
+    low, high = 0, 4096
+    while low < high:
+        with working(folder / f"{low}-{high}") as work:
+            middle = (low + high) // 2
+            code = run(work, work.disk, work.aside, middle)
+            assert code in {DIED, ENDED}
+            low, high = (middle + 1, high) if code == DIED else (low, middle)
+    return low
+
+
+def cut_once(folder: Path, dies_at: int, dice: random.Random, *, fsyncs: bool = True) -> None:
+    with working(folder) as work:
+        assert run(work, work.disk, work.aside, dies_at, fsyncs=fsyncs) == DIED
+        cut(work.disk, work.aside, dice)
+        check(work)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The power is not really cut: what stands for the disk is told of each fsync, and that is enough."""
+    monkeypatch.setattr(os, "fsync", lambda _fd: None)
+    monkeypatch.setattr(os, "fdatasync", lambda _fd: None)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(120 + 2 * CUTS)
+@pytest.mark.parametrize("one_by_one", [True, False], ids=["fsync", "syncfs"])
+def test_store_whose_host_loses_power_counts_nothing_false_loses_nothing_kept_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], one_by_one: bool
+) -> None:
+    """Every other time, nothing is left but what is sure."""
+    monkeypatch.setattr(tree_build, "_FSYNC_UP_TO", 1000 if one_by_one else 0)
+    total, dice = calls(tmp_path), random.Random(SEED)
+    for number in range(CUTS // 2):
+        dies_at, seed = dice.randrange(total), dice.randrange(1 << 30)
+        try:
+            cut_once(tmp_path / str(number), dies_at, random.Random(seed) if number % 2 else OnlyWhatIsSure())
+        except BaseException:
+            say(capsys, [f"power cut: at call {dies_at} of {total}, NIMBUS_BLOB_SEED={SEED}"])
+            raise
+
+
+@pytest.mark.chaos
+def test_store_in_a_new_folder_is_there_after_a_power_cut(tmp_path: Path) -> None:
+    """Also the folders above it that were made for it."""
+    cut_once(tmp_path / "last", calls(tmp_path) - 1, OnlyWhatIsSure())
+
+
+@pytest.mark.chaos
+def test_disk_that_lies_about_fsync_is_found_out_by_these_checks(tmp_path: Path) -> None:
+    """Else they would show nothing."""
+    total, found = calls(tmp_path), 0
+    for number in range(4):
+        try:
+            cut_once(tmp_path / str(number), total - 1, random.Random(number), fsyncs=False)
+        except (AssertionError, BlobSyncError):
+            found += 1
+    assert found > 0
