@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from blobsync.collection.policy import CollectionPolicy
     from blobsync.collection.progress import CollectionPhase, CollectionProgress
     from blobsync.collection.report import CollectionReport
+    from blobsync.memory import give_back_large_blocks
     from blobsync.replicas import (
         ReplicaBoard,
         ReplicaPolicy,
@@ -141,6 +142,7 @@ __all__ = [
     "collect_garbage",
     "fetch_manifest",
     "gc",
+    "give_back_large_blocks",
     "list_releases",
     "publish",
     "readiness_document",
@@ -159,6 +161,7 @@ _LATER = {
     "Replicas": "replicas",
     "S3ObjectStore": "storage.s3_store",
     "collect_garbage": "collection.collector",
+    "give_back_large_blocks": "memory",
     "wait_for_replicas": "replicas",
 }
 """Imported when they are asked for, from there: few programs need them, and all would wait for them. Not

@@ -9,6 +9,7 @@ from datetime import timedelta
 import structlog
 from prometheus_client import CollectorRegistry
 
+from blobsync import give_back_large_blocks
 from leader.sentinel.connecting import Tls
 from leader.sentinel.sentinel import CrashSentinel
 from nimbus.adapters.zookeeper.cluster import ZooKeeperRegistrations
@@ -41,6 +42,7 @@ def run_scheduler(settings: Settings) -> int:
         NimbusError, LeaderError, BlobSyncError: it cannot start: the message says why and what to do.
     """
     configure(settings.log.level, settings.log.format)
+    give_back_large_blocks()  # a sync's buffers are no reason to stay large
     if settings.worker.embedded:
         find_java()  # said now, not by the first task
     foundation = lay_foundation(settings)
@@ -54,6 +56,7 @@ def run_scheduler(settings: Settings) -> int:
 def run_worker(settings: Settings) -> int:
     """Run a worker of its own until it is told to stop; its runners go on. Returns the exit code."""
     configure(settings.log.level, settings.log.format)
+    give_back_large_blocks()
     find_java()
     foundation = lay_foundation(settings)
     syncer = build_syncer(foundation, lambda _readiness: None)
