@@ -6,10 +6,10 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from blobsync.local.disk import READ_ONLY, fsync_folder, make_folder
+from blobsync.local.disk import READ_ONLY, Folders, fsync_folder
 from blobsync.local.disk_state import DiskHealth
 from blobsync.local.index import VerifiedIndex
 from blobsync.local.session import StoreSession
@@ -38,6 +38,7 @@ class Foundation:
         index: Which files were verified.
         disk: How the disk does.
         step: See `Step`.
+        folders: Makes them.
     """
 
     root: Path
@@ -45,6 +46,7 @@ class Foundation:
     index: VerifiedIndex
     disk: DiskHealth
     step: Step
+    folders: Folders = field(default_factory=Folders)
 
     @property
     def lock_file(self) -> Path:
@@ -61,7 +63,7 @@ class Foundation:
         Raises:
             OSError: the disk failed; the old one is there.
         """
-        make_folder(path.parent)
+        self.folders.make(path.parent)
         part = self.session.new_path()
         try:
             self.step("document-write")

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from blobsync.errors import CorruptBlobError
-from blobsync.local.disk import READ_ONLY, fsync_folder, identity, make_folder, start_writing
+from blobsync.local.disk import READ_ONLY, fsync_folder, identity, start_writing
 from blobsync.local.loose import LooseQuestions
 from blobsync.local.objects import ObjectFiles
 from blobsync.release.layout import Pack
@@ -119,7 +119,7 @@ class Gathering:
 
     def _name(self, pack: Pack) -> None:
         base, path = self._objects.base, self._objects.path(pack)
-        make_folder(path.parent)
+        base.folders.make(path.parent)
         self._objects.partials.release(self._fd)
         base.step("rename")
         self._path.replace(path)

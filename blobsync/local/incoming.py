@@ -18,7 +18,6 @@ from blobsync.local.disk import (
     READ_ONLY,
     fsync_folder,
     identity,
-    make_folder,
     reserve,
     start_writing,
 )
@@ -163,7 +162,7 @@ class Incoming:
 
     def _name(self, sha256: str | None) -> None:
         base, path = self._objects.base, self._objects.path(self.item)
-        make_folder(path.parent)
+        base.folders.make(path.parent)
         self._objects.partials.release(self.fd)  # what is touched from now on is another file than verified
         if self._objects.has(self.item):  # another took over while we did not run, see `partials`
             self._path.unlink(missing_ok=True)

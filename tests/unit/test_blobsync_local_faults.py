@@ -178,3 +178,31 @@ def test_download_for_which_there_is_no_room_is_refused_before_it_begins(
             local.receive(item)
         assert local.disk_state().condition is DiskCondition.FULL
         bring(local, release.packs[0], release.objects[release.packs[0]])  # small: there is room
+
+
+@pytest.mark.parametrize("which", ["before it is opened", "while it is open"])
+def test_folders_that_somebody_killed_has_made_are_flushed_before_they_are_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    release = first()
+    with LocalStore(tmp_path / "model") as model:
+        fill(model, release)
+        places = [model.object_path(item) for item in release.objects]
+    begun = {path.relative_to(tmp_path / "model").parent for path in places} | {Path("releases/p")}
+    flushed: set[str] = set()
+    fsync = os.fsync
+
+    def noted(fd: int) -> None:
+        flushed.add(str(Path(f"/proc/self/fd/{fd}").readlink()))
+        fsync(fd)
+
+    root = tmp_path / "store"
+    LocalStore(root).close()
+    early = LocalStore(root) if which == "while it is open" else None
+    for folder in begun:
+        (root / folder).mkdir()  # killed now, before the folder above was flushed
+    monkeypatch.setattr(os, "fsync", noted)
+    with early or LocalStore(root) as local:
+        fill(local, release)
+
+    assert {str(root / name) for name in ("packs", "blobs", "releases")} <= flushed
