@@ -21,12 +21,12 @@ from blobsync.errors import (
     LocalStoreError,
     ReleaseAbsentError,
 )
-from blobsync.local import chunk_hashes
+from blobsync.local import chunk_hashes, verification
 from blobsync.local.objects import ObjectFiles
-from blobsync.local.store import LocalStore
+from blobsync.local.store import Digests, LocalStore
 from blobsync.local.verification import verify_chunk
 from blobsync.release.blob import CHUNK_BYTES, Blob
-from blobsync.release.layout import Layout
+from blobsync.release.layout import Layout, Pack
 from blobsync.release.manifest import Artifact, Manifest, Role
 from tests.local_store_samples import (
     Sample,
@@ -398,7 +398,7 @@ def test_object_on_a_bad_sector_goes_to_quarantine(
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("blobsync.local.objects.verify_object", unreadable)
+        patch.setattr(verification, "hash_range", unreadable)
         assert {item.path for item in local.verify(release.manifest).artifacts} == {"a", "b"}
     assert len(list((local.root / "quarantine").iterdir())) == 2
 
@@ -526,3 +526,24 @@ def test_file_that_got_its_name_between_opening_and_locking_is_not_written_to(
         patch.setattr(ObjectFiles, "has", lambda _self, _item: False)
         assert local.receive(pack) is None
     assert local.object_path(pack).read_bytes() == data
+
+
+@pytest.mark.parametrize(("digests", "again"), [("name", []), ("sha256", ["members"])])
+def test_members_are_hashed_once_and_then_the_pack_as_a_whole_unless_sha256_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digests: Digests, again: list[str]
+) -> None:
+    release = mixed()
+    pack = next(item for item in release.objects if isinstance(item, Pack))
+    with LocalStore(tmp_path / "store", verify=digests) as local:
+        fill(local, release)
+        hashed: list[str] = []
+        monkeypatch.setattr(verification, "_verify_members", lambda *_args: hashed.append("members"))
+
+        assert local.scrub_object(pack)
+        assert hashed == again
+
+        (tmp_path / "store" / "verified").unlink()  # nothing is known of it now
+    with LocalStore(tmp_path / "store", verify=digests) as fresh:
+        hashed.clear()
+        assert fresh.has(pack)
+        assert hashed == ["members"]
