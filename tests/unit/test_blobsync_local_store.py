@@ -99,7 +99,7 @@ def test_reopened_store_trusts_its_index_and_reads_no_object(
     def refuse(*_args: object, **_named: object) -> None:
         raise AssertionError("an object was hashed")
 
-    monkeypatch.setattr("blobsync.local.objects.verify_object", refuse)
+    monkeypatch.setattr("blobsync.local.verification.hash_range", refuse)
     with LocalStore(tmp_path) as again:
         assert not again.lacks(release.manifest, release.layout)
 
@@ -461,7 +461,7 @@ def test_what_another_process_verified_is_not_hashed_again(
     with LocalStore(local.root) as neighbour:
         fill(neighbour, release)
     hashed: list[object] = []
-    monkeypatch.setattr("blobsync.local.objects.verify_object", lambda *args, **named: hashed.append(args))
+    monkeypatch.setattr("blobsync.local.verification.hash_range", lambda *args, **named: hashed.append(args))
 
     assert not local.lacks(release.manifest, release.layout)
     assert hashed == []
