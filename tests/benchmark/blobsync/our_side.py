@@ -3,6 +3,7 @@ benchmark that knows the library, with `our_script`."""
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
@@ -122,6 +123,7 @@ class OurSide:
         if self._local is not None:
             self._local.close()
             self._local = None
+        gc.collect()  # what a store of an earlier round has left is no part of the next one's memory
 
     def _stop(self) -> None:
         if self._syncer is not None:
