@@ -14,6 +14,7 @@ from botocore.exceptions import BotoCoreError
 from botocore.httpsession import get_cert_path
 
 from blobsync.errors import BlobSyncConfigError
+from blobsync.storage.s3_answers import refuse_others
 from blobsync.storage.s3_client_errors import translated
 from blobsync.storage.s3_config import S3Config
 from blobsync.storage.s3_direct import getter_at
@@ -58,6 +59,7 @@ class S3Clients:
             except (BotoCoreError, ValueError) as exc:
                 raise BlobSyncConfigError(f"no S3 client can be made for {config.where}: {exc}") from exc
             self.client.meta.events.register("before-call.s3.DeleteObjects", _add_md5)
+            refuse_others(self.client.meta.events)
             self.unfinished = S3Unfinished(self.client, config)
             self.uploader = S3Uploader(self.client, config, self.unfinished)
             self._credentials = self._session.get_credentials()

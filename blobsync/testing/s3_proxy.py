@@ -28,6 +28,7 @@ from blobsync.testing.s3_proxy_faults import (
     IgnoreRange,
     InterimAnswers,
     NoHttp,
+    OtherWords,
     ProxiedRequest,
     Reset,
     Rule,
@@ -168,6 +169,10 @@ class FaultProxy:
         match fault:
             case Fail(status=status, code=code):
                 await self._send(writer, request, _error(status, code, request), None)
+                return True
+            case OtherWords(body=body):
+                other = Answer.made(200, "OK", {"content-type": "text/html"}, body)
+                await self._send(writer, request, other, None)
                 return True
             case InterimAnswers():
                 while True:

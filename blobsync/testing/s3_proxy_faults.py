@@ -54,6 +54,13 @@ class Fail:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherWords:
+    """Status 200 and words of another than the server, which is not asked: of a gateway on the way, say."""
+
+    body: bytes = b"<html><body>Sign in</body></html>"
+
+
+@dataclass(frozen=True, slots=True)
 class SlowBody:
     """The body trickles."""
 
@@ -133,6 +140,7 @@ class NoHttp:
 
 Fault = (
     Fail
+    | OtherWords
     | SlowBody
     | Stall
     | Truncate

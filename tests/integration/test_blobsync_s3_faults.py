@@ -30,6 +30,7 @@ from blobsync.testing.s3_proxy_faults import (
     IgnoreRange,
     InterimAnswers,
     NoHttp,
+    OtherWords,
     ProxiedRequest,
     RandomFaults,
     Reset,
@@ -128,6 +129,38 @@ def test_broken_answer_is_unavailable_and_the_next_one_is_good(
     assert time.monotonic() - began < 60
     proxy.rule = no_fault
     assert b"".join(store.read("k")) == DATA
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [Truncate(0), Truncate(100), OtherWords(b""), OtherWords(), OtherWords(b"<Else/>")],
+    ids=repr,
+)
+def test_answer_that_is_not_of_s3_is_no_empty_listing_and_no_object_written(
+    proxy: FaultProxy, make_store: MakeStore, fault: Fault
+) -> None:
+    store = make_store(multipart_bytes=5 * MIB, part_bytes=5 * MIB)
+    store.write("k", b"1")
+    proxy.rule = lambda request: fault if request.method != "HEAD" else None
+
+    for ask in (
+        lambda: list(store.list("")),
+        lambda: list(store.unfinished_uploads("")),
+        lambda: store.write("in-parts", bytes(11 * MIB)),
+    ):
+        with pytest.raises(StoreUnavailableError):
+            ask()
+    if isinstance(fault, OtherWords):  # an answer to that has no body that could be cut
+        with pytest.raises(StoreUnavailableError):
+            store.write("l", b"1")
+        proxy.rule = lambda _: fault
+        with pytest.raises(StoreUnavailableError):
+            store.size("k")
+
+    proxy.rule = no_fault
+    after = make_store()  # on connections where nobody left anything
+    assert "k" in [info.key for info in after.list("")]
+    assert after.size("in-parts") is None
 
 
 def test_answer_that_trickles_is_given_up(proxy: FaultProxy, make_store: MakeStore) -> None:

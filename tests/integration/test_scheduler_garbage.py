@@ -91,9 +91,8 @@ class Member:
 
     def _collect(self, travelled: TravelledStore, *given: Any, **named: Any) -> CollectionReport:
         with self.turn:
-            report = collect_garbage(*given, **named, clock=travelled.now)
-        self.reports.append(report)
-        return report
+            self.reports.append(collect_garbage(*given, **named, clock=travelled.now))
+            return self.reports[-1]
 
     def elected(self, leadership: Leadership) -> None:
         self.leadership = leadership
@@ -185,21 +184,23 @@ def test_leader_collects_the_old_release_and_followers_do_not_until_they_lead(
     def visible() -> set[ReleaseRef]:
         return {ReleaseRef("p", digest) for digest in list_releases(store, "p")}
 
-    def passes(time: timedelta) -> None:
+    def passes(time: timedelta, member: Member) -> None:
+        """Let time pass, and let that leader collect after it."""
         with turn:
             store.passed += time
+            before = len(member.reports)
+        eventually(lambda: len(member.reports) > before, what=f"a collection by {member.name}")
 
     old, new = release(store, tmp_path / "p", "old"), release(store, tmp_path / "p", "new")
     first, second = members("first"), members("second")
     first.start()
     eventually(lambda: first.leadership is not None)
     second.start()
-    passes(2 * DAY)
     first.know(new)
 
-    eventually(lambda: first.reports, what="the leader's first collection")
+    passes(2 * DAY, first)
     assert visible() == {old, new}
-    passes(DAY + timedelta(minutes=1))
+    passes(DAY + timedelta(minutes=1), first)
 
     eventually(lambda: visible() == {new}, what="the old release is gone")
     assert fetch_manifest(store, "p", new.digest).ref == new
@@ -208,9 +209,9 @@ def test_leader_collects_the_old_release_and_followers_do_not_until_they_lead(
     another = release(store, tmp_path / "p", "another")
     first.queue.abdicate("the other one is to lead")
     eventually(lambda: second.leadership is not None)
-    passes(2 * DAY)
-    eventually(lambda: second.reports, what="the new leader's first collection")
-    passes(DAY + timedelta(minutes=1))
+    passes(2 * DAY, second)
+    assert visible() == {new, another}
+    passes(DAY + timedelta(minutes=1), second)
     eventually(lambda: visible() == {new}, what=f"{another} is gone, too")
 
 

@@ -1,0 +1,49 @@
+"""Refuses answers that say "done" and are none of S3's: cut to nothing on the way, or a gateway's own words.
+
+boto3 takes them for what was asked: for a listing without entries, for an object that was written. A
+collector that believes such a listing deletes what a publish counts on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from botocore.exceptions import BotoCoreError
+from botocore.hooks import BaseEventHooks
+from botocore.model import OperationModel
+
+_SAYS = {
+    "CompleteMultipartUpload": "ETag",
+    "CreateMultipartUpload": "UploadId",
+    "GetObject": "ETag",
+    "HeadObject": "ETag",
+    "ListMultipartUploads": "Bucket",
+    "ListObjectsV2": "IsTruncated",
+    "ListParts": "Bucket",
+    "PutObject": "ETag",
+    "UploadPart": "ETag",
+}
+"""What every right answer to an operation has. Some servers leave out whether a list of uploads is whole."""
+
+
+class NotS3AnswerError(BotoCoreError):
+    """An answer with a good status, without what S3 says in it."""
+
+    fmt = "the answer to {operation} has no {field}: it was cut on the way, or is not of an S3 server"
+
+
+def refuse_others(events: BaseEventHooks) -> None:
+    """Have a client's calls end with NotS3AnswerError where the answer cannot be S3's."""
+    for operation in _SAYS:
+        events.register(f"after-call.s3.{operation}", _check)
+
+
+def _check(parsed: Mapping[str, Any], model: OperationModel, **_: object) -> None:
+    status = parsed.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    field = _SAYS[model.name]
+    if status < 300 and field not in parsed:
+        raise NotS3AnswerError(operation=model.name, field=field)
+    # boto3 gives the status where there is no code. What is missing, a bucket or an upload, is then unknown.
+    if status == 404 and model.name.startswith("List") and parsed.get("Error", {}).get("Code") == "404":
+        raise NotS3AnswerError(operation=model.name, field="Code")
