@@ -6,6 +6,7 @@ that stops, kills or pauses a server takes `own_zookeeper` or `own_s3`.
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 import uuid
@@ -47,6 +48,13 @@ class LongLived:
 def long_lived() -> LongLived:
     """A fixture of wider scope that starts a process or thread registers it here."""
     return LongLived()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interruptible() -> None:
+    """Tests interrupt what they start, which must not inherit that a job in the background ignores SIGINT."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

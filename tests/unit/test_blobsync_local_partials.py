@@ -103,8 +103,8 @@ def test_file_that_is_touched_is_left_to_its_owner_however_slow(
     mine = first()
     assert mine is not None
     for _ in range(5):
-        before = os.fstat(mine.fd).st_mtime_ns
         assert second() is None
+        before = os.fstat(mine.fd).st_mtime_ns  # what the second one has seen, or later
         eventually(lambda before=before: os.fstat(mine.fd).st_mtime_ns > before)
         host.clock.now += STALLED_AFTER_S * 2
 
