@@ -14,7 +14,7 @@ that nobody changes a file between two checks; the scrub finds that within its p
         folder = syncer.ensure(ReleaseRef("flights", release.digest), timedelta(minutes=1))
         syncer.close(timedelta(seconds=5))
 
-Collecting in the bucket, waiting for replicas, and `S3ObjectStore` are imported when they are asked for.
+Adopting, collecting in the bucket, waiting for replicas, and `S3ObjectStore` are imported when they are asked for.
 """
 
 from importlib import import_module
@@ -46,7 +46,6 @@ from blobsync.errors import (
 from blobsync.local.disk_state import DiskCondition, DiskState
 from blobsync.local.gc import GcReport, gc
 from blobsync.local.store import LocalStore
-from blobsync.publish.adopting import AdoptedRelease, adopt
 from blobsync.publish.progress import PublishPhase, PublishProgress
 from blobsync.publish.publisher import PublishedRelease, publish
 from blobsync.publish.sources import SourceFile, collect
@@ -70,6 +69,7 @@ if TYPE_CHECKING:
     from blobsync.collection.progress import CollectionPhase, CollectionProgress
     from blobsync.collection.report import CollectionReport
     from blobsync.memory import give_back_large_blocks
+    from blobsync.publish.adopting import AdoptedRelease, adopt
     from blobsync.replicas import (
         ReplicaBoard,
         ReplicaPolicy,
@@ -151,6 +151,7 @@ __all__ = [
 
 
 _LATER = {
+    "AdoptedRelease": "publish.adopting",
     "CollectionPhase": "collection.progress",
     "CollectionPolicy": "collection.policy",
     "CollectionProgress": "collection.progress",
@@ -160,6 +161,7 @@ _LATER = {
     "ReplicaReport": "replicas",
     "Replicas": "replicas",
     "S3ObjectStore": "storage.s3_store",
+    "adopt": "publish.adopting",
     "collect_garbage": "collection.collector",
     "give_back_large_blocks": "memory",
     "wait_for_replicas": "replicas",

@@ -1,5 +1,7 @@
 """`python -m blobsync`. What is printed on stdout is the answer alone; all else is said on stderr."""
 
+import atexit
+import gc
 import sys
 
 from blobsync.cli.main import main
@@ -15,5 +17,8 @@ def _to_stderr() -> None:
 
 if __name__ == "__main__":
     give_back_large_blocks()
+    atexit.register(
+        gc.freeze
+    )  # no last search for cycles among what ends with us: a tenth of a short command
     log_errors_alone(_to_stderr)
     main()
