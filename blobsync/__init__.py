@@ -14,7 +14,8 @@ that nobody changes a file between two checks; the scrub finds that within its p
         folder = syncer.ensure(ReleaseRef("flights", release.digest), timedelta(minutes=1))
         syncer.close(timedelta(seconds=5))
 
-Adopting, collecting in the bucket, waiting for replicas, and `S3ObjectStore` are imported when they are asked for.
+Adopting, collecting in the bucket, waiting for replicas, and `S3ObjectStore` are imported when they are
+asked for.
 """
 
 from importlib import import_module
