@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import select
 import socket
-import ssl
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from blobsync.storage.http_head import Head, HttpError, StaleConnectionError, broken, parsed
 from blobsync.storage.ports import GoingOn
 from blobsync.storage.splice import Pipe, write_at
+
+if TYPE_CHECKING:
+    import ssl
 
 _HEAD_BYTES = 64 << 10
 _RECEIVE_BYTES = 256 << 10

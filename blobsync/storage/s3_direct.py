@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-import ssl
-import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from blobsync.errors import BlobSyncConfigError
@@ -21,6 +20,9 @@ from blobsync.storage.http_pool import HttpPool
 from blobsync.storage.s3_config import S3Config
 from blobsync.storage.s3_get import S3Getter
 from blobsync.storage.s3_signer import Credentials
+
+if TYPE_CHECKING:
+    import ssl
 
 _PORTS = {"http": 80, "https": 443}
 _PLAIN_BUCKET = re.compile(r"(?!.*--)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -100,10 +102,16 @@ def getter_at(
 
 
 def _proxied(scheme: str, host: str) -> bool:
-    return scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(host)
+    if not any(name.lower() == f"{scheme}_proxy" for name in os.environ):
+        return False  # without loading what reads the rest
+    from urllib.request import getproxies, proxy_bypass
+
+    return scheme in getproxies() and not proxy_bypass(host)
 
 
 def _tls(trusted: str | None) -> ssl.SSLContext:
+    import ssl  # where nothing is encrypted nobody waits for it
+
     try:
         return ssl.create_default_context(cafile=trusted)
     except OSError as exc:
