@@ -14,8 +14,7 @@ that nobody changes a file between two checks; the scrub finds that within its p
         folder = syncer.ensure(ReleaseRef("flights", release.digest), timedelta(minutes=1))
         syncer.close(timedelta(seconds=5))
 
-Adopting, collecting in the bucket, waiting for replicas, and `S3ObjectStore` are imported when they are
-asked for.
+Each name but the errors' is imported from its module when it is asked for: no program needs all of them.
 """
 
 from importlib import import_module
@@ -44,41 +43,35 @@ from blobsync.errors import (
     UnmatchedPatternError,
     UnsafeSourceError,
 )
-from blobsync.local.disk_state import DiskCondition, DiskState
-from blobsync.local.gc import GcReport, gc
-from blobsync.local.store import LocalStore
-from blobsync.publish.progress import PublishPhase, PublishProgress
-from blobsync.publish.publisher import PublishedRelease, publish
-from blobsync.publish.sources import SourceFile, collect
-from blobsync.release.manifest import Artifact, Manifest, ReleaseRef, Role
-from blobsync.release.replica import ReplicaRecord
-from blobsync.retry import RetryPolicy
-from blobsync.storage.ports import ObjectInfo, ObjectStore
-from blobsync.storage.releases import fetch_manifest, list_releases
-from blobsync.storage.s3_config import S3Config
-from blobsync.storage.secret import Secret
-from blobsync.sync.document import readiness_document
-from blobsync.sync.meter import SyncProgress
-from blobsync.sync.readiness import MissingArtifact, Readiness, ReleaseReadiness, ReleaseState
-from blobsync.sync.scrub_progress import ScrubProgress
-from blobsync.sync.sources import ObjectSource
-from blobsync.sync.syncer import Syncer
 
 if TYPE_CHECKING:
     from blobsync.collection.collector import collect_garbage
     from blobsync.collection.policy import CollectionPolicy
     from blobsync.collection.progress import CollectionPhase, CollectionProgress
     from blobsync.collection.report import CollectionReport
+    from blobsync.local.disk_state import DiskCondition, DiskState
+    from blobsync.local.gc import GcReport, gc
+    from blobsync.local.store import LocalStore
     from blobsync.memory import give_back_large_blocks
-    from blobsync.publish.adopting import AdoptedRelease, adopt
-    from blobsync.replicas import (
-        ReplicaBoard,
-        ReplicaPolicy,
-        ReplicaReport,
-        Replicas,
-        wait_for_replicas,
-    )
+    from blobsync.publishing.adopting import AdoptedRelease, adopt
+    from blobsync.publishing.progress import PublishPhase, PublishProgress
+    from blobsync.publishing.publisher import PublishedRelease, publish
+    from blobsync.publishing.sources import SourceFile, collect
+    from blobsync.release.manifest import Artifact, Manifest, ReleaseRef, Role
+    from blobsync.release.replica import ReplicaRecord
+    from blobsync.replicas import ReplicaBoard, ReplicaPolicy, ReplicaReport, Replicas, wait_for_replicas
+    from blobsync.retry import RetryPolicy
+    from blobsync.storage.ports import ObjectInfo, ObjectStore
+    from blobsync.storage.releases import fetch_manifest, list_releases
+    from blobsync.storage.s3_config import S3Config
     from blobsync.storage.s3_store import S3ObjectStore
+    from blobsync.storage.secret import Secret
+    from blobsync.sync.document import readiness_document
+    from blobsync.sync.meter import SyncProgress
+    from blobsync.sync.readiness import MissingArtifact, Readiness, ReleaseReadiness, ReleaseState
+    from blobsync.sync.scrub_progress import ScrubProgress
+    from blobsync.sync.sources import ObjectSource
+    from blobsync.sync.syncer import Syncer
 
 __all__ = [
     "AdoptedRelease",
@@ -151,30 +144,66 @@ __all__ = [
 ]
 
 
-_LATER = {
-    "AdoptedRelease": "publish.adopting",
+_MODULES = {
+    "AdoptedRelease": "publishing.adopting",
+    "Artifact": "release.manifest",
     "CollectionPhase": "collection.progress",
     "CollectionPolicy": "collection.policy",
     "CollectionProgress": "collection.progress",
     "CollectionReport": "collection.report",
+    "DiskCondition": "local.disk_state",
+    "DiskState": "local.disk_state",
+    "GcReport": "local.gc",
+    "LocalStore": "local.store",
+    "Manifest": "release.manifest",
+    "MissingArtifact": "sync.readiness",
+    "ObjectInfo": "storage.ports",
+    "ObjectSource": "sync.sources",
+    "ObjectStore": "storage.ports",
+    "PublishPhase": "publishing.progress",
+    "PublishProgress": "publishing.progress",
+    "PublishedRelease": "publishing.publisher",
+    "Readiness": "sync.readiness",
+    "ReleaseReadiness": "sync.readiness",
+    "ReleaseRef": "release.manifest",
+    "ReleaseState": "sync.readiness",
     "ReplicaBoard": "replicas",
     "ReplicaPolicy": "replicas",
+    "ReplicaRecord": "release.replica",
     "ReplicaReport": "replicas",
     "Replicas": "replicas",
+    "RetryPolicy": "retry",
+    "Role": "release.manifest",
+    "S3Config": "storage.s3_config",
     "S3ObjectStore": "storage.s3_store",
-    "adopt": "publish.adopting",
+    "ScrubProgress": "sync.scrub_progress",
+    "Secret": "storage.secret",
+    "SourceFile": "publishing.sources",
+    "SyncProgress": "sync.meter",
+    "Syncer": "sync.syncer",
+    "adopt": "publishing.adopting",
+    "collect": "publishing.sources",
     "collect_garbage": "collection.collector",
+    "fetch_manifest": "storage.releases",
+    "gc": "local.gc",
     "give_back_large_blocks": "memory",
+    "list_releases": "storage.releases",
+    "publish": "publishing.publisher",
+    "readiness_document": "sync.document",
     "wait_for_replicas": "replicas",
 }
-"""Imported when they are asked for, from there: few programs need them, and all would wait for them. Not
-`publish`, which is the name of a package too."""
+"""Where each name comes from, as said to type checkers above."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is not imported with the package, when it is asked for."""
-    if name not in _LATER:
+    """Import a name when it is asked for."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+    found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = found  # so that it is asked for once
     return found
+
+
+def __dir__() -> list[str]:
+    """All names, those that nobody has asked for too."""
+    return sorted({*globals(), *__all__})

@@ -35,7 +35,7 @@ def adopt(
     They may have been put there by any tool. Each is read once, to learn its digest; nothing is copied, and
     nothing of it is ever removed by `gc`. Whoever overwrites one breaks the release: adopt them again.
     """
-    from blobsync.publish.adopting import adopt as adopt_objects
+    from blobsync.publishing.adopting import adopt as adopt_objects
 
     if not is_release_name(name):
         raise BlobSyncConfigError(

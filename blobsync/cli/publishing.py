@@ -16,7 +16,7 @@ from blobsync.errors import BlobSyncConfigError
 from blobsync.names import is_release_name
 
 if TYPE_CHECKING:
-    from blobsync.publish.progress import PublishProgress
+    from blobsync.publishing.progress import PublishProgress
 
 
 @command_of(main)
@@ -48,8 +48,8 @@ def publish(
     What the bucket has already is not sent again. A release is seen whole or not at all: one that was
     interrupted leaves nothing that can be synced, and goes on where it was when published again.
     """
-    from blobsync.publish.publisher import publish as publish_files
-    from blobsync.publish.sources import collect
+    from blobsync.publishing.publisher import publish as publish_files
+    from blobsync.publishing.sources import collect
 
     if not is_release_name(name):
         raise BlobSyncConfigError(

@@ -11,7 +11,6 @@ import itertools
 import json
 import os
 import threading
-import uuid
 from collections.abc import Iterator, Set
 from pathlib import Path
 
@@ -29,7 +28,7 @@ class StoreSession:
     def __init__(self, folder: Path, lock: Path) -> None:
         self._store_lock = lock
         self._folder = folder
-        self._own = folder / uuid.uuid4().hex
+        self._own = folder / os.urandom(16).hex()
         self._numbers = itertools.count()
         self._lock = threading.Lock()
         with locked(lock):  # so that nobody sees a session before it is locked

@@ -14,7 +14,7 @@ from blobsync import ObjectInfo, collect, publish
 from blobsync.collection.collector import collect_garbage
 from blobsync.collection.policy import CollectionPolicy
 from blobsync.collection.report import CollectionReport
-from blobsync.publish.publisher import PublishedRelease
+from blobsync.publishing.publisher import PublishedRelease
 from blobsync.storage import keys
 from blobsync.storage.ports import GoingOn, go_on
 from blobsync.testing.memory import MemoryObjectStore

@@ -10,7 +10,7 @@ import pytest
 
 from blobsync import LocalStore, LocalStoreError, RetryPolicy, collect, publish
 from blobsync.disk_advice import DiskCondition
-from blobsync.publish import hashing
+from blobsync.publishing import hashing
 from blobsync.release.pack import PackWriter
 from blobsync.storage.splice import FileWriteError
 from blobsync.testing.memory import MemoryObjectStore

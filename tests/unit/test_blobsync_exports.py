@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -22,8 +24,33 @@ def test_unknown_name_is_told() -> None:
         _ = blobsync.no_such_thing
 
 
-@pytest.mark.parametrize("module", ["boto3", "botocore", "blobsync.collection", "blobsync.replicas", "rich"])
+def test_each_name_comes_from_where_type_checkers_are_told() -> None:
+    told = {
+        alias.name: (node.module or "").removeprefix("blobsync.")
+        for node in ast.walk(ast.parse(Path(blobsync.__file__).read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("blobsync.")
+        for alias in node.names
+    }
+
+    assert told == {name: "errors" for name in told if name.endswith("Error")} | blobsync._MODULES
+    assert sorted(told) == sorted(blobsync.__all__) == [name for name in dir(blobsync) if name in told]
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "boto3",
+        "botocore",
+        "blobsync.collection",
+        "blobsync.publishing",
+        "blobsync.replicas",
+        "http.client",
+        "rich",
+        "ssl",
+    ],
+)
 def test_package_is_imported_without_what_few_programs_need(module: str) -> None:
-    code = f"import sys, blobsync, blobsync.cli.syncing; sys.exit({module!r} in sys.modules)"
+    loaded = "blobsync, blobsync.cli.syncing, blobsync.storage.s3_direct"
+    code = f"import sys, {loaded}; sys.exit({module!r} in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

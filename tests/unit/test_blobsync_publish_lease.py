@@ -18,9 +18,9 @@ from blobsync import (
     collect,
     publish,
 )
-from blobsync.publish import lease as lease_module
-from blobsync.publish import publisher
-from blobsync.publish.lease import REFRESHES_PER_TTL, PublishLease
+from blobsync.publishing import lease as lease_module
+from blobsync.publishing import publisher
+from blobsync.publishing.lease import REFRESHES_PER_TTL, PublishLease
 from blobsync.storage import keys
 from blobsync.storage.leases import MAX_TTL, Lease, live_leases, store_time
 from blobsync.storage.ports import GoingOn, go_on

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from blobsync.publish.packing import pack_jobs
-from blobsync.publish.plan import (
+from blobsync.publishing.packing import pack_jobs
+from blobsync.publishing.plan import (
     MAX_REUSED_PACKS,
     PACK_RAW_BYTES,
     PACK_STORED_BYTES,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from blobsync.errors import LocalStoreError, UnmatchedPatternError, UnsafeSourceError
 from blobsync.names import collision, path_fault
-from blobsync.publish.patterns import compiled, wants_hidden
+from blobsync.publishing.patterns import compiled, wants_hidden
 from blobsync.release.manifest import Role
 
 _EXCLUDED_NAMES = {"__pycache__", ".git"}
@@ -56,7 +56,7 @@ def collect(
 
     Args:
         root: The folder of the release. Patterns, and the paths in the release, are relative to it.
-        include: Patterns of code; see `blobsync.publish.patterns`.
+        include: Patterns of code; see `blobsync.publishing.patterns`.
         dependencies: Patterns of wheels, jars, archives. Where several match, this role wins.
         configuration: Patterns of configuration. This role wins over code.
         allow_secrets: Patterns of files that are taken although they are named as secrets usually are.

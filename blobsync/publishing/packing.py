@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from blobsync.publish.hashing import read_file, scratch_error, snapshot, unnamed_file
-from blobsync.publish.progress import Meter, Share
-from blobsync.publish.remote import Remote
-from blobsync.publish.sources import SourceFile
+from blobsync.publishing.hashing import read_file, scratch_error, snapshot, unnamed_file
+from blobsync.publishing.progress import Meter, Share
+from blobsync.publishing.remote import Remote
+from blobsync.publishing.sources import SourceFile
 from blobsync.release.blob import Blob
 from blobsync.release.layout import Pack
 from blobsync.release.manifest import Manifest

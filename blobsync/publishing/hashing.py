@@ -20,7 +20,7 @@ from blake3 import blake3
 
 from blobsync.disk_advice import advice
 from blobsync.errors import LocalStoreError, SourceChangedError, UnsafeSourceError
-from blobsync.publish.sources import SourceFile
+from blobsync.publishing.sources import SourceFile
 from blobsync.release.blob import CHUNK_BYTES, Blob, BlobDigest
 from blobsync.release.manifest import Artifact
 

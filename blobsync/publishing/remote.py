@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from blobsync.errors import BlobSyncError
-from blobsync.publish.progress import Share
+from blobsync.publishing.progress import Share
 from blobsync.retry import RetryPolicy, call_retrying
 from blobsync.storage.ports import ObjectStore
 from blobsync.storage.tombstones import condemned

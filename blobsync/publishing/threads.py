@@ -8,8 +8,8 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Self, TypeVar
 
-from blobsync.publish.progress import Meter, PublishProgress
-from blobsync.publish.remote import StoppedError
+from blobsync.publishing.progress import Meter, PublishProgress
+from blobsync.publishing.remote import StoppedError
 
 THREADS = 6
 HASHERS = 4

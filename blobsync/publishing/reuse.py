@@ -12,8 +12,8 @@ from functools import partial
 
 from blobsync.errors import BlobNotFoundError, CorruptBlobError, InvalidLayoutError, InvalidPackError
 from blobsync.log import Log
-from blobsync.publish.plan import KnownPack
-from blobsync.publish.remote import Remote
+from blobsync.publishing.plan import KnownPack
+from blobsync.publishing.remote import Remote
 from blobsync.release.layout import Layout, Pack
 from blobsync.release.manifest import ReleaseRef
 from blobsync.release.pack import PackTable

@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Callable
 
-from blobsync.publish.remote import Remote
+from blobsync.publishing.remote import Remote
 from blobsync.release.layout import MAX_PUBLISHER_CHARS, Layout
 from blobsync.release.manifest import Manifest
 from blobsync.storage import keys

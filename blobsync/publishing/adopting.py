@@ -4,7 +4,7 @@ Each object is read once, to learn its digest; nothing is copied. What makes a r
 and a layout that says where they lie. They stay what they are: whoever overwrites or removes one breaks the
 release, which readers notice, and collections never touch them.
 
-Threads: as of `blobsync.publish.publisher`, but nothing is packed.
+Threads: as of `blobsync.publishing.publisher`, but nothing is packed.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from blobsync.errors import (
     UnsafeSourceError,
 )
 from blobsync.names import collision, key_fault, path_fault
-from blobsync.publish.lease import PublishLease
-from blobsync.publish.patterns import compiled
-from blobsync.publish.progress import Meter, PublishPhase, PublishProgress
-from blobsync.publish.remote import Remote
-from blobsync.publish.sources import looks_secret
-from blobsync.publish.threads import Threads
-from blobsync.publish.visible import make_visible, whoever
+from blobsync.publishing.lease import PublishLease
+from blobsync.publishing.patterns import compiled
+from blobsync.publishing.progress import Meter, PublishPhase, PublishProgress
+from blobsync.publishing.remote import Remote
+from blobsync.publishing.sources import looks_secret
+from blobsync.publishing.threads import Threads
+from blobsync.publishing.visible import make_visible, whoever
 from blobsync.release.blob import PACKED_BYTES, Blob, BlobDigest
 from blobsync.release.layout import Layout
 from blobsync.release.loose import BUNDLE_FILES, prefix_fault
@@ -91,7 +91,7 @@ def adopt(
         name: What it is a release of.
         prefix: A folder of the store; a slash at its end may be left out. As all keys, it is relative to the
             store's own prefix.
-        configuration: Patterns of configuration files; see `blobsync.publish.patterns`. All else is code.
+        configuration: Patterns of configuration files; see `blobsync.publishing.patterns`. All else is code.
         dependencies: Patterns of wheels, jars, archives. Where several match, this role wins.
         allow_secrets: Patterns of files that are taken although they are named as secrets usually are.
         progress: As of `publish`.

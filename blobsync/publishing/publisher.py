@@ -21,16 +21,16 @@ from itertools import zip_longest
 from pathlib import Path
 
 from blobsync.errors import LocalStoreError
-from blobsync.publish.hashing import READ_BYTES, hash_file
-from blobsync.publish.lease import PublishLease
-from blobsync.publish.packing import Bringer, Brought, pack_jobs
-from blobsync.publish.plan import PackPlan, pack_limits, plan_packs
-from blobsync.publish.progress import Meter, PublishPhase, PublishProgress
-from blobsync.publish.remote import Remote
-from blobsync.publish.reuse import known_packs
-from blobsync.publish.sources import SourceFile
-from blobsync.publish.threads import HASHERS, Threads
-from blobsync.publish.visible import make_visible, whoever
+from blobsync.publishing.hashing import READ_BYTES, hash_file
+from blobsync.publishing.lease import PublishLease
+from blobsync.publishing.packing import Bringer, Brought, pack_jobs
+from blobsync.publishing.plan import PackPlan, pack_limits, plan_packs
+from blobsync.publishing.progress import Meter, PublishPhase, PublishProgress
+from blobsync.publishing.remote import Remote
+from blobsync.publishing.reuse import known_packs
+from blobsync.publishing.sources import SourceFile
+from blobsync.publishing.threads import HASHERS, Threads
+from blobsync.publishing.visible import make_visible, whoever
 from blobsync.release.layout import Layout, Pack
 from blobsync.release.manifest import Artifact, Manifest, ReleaseRef
 from blobsync.retry import RetryPolicy
