@@ -17,8 +17,7 @@ def _to_stderr() -> None:
 
 if __name__ == "__main__":
     give_back_large_blocks()
-    atexit.register(
-        gc.freeze
-    )  # no last search for cycles among what ends with us: a tenth of a short command
+    # What ends with us need not be searched for cycles first.
+    atexit.register(gc.freeze)
     log_errors_alone(_to_stderr)
     main()

@@ -16,7 +16,6 @@ from botocore.model import OperationModel
 _SAYS = {
     "CompleteMultipartUpload": "ETag",
     "CreateMultipartUpload": "UploadId",
-    "GetObject": "ETag",
     "HeadObject": "ETag",
     "ListMultipartUploads": "Bucket",
     "ListObjectsV2": "IsTruncated",
@@ -24,13 +23,14 @@ _SAYS = {
     "PutObject": "ETag",
     "UploadPart": "ETag",
 }
-"""What every right answer to an operation has. Some servers leave out whether a list of uploads is whole."""
+"""What every right answer to an operation has. Some servers leave out whether a list of uploads is whole. Not
+GetObject: who reads an object knows its digest, or believes nothing that cannot be parsed."""
 
 
 class NotS3AnswerError(BotoCoreError):
     """An answer with a good status, without what S3 says in it."""
 
-    fmt = "the answer to {operation} has no {field}: it was cut on the way, or is not of an S3 server"
+    fmt = "the answer to {operation} has no {field}, so it was cut on the way or is another's"
 
 
 def refuse_others(events: BaseEventHooks) -> None:

@@ -11,8 +11,9 @@ from botocore.exceptions import (
 )
 
 from blobsync.errors import BlobSyncError
+from blobsync.storage.s3_answers import NotS3AnswerError
 from blobsync.storage.s3_config import S3Config
-from blobsync.storage.s3_errors import answered, unreachable, without_credentials
+from blobsync.storage.s3_errors import answered, not_s3, unreachable, without_credentials
 
 _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
 
@@ -31,4 +32,6 @@ def translated(exc: BotoCoreError | ClientError, config: S3Config, key: str | No
         return answered(status, str(error.get("Code", "")), str(error.get("Message", "")), config, key)
     if isinstance(exc, _NO_CREDENTIALS):
         return without_credentials(str(exc), config, key)
+    if isinstance(exc, NotS3AnswerError):
+        return not_s3(exc, config, key)
     return unreachable(exc, config, key)

@@ -58,6 +58,14 @@ def unreachable(exc: Exception, config: S3Config, key: str | None) -> StoreUnava
     )
 
 
+def not_s3(exc: Exception, config: S3Config, key: str | None) -> StoreUnavailableError:
+    """An answer came that is not S3's. Arguments as of `unreachable`."""
+    return StoreUnavailableError(
+        f"s3://{config.bucket}/{key or ''}: {config.endpoint_url or 'AWS'} did not answer as S3 does: {exc}. "
+        f"If that stays so, look for a gateway or a proxy on the way"
+    )
+
+
 def without_credentials(why: str, config: S3Config, key: str | None) -> StoreAccessDeniedError:
     """Nobody says who we are."""
     return _denied(config, f"s3://{config.bucket}/{key or ''}", f"no credentials: {why}")

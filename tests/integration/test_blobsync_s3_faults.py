@@ -163,6 +163,41 @@ def test_answer_that_is_not_of_s3_is_no_empty_listing_and_no_object_written(
     assert after.size("in-parts") is None
 
 
+def asks_for(request: ProxiedRequest) -> str:
+    """Which operation of S3 a request is."""
+    query = request.query
+    if not request.key:
+        return "ListObjectsV2" if request.lists else "ListMultipartUploads"
+    if "uploadId" in query:
+        return {"PUT": "UploadPart", "POST": "CompleteMultipartUpload", "GET": "ListParts"}[request.method]
+    if request.method == "POST":
+        return "CreateMultipartUpload"
+    return {"PUT": "PutObject", "HEAD": "HeadObject", "GET": "GetObject"}[request.method]
+
+
+@pytest.mark.parametrize(
+    "operation", ["CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload", "ListParts"]
+)
+def test_step_of_an_upload_that_another_answered_is_not_done_and_the_next_try_does_it(
+    proxy: FaultProxy, make_store: MakeStore, operation: str
+) -> None:
+    large = random.Random(5).randbytes(11 * MIB)
+    store = make_store(multipart_bytes=5 * MIB, part_bytes=5 * MIB)
+    broken = ["UploadPart", operation]  # ListParts is asked for what an upload that broke off has
+    for each in broken if operation == "ListParts" else [operation]:
+        proxy.rule = lambda request, each=each: (  # type: ignore[misc]
+            OtherWords(b"<Else/>") if asks_for(request) == each else None
+        )
+        with pytest.raises(StoreUnavailableError, match=f"the answer to {each} has no"):
+            store.write("large", large)
+
+    proxy.rule = no_fault
+    after = make_store(multipart_bytes=5 * MIB, part_bytes=5 * MIB)
+    assert after.size("large") is None
+    after.write("large", large)
+    assert b"".join(after.read("large")) == large
+
+
 def test_answer_that_trickles_is_given_up(proxy: FaultProxy, make_store: MakeStore) -> None:
     store = make_store(slowest_bytes_per_s=MIB, read_timeout=timedelta(seconds=1))
     store.write("k", DATA)
