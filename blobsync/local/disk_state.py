@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from blobsync.disk_advice import DiskCondition, advice, condition_of, disk_error_in
 from blobsync.errors import LocalStoreError
+from blobsync.listeners import Listeners
 from blobsync.local.disk import free_bytes
 
 __all__ = ["DiskCondition", "DiskHealth", "DiskState"]
@@ -41,7 +43,11 @@ class DiskHealth:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._lock = threading.Lock()
+        self._needed_bytes = 0
         self.state = DiskState()
+        self.listeners: Listeners[DiskState] = Listeners()
+        """Told when the condition is another, on the thread of whoever used the disk: must only enqueue."""
 
     @contextmanager
     def errors(self, what: str, *, writes: bool = False) -> Iterator[None]:
@@ -65,7 +71,8 @@ class DiskHealth:
 
     def wrote(self) -> None:
         """Bytes are on the disk, so it takes them again."""
-        self.state = DiskState()
+        if not self.state.ok:
+            self._set(DiskState(), 0)
 
     def failed(self, what: str, exc: OSError) -> LocalStoreError:
         """Remember an error of the disk, and give it in our words."""
@@ -80,9 +87,26 @@ class DiskHealth:
         free = free_bytes(self._root)
         if free < size_bytes:
             why = f"{os.strerror(errno.ENOSPC)}: {what} needs {size_bytes} bytes, {free} are free"
-            raise OSError(errno.ENOSPC, why, str(self._root))
+            raise _NoRoomError(errno.ENOSPC, why, str(self._root), size_bytes)
+
+    def has_room(self) -> bool:
+        """Whether there is the room by now that was refused at last; True if that was something else."""
+        return free_bytes(self._root) >= self._needed_bytes
 
     def _note(self, what: str, exc: OSError) -> str:
         reason = f"{what} failed: {exc}; {advice(exc, self._root)}. {_LAST_WORDS}"
-        self.state = DiskState(condition_of(exc), reason)
+        self._set(DiskState(condition_of(exc), reason), getattr(exc, "needed_bytes", 0))
         return reason
+
+    def _set(self, state: DiskState, needed_bytes: int) -> None:
+        with self._lock:
+            turned = state.condition is not self.state.condition
+            self.state, self._needed_bytes = state, needed_bytes
+            if turned:
+                self.listeners.tell(state)
+
+
+class _NoRoomError(OSError):
+    def __init__(self, code: int, why: str, path: str, needed_bytes: int) -> None:
+        super().__init__(code, why, path)
+        self.needed_bytes = needed_bytes

@@ -89,6 +89,9 @@ class Foundation:
             return
         part = self.session.new_path()
         with contextlib.suppress(OSError):
+            if not self.disk.has_room():
+                return
+            self.step("ask-disk")
             with part.open("xb") as file:
                 file.write(b"\0" * _ASKED_BYTES)
                 file.flush()

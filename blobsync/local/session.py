@@ -6,6 +6,7 @@ dead session left is removed by the next that opens the store. Thread-safe.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import itertools
 import json
@@ -48,11 +49,16 @@ class StoreSession:
         """
         part = self.new_path()
         with locked(self._store_lock):
-            with part.open("w") as file:
-                json.dump(sorted(releases), file)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(self._own / "holds.json")
+            try:
+                with part.open("w") as file:
+                    json.dump(sorted(releases), file)
+                    file.flush()
+                    os.fsync(file.fileno())
+                part.replace(self._own / "holds.json")
+            except OSError:  # it is tried again and again while the disk is full
+                with contextlib.suppress(OSError):
+                    part.unlink(missing_ok=True)
+                raise
 
     def all_holds(self) -> frozenset[str] | None:
         """Releases that live sessions protect, ours included; None: one of them cannot be read.

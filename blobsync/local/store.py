@@ -22,7 +22,7 @@ time or inode is not that of the one we verified is hashed again before it count
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from pathlib import Path
 from typing import Literal
 
@@ -105,6 +105,18 @@ class LocalStore:
     def disk_state(self) -> DiskState:
         """How the disk does: from the last failure, until a write succeeds. Takes no time."""
         return self._base.disk.state
+
+    def ask_disk(self) -> None:
+        """If a write was refused at last, find out with a small one whether the disk takes bytes again."""
+        self._base.ask_disk()
+
+    def subscribe_disk(self, listener: Callable[[DiskState], None]) -> Callable[[], None]:
+        """Be told when the disk fails, or is well again, on the thread that met it: must only enqueue.
+
+        Returns:
+            What ends that. One call may be under way still.
+        """
+        return self._base.disk.listeners.subscribe(listener)
 
     def close(self) -> None:
         """Let go of everything held. Safe to repeat."""

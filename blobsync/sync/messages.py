@@ -59,4 +59,14 @@ class Damaged:
     name: str
 
 
-Message = Want | RetryNow | LookNow | Stop | HasLooked | HasFetched | Damaged
+@dataclass(frozen=True, slots=True)
+class DiskTurned:
+    """The disk has failed, or takes bytes again."""
+
+
+@dataclass(frozen=True, slots=True)
+class HasAskedDisk:
+    """The disk was asked whether it takes bytes again."""
+
+
+Message = Want | RetryNow | LookNow | Stop | HasLooked | HasFetched | Damaged | DiskTurned | HasAskedDisk

@@ -7,6 +7,7 @@ only put their result on the inbox. `readiness()` and `progress()` read a value 
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -17,16 +18,28 @@ from pathlib import Path
 from typing import Any
 
 from blobsync.errors import BlobSyncConfigError, BlobSyncError, SyncerClosedError
+from blobsync.listeners import Listeners
 from blobsync.local.store import LocalStore
 from blobsync.log import Log
 from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import RetryPolicy
 from blobsync.storage.ports import ObjectStore
 from blobsync.sync.arrival import Arrival
+from blobsync.sync.disk_watch import DiskWatch
 from blobsync.sync.holds import Holds
-from blobsync.sync.listeners import Listeners
 from blobsync.sync.looker import Looked, Looker
-from blobsync.sync.messages import Damaged, HasFetched, HasLooked, LookNow, Message, RetryNow, Stop, Want
+from blobsync.sync.messages import (
+    Damaged,
+    DiskTurned,
+    HasAskedDisk,
+    HasFetched,
+    HasLooked,
+    LookNow,
+    Message,
+    RetryNow,
+    Stop,
+    Want,
+)
 from blobsync.sync.meter import Meter, SyncProgress
 from blobsync.sync.on_demand import OnDemand
 from blobsync.sync.pool import DaemonPool
@@ -111,6 +124,7 @@ class Syncer:
             damaged=lambda name: self._inbox.put(Damaged(name)),
         )
         self._table = SyncTable(retry, look_interval.total_seconds())
+        self._disk_watch = DiskWatch(retry)
         self._looking = self._fetching = 0
         self._window = 2 * threads
         self._publish_due_s = self._warned_s = float("-inf")
@@ -118,10 +132,12 @@ class Syncer:
         self._readiness = Readiness()
         self._totals = (0, 0, 0, 0)
         self._told_progress = SyncProgress()
+        self._unsubscribe: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._run, name="blobsync-syncer", daemon=True)
 
     def start(self) -> None:
         """Start the background work. Once."""
+        self._unsubscribe = self._local.subscribe_disk(lambda _state: self._inbox.put(DiskTurned()))
         self._thread.start()
         self._scrubber.start()
 
@@ -130,6 +146,7 @@ class Syncer:
         until_s = time.monotonic() + timeout.total_seconds()
         self._stopping.set()
         self._inbox.put(Stop())
+        self._unsubscribe()
         if self._thread.ident is not None:
             self._thread.join(max(0.0, until_s - time.monotonic()))
         ended = [pool.close(max(0.0, until_s - time.monotonic())) for pool in (self._fetches, self._looks)]
@@ -221,8 +238,22 @@ class Syncer:
         looks, fetches = _LOOKS - self._looking, self._window - self._fetching
         for job in self._table.start_due(time.monotonic(), looks, fetches):
             self._submit(job)
+        self._watch_disk(time.monotonic())
         self._publish(time.monotonic())
         return True
+
+    def _watch_disk(self, now_s: float) -> None:
+        """Nothing may be left to write, and then nothing else would notice that the disk is well again."""
+        self._disk_watch.seen(self._local.disk_state().ok, now_s)
+        if not self._disk_watch.is_due(now_s):
+            return
+        if self._table.waits_for_disk:  # that asks it, with more bytes than we would
+            self._disk_watch.asked(now_s)
+            return
+        self._disk_watch.asking()
+        with contextlib.suppress(SyncerClosedError):  # the stop is in the inbox
+            asked = self._looks.submit(self._local.ask_disk)
+            asked.add_done_callback(lambda _: self._inbox.put(HasAskedDisk()))
 
     def _messages(self) -> list[Message]:
         try:
@@ -235,7 +266,7 @@ class Syncer:
 
     def _wait_s(self) -> float | None:
         due_s = self._table.next_due_s(looks=self._looking < _LOOKS, fetches=self._fetching < self._window)
-        times = [] if due_s is None else [due_s]
+        times = [due for due in (due_s, self._disk_watch.next_due_s()) if due is not None]
         if self._dirty or self._fetching:
             times.append(self._publish_due_s)
         return max(0.0, min(times) - time.monotonic()) if times else None
@@ -258,6 +289,10 @@ class Syncer:
             case HasFetched(fetch, arrival):
                 self._fetching -= 1
                 self._fetched(fetch, arrival, now_s)
+            case DiskTurned():
+                self._hold(self._holds.settle)
+            case HasAskedDisk():
+                self._disk_watch.asked(now_s)
             case Stop():
                 pass
 

@@ -108,6 +108,11 @@ class SyncTable:
         """Whether the object store has failed since it last answered."""
         return self._last_outage_s > self._last_answer_s
 
+    @property
+    def waits_for_disk(self) -> bool:
+        """Whether something that the disk refused is to be tried again."""
+        return any(task.failure is not None and task.failure.of_disk for _, _, task in self._failing())
+
     def want(self, refs: Collection[ReleaseRef], now_s: float) -> None:
         """Replace the wanted set. Something new resets every back-off: what it needs may heal the rest.
 

@@ -134,9 +134,10 @@ def _is_full(syncer: Syncer, large: ReleaseRef, first: ReleaseRef, eventually: E
         60,
         "it is there, or there is no room",
     )
-    assert syncer.readiness().is_ready(first)
-    if syncer.readiness().disk.condition is DiskCondition.FULL:
-        assert "make room" in syncer.readiness().disk.reason
+    seen = syncer.readiness()
+    assert seen.is_ready(first)
+    if seen.disk.condition is DiskCondition.FULL:
+        assert "make room" in seen.disk.reason
     try:
         syncer.ensure(large, timedelta(seconds=2))
     except LocalStoreError as exc:

@@ -78,3 +78,33 @@ def test_whatever_is_written_shows_that_the_disk_takes_bytes_again(local: LocalS
             local.foundation.install_document(local.root / "releases" / "p" / "document", b"1")
 
     assert local.disk_state().ok
+
+
+def test_what_is_held_cannot_be_noted_again_and_again_and_leaves_nothing_on_the_full_disk(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = local.session.new_path().parent
+    before = {path.name for path in own.iterdir()}
+    monkeypatch.setattr(os, "fsync", refuse)
+
+    for _ in range(3):
+        with pytest.raises(LocalStoreError, match="noting what is needed"):
+            local.hold({"0" * 64})
+
+    assert {path.name for path in own.iterdir()} == before
+
+
+def test_change_of_the_condition_is_told_once(local: LocalStore, release: Sample) -> None:
+    told: list[DiskCondition] = []
+    end = local.subscribe_disk(lambda state: told.append(state.condition))
+    health = local.foundation.disk
+
+    health.failed("one", OSError(FULL, ""))
+    health.wrote()
+    health.wrote()
+    health.failed("two", OSError(FULL, ""))
+    health.failed("three", OSError(FULL, ""))
+    end()
+    health.wrote()
+
+    assert told == [DiskCondition.OK, DiskCondition.FULL]

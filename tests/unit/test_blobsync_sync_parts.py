@@ -30,8 +30,8 @@ from blobsync import (
     SyncerClosedError,
     readiness_document,
 )
+from blobsync.listeners import Listeners
 from blobsync.storage.ports import GoingOn
-from blobsync.sync.listeners import Listeners
 from blobsync.sync.meter import Meter
 from blobsync.sync.pool import DaemonPool, Lane, Lanes
 from blobsync.sync.scrub_turn import ScrubTurn

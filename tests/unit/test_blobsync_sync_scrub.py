@@ -1,8 +1,7 @@
-"""The scrub finds what changed on the disk; and what a disk in trouble means for readiness."""
+"""The scrub finds what changed on the disk."""
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -10,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from blobsync import DiskCondition, LocalStore, LocalStoreError, ReleaseState
+from blobsync import LocalStore
 from tests.local_store_samples import flip_a_byte_unseen, sample
-from tests.sync_samples import SOON, Rig, lacks, state_of
+from tests.sync_samples import SOON, Rig, lacks
 
 Eventually = Callable[..., None]
 OFTEN = timedelta(milliseconds=200)
@@ -113,73 +112,3 @@ def test_scrub_reads_no_faster_than_it_may_and_ends_at_once_on_close(
 
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("blobsync-")]
     assert sum(took) <= 1 << 20
-
-
-class Trouble:
-    """A disk that refuses to write while it is told so."""
-
-    def __init__(self, kind: int) -> None:
-        self.kind: int | None = kind
-
-    def step(self, name: str) -> None:
-        if self.kind is not None and name in {"receive-open", "fsync", "document-write"}:
-            raise OSError(self.kind, "asked for by a test")
-
-
-@pytest.mark.parametrize(
-    ("kind", "condition"),
-    [
-        (errno.ENOSPC, DiskCondition.FULL),
-        (errno.EROFS, DiskCondition.READ_ONLY),
-        (errno.EACCES, DiskCondition.DENIED),
-    ],
-)
-def test_disk_trouble_is_told_what_is_here_stays_ready_and_it_goes_on_when_it_heals(
-    rig: Rig, eventually: Eventually, kind: int, condition: DiskCondition
-) -> None:
-    p, q = rig.publish("p", a="1"), rig.publish("q", b="2")
-    trouble = Trouble(kind)
-    trouble.kind = None
-    syncer = rig.syncer(p, local=LocalStore(rig.folder / "local", on_step=trouble.step))
-    eventually(lambda: syncer.readiness().is_ready(p))
-
-    trouble.kind = kind
-    syncer.want([p, q])
-
-    eventually(lambda: syncer.readiness().disk.condition is condition)
-    eventually(lambda: state_of(syncer, q) is ReleaseState.SYNCING and lacks(syncer, q, ["b"]))
-    eventually(lambda: "asked for by a test" in syncer.readiness().releases[q].reason)
-    assert syncer.readiness().is_ready(p)
-
-    trouble.kind = None
-    eventually(lambda: syncer.readiness().is_ready(q))
-    eventually(lambda: syncer.readiness().disk.ok)
-
-
-def test_what_is_wanted_is_protected_as_soon_as_a_full_disk_lets_that_be_noted(
-    rig: Rig, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    p, q = rig.publish("p", a="1"), rig.publish("q", b="2")
-    held: list[frozenset[str]] = []
-    full = threading.Event()
-
-    class Refusing(LocalStore):
-        def hold(self, releases):  # type: ignore[no-untyped-def]
-            if full.is_set():
-                raise LocalStoreError("full")
-            super().hold(releases)
-            held.append(frozenset(releases))
-
-    syncer = rig.syncer(p, local=Refusing(rig.folder / "local"), look=timedelta(milliseconds=20))
-    eventually(lambda: syncer.readiness().is_ready(p))
-    full.set()
-    syncer.want([p, q])
-    eventually(lambda: syncer.readiness().is_ready(q))
-    assert (syncer.ensure(p, SOON) / "a").exists(), "it is protected already"
-    with pytest.raises(LocalStoreError):
-        syncer.ensure(q, timedelta(milliseconds=100))
-    assert held == [{p.digest}]
-
-    full.clear()
-
-    eventually(lambda: held[-1] == {p.digest, q.digest})
