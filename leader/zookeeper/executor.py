@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar, assert_never
 
 from kazoo import exceptions as kazoo
 from kazoo.client import TransactionRequest
+from kazoo.protocol.serialization import MultiHeader
 from kazoo.protocol.states import EventType, WatchedEvent, ZnodeStat
 
 from leader.clock import Countdown
@@ -80,7 +81,7 @@ class SessionExecutor:
         if not operations:
             return _NOTHING
         transaction = self._built(operations)
-        transaction.operations = [_Bytes(one.type, one.serialize()) for one in transaction.operations]
+        transaction.operations = [_joined(transaction.operations)]
         return _Spelled(operations, transaction)
 
     def _ask(self, request: rq.Request) -> Any:
@@ -167,13 +168,20 @@ class SessionExecutor:
 
 
 class _Bytes(NamedTuple):
-    """An operation as kazoo's connection thread wants it, its bytes made before."""
+    """Operations as kazoo's connection thread wants one of them, their bytes made before."""
 
     type: int
     data: bytes
 
     def serialize(self) -> bytes:
         return self.data
+
+
+def _joined(operations: list[Any]) -> _Bytes:
+    """All of them as if they were one: each but the first brings the header that kazoo puts before it."""
+    first, *others = operations
+    rest = (bytes(MultiHeader(one.type, False, -1).serialize()) + bytes(one.serialize()) for one in others)
+    return _Bytes(first.type, b"".join((bytes(first.serialize()), *rest)))
 
 
 class _Spelled(NamedTuple):

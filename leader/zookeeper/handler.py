@@ -15,6 +15,7 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 
 from leader.zookeeper.link import LinkWatch, ready
 from leader.zookeeper.patience import Patience
+from leader.zookeeper.stream import Stream
 from leader.zookeeper.waker import Waker
 
 
@@ -32,15 +33,15 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
 
     def create_connection(
         self, address: tuple[str, int], *_: Any, hostname: str | None = None, **__: Any
-    ) -> socket.socket:
+    ) -> Stream:
         """Connect within our own limit. kazoo's TLS would trust the system's authorities beside ours."""
         limit_s = self._patience.limit().total_seconds()
         sock = socket.create_connection(address, limit_s)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._tls is None:
-            return sock
+            return Stream(sock)
         try:
-            return self._tls.wrap_socket(sock, server_hostname=hostname)
+            return Stream(self._tls.wrap_socket(sock, server_hostname=hostname))
         except TimeoutError:
             sock.close()
             raise

@@ -28,7 +28,7 @@ from leader.zookeeper.access import default_access
 from leader.zookeeper.config import SASL, ZooKeeperConfig
 from leader.zookeeper.handler import Handler
 from leader.zookeeper.hosts import read_hosts
-from leader.zookeeper.link import LinkWatch, cut
+from leader.zookeeper.link import LinkWatch
 from leader.zookeeper.patience import Patience
 
 _MAX_BACKOFF_S = 1.0
@@ -99,6 +99,23 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
         self._watch.asked()
         super()._submit(request, timeout, xid)
 
+    def _read(self, length: int, timeout: float) -> Any:
+        """Kazoo waits before each of two reads for each answer; mostly all of it is there."""
+        try:
+            here = self._socket.take(length)
+        except OSError as exc:
+            raise ConnectionDropped(f"socket connection error: {exc.strerror or exc}") from exc
+        return super()._read(length, timeout) if here is None else here
+
+    def _write(self, msg: Any, timeout: float) -> None:
+        """Kazoo waits for room before it sends; there is always some, but on a dead link."""
+        try:
+            sent = self._socket.send(msg)
+        except OSError:
+            sent = 0  # kazoo will meet the same, or wait until there is room
+        if sent < len(msg):
+            super()._write(msg[sent:], timeout)
+
 
 class Connector:
     """One KazooClient and what had to be learned from its insides."""
@@ -151,9 +168,9 @@ class Connector:
 
     def drop(self) -> None:
         """Cut the connection; kazoo notices at once and reconnects with the same session."""
-        sock = self._connection._socket
-        if sock is not None:
-            cut(sock)
+        stream = self._connection._socket
+        if stream is not None:
+            stream.cut()
 
 
 def _credentials(config: ZooKeeperConfig) -> tuple[list[tuple[str, str]] | None, dict[str, str] | None]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import math
 import select
-import socket
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -70,41 +69,35 @@ class LinkWatch:
 def ready(
     readers: Sequence[Any], writers: Sequence[Any], timeout_s: float | None
 ) -> tuple[list[Any], list[Any]]:
-    """As `select.select`, for any number of files, and aware of what TLS has read ahead.
+    """As `select.select`, for any number of files, and aware of what was read ahead.
 
     Raises:
         OSError: One of them is closed.
     """
-    if any(_has_read_ahead(reader) for reader in readers):
-        timeout_s = 0
     poll = select.poll()
-    for files, event in ((readers, select.POLLIN), (writers, select.POLLOUT)):
-        for file in files:
-            poll.register(_number(file), event)
-    events = dict(poll.poll(None if timeout_s is None else max(0, math.ceil(timeout_s * 1000))))
+    ahead = []
+    try:
+        for file in readers:
+            poll.register(file, select.POLLIN)
+            pending = getattr(file, "pending", None)  # bytes inside the object, unknown to the kernel
+            if pending is not None and pending():
+                ahead.append(file)
+        for file in writers:
+            poll.register(file, select.POLLOUT)
+    except ValueError as exc:
+        raise OSError(errno.EBADF, "the socket is closed") from exc
+    if ahead:
+        timeout_s = 0
+    events = poll.poll(None if timeout_s is None else max(0, math.ceil(timeout_s * 1000)))
+    if not events:
+        return ahead, []
+    numbers = [number for number, _ in events]
     return (
-        [reader for reader in readers if _has_read_ahead(reader) or events.get(_number(reader))],
-        [writer for writer in writers if events.get(_number(writer))],
+        [file for file in readers if file in ahead or _number(file) in numbers],
+        [file for file in writers if _number(file) in numbers],
     )
-
-
-def _has_read_ahead(reader: Any) -> bool:
-    """Whether decrypted bytes wait inside the object, of which the kernel knows nothing."""
-    pending = getattr(reader, "pending", None)
-    return pending is not None and pending() > 0
 
 
 def _number(file: Any) -> int:
     number: int = file if isinstance(file, int) else file.fileno()
-    if number < 0:
-        raise OSError(errno.EBADF, "the socket is closed")
     return number
-
-
-def cut(sock: Any) -> None:
-    """Shut a connection down for good; whoever waits on it notices at once. Safe if it is closed."""
-    try:
-        # Not `sock.shutdown`: that of a TLS socket drops the encryption under the reader's feet.
-        socket.socket.shutdown(sock, socket.SHUT_RDWR)
-    except OSError:
-        return

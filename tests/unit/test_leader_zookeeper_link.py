@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from leader.zookeeper.link import LinkWatch, cut, ready
+from leader.zookeeper.link import LinkWatch, ready
 
 SESSION_S = 9.0
 
@@ -125,11 +125,3 @@ def test_closed_socket_is_an_error_that_kazoo_knows() -> None:
     ours.close()
     with theirs, pytest.raises(OSError, match="closed"):
         ready([ours], [], 0)
-
-
-def test_cut_wakes_the_other_side_and_may_be_repeated() -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        cut(ours)
-        assert theirs.recv(1) == b""
-    cut(ours)
