@@ -38,10 +38,10 @@ class Trace:
 
     def install(self) -> None:
         """Stand in for the parts of kazoo that every request passes."""
-        _before(KazooClient, "_call", lambda _self, request, *_: self.note(f"submit {_said(request)}"))
-        _before(ConnectionHandler, "_submit", self._sent)
-        _before(ConnectionHandler, "_read_response", self._answered)
-        _before(ConnectionHandler, "_read_watch_event", self._watched)
+        before(KazooClient, "_call", lambda _self, request, *_: self.note(f"submit {_said(request)}"))
+        before(ConnectionHandler, "_submit", self._sent)
+        before(ConnectionHandler, "_read_response", self._answered)
+        before(ConnectionHandler, "_read_watch_event", self._watched)
         _after(AsyncResult, "get", lambda *_: self.note("answer heard"))
 
     def _sent(self, _handler: ConnectionHandler, request: Any, *_: Any) -> None:
@@ -53,7 +53,7 @@ class Trace:
 
     def _watched(self, _handler: ConnectionHandler, buffer: Any, offset: int) -> None:
         watch, _ = Watch.deserialize(buffer, offset)
-        self.note(f"watch fired: {_WATCHES.get(watch.type, watch.type)} {_general(watch.path)}")
+        self.note(f"watch fired: {_WATCHES.get(watch.type, watch.type)} {general(watch.path)}")
 
 
 def _said(request: Any) -> str:
@@ -61,10 +61,11 @@ def _said(request: Any) -> str:
     name = type(request).__name__
     if parts is not None:
         return f"{name}({', '.join(_said(part) for part in parts)})"
-    return f"{name} {_general(getattr(request, 'path', '') or '')}"
+    return f"{name} {general(getattr(request, 'path', '') or '')}"
 
 
-def _general(path: str) -> str:
+def general(path: str) -> str:
+    """A path without what differs from round to round."""
     return _UNIQUE.sub("*", path)
 
 
@@ -72,7 +73,8 @@ def _thread() -> str:
     return re.sub(r"\d+", "", threading.current_thread().name)
 
 
-def _before(owner: type, name: str, first: Callable[..., None]) -> None:
+def before(owner: type, name: str, first: Callable[..., None]) -> None:
+    """Let a method of `owner` begin with `first`."""
     original = getattr(owner, name)
 
     def instead(self: Any, *args: Any, **kw: Any) -> Any:

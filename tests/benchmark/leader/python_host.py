@@ -24,6 +24,7 @@ import threading
 from datetime import timedelta
 from typing import Protocol
 
+from tests.benchmark.leader import our_trace
 from tests.benchmark.leader.clock import now_ns
 from tests.benchmark.leader.kazoo_trace import Trace
 
@@ -81,6 +82,7 @@ def main(arguments: list[str]) -> int:
     trace = Trace() if "traced" in more else None
     if trace is not None:
         trace.install()
+        our_trace.install(trace)
     side = _side(contender, hosts, path, timedelta(milliseconds=int(session_ms)), trace)
     say("ready")
     for line in sys.stdin:
