@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
 import structlog
 
 from leader.guard import Verdict
+from leader.record import record
 
 _log = structlog.get_logger("leader")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Move:
     """One change of state.
 

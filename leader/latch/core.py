@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import assert_never
 
@@ -29,28 +28,31 @@ from leader.latch.ports import Claimant, SessionView
 from leader.latch.states import Node, State
 from leader.latch.steps import LatchSteps
 from leader.protocol.requests import Steps
+from leader.record import record
 from leader.tenure import ZERO, Tenure
 
 _log = structlog.get_logger(__name__)
 
 _RETRY_FIRST = timedelta(milliseconds=100)
+_TROUBLE = (ev.Troubled, ev.Crashed, ev.Refused)
+_PROGRESS = (ev.SawSelf, ev.Joined, ev.Claimed, ev.Proven)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Gained:
     """The lock is held."""
 
     node: Node
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Lost:
     """It is no longer held."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HeldBack:
     """We could have it, but the claimant's rules forbid. `at_once`: somebody better is there."""
 
@@ -58,7 +60,7 @@ class HeldBack:
     at_once: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ended:
     """Closed, and no node of ours is left."""
 
@@ -253,11 +255,8 @@ class LatchCore:
 
     def _note(self, event: Event) -> None:
         """Keep for the status what the state does not hold."""
-        match event:
-            case ev.Troubled(reason) | ev.Crashed(reason) | ev.Refused(reason) | ev.Barred(reason, False):
-                self.trouble = reason
-                _log.warning("latch_trouble", state=type(self.state).__name__, reason=reason)
-            case ev.SawSelf() | ev.Joined() | ev.Claimed() | ev.Proven():
-                self.trouble = None
-            case _:
-                return
+        if isinstance(event, _PROGRESS):
+            self.trouble = None
+        elif isinstance(event, _TROUBLE) or (isinstance(event, ev.Barred) and not event.at_once):
+            self.trouble = event.reason
+            _log.warning("latch_trouble", state=type(self.state).__name__, reason=event.reason)

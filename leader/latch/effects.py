@@ -6,68 +6,68 @@ last, so an answer always meets the state that asked.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from leader.latch.states import Node
+from leader.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Join:
     """Find or make our node; remove older ones of ours. -> Joined, Troubled."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Look:
     """Read the queue and arm the watches. -> SawSelf, LatchGone, Troubled."""
 
     node: Node
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Claim:
     """Commit what only the oldest may. -> Claimed, Postponed, Barred, Refused, LatchGone, Troubled."""
 
     node: Node
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Prove:
     """Commit something that needs our node to be there. -> Proven, Refused, LatchGone, Troubled."""
 
     node: Node
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Withdraw:
     """Delete every node of ours. -> Withdrawn, Troubled."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Probe:
     """Ask the session whether it is connected. -> LinkUp or nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ForceReconnect:
     """Cut a connection that seems dead."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Gain:
     """Tell the owner that the lock is held. -> nothing, Refused."""
 
     node: Node
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Lose:
     """Tell the owner that it is no longer held."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Bar:
     """Tell the owner that its own rules keep it from the lock. It closes us, or asks us to look again."""
 
@@ -75,7 +75,7 @@ class Bar:
     at_once: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class End:
     """Tell the owner that no node of ours is left, and that nothing more will come."""
 
@@ -90,7 +90,7 @@ class Timer(Enum):
     DEADLINE = "deadline"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SetTimer:
     """Send Due after a while; longer and random for a higher `count`."""
 

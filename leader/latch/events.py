@@ -2,53 +2,52 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from leader.latch.states import Node, Place
+from leader.record import record
 
 # --- from outside -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Started:
     """The owner wants us in the queue."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LinkUp:
     """Connected, with this session."""
 
     session_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LinkDown:
     """Not connected; the session may survive."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SessionGone:
     """The session is over."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Nudged:
     """Something we watch has changed, or the connection broke: look again. It says nothing more."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NodeGone:
     """The server says that this node was deleted."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Due:
     """The timer that was set has run out."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CloseAsked:
     """The owner wants us out of the queue for good."""
 
@@ -58,7 +57,7 @@ class CloseAsked:
 # --- answers ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Joined:
     """We have a node, made now or, after a lost reply, found."""
 
@@ -66,19 +65,19 @@ class Joined:
     made: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SawSelf:
     """The queue was read."""
 
     place: Place
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LatchGone:
     """Our node is not there, or belongs to another session."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Claimed:
     """A committed write proved that our node is there, while it was the oldest, or about to be.
 
@@ -89,14 +88,14 @@ class Claimed:
     by_us: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Postponed:
     """The owner does not want the lock yet; stay where we are."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Barred:
     """The owner must not have the lock and decides what comes next. `at_once`: somebody better is there."""
 
@@ -104,33 +103,33 @@ class Barred:
     at_once: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Proven:
     """A committed write proved that our node is there."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Refused:
     """ZooKeeper said no to what came with the proof: what the owner stood on has moved."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Troubled:
     """No answer. Whatever was asked may have happened or not."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Crashed:
     """An effect failed in a way nobody foresaw."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Withdrawn:
     """None of our nodes is there any more."""
 

@@ -14,7 +14,7 @@ not decided about it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
 from leader.latch import effects as do
@@ -23,6 +23,7 @@ from leader.latch import states as st
 from leader.latch.effects import Effect, SetTimer, Timer
 from leader.latch.events import Event
 from leader.latch.states import Node, State
+from leader.record import record
 
 PATROLS_BEFORE_LOOK = 12
 """Watches tell us of each change; this many proofs later we look all the same, in case one got lost."""
@@ -43,7 +44,7 @@ class SuspendedPolicy(Enum):
     SESSION = "session"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Transition:
     """The next state, and what the core shall do about it, in this order."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from leader.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Node:
     """Our node in the queue, and the session that owns it."""
 
@@ -13,7 +13,7 @@ class Node:
     session_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Place:
     """Where our node stood when the queue was last read. `before` is the node that we watch."""
 
@@ -25,19 +25,19 @@ class Place:
 # `tries` counts failed tries of the present call and sets the pause before the next.
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Latent:
     """Not started."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Joining:
     """Wants a node; there may be no session to make it on."""
 
     tries: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Waiting:
     """Has a node. `place` is None until the queue was read; `patrols` counts proofs since then."""
 
@@ -47,21 +47,21 @@ class Waiting:
     patrols: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Claiming:
     """Is the oldest; proves it with a write."""
 
     node: Node
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Holding:
     """Has proven that it is the oldest: holds the lock."""
 
     node: Node
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Suspended:
     """The connection broke; the session may survive. `held`: the lock was held and still counts as held."""
 
@@ -69,14 +69,14 @@ class Suspended:
     held: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Withdrawing:
     """Gives its node back; remembers it until ZooKeeper confirmed that it is gone."""
 
     tries: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Closed:
     """The end. Nothing leads out of it."""
 

@@ -36,8 +36,16 @@ class CardKeeper:
     ) -> None:
         self._paths, self._session = paths, session
         rank = Rank(reserve=reserve, id=participant.id)
-        self.card = Card(participant, 0, rank, nofailover)
+        self._card = Card(participant, 0, rank, nofailover)
+        self._leads = False  # noted in the middle of a hand-over, and put onto the card later
         self._written: Card | None = None
+
+    @property
+    def card(self) -> Card:
+        """As it should be."""
+        if self._card.leads != self._leads:
+            self._card = replace(self._card, leads=self._leads)
+        return self._card
 
     def ready(self, ready: bool, missing: int, missing_bytes: int, reasons: tuple[str, ...]) -> bool:
         """Note how ready we are; 0 things missing and not ready is possible.
@@ -52,20 +60,22 @@ class CardKeeper:
             return False
         became = ready and self.card.rank.unready != 0
         declined = self.card.declined and not became
-        self.card = replace(self.card, rank=rank, reasons=reasons, declined=declined)
+        self._card = replace(self.card, rank=rank, reasons=reasons, declined=declined)
         return became
 
     def judged(self, ready: bool, reasons: tuple[str, ...]) -> None:
         """Note what the guard said."""
-        self.card = replace(self.card, declined=not ready, reasons=() if ready else reasons)
+        declined, reasons = not ready, () if ready else reasons
+        if (self._card.declined, self._card.reasons) != (declined, reasons):
+            self._card = replace(self.card, declined=declined, reasons=reasons)
 
     def leads(self, leads: bool) -> None:
         """Note whether we hold office."""
-        self.card = replace(self.card, leads=leads)
+        self._leads = leads
 
     def queues(self, queues: bool) -> None:
         """Note whether we are in the queue, or will be again by ourselves."""
-        self.card = replace(self.card, queues=queues)
+        self._card = replace(self.card, queues=queues)
 
     def look(self) -> Steps[None]:
         """See whether it is still there as we wrote it; if not, `keep` writes it again."""

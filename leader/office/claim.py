@@ -41,7 +41,8 @@ class EpochClaimant:
     """See `leader.latch.ports.Claimant`. `leadership` is the term of the last claim, None before it.
 
     Args:
-        on_claim: Called when a claim begins and no rule speaks against it; may say what does.
+        on_claim: Called when a claim begins and no rule speaks against it, with whether the epoch is raised
+            for us already; may say what does speak against it.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class EpochClaimant:
         paths: ElectionPaths,
         participant: Participant,
         eligibility: Eligibility,
-        on_claim: Callable[[], str | None],
+        on_claim: Callable[[bool], str | None],
     ) -> None:
         self._paths, self._participant, self._eligibility = paths, participant, eligibility
         self._on_claim = on_claim
@@ -65,6 +66,8 @@ class EpochClaimant:
         self.leadership: Leadership | None = None
         self.announced = False
         """Whether a leader node of ours may be there."""
+        self.handed_over = False
+        """Whether our last farewell has raised the epoch for a successor."""
         self.took_it_along = False
         """Whether our farewell has deleted that node, if a farewell was the last that we heard of."""
 
@@ -103,12 +106,12 @@ class EpochClaimant:
         objection = yield from self._eligibility.objection(node)
         if objection is not None:
             return objection
-        trouble = self._on_claim()
-        if trouble is not None:
-            return ev.Barred(trouble)
         latch = self._paths.latch(node.name)
         bequest, self._bequest = self._bequest, None
         self.inherited = bequest is not None and bequest.latch == latch and bequest.epoch > self._spent
+        trouble = self._on_claim(self.inherited)
+        if trouble is not None:
+            return ev.Barred(trouble)
         if bequest is not None and self.inherited:
             self._took(bequest.epoch, bequest.version, latch)
             return ev.Claimed(by_us=False)
@@ -175,11 +178,12 @@ class EpochClaimant:
 
         The leader node is ours only as long as nobody has raised the epoch since.
         """
-        leader = self._leader_node()
+        leader, self.handed_over = self._leader_node(), False
         bequeathing = self._bequeathing(deletion)
         if bequeathing:
-            self.took_it_along = bool(leader)
+            self.took_it_along, self.handed_over = bool(leader), True
             yield bequeathing
+            self.handed_over = False  # refused
         if leader and self._token is not None:
             self.took_it_along = True
             yield deletion, Check(self._token.path, self._token.version), *leader
@@ -188,8 +192,9 @@ class EpochClaimant:
     @property
     def foreseen(self) -> tuple[Operation, ...]:
         """What a farewell would begin with if it came now; nothing: no term, or nobody to leave it to."""
-        latch = None if self.leadership is None else self.leadership.token.latch
-        return () if latch is None else self._bequeathing(Delete(latch))
+        if not self._legacy or self.leadership is None or self.leadership.token.latch is None:
+            return ()
+        return self._bequeathing(Delete(self.leadership.token.latch))
 
     def _bequeathing(self, deletion: Delete) -> tuple[Operation, ...]:
         if self._legacy and self.leadership is not None and self._eligibility.open:

@@ -52,6 +52,10 @@ from leader.tenure import ZERO, Tenure
 
 _log = structlog.get_logger(__name__)
 
+_TROUBLE = (ev.Troubled, ev.Crashed, ev.Refused)
+_PEACE = timedelta(milliseconds=10)
+"""After a farewell: who comes next needs ZooKeeper, and perhaps this machine, more than we do."""
+
 LinkEvent = latch_ev.LinkUp | latch_ev.LinkDown | latch_ev.SessionGone
 
 
@@ -98,6 +102,7 @@ class OfficeCore:
         self._news: deque[tuple[latch_news.News, Leadership | None]] = deque()  # with the term it is about
         self._due_at: timedelta | None = None
         self._ask_while_waiting = False
+        self._foretold: str | None = None  # the latch that went with a farewell to us: of that we were told
         self._last_abdication: str | None = None
         self._last_verdict: Verdict | None = None
         self._trouble: str | None = None
@@ -149,14 +154,18 @@ class OfficeCore:
 
     def heard(self, path: str, gone: bool) -> Steps[None]:
         """A watch has fired. It says "look again"; but of a latch node, that it is gone."""
+        if isinstance(self.state, st.Leaving):
+            return  # what went with our farewell, most often; the latch is on its way out whatever it was
         if path in (self.paths.leader, self.paths.control) and isinstance(self.state, st.Leading):
             yield from self.handle(ev.Nudged())
             return
-        if path == self.paths.leader or self._latch is None:
+        if path == self.paths.leader or path == self._foretold or self._latch is None:
             return
         if self._claimant.heard(path):
             place = place_of(self._latch.state)
             if place is not None and place.before is not None:
+                self._foretold = self.paths.latch(place.before)
+                self._questions.ask_anew()  # the guard's thread wakes up while we take the lock
                 yield from self._settle(self._through_latch(latch_ev.NodeGone(place.before)))
             return
         of_latch = path.startswith(self.paths.queue)
@@ -179,6 +188,9 @@ class OfficeCore:
         now = self._clock()
         if self._due_at is not None and self._due_at <= now:
             self._due_at = None
+            if isinstance(self.state, st.Closed):
+                yield from self._end(after_peace=True)
+                return
             yield from self.handle(ev.Due())
         latch = self._latch
         if latch is not None and latch.due_at is not None and latch.due_at <= now:
@@ -265,30 +277,36 @@ class OfficeCore:
         return []
 
     def _perform(self, effect: Effect) -> Steps[list[Event]]:
-        match effect:
-            case do.StartLatch():
-                return (yield from self._start_latch())
+        match effect:  # in the order of their haste
+            case do.Grant(leadership):
+                return self._grant(leadership)
+            case do.Revoke(_, reason):
+                self._revoke(reason)
             case do.CloseLatch(reason):
                 if self._latch is None:
                     return [ev.LatchEnded()]
                 return (yield from self._through_latch(latch_ev.CloseAsked(reason)))
-            case do.Publish(leadership):
-                return (yield from self._publish(leadership))
-            case do.Grant(leadership):
-                return self._grant(leadership)
-            case do.End():
-                self.ended = True
-                yield from self._upkeep.withdraw()
+            case do.SetTimer(timer, count):
+                self._due_at = self._timers.due_at(timer, count)
             case do.AskGuard(epoch):
                 self._ask_while_waiting = False
                 self._questions.ask(epoch, early_counts=self._claimant.inherited)
-            case do.Revoke(_, reason):
-                self._revoke(reason)
-            case do.SetTimer(timer, count):
-                self._due_at = self._timers.due_at(timer, count)
+            case do.Publish(leadership):
+                return (yield from self._publish(leadership))
+            case do.StartLatch():
+                return (yield from self._start_latch())
+            case do.End():
+                yield from self._end(after_peace=False)
             case _:
                 assert_never(effect)
         return []
+
+    def _end(self, *, after_peace: bool) -> Steps[None]:
+        if self._claimant.handed_over and not after_peace:
+            self._due_at = self._clock() + _PEACE
+            return
+        self.ended = True
+        yield from self._upkeep.withdraw()
 
     def _through_latch(self, event: latch_ev.Event) -> Steps[list[Event]]:
         if self._latch is not None:
@@ -332,13 +350,14 @@ class OfficeCore:
             case _:
                 assert_never(news)
 
-    def _ask_early(self) -> str | None:
-        self._questions.claim_begins()
+    def _ask_early(self, inherited: bool) -> str | None:
+        if not inherited:
+            self._questions.claim_begins()
         if self._term.hangs():
             return "the electable still hangs in revoked() of its last term"
         if self._questions.hangs:  # no epoch is spent on a question that cannot be asked
             return "the guard still hangs in an earlier question"
-        self._ask_while_waiting = True
+        self._ask_while_waiting = not inherited
         return None
 
     def _weighed(self, said: ev.GuardSaid) -> Steps[ev.GuardSaid]:
@@ -388,11 +407,8 @@ class OfficeCore:
 
     def _note(self, event: Event) -> None:
         """Keep for the status what the state does not hold."""
-        match event:
-            case ev.Troubled(reason) | ev.Crashed(reason) | ev.Refused(reason):
-                self._trouble = reason
-                _log.warning("election_trouble", state=type(self.state).__name__, reason=reason)
-            case ev.LatchGained():
-                self._trouble = None
-            case _:
-                return
+        if isinstance(event, ev.LatchGained):
+            self._trouble = None
+        elif isinstance(event, _TROUBLE):
+            self._trouble = event.reason
+            _log.warning("election_trouble", state=type(self.state).__name__, reason=event.reason)

@@ -2,46 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from leader.protocol.terms import Leadership
+from leader.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StartLatch:
     """Make a new latch, let everybody see it, then start it. -> its news, or LatchHeldBack."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CloseLatch:
     """Close the present latch. -> LatchEnded, when its node is known to be gone."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AskGuard:
     """Put the question on the guard's thread. -> later GuardSaid."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Grant:
     """Make `is_leader` true and tell the electable. -> LatchLost, if the lock does not stand any more."""
 
     leadership: Leadership
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Publish:
     """Write or correct the leader node; see what operators want. -> Refused, AbdicationAsked, Troubled."""
 
     leadership: Leadership
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Revoke:
     """Make `is_leader` false and tell the electable. -> later Drained."""
 
@@ -49,7 +49,7 @@ class Revoke:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class End:
     """Tell the driver that nothing more will come."""
 
@@ -64,7 +64,7 @@ class Timer(Enum):
     RETRY = "retry"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SetTimer:
     """Send Due after a while; longer and random for a higher `count`."""
 

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from leader.guard import Verdict
 from leader.protocol.terms import Leadership
+from leader.record import record
 
 # --- from the owner -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AddAsked:
     """The owner wants to be in the queue."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RemoveAsked:
     """The owner wants out of the queue."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CloseAsked:
     """The owner wants us to leave for good."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AbdicationAsked:
     """Somebody wants us to step down; from `epoch` only, if that is given. `at_once`: without a back-off."""
 
@@ -34,7 +33,7 @@ class AbdicationAsked:
     at_once: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Poked:
     """Readiness changed; a back-off may be pointless now."""
 
@@ -42,21 +41,21 @@ class Poked:
 # --- from our parts -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LatchGained:
     """Our latch holds the lock, and the epoch is raised."""
 
     leadership: Leadership
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LatchLost:
     """It holds it no more. It goes on trying by itself."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LatchHeldBack:
     """It could hold the lock, but must not. `at_once`: somebody better is there, so queue behind it."""
 
@@ -64,12 +63,12 @@ class LatchHeldBack:
     at_once: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LatchEnded:
     """It is closed, and no node of ours is left."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GuardSaid:
     """The guard's answer for one epoch."""
 
@@ -77,45 +76,45 @@ class GuardSaid:
     verdict: Verdict
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GuardAnswered:
     """The guard has answered; what it was asked about, the core knows. Not heard by the machine itself."""
 
     verdict: Verdict
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Drained:
     """The electable has finished what the leadership of this epoch began."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Nudged:
     """Something that a leader watches has changed: look again."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Due:
     """The timer that was set has run out."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Refused:
     """ZooKeeper said no: the epoch has moved on, or our latch is gone."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Troubled:
     """No answer. Whatever was asked may have happened or not."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Crashed:
     """An effect failed in a way nobody foresaw."""
 

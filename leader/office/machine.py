@@ -12,7 +12,7 @@ The invariants, in words; tests/property holds them against random histories:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from leader.office import effects as do
 from leader.office import events as ev
@@ -20,9 +20,10 @@ from leader.office import states as st
 from leader.office.effects import Effect, SetTimer, Timer
 from leader.office.events import Event
 from leader.office.states import Leave, State
+from leader.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Transition:
     """The next state, and what the core shall do about it, in this order."""
 

@@ -14,8 +14,9 @@ class Questions:
     """Asks the guard on behalf of an office. Driver only, but for what `guard` calls back.
 
     A leader that steps down raises the epoch for its successor, in the transaction that deletes its own
-    latch. So the successor may ask its guard as soon as it hears of the deletion, while it reads the epoch;
-    the answer counts if the epoch was indeed raised for it, and is thrown away if it was not.
+    latch. So the successor may ask its guard as soon as it hears of that, while it takes the lock; and who
+    has to raise the epoch by itself, while that request is under way. The answer counts if the claim
+    succeeds, and is thrown away if it does not.
 
     Args:
         guard: May be asked one question at a time.
@@ -37,6 +38,11 @@ class Questions:
     def claim_begins(self) -> None:
         """What was asked early for an earlier claim is old: somebody else may have led since."""
         self._early = False
+
+    def ask_anew(self) -> None:
+        """The epoch was raised for us a moment ago: ask, whatever was asked before."""
+        self.claim_begins()
+        self.ask_early()
 
     def ask_early(self) -> None:
         """Ask before it is known whether the epoch is ours."""

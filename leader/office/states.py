@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from leader.protocol.terms import Leadership
+from leader.record import record
 
 
 class Leave(Enum):
@@ -24,19 +24,19 @@ class Leave(Enum):
 # `refusals` counts abdications in a row and sets the back-off.
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Outside:
     """Not in the queue, and does not want to be."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class InLine:
     """Has a latch, which does not hold the lock, or not yet."""
 
     refusals: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Guarding:
     """Holds the lock and has raised the epoch; the guard is being asked."""
 
@@ -44,7 +44,7 @@ class Guarding:
     refusals: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Leading:
     """Confirmed. Terms that end soon count as refusals."""
 
@@ -52,7 +52,7 @@ class Leading:
     refusals: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Draining:
     """Has stopped leading and lets its electable finish, still holding the lock."""
 
@@ -62,7 +62,7 @@ class Draining:
     refusals: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Leaving:
     """Its latch is closing."""
 
@@ -71,7 +71,7 @@ class Leaving:
     leave: Leave
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BackingOff:
     """Out of the queue until the back-off ends or somebody pokes."""
 
@@ -79,7 +79,7 @@ class BackingOff:
     refusals: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Closed:
     """The end. Nothing leads out of it."""
 

@@ -16,10 +16,10 @@ and `ZooKeeperUnavailableError` (no answer; the outcome of a write is unknown).
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from leader.errors import LeaderError
+from leader.record import record
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ _AT_ONCE = 100
 """How many nodes one `GetEach` may ask for: its answers must come within one time limit."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Stat:
     """What ZooKeeper knows about a node.
 
@@ -50,7 +50,7 @@ class Stat:
 # `watch`: tell the participant, once, when this changes. The watch is dropped when the connection breaks.
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GetChildren:
     """-> list[str], in no order. NodeMissingError."""
 
@@ -58,7 +58,7 @@ class GetChildren:
     watch: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Exists:
     """-> Stat, or None. A watch is armed in either case."""
 
@@ -66,7 +66,7 @@ class Exists:
     watch: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Get:
     """-> (bytes, Stat). NodeMissingError, and then no watch is armed."""
 
@@ -74,14 +74,14 @@ class Get:
     watch: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GetEach:
     """-> for each path, in order, (bytes, Stat) or the RefusedError. All are asked before any is answered."""
 
     paths: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Create:
     """-> the path made, with its sequence number. NodeExistsError; NodeMissingError for the parent."""
 
@@ -91,7 +91,7 @@ class Create:
     sequential: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SetData:
     """-> Stat. VersionMismatchError, NodeMissingError. `version` -1 means any."""
 
@@ -100,7 +100,7 @@ class SetData:
     version: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Delete:
     """-> None. NodeMissingError, VersionMismatchError, NotEmptyError. `version` -1 means any."""
 
@@ -108,7 +108,7 @@ class Delete:
     version: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Check:
     """In a transaction only: the node is there, in this version; -1 means any."""
 
@@ -116,7 +116,7 @@ class Check:
     version: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EnsurePath:
     """-> None. Makes the node and its parents, where they are missing."""
 
@@ -126,7 +126,7 @@ class EnsurePath:
 Operation = Check | Create | SetData | Delete
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Transaction:
     """-> tuple of the answers of `operations`, in order; all or none. TransactionFailedError."""
 
