@@ -31,6 +31,7 @@ class DiskState:
         return self.condition is DiskCondition.OK
 
 
+_VAIN_QUESTIONS = 3
 _LAST_WORDS = "It is tried again; what was there is unharmed"
 
 
@@ -44,10 +45,11 @@ class DiskHealth:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._lock = threading.Lock()
-        self._needed_bytes = 0
+        self._needed_bytes = self._asked_in_vain = 0
         self.state = DiskState()
         self.listeners: Listeners[DiskState] = Listeners()
-        """Told when the condition is another, on the thread of whoever used the disk: must only enqueue."""
+        """Told when the condition is another, on the thread of whoever used the disk: must only enqueue. Of
+        two that are told at once, `state` has the last word."""
 
     @contextmanager
     def errors(self, what: str, *, writes: bool = False) -> Iterator[None]:
@@ -90,8 +92,16 @@ class DiskHealth:
             raise _NoRoomError(errno.ENOSPC, why, str(self._root), size_bytes)
 
     def has_room(self) -> bool:
-        """Whether there is the room by now that was refused at last; True if that was something else."""
-        return free_bytes(self._root) >= self._needed_bytes
+        """Whether there is the room by now that was lacking at last. What nobody comes back for is forgotten.
+
+        Whoever still wants it tries again, and is refused again: then it counts anew.
+        """
+        with self._lock:
+            self._asked_in_vain += 1
+            if self._asked_in_vain > _VAIN_QUESTIONS:
+                self._needed_bytes = 0
+            needed_bytes = self._needed_bytes
+        return free_bytes(self._root) >= needed_bytes
 
     def _note(self, what: str, exc: OSError) -> str:
         reason = f"{what} failed: {exc}; {advice(exc, self._root)}. {_LAST_WORDS}"
@@ -101,9 +111,9 @@ class DiskHealth:
     def _set(self, state: DiskState, needed_bytes: int) -> None:
         with self._lock:
             turned = state.condition is not self.state.condition
-            self.state, self._needed_bytes = state, needed_bytes
-            if turned:
-                self.listeners.tell(state)
+            self.state, self._needed_bytes, self._asked_in_vain = state, needed_bytes, 0
+        if turned:
+            self.listeners.tell(state)
 
 
 class _NoRoomError(OSError):

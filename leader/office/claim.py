@@ -221,7 +221,7 @@ class EpochClaimant:
 
     def _took(self, epoch: int, version: int, latch: str) -> None:
         self._highest = self._spent = epoch
-        self._legacy = ()
+        self._legacy, self.handed_over = (), False
         self._token = FencingToken(self._paths.epoch, version, epoch, latch)
         self.leadership = Leadership(epoch, self._token, self._participant)
 

@@ -14,9 +14,9 @@ class Questions:
     """Asks the guard on behalf of an office. Driver only, but for what `guard` calls back.
 
     A leader that steps down raises the epoch for its successor, in the transaction that deletes its own
-    latch. So the successor may ask its guard as soon as it hears of that, while it takes the lock; and who
-    has to raise the epoch by itself, while that request is under way. The answer counts if the claim
-    succeeds, and is thrown away if it does not.
+    latch. So the successor may ask its guard as soon as it hears of that, while it takes the lock or, if it
+    heard of the deletion alone, while it reads the epoch. The answer counts if the epoch was indeed raised
+    for it, and is thrown away if it was not.
 
     Args:
         guard: May be asked one question at a time.

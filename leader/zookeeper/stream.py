@@ -61,6 +61,10 @@ class Stream:
         """As of a socket."""
         return self._socket.send(data)
 
+    def sendall(self, data: Any) -> None:
+        """As of a socket. For what kazoo asks outside a session: its four-letter commands."""
+        self._socket.sendall(data)
+
     def close(self) -> None:
         """As of a socket."""
         self._socket.close()

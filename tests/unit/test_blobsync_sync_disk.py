@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -113,26 +114,32 @@ def test_refusal_while_somebody_waits_is_told_and_room_is_noticed_though_nothing
 
 
 def test_disk_is_not_called_well_while_it_has_less_room_than_it_was_asked_for(
-    rig: Rig, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, eventually: Eventually
 ) -> None:
     p = rig.put(sample({"a": b"1" * 100_000}, members=1))
-    asked: list[int] = []
-
-    def little_room(_root: Path) -> int:
-        asked.append(1)
-        return 50_000
-
     syncer = rig.syncer(p)
     eventually(lambda: syncer.readiness().is_ready(p))
+
     with pytest.MonkeyPatch.context() as full:
-        full.setattr(disk_state, "free_bytes", little_room)
+        full.setattr(disk_state, "free_bytes", lambda _root: 50_000)
         with pytest.raises(LocalStoreError, match="make room"):
-            syncer.ensure(p, SHORT)
-        asked.clear()
-        eventually(lambda: len(asked) >= 5)
-        eventually(lambda: not syncer.readiness().disk.ok)
+            syncer.ensure(p, timedelta(seconds=1))  # tries some twenty times
         first = next(place for place, seen in enumerate(rig.seen) if not seen.disk.ok)
         assert not any(seen.disk.ok for seen in rig.seen[first:])
+
+    eventually(lambda: syncer.readiness().disk.ok)
+
+
+def test_room_that_nobody_wants_any_more_is_not_asked_for(
+    rig: Rig, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_state, "free_bytes", lambda _root: 50_000)
+    p, large = rig.publish("p", a="1"), rig.put(sample({"b": os.urandom(2 << 20)}, name="large", members=1))
+    syncer = rig.syncer(p, large)
+    eventually(lambda: syncer.readiness().is_ready(p))
+    eventually(lambda: syncer.readiness().disk.condition is DiskCondition.FULL)
+
+    syncer.want([p])
 
     eventually(lambda: syncer.readiness().disk.ok)
 

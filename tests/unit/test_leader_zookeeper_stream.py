@@ -60,6 +60,13 @@ def test_piece_larger_than_what_is_taken_at_once_comes_in_the_end(ends: tuple[St
     assert got == sent
 
 
+def test_all_is_sent_as_over_a_socket(ends: tuple[Stream, socket.socket]) -> None:
+    stream, server = ends
+    stream.sendall(b"ruok")
+
+    assert server.recv(9) == b"ruok"
+
+
 def test_end_is_told_after_what_came_before_it(ends: tuple[Stream, socket.socket]) -> None:
     stream, server = ends
     server.send(b"abc")
