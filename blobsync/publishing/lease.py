@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Self
 
-from blobsync.errors import BlobSyncError, PublishLapsedError, StoreUnavailableError
+from blobsync.errors import BlobNotFoundError, BlobSyncError, PublishLapsedError, StoreUnavailableError
 from blobsync.log import Log
 from blobsync.retry import RetryPolicy, call_retrying
 from blobsync.storage import keys
@@ -115,7 +115,15 @@ class PublishLease:
             call_retrying(self._write, self._retry, what="write publish lease", stopping=self._stopping)
 
     def _collectors(self) -> bool:
-        return bool(live_leases(self._store, keys.COLLECT_LEASES, store_time(self._store, self.key)))
+        try:
+            now = store_time(self._store, self.key)
+        except BlobNotFoundError as exc:
+            # Seen once with rclone under load. What is not listed protects nothing: no collection sees it.
+            self._write()
+            raise StoreUnavailableError(
+                f"the store does not list the lease {self.key}, written a moment ago; it was written again"
+            ) from exc
+        return bool(live_leases(self._store, keys.COLLECT_LEASES, now))
 
     def _write(self) -> None:
         began_s = self._clock_s()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -167,6 +167,42 @@ def test_publish_waits_for_a_collection_that_is_deleting(eventually: Callable[..
         store.delete(collector)
         leave.set()
         holder.join(30)
+
+
+def test_lease_that_the_store_lost_at_once_is_written_again() -> None:
+    """Seen once with rclone under load: it did not list what it had just taken."""
+
+    class Losing(MemoryObjectStore):
+        lost = 0
+
+        def write(self, key: str, data: bytes | Path, *, going_on: GoingOn = go_on) -> None:
+            super().write(key, data, going_on=going_on)
+            if self.lost < 2:
+                self.lost += 1
+                self.delete(key)
+
+    store = Losing()
+    with a_lease(store) as lease:
+        assert store.lost == 2
+        assert [info.key for info in store.list(keys.PUBLISH_LEASES)] == [lease.key]
+
+
+def test_lease_that_the_store_never_shows_ends_the_publish_in_time() -> None:
+    class Hiding(MemoryObjectStore):
+        def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+            found = super().list(prefix, start_after)
+            return (info for info in found if not info.key.startswith(keys.PUBLISH_LEASES))
+
+    brief = RetryPolicy(
+        first_wait=timedelta(milliseconds=1),
+        max_wait=timedelta(milliseconds=5),
+        deadline=timedelta(milliseconds=50),
+    )
+    with (
+        pytest.raises(StoreUnavailableError, match="does not list the lease"),
+        a_lease(Hiding(), retry=brief),
+    ):
+        pass
 
 
 def test_publish_gives_up_on_a_collection_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
