@@ -102,7 +102,6 @@ class OfficeCore:
         self._news: deque[tuple[latch_news.News, Leadership | None]] = deque()  # with the term it is about
         self._due_at: timedelta | None = None
         self._ask_while_waiting = False
-        self._foretold: str | None = None  # the latch that went with a farewell to us: of that we were told
         self._last_abdication: str | None = None
         self._last_verdict: Verdict | None = None
         self._trouble: str | None = None
@@ -154,17 +153,14 @@ class OfficeCore:
 
     def heard(self, path: str, gone: bool) -> Steps[None]:
         """A watch has fired. It says "look again"; but of a latch node, that it is gone."""
-        if isinstance(self.state, st.Leaving):
-            return  # what went with our farewell, most often; the latch is on its way out whatever it was
         if path in (self.paths.leader, self.paths.control) and isinstance(self.state, st.Leading):
             yield from self.handle(ev.Nudged())
             return
-        if path == self.paths.leader or path == self._foretold or self._latch is None:
+        if path == self.paths.leader or self._latch is None:
             return
         if self._claimant.heard(path):
             place = place_of(self._latch.state)
             if place is not None and place.before is not None:
-                self._foretold = self.paths.latch(place.before)
                 self._questions.ask_anew()  # the guard's thread wakes up while we take the lock
                 yield from self._settle(self._through_latch(latch_ev.NodeGone(place.before)))
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from datetime import timedelta
 from pathlib import Path
 
@@ -30,11 +30,14 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 class Trouble:
     """A disk that refuses to write while it is told so."""
 
-    def __init__(self) -> None:
+    def __init__(self, *steps: str) -> None:
         self.kind: int | None = None
+        self.steps = steps or ("receive-open", "fsync", "document-write", "ask-disk")
+        self.refused = 0
 
     def step(self, name: str) -> None:
-        if self.kind is not None and name in {"receive-open", "fsync", "document-write", "ask-disk"}:
+        if self.kind is not None and name in self.steps:
+            self.refused += 1
             raise OSError(self.kind, "asked for by a test")
 
 
@@ -75,7 +78,7 @@ def test_what_is_wanted_is_protected_as_soon_as_a_full_disk_lets_that_be_noted(
     full = threading.Event()
 
     class Refusing(LocalStore):
-        def hold(self, releases):  # type: ignore[no-untyped-def]
+        def hold(self, releases: Set[str]) -> None:
             if full.is_set():
                 raise LocalStoreError("full")
             super().hold(releases)
@@ -158,3 +161,46 @@ def test_what_the_disk_refuses_to_others_that_use_the_store_is_told(rig: Rig, ev
     eventually(lambda: syncer.readiness().disk.condition is DiskCondition.FAILING)
     trouble.kind = None
     eventually(lambda: syncer.readiness().disk.ok)
+
+
+def test_disk_is_not_called_well_between_two_tries_of_what_it_refuses(
+    rig: Rig, eventually: Eventually
+) -> None:
+    p, q = rig.publish("p", a="1"), rig.publish("q", b="2")
+    trouble = Trouble("fsync")  # it would take the few bytes of a question
+    syncer = rig.syncer(p, local=LocalStore(rig.folder / "local", on_step=trouble.step))
+    eventually(lambda: syncer.readiness().is_ready(p))
+    trouble.kind = errno.ENOSPC
+
+    syncer.want([p, q])
+
+    eventually(lambda: not syncer.readiness().disk.ok)
+    first, before = len(rig.seen), trouble.refused
+    eventually(lambda: trouble.refused >= before + 20)
+    assert not any(seen.disk.ok for seen in rig.seen[first:])
+
+
+def test_what_could_not_be_noted_on_a_full_disk_is_noted_when_it_has_room(
+    rig: Rig, eventually: Eventually
+) -> None:
+    p = rig.publish("p", a="1")
+    held: list[frozenset[str]] = []
+    full = threading.Event()
+
+    class Refusing(LocalStore):
+        def hold(self, releases: Set[str]) -> None:
+            if full.is_set():
+                raise self.foundation.disk.failed("noting", OSError(errno.ENOSPC, "full"))
+            super().hold(releases)
+            held.append(frozenset(releases))
+
+    syncer = rig.syncer(p, local=Refusing(rig.folder / "local"))
+    eventually(lambda: syncer.readiness().is_ready(p))
+    full.set()
+    syncer.want([])
+    eventually(lambda: not syncer.readiness().disk.ok)
+    assert held == [{p.digest}]
+
+    full.clear()
+
+    eventually(lambda: held[-1] == frozenset())

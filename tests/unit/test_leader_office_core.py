@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from leader import GatePolicy, Verdict
+from leader import GatePolicy
 from leader.office import events as ev
 from leader.office import states as st
 from leader.protocol import requests as rq
 from leader.protocol.control import Control, Pause, Switchover, encode_control
 from leader.protocol.paths import new_latch_prefix
-from tests.office_stage import NO, PATHS, YES, Member, S, Server
+from tests.office_stage import NO, PATHS, YES, S, Server
 
 
 def test_a_leader_alone_whose_session_is_replaced_leads_again_at_once() -> None:
@@ -403,72 +402,3 @@ def test_an_unready_head_asks_little_of_zookeeper_however_long_the_queue() -> No
 
     assert isinstance(others[-1].core.state, st.Guarding)
     assert len(asked) < 20
-
-
-def _pair(server: Server) -> tuple[Member, Member]:
-    """One leads and knows who stands behind it; the other waits."""
-    one, two = server.member("one"), server.member("two")
-    one.post(ev.AddAsked())
-    server.settle()
-    two.post(ev.AddAsked())
-    server.wait(2 * S)
-    assert one.core.foreseen
-    return one, two
-
-
-def test_who_has_handed_over_leaves_zookeeper_to_its_successor_for_a_moment_before_it_ends() -> None:
-    server = Server()
-    one, two = _pair(server)
-
-    one.post(ev.CloseAsked())
-    server.settle()
-
-    assert two.told == [("elected", 2)]
-    assert one.card() is not None
-    assert not one.core.ended
-    server.wait(timedelta(milliseconds=10))
-    assert one.card() is None
-    assert one.core.ended
-
-
-def test_who_has_nobody_to_hand_over_to_takes_its_card_away_at_once() -> None:
-    server = Server()
-    _, two = _pair(server)
-
-    two.post(ev.CloseAsked())
-    server.settle()
-
-    assert two.card() is None
-    assert two.core.ended
-
-
-def test_guard_is_asked_as_soon_as_the_epoch_is_known_to_be_raised_for_us() -> None:
-    server = Server()
-    one, two = _pair(server)
-    asked_in: list[type] = []
-    ask = two.ask
-
-    def noting(report: Callable[[Verdict], None]) -> bool:
-        asked_in.append(type(two.core.state))
-        return ask(report)
-
-    two.ask = noting  # type: ignore[method-assign]
-    one.post(ev.CloseAsked())
-    server.settle()
-
-    assert asked_in == [st.InLine], "while it takes the lock, and once"
-    assert two.told == [("elected", 2)]
-
-
-def test_latch_that_went_with_a_farewell_to_us_is_no_reason_to_look_again() -> None:
-    server = Server()
-    one, two = _pair(server)
-    reads: list[rq.Request] = []
-    two.answer_at_once = None
-    two.before = reads.append
-
-    one.post(ev.CloseAsked())
-    server.settle()
-
-    assert isinstance(two.core.state, st.Guarding)
-    assert reads == []
