@@ -2,8 +2,9 @@
 
 kazoo 2.11 waits a whole session timeout for one dead server to accept a connection, does not notice a dead
 link while requests are being sent, forgets which session timeout the server granted and why a connection
-failed, and blocks whoever adds a request to a full queue. We reach into its connection object for these;
-nothing else in the package touches kazoo's private parts.
+failed, blocks whoever adds a request to a full queue, and waits before each read and each send, though mostly
+there is nothing to wait for. We reach into its connection object for these; nothing else in the package
+touches kazoo's private parts.
 """
 
 from __future__ import annotations

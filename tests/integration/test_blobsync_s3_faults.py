@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -175,6 +176,11 @@ def asks_for(request: ProxiedRequest) -> str:
     return {"PUT": "PutObject", "HEAD": "HeadObject", "GET": "GetObject"}[request.method]
 
 
+def answered_otherwise(operation: str, request: ProxiedRequest) -> OtherWords | None:
+    """A rule: somebody else answers this operation in S3's place."""
+    return OtherWords(b"<Else/>") if asks_for(request) == operation else None
+
+
 @pytest.mark.parametrize(
     "operation", ["CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload", "ListParts"]
 )
@@ -185,9 +191,7 @@ def test_step_of_an_upload_that_another_answered_is_not_done_and_the_next_try_do
     store = make_store(multipart_bytes=5 * MIB, part_bytes=5 * MIB)
     broken = ["UploadPart", operation]  # ListParts is asked for what an upload that broke off has
     for each in broken if operation == "ListParts" else [operation]:
-        proxy.rule = lambda request, each=each: (  # type: ignore[misc]
-            OtherWords(b"<Else/>") if asks_for(request) == each else None
-        )
+        proxy.rule = partial(answered_otherwise, each)
         with pytest.raises(StoreUnavailableError, match=f"the answer to {each} has no"):
             store.write("large", large)
 
