@@ -11,6 +11,8 @@ from typing import Protocol
 
 import structlog
 
+from leader.errand import Afterwards, Errand
+
 _log = structlog.get_logger(__name__)
 
 
@@ -33,7 +35,7 @@ class Guard(Protocol):
     """Asked after the epoch is raised, before anybody is told. No, an exception and silence all mean no."""
 
     def __call__(self) -> Verdict:
-        """Judge. On a thread of the election's; may take as long as the configured `guard_timeout`."""
+        """Judge. On a thread of the loop's; may take as long as the configured `guard_timeout`."""
         ...
 
 
@@ -102,60 +104,34 @@ def checked(guard: Guard) -> Verdict:
     return verdict if verdict.ready is True else replace(verdict, ready=False)
 
 
-class GuardThread:
-    """Asks a guard on the thread `leader-guard`, because it is foreign code and may hang.
+class GuardAsker:
+    """Asks a guard as an errand, because it is foreign code and may hang.
 
     A guard that hangs cannot be stopped in Python, so its thread is left alone; while it hangs,
     it is asked nothing else.
+
+    Args:
+        send: Has an errand done, soon, on some thread.
     """
 
-    def __init__(self, guard: Guard) -> None:
-        self._guard = guard
-        self._lock = threading.Lock()  # held for a few instructions
-        self._questions: SimpleQueue[Callable[[Verdict], None] | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._busy = False
-
-    @property
-    def here(self) -> bool:
-        """Whether the caller runs on this thread."""
-        return threading.current_thread() is self._thread
-
-    def start(self) -> None:
-        """Start the thread, if it is not there. A candidate that waits for its verdict has no time for it."""
-        with self._lock:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="leader-guard", daemon=True)
-                self._thread.start()
+    def __init__(self, guard: Guard, send: Callable[[Errand], None]) -> None:
+        self._guard, self._send = guard, send
+        self.busy = False
+        """Whether it owes an answer."""
 
     def ask(self, report: Callable[[Verdict], None]) -> bool:
-        """Ask; the verdict arrives at `report`, on the guard's thread, or never. Does not block.
+        """Ask; the verdict arrives at `report`, or never. Does not block. By who drives only.
 
         Returns:
             False, and asks nothing, while an earlier question is not answered.
         """
-        self.start()
-        with self._lock:
-            if self._busy:
-                return False
-            self._busy = True
-        self._questions.put(report)
+        if self.busy:
+            return False
+        self.busy = True
+        self._send(lambda: self._answered(report))
         return True
 
-    def close(self, timeout_s: float) -> bool:
-        """End the thread. False if the guard still holds it."""
-        with self._lock:
-            thread = self._thread
-        if thread is None:
-            return True
-        self._questions.put(None)
-        if thread is not threading.current_thread():
-            thread.join(timeout_s)
-        return not thread.is_alive()
-
-    def _run(self) -> None:
-        while (report := self._questions.get()) is not None:
-            verdict = checked(self._guard)
-            with self._lock:
-                self._busy = False
-            report(verdict)
+    def _answered(self, report: Callable[[Verdict], None]) -> Afterwards:
+        verdict = checked(self._guard)
+        self.busy = False
+        return lambda: report(verdict)

@@ -16,31 +16,43 @@ _log = structlog.get_logger("leader")
 
 @record
 class Move:
-    """One change of state.
+    """One change of state. Put into words when somebody wants them.
 
     Args:
         machine: `latch` or `office`.
-        was: Name of the state before.
-        now: Name of the state after.
-        on: Name of the event that did it.
-        reason: In words, where there are any.
+        before: The state before.
+        after: The state after.
+        event: What did it.
     """
 
     machine: str
-    was: str
-    now: str
-    on: str
-    reason: str | None = None
+    before: object
+    after: object
+    event: object
 
-    @classmethod
-    def between(cls, machine: str, before: object, after: object, event: object) -> Move:
-        """From the states and the event themselves."""
-        reason = getattr(event, "reason", None) or getattr(after, "reason", None)
-        return cls(machine, type(before).__name__, type(after).__name__, type(event).__name__, reason)
+    @property
+    def was(self) -> str:
+        """Name of the state before."""
+        return type(self.before).__name__
+
+    @property
+    def now(self) -> str:
+        """Name of the state after."""
+        return type(self.after).__name__
+
+    @property
+    def on(self) -> str:
+        """Name of the event that did it."""
+        return type(self.event).__name__
+
+    @property
+    def reason(self) -> str | None:
+        """In words, where there are any."""
+        return getattr(self.event, "reason", None) or getattr(self.after, "reason", None)
 
 
 class Journal(Protocol):
-    """Told on the election's thread, in order, some milliseconds after it happened; must be quick."""
+    """Told by who drives the election, in order, some milliseconds after it happened; must be quick."""
 
     def moved(self, move: Move) -> None:
         """A machine changed its state."""

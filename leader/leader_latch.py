@@ -22,13 +22,13 @@ from leader.latch import events as ev
 from leader.latch.core import LatchCore
 from leader.latch.machine import SuspendedPolicy
 from leader.latch.steps import PlainClaimant
-from leader.loop import LinkEvent, Loop, link_event
 from leader.observers import read_latches
 from leader.protocol.paths import checked_root
 from leader.protocol.requests import Steps
 from leader.protocol.view import ParticipantView
+from leader.session_loop import LinkEvent, SessionLoop
 from leader.tenure import Tenure, margin_objection
-from leader.zookeeper.session import SessionState, ZooKeeperSession
+from leader.zookeeper.session import ZooKeeperSession
 
 _log = structlog.get_logger(__name__)
 
@@ -132,7 +132,13 @@ class LeaderLatch:
             journal=deferred,
             policy=config.suspended_policy,
         )
-        self._loop = Loop(session, clock, deferred, "leader-latch")
+        self._loop = SessionLoop(
+            _LatchDriver(self._latch, self._aborted),
+            session,
+            clock=clock,
+            journal=deferred,
+            name="leader-latch",
+        )
         self._listeners: list[_Mailbox] = []
         self._condition = threading.Condition()
         self._state = LatchState.LATENT
@@ -167,10 +173,7 @@ class LeaderLatch:
             if self._state is not LatchState.LATENT:
                 raise ElectionStateError(f"this latch is {self._state.value}; make a new LeaderLatch")
             self._state = LatchState.STARTED
-        self._loop.start(_LatchDriver(self._latch, self._aborted))
-        event = link_event(SessionState.CONNECTED, self._session.session_id)
-        if self._session.is_connected and event is not None:
-            self._loop.post(lambda: self._latch.handle(event))
+        self._loop.start(errands=False)
         self._loop.post(lambda: self._latch.handle(ev.Started()))
 
     def close(self, mode: CloseMode | None = None, *, timeout: timedelta = timedelta(seconds=10)) -> None:

@@ -1,12 +1,18 @@
-"""The one thread of an election: takes what happened from its inbox and drives a core with it over kazoo.
+"""The threads of an election, which take turns at driving its core and call foreign code in between.
 
-Everything arrives in the inbox: from kazoo's threads (which only enqueue), from the guard's and the
-notifier's, from the owner. Only this thread talks to ZooKeeper.
+Everything arrives in the inbox: from kazoo's threads (which only enqueue), from foreign code, from the owner.
+One thread at a time drives: it takes what is in the inbox, and nobody else talks to ZooKeeper.
+
+To wake another thread takes 0.1 ms, and a hand-over has none to give away. So whoever drives does not wake
+one that calls the guard or the electable: it lets go of the core and calls them itself. Foreign code may
+hang, and so one more thread stands by, which drives on as soon as there is something to do. Nobody is woken
+if there is not. (Known as the leader/followers pattern.)
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
 from queue import Empty, SimpleQueue
@@ -14,22 +20,26 @@ from typing import Protocol
 
 import structlog
 
-from leader.clock import Clock
+from leader.clock import Clock, Countdown
+from leader.errand import Afterwards, Errand
 from leader.journal import DeferredJournal
-from leader.latch import events as latch_ev
 from leader.protocol.requests import Operation, Steps
-from leader.zookeeper.executor import SessionExecutor
-from leader.zookeeper.session import SessionState, ZooKeeperSession
 
 _log = structlog.get_logger(__name__)
 
 _IDLE_S = 0.005
 """Nothing happened for so long: now there is time for the journal."""
 
-LinkEvent = latch_ev.LinkUp | latch_ev.LinkDown | latch_ev.SessionGone
+_FIRST = 3
+"""So many things that are in the inbox are done before an errand, so that nobody must be woken for them."""
+
+_LOOK_S = 0.25
+"""So often a thread that stands by looks whether the others are held up by foreign code."""
+
+_SOON = timedelta(seconds=_LOOK_S)
 
 Work = Callable[[], Steps[None]]
-"""Something for the core to do. Made on any thread, done on the loop's."""
+"""Something for the core to do. Made on any thread, done by who drives."""
 
 
 class Core(Protocol):
@@ -54,14 +64,6 @@ class Core(Protocol):
         """`due_at` has come."""
         ...
 
-    def heard(self, path: str, gone: bool) -> Steps[None]:
-        """A watch has fired."""
-        ...
-
-    def link(self, event: LinkEvent) -> Steps[None]:
-        """The session changed its state."""
-        ...
-
     def waits(self) -> None:
         """A request is on its way: time for what need not wait for the answer."""
         ...
@@ -72,69 +74,152 @@ class Core(Protocol):
 
 
 class Loop:
-    """See the module. `post` may be called by any thread.
+    """See the module. `post` may be called by any thread, and in a signal handler.
 
     Args:
+        core: What is driven.
+        run: Takes steps to their end. Called by who drives.
+        last_wait: Longest request that may be under way when the core is ended by force.
         journal: Flushed when there is nothing else to do.
-        name: Of the thread.
+        name: Of the threads, which are numbered.
+        foresee: Told of `Core.foreseen` when there is time.
     """
 
-    def __init__(self, session: ZooKeeperSession, clock: Clock, journal: DeferredJournal, name: str) -> None:
-        self._session, self._clock, self._journal = session, clock, journal
+    def __init__(
+        self,
+        core: Core,
+        run: Callable[[Steps[None]], object],
+        *,
+        last_wait: Callable[[], timedelta],
+        clock: Clock,
+        journal: DeferredJournal,
+        name: str,
+        foresee: Callable[[tuple[Operation, ...]], None] = lambda _operations: None,
+    ) -> None:
+        self._core, self._run, self._last_wait, self._foresee = core, run, last_wait, foresee
+        self._clock, self._journal, self._name = clock, journal, name
         self._inbox: SimpleQueue[Work] = SimpleQueue()
-        self._executor = SessionExecutor(session, self._on_watch, on_sent=self._on_sent)
+        self._errands: deque[Errand] = deque()
+        self._wheel = threading.Lock()  # held by who drives, for as long as it does; never waited for
+        self._adrift = False  # whether whoever held the wheel has let go of it
+        self._driver: threading.Thread | None = None
+        self._calls: SimpleQueue[None] = SimpleQueue()  # to those who stand by
+        self._lock = threading.Lock()  # of the three below; held for a few instructions
+        self._threads: list[threading.Thread] = []
+        self._made = 0
+        self._standing_by = False
         self._halt = threading.Event()
-        self._over = False
-        self._core: Core | None = None
-        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._ended = threading.Event()
 
-    def start(self, core: Core) -> None:
-        """Begin to drive `core`."""
-        self._core = core
-        self._session.add_listener(self._on_session)
-        self.thread.start()
+    @property
+    def drives(self) -> bool:
+        """Whether the caller is called by who drives, so that nothing goes on until it returns."""
+        return self._driver is threading.current_thread()
+
+    @property
+    def here(self) -> bool:
+        """Whether the caller runs on a thread of ours, driving or not."""
+        return threading.current_thread() in self._threads
+
+    def start(self, *, errands: bool) -> None:
+        """Begin.
+
+        Args:
+            errands: Whether foreign code will be called. A hand-over has no time to start a thread for it.
+        """
+        for _ in range(1 + errands):
+            self._add_thread()
 
     def post(self, work: Work) -> None:
         """Put work into the inbox. Never blocks. Nobody would do what comes after the end."""
-        if not self._over:
-            self._inbox.put(work)
+        if self._ended.is_set():
+            return
+        self._inbox.put(work)
+        if self._adrift:
+            self._call()
+
+    def send(self, errand: Errand) -> None:
+        """Have foreign code called, soon; by who drives only. It may take as long as it likes."""
+        self._errands.append(errand)
+
+    def sent(self) -> None:
+        """Who drives will wait for ZooKeeper now: others have the time for what it would do itself later."""
+        self._core.waits()
+        if self._errands:
+            self._call()
 
     def stop(self, timeout: timedelta) -> bool:
-        """Wait for the core to end by itself; then end the thread all the same.
+        """Wait for the core to end by itself; then end it all the same.
 
         Returns:
-            False if the core had not ended: its latch node may stay until the session ends.
+            False if it had not ended: its latch node may stay until the session ends.
         """
-        if threading.current_thread() is self.thread:
+        if self.drives:
             return True
-        self.thread.join(timeout.total_seconds())
-        ended = not self.thread.is_alive()
+        ended = self._ended.wait(timeout.total_seconds())
         if not ended:
             self._halt.set()
-            self._inbox.put(_nothing)
-            # Its calls to ZooKeeper are bounded; when the present one ends, so does the thread.
-            self.thread.join(self._session.negotiated_timeout.total_seconds() / 3)
-        self._session.remove_listener(self._on_session)
+            self.post(_nothing)
+            self._ended.wait(self._last_wait().total_seconds())
         return ended
 
-    def _run(self) -> None:
-        core = self._core
-        assert core is not None  # noqa: S101 - start() has set it
-        try:
-            while not core.ended and not self._halt.is_set():
-                work = self._next(core)
-                try:
-                    self._executor.run(work())
-                except Exception:  # noqa: BLE001 - a core answers for all it foresees; this it did not
-                    _log.exception("election_loop_failed")
-                    core.abort("the election's loop failed")
-        finally:
-            self._over = True
-            core.abort("the election's loop ended")
-            self._journal.flush()
+    def join(self, countdown: Countdown) -> bool:
+        """Wait until the threads have ended. False if foreign code still holds one; it is left alone."""
+        if self.here:
+            return True
+        for thread in list(self._threads):
+            thread.join(countdown.remaining().total_seconds())
+        return not any(thread.is_alive() for thread in self._threads)
 
-    def _next(self, core: Core) -> Work:
+    # --- the threads ------------------------------------------------------------------------------
+
+    def _live(self) -> None:
+        """What each of them does."""
+        afterwards: Afterwards | None = None
+        while True:
+            drives = self._take_wheel()
+            if afterwards is not None:
+                afterwards()  # with the wheel in our hands nobody needs to be called for it
+            if drives:
+                self._drive()
+            afterwards = None
+            try:
+                errand = self._errands.popleft()
+            except IndexError:
+                if self._ended.is_set() or not self._stand_by():
+                    return
+            else:
+                afterwards = _done(errand)
+
+    def _drive(self) -> None:
+        """Until there is an errand, or the end."""
+        try:
+            first = _FIRST
+            while not (self._core.ended or self._halt.is_set()):
+                if not self._errands:
+                    work = self._next()
+                elif first and not self._inbox.empty():
+                    first, work = first - 1, self._inbox.get_nowait()
+                elif self._let_go():
+                    return
+                else:
+                    work = self._next()
+                self._do(work)
+        except BaseException:
+            self._end()
+            raise
+        self._end()
+
+    def _do(self, work: Work) -> None:
+        try:
+            self._run(work())
+        except Exception:  # noqa: BLE001 - a core answers for all it foresees; this it did not
+            _log.exception("election_loop_failed")
+            self._core.abort("the election's loop failed")
+
+    def _next(self) -> Work:
         """Wait for work or for the core's timer."""
+        core = self._core
         while True:
             due_at = core.due_at
             wait_s = None if due_at is None else (due_at - self._clock()).total_seconds()
@@ -143,34 +228,89 @@ class Loop:
             if not self._journal.empty:
                 wait_s = _IDLE_S if wait_s is None else min(wait_s, _IDLE_S)
             if self._inbox.empty():
-                self._executor.foresee(core.foreseen)
+                self._foresee(core.foreseen)
             try:
                 return self._inbox.get(timeout=wait_s)
             except Empty:
                 self._journal.flush()
 
-    def _on_sent(self) -> None:
-        if self._core is not None:
-            self._core.waits()
+    def _take_wheel(self) -> bool:
+        if not self._wheel.acquire(blocking=False):
+            return False
+        self._adrift = False
+        self._driver = threading.current_thread()
+        return True
 
-    def _on_watch(self, path: str, gone: bool) -> None:
-        """Kazoo's connection thread: only enqueue."""
-        core = self._core
-        if path and core is not None:
-            self.post(lambda: core.heard(path, gone))
+    def _let_go(self) -> bool:
+        """From here on `post` calls who stands by. False, and nothing is let go, if nobody could."""
+        due_at = self._core.due_at
+        hurry = len(self._errands) > 1 or (due_at is not None and due_at - self._clock() < _SOON)
+        self._driver, self._adrift = None, True
+        self._wheel.release()
+        # Asked after the release: whoever is called before finds the wheel free, or somebody at it.
+        if not self._standing_by and not self._add_thread():
+            return not self._take_wheel()
+        if hurry or not self._inbox.empty():
+            self._call()
+        return True
 
-    def _on_session(self, state: SessionState) -> None:
-        """Kazoo's connection thread: only enqueue."""
-        core, event = self._core, link_event(state, self._session.session_id)
-        if core is not None and event is not None:
-            self.post(lambda: core.link(event))
+    def _end(self) -> None:
+        """Keep the wheel: nobody shall drive any more."""
+        try:
+            self._core.abort("the election's loop ended")
+            self._journal.flush()
+        finally:
+            self._driver = None
+            self._ended.set()
+            for _ in list(self._threads):
+                self._call()
+
+    def _call(self) -> None:
+        """Have who stands by look for something to do; if nobody does now, the next one looks at once."""
+        self._calls.put(None)
+
+    def _stand_by(self) -> bool:
+        """Wait for a call, or until the others seem to be held up. False if somebody does that already."""
+        with self._lock:
+            if self._standing_by:
+                self._threads.remove(threading.current_thread())
+                return False
+            self._standing_by = True
+        try:
+            while not (self._called() or self._adrift or self._ended.is_set()):
+                pass
+        finally:
+            self._standing_by = False
+        return True
+
+    def _called(self) -> bool:
+        try:
+            self._calls.get(timeout=_LOOK_S)
+        except Empty:
+            return False
+        return True
+
+    def _add_thread(self) -> bool:
+        with self._lock:
+            self._made += 1
+            thread = threading.Thread(target=self._live, name=f"{self._name}-{self._made}", daemon=True)
+            self._threads.append(thread)
+        try:
+            thread.start()
+        except RuntimeError:  # there is no room for one
+            _log.exception("election_thread_not_started")
+            with self._lock:
+                self._threads.remove(thread)
+            return False
+        return True
 
 
-def link_event(state: SessionState, session_id: int | None) -> LinkEvent | None:
-    """Put a session's state into a latch's words."""
-    if state is SessionState.CONNECTED:
-        return None if session_id is None else latch_ev.LinkUp(session_id)
-    return latch_ev.LinkDown() if state is SessionState.SUSPENDED else latch_ev.SessionGone()
+def _done(errand: Errand) -> Afterwards | None:
+    try:
+        return errand()
+    except BaseException:  # noqa: BLE001 - top of a thread: one errand's failure is not the others'
+        _log.exception("errand_failed")
+        return None
 
 
 def _nothing() -> Steps[None]:

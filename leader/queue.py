@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 import structlog
 
@@ -12,16 +11,15 @@ from leader.config import ElectionConfig
 from leader.errors import LeaderError
 from leader.guard import Guard
 from leader.journal import Journal
-from leader.loop import Loop, link_event
 from leader.notifier import Electable
 from leader.observers import read_leader, read_participants
 from leader.office.face import ParticipantFace
 from leader.protocol.participant import Participant
-from leader.protocol.requests import Steps
 from leader.protocol.terms import LeaderInfo
 from leader.protocol.view import ParticipantView
+from leader.session_loop import SessionLoop
 from leader.zookeeper.acl import AclEnforcement
-from leader.zookeeper.session import SessionState, ZooKeeperSession
+from leader.zookeeper.session import ZooKeeperSession
 
 _log = structlog.get_logger(__name__)
 
@@ -32,8 +30,8 @@ class LeaderLockQueue(ParticipantFace):
     `is_leader` may turn false at any moment and does so by itself; but between asking and acting anything
     can happen, so every write of leader state must be a `fenced_transaction` with the leadership's token.
 
-    Threads, from the first `add_to_leader_lock_queue` until `close`: `leader-election`, `leader-notifier`,
-    `leader-guard`, and, with a credential, `leader-acl`, which mends the access lists below the root once,
+    Threads, from the first `add_to_leader_lock_queue` until `close`: `leader-election-1` and `-2` (see
+    `leader.loop`), and, with a credential, `leader-acl`, which mends the access lists below the root once,
     and ends.
 
     Args:
@@ -70,7 +68,9 @@ class LeaderLockQueue(ParticipantFace):
             clock=clock,
         )
         self._session, self._root = session, config.root
-        self._loop = Loop(session, clock, self._journal, "leader-election")
+        self._loop = SessionLoop(
+            self._core, session, clock=clock, journal=self._journal, name="leader-election"
+        )
         self._enforcer = _enforcer(session, config.root)
 
     def get_all_participants(self) -> list[ParticipantView]:
@@ -81,20 +81,10 @@ class LeaderLockQueue(ParticipantFace):
         """The confirmed leader. See `read_leader`."""
         return read_leader(self._session, self._root)
 
-    @property
-    def _drives(self) -> bool:
-        return threading.current_thread() is self._loop.thread
-
-    def _submit(self, work: Callable[[], Steps[None]]) -> None:
-        self._loop.post(work)
-
     def _begin(self) -> None:
         if self._enforcer is not None:
             self._enforcer.start()
-        self._loop.start(self._core)
-        event = link_event(SessionState.CONNECTED, self._session.session_id)
-        if self._session.is_connected and event is not None:
-            self._loop.post(lambda: self._core.link(event))
+        self._loop.start(errands=True)
 
     def _finish(self, countdown: Countdown) -> None:
         if not self._loop.stop(countdown.remaining()):

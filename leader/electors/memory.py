@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import structlog
@@ -18,9 +19,9 @@ from leader.config import ElectionConfig
 from leader.errors import FencedOutError
 from leader.fencing import FencingToken
 from leader.guard import Guard
-from leader.inbox import InboxThread
 from leader.journal import Journal
 from leader.latch import events as latch_ev
+from leader.loop import Loop
 from leader.memory.session import MemorySession
 from leader.memory.zookeeper import MemoryZooKeeper
 from leader.notifier import Electable
@@ -28,12 +29,15 @@ from leader.observers import leader_steps, participants_steps
 from leader.office.face import ParticipantFace
 from leader.protocol.participant import Participant
 from leader.protocol.paths import ElectionPaths
-from leader.protocol.requests import Request, Steps, Transaction, TransactionFailedError, Write
+from leader.protocol.requests import Request, Transaction, TransactionFailedError, Write
 from leader.protocol.terms import LeaderInfo
 from leader.protocol.view import ParticipantView
 from leader.publication import fences
 
 _log = structlog.get_logger(__name__)
+
+_LAST_WAIT = timedelta(seconds=1)
+"""For what is under way when we are ended by force: all is in memory."""
 
 
 class MemoryElection:
@@ -75,8 +79,7 @@ class MemoryElection:
 class MemoryElector(ParticipantFace):
     """See the module, and `leader.elector.Elector`.
 
-    Threads, from the first `add_to_leader_lock_queue` until `close`: `leader-election`, `leader-notifier`
-    and `leader-guard`.
+    Threads, from the first `add_to_leader_lock_queue` until `close`: `leader-election-1` and `-2`.
 
     Args:
         election: Shared by all who queue together.
@@ -108,11 +111,13 @@ class MemoryElector(ParticipantFace):
             journal=journal,
             clock=election.clock,
         )
-        self._thread = InboxThread(
-            "leader-election",
-            due_at=lambda: self._core.due_at,
-            expired=lambda: self._do(self._core.expired),
+        self._loop = Loop(
+            self._core,
+            self._session.run,
+            last_wait=lambda: _LAST_WAIT,
             clock=election.clock,
+            journal=self._journal,
+            name="leader-election",
         )
 
     def get_all_participants(self) -> list[ParticipantView]:
@@ -129,46 +134,24 @@ class MemoryElector(ParticipantFace):
         We lead no more at once, and queue again with a new session.
         """
         self._session.replace()
-        self._submit(lambda: self._core.link(latch_ev.SessionGone()))
+        self._loop.post(lambda: self._core.link(latch_ev.SessionGone()))
         self._tell_link_up()
-
-    @property
-    def _drives(self) -> bool:
-        return self._thread.here
-
-    def _submit(self, work: Callable[[], Steps[None]]) -> None:
-        self._thread.post(lambda: self._do(work))
 
     def _begin(self) -> None:
         self._session.open()
-        self._thread.start()
+        self._loop.start(errands=True)
         self._tell_link_up()
 
     def _finish(self, countdown: Countdown) -> None:
-        if not self._thread.join(countdown.remaining()):
+        if not self._loop.stop(countdown.remaining()):
             _log.warning("election_still_busy")
-            self._thread.post(lambda: self._core.abort("closed"))
-            self._thread.end()
         self._session.close()  # and with it whatever is left of us
 
     def _tell_link_up(self) -> None:
         session_id = self._session.session_id
         if session_id is not None:
-            self._submit(lambda: self._core.link(latch_ev.LinkUp(session_id)))
-
-    def _do(self, work: Callable[[], Steps[None]]) -> None:
-        """The election's thread."""
-        if self._core.ended:
-            return
-        try:
-            self._session.run(work())
-        except Exception:  # noqa: BLE001 - a core answers for all it foresees; this it did not
-            _log.exception("election_failed_unforeseen")
-            self._core.abort("the election's thread failed")
-        self._journal.flush()
-        if self._core.ended:
-            self._thread.end()
+            self._loop.post(lambda: self._core.link(latch_ev.LinkUp(session_id)))
 
     def _on_watch(self, path: str, gone: bool) -> None:
         """Whoever changed something, under the election's lock: only enqueue."""
-        self._submit(lambda: self._core.heard(path, gone))
+        self._loop.post(lambda: self._core.heard(path, gone))

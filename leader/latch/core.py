@@ -132,7 +132,7 @@ class LatchCore:
         self.state = moved.state
         if type(before) is not type(moved.state):
             self.due_at = None
-            self._journal.moved(Move.between("latch", before, moved.state, event))
+            self._journal.moved(Move("latch", before, moved.state, event))
         self._note(event)
         answers: list[Event] = []
         for effect in moved.effects:

@@ -54,21 +54,21 @@ class Transition:
 
 def step(state: State, event: Event, policy: SuspendedPolicy = SuspendedPolicy.STANDARD) -> Transition:
     """Decide. See the module."""
-    match state:
-        case st.Latent():
-            return _latent(state, event)
-        case st.Joining():
-            return _joining(state, event)
+    match state:  # in the order of their haste
+        case st.Holding():
+            return _holding(state, event, policy)
         case st.Waiting():
             return _waiting(state, event)
         case st.Claiming():
             return _claiming(state, event)
-        case st.Holding():
-            return _holding(state, event, policy)
-        case st.Suspended():
-            return _suspended(state, event)
         case st.Withdrawing():
             return _withdrawing(state, event)
+        case st.Suspended():
+            return _suspended(state, event)
+        case st.Joining():
+            return _joining(state, event)
+        case st.Latent():
+            return _latent(state, event)
         case st.Closed():
             return Transition(state)
 
@@ -222,8 +222,9 @@ def _claiming(state: st.Claiming, event: Event) -> Transition:  # noqa: C901 - o
 def _holding(  # noqa: C901 - one branch for each group of events
     state: st.Holding, event: Event, policy: SuspendedPolicy
 ) -> Transition:
-    patient = policy is SuspendedPolicy.SESSION
     match event:
+        case ev.CloseAsked(reason):
+            return _lost(reason, _withdraw())
         case ev.Due():
             return Transition(state, (do.Prove(state.node),))
         case ev.Proven():
@@ -244,7 +245,7 @@ def _holding(  # noqa: C901 - one branch for each group of events
                 return Transition(state, (do.Look(state.node),))
             return _lost("the session was replaced", _join())
         case ev.LinkDown():
-            if patient:
+            if policy is SuspendedPolicy.SESSION:
                 return Transition(st.Suspended(state.node, held=True), (SetTimer(Timer.DEADLINE),))
             return _lost("the connection to ZooKeeper broke", _suspend(state.node))
         case ev.SessionGone():
@@ -253,15 +254,13 @@ def _holding(  # noqa: C901 - one branch for each group of events
             return _lost("our latch node was deleted", _join())
         case ev.Troubled(reason) | ev.Crashed(reason):
             # Perhaps a dead link that kazoo still calls connected.
-            if patient:
+            if policy is SuspendedPolicy.SESSION:
                 held = st.Suspended(state.node, held=True)
                 return Transition(held, (do.ForceReconnect(), SetTimer(Timer.DEADLINE)))
             suspended = _suspend(state.node)
             return _lost(reason, Transition(suspended.state, (do.ForceReconnect(), *suspended.effects)))
         case ev.Refused(reason):
             return _lost(reason, _look_later(state.node))
-        case ev.CloseAsked(reason):
-            return _lost(reason, _withdraw())
         case ev.Started() | ev.Joined() | ev.Claimed() | ev.Postponed() | ev.Barred() | ev.Withdrawn():
             return Transition(state)
 

@@ -1,8 +1,8 @@
 """One participant of an election, without thread and without I/O of its own.
 
 `handle` takes an event, lets latch and office decide, and carries out what they want; what it needs from
-ZooKeeper it yields. Whoever drives it sends the answers: a thread over kazoo (`leader.loop`), or the
-simulator.
+ZooKeeper it yields. Whoever drives it sends the answers: a loop (`leader.loop`) over kazoo or over memory,
+or the simulator.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class OfficeCore:
     """See the module. One driver at a time; `leadership` and `status` may be asked by any thread.
 
     Args:
-        post: Puts an event into the driver's inbox; called by guard and notifier on their threads.
+        post: Puts an event into the driver's inbox; called when guard and electable have answered, too.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class OfficeCore:
         self._latch: LatchCore | None = None
         self._news: deque[tuple[latch_news.News, Leadership | None]] = deque()  # with the term it is about
         self._due_at: timedelta | None = None
-        self._ask_while_waiting = False
+        self._ask_while_waiting = self._to_publish = False
         self._last_abdication: str | None = None
         self._last_verdict: Verdict | None = None
         self._trouble: str | None = None
@@ -147,9 +147,13 @@ class OfficeCore:
         """When `expired` wants to be called."""
         if self.ended:
             return None
-        latch = None if self._latch is None else self._latch.due_at
-        times = [at for at in (self._due_at, self._upkeep.due_at, latch) if at is not None]
-        return min(times, default=None)
+        if self._to_publish:
+            return ZERO
+        first, latch = self._due_at, self._latch
+        for at in (self._upkeep.due_at, None if latch is None else latch.due_at):
+            if at is not None and (first is None or at < first):
+                first = at
+        return first
 
     def heard(self, path: str, gone: bool) -> Steps[None]:
         """A watch has fired. It says "look again"; but of a latch node, that it is gone."""
@@ -161,7 +165,7 @@ class OfficeCore:
         if self._claimant.heard(path):
             place = place_of(self._latch.state)
             if place is not None and place.before is not None:
-                self._questions.ask_anew()  # the guard's thread wakes up while we take the lock
+                self._questions.ask_anew()
                 yield from self._settle(self._through_latch(latch_ev.NodeGone(place.before)))
             return
         of_latch = path.startswith(self.paths.queue)
@@ -181,6 +185,9 @@ class OfficeCore:
 
     def expired(self) -> Steps[None]:
         """`due_at` has come."""
+        if self._to_publish:
+            self._to_publish = False
+            yield from self.handle(ev.Nudged())
         now = self._clock()
         if self._due_at is not None and self._due_at <= now:
             self._due_at = None
@@ -218,7 +225,8 @@ class OfficeCore:
         yield from self._settle(self._stepped(event))
         if isinstance(event, ev.Drained) and self._term.drained(event.epoch):
             yield from self._settle(self._stepped(ev.Poked()))
-        if isinstance(event, ev.GuardSaid | ev.Drained):
+        granted = isinstance(event, ev.GuardSaid) and isinstance(self.state, st.Leading)
+        if isinstance(event, ev.GuardSaid | ev.Drained | ev.Nudged) and not granted:
             yield from self._keep_card()
 
     def waits(self) -> None:
@@ -260,7 +268,7 @@ class OfficeCore:
         self.state = moved.state
         if type(before) is not type(moved.state):
             self._due_at = None
-            self._journal.moved(Move.between("office", before, moved.state, event))
+            self._journal.moved(Move("office", before, moved.state, event))
             if isinstance(moved.state, st.Leaving | st.BackingOff):
                 self._last_abdication = moved.state.reason
             if st.Outside in (type(before), type(moved.state)):
@@ -371,6 +379,7 @@ class OfficeCore:
         self._last_abdication = None
         self._eligibility.settled()
         self._consensus.somebody_leads()
+        self._to_publish = True  # as the next thing: the electable must not wait for that
         return []
 
     def _revoke(self, reason: str) -> None:

@@ -22,7 +22,7 @@ class CloseLatch:
 
 @record
 class AskGuard:
-    """Put the question on the guard's thread. -> later GuardSaid."""
+    """Have the guard asked. -> later GuardSaid."""
 
     epoch: int
 

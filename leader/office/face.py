@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from datetime import timedelta
 
 import structlog
@@ -13,15 +12,16 @@ import structlog
 from leader.clock import Clock, Countdown
 from leader.config import ElectionConfig
 from leader.ending import Ending
+from leader.errand import Errand
 from leader.errors import ElectionStateError
-from leader.guard import Guard, GuardThread
+from leader.guard import Guard, GuardAsker
 from leader.journal import DeferredJournal, Journal, LogJournal
 from leader.latch.ports import SessionView
+from leader.loop import Loop
 from leader.notifier import Electable, Notifier
 from leader.office import events as ev
 from leader.office.core import OfficeCore
 from leader.protocol.participant import Participant
-from leader.protocol.requests import Steps
 from leader.protocol.terms import Leadership
 from leader.status import ElectionStatus
 
@@ -31,9 +31,11 @@ _log = structlog.get_logger(__name__)
 class ParticipantFace(ABC):
     """See the module, and `leader.elector.Elector`, which a subclass completes with its reads.
 
-    Threads of its own, from the first `add_to_leader_lock_queue` until `close`: `leader-notifier` and
-    `leader-guard`. A subclass adds the one that drives the core.
+    Threads, from the first `add_to_leader_lock_queue` until `close`: those of the loop.
     """
+
+    _loop: Loop
+    """Drives the core. Made by the subclass."""
 
     def __init__(
         self,
@@ -47,8 +49,8 @@ class ParticipantFace(ABC):
         clock: Clock,
     ) -> None:
         self._journal = DeferredJournal(journal or LogJournal(participant.id))
-        self._guard = GuardThread(guard)
-        self._notifier = Notifier(electable, self._on_electable_failed)
+        self._guard = GuardAsker(guard, self._send)
+        self._notifier = Notifier(electable, self._on_electable_failed, self._send)
         self._core = OfficeCore(
             session=session,
             config=config,
@@ -66,25 +68,16 @@ class ParticipantFace(ABC):
 
     # --- what a subclass drives the core with -------------------------------------------------------
 
-    @abstractmethod
-    def _submit(self, work: Callable[[], Steps[None]]) -> None:
-        """Have the driving thread do `work`. Never blocks."""
-
     def _prepare(self) -> None:  # noqa: B027 - most need nothing
         """Whatever may refuse to be had, before anything is started."""
 
     @abstractmethod
     def _begin(self) -> None:
-        """Start the driving thread."""
+        """Start the loop."""
 
     @abstractmethod
     def _finish(self, countdown: Countdown) -> None:
-        """Wait until the core has ended, or end it, and with it the driving thread."""
-
-    @property
-    @abstractmethod
-    def _drives(self) -> bool:
-        """Whether the caller runs on the driving thread."""
+        """Wait until the core has ended, or end it."""
 
     # --- called by the owner, on any thread ---------------------------------------------------------
 
@@ -102,8 +95,6 @@ class ParticipantFace(ABC):
             if not self._started:
                 self._prepare()
                 self._started = True
-                self._notifier.start()
-                self._guard.start()
                 self._begin()
         self._post(ev.AddAsked())
 
@@ -121,7 +112,7 @@ class ParticipantFace(ABC):
         with self._lifecycle:
             first = self._ending.begin()
         if not first:
-            if not (self._notifier.here or self._guard.here or self._drives):  # they are what is waited for
+            if not self._loop.here:  # a thread that is waited for
                 self._ending.wait(timeout)
             return
         try:
@@ -133,10 +124,8 @@ class ParticipantFace(ABC):
     def _end(self, countdown: Countdown) -> None:
         self._post(ev.CloseAsked())
         self._finish(countdown)
-        if not self._notifier.close(countdown.remaining().total_seconds()):
-            _log.warning("electable_still_busy")
-        if not self._guard.close(countdown.remaining().total_seconds()):
-            _log.warning("guard_still_busy")
+        if not self._loop.join(countdown):
+            _log.warning("foreign_code_still_busy", electable=self._notifier.busy, guard=self._guard.busy)
 
     def is_leader(self) -> bool:
         """Whether we certainly lead at this moment. No I/O; any thread."""
@@ -167,7 +156,7 @@ class ParticipantFace(ABC):
             missing_bytes: How much is left to fetch.
             reasons: What is missing, for people.
         """
-        self._submit(lambda: self._core.readiness(ready, missing, missing_bytes, reasons))
+        self._loop.post(lambda: self._core.readiness(ready, missing, missing_bytes, reasons))
 
     def status(self) -> ElectionStatus:
         """How we stand. No I/O; any thread."""
@@ -176,8 +165,10 @@ class ParticipantFace(ABC):
     # --- the inside ---------------------------------------------------------------------------------
 
     def _post(self, event: ev.Posted) -> None:
-        self._submit(lambda: self._core.handle(event))
+        self._loop.post(lambda: self._core.handle(event))
+
+    def _send(self, errand: Errand) -> None:
+        self._loop.send(errand)
 
     def _on_electable_failed(self, leadership: Leadership, reason: str) -> None:
-        """The notifier's thread."""
         self._post(ev.AbdicationAsked(reason, leadership.epoch))

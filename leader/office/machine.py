@@ -33,21 +33,21 @@ class Transition:
 
 def step(state: State, event: Event) -> Transition:
     """Decide. See the module."""
-    match state:
-        case st.Outside():
-            return _outside(state, event)
-        case st.InLine():
-            return _in_line(state, event)
-        case st.Guarding():
-            return _guarding(state, event)
+    match state:  # in the order of their haste
         case st.Leading():
             return _leading(state, event)
+        case st.Guarding():
+            return _guarding(state, event)
         case st.Draining():
             return _draining(state, event)
+        case st.InLine():
+            return _in_line(state, event)
         case st.Leaving():
             return _leaving(state, event)
         case st.BackingOff():
             return _backing_off(state, event)
+        case st.Outside():
+            return _outside(state, event)
         case st.Closed():
             return Transition(state)
 
@@ -141,8 +141,7 @@ def _guarding(state: st.Guarding, event: Event) -> Transition:  # noqa: C901 - o
                 return Transition(state)  # an answer to an older question
             if verdict.ready:
                 leading = st.Leading(state.leadership, state.refusals)
-                take_office = (do.Grant(state.leadership), SetTimer(Timer.SETTLED))
-                return Transition(leading, (*take_office, do.Publish(state.leadership)))
+                return Transition(leading, (do.Grant(state.leadership), SetTimer(Timer.SETTLED)))
             return _leave("; ".join(verdict.reasons) or "the guard said no", Leave.BACK_OFF, refusals)
         case ev.Due():
             return _leave("the guard gave no answer in time", Leave.BACK_OFF, refusals)
@@ -168,6 +167,8 @@ def _guarding(state: st.Guarding, event: Event) -> Transition:  # noqa: C901 - o
 
 def _leading(state: st.Leading, event: Event) -> Transition:  # noqa: C901 - one branch for each group of events
     match event:
+        case ev.CloseAsked():
+            return _drain(state, "closed", Leave.CLOSE)
         case ev.LatchLost(reason):
             return _revoked(state, reason, Transition(st.InLine()))
         case ev.Refused(reason) | ev.Crashed(reason) | ev.LatchHeldBack(reason):
@@ -188,8 +189,6 @@ def _leading(state: st.Leading, event: Event) -> Transition:  # noqa: C901 - one
             return _drain(state, reason, _after_abdication(event))
         case ev.RemoveAsked():
             return _drain(state, "removed from the queue", Leave.OUT)
-        case ev.CloseAsked():
-            return _drain(state, "closed", Leave.CLOSE)
         case ev.AddAsked() | ev.Poked() | ev.LatchGained() | ev.GuardSaid() | ev.Drained():
             return Transition(state)
 

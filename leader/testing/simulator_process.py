@@ -16,12 +16,12 @@ from leader.errors import LeaderError, ZooKeeperUnavailableError
 from leader.guard import Verdict
 from leader.journal import Move
 from leader.latch import events as latch_ev
-from leader.loop import link_event
 from leader.office import events as ev
 from leader.office.core import OfficeCore
 from leader.protocol.participant import Participant
 from leader.protocol.requests import Steps
 from leader.protocol.terms import Leadership
+from leader.session_loop import link_event
 from leader.testing.history import Kind
 from leader.testing.simulator_ensemble import Ensemble
 from leader.testing.simulator_session import SimulatedSession

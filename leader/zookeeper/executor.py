@@ -87,6 +87,8 @@ class SessionExecutor:
     def _ask(self, request: rq.Request) -> Any:
         client = self._session.client
         match request:
+            case rq.Transaction(operations):
+                return self._commit(operations)
             case rq.GetChildren(path, watch):
                 return self._call(client.get_children_async, path, watch=self._watch(watch))
             case rq.Exists(path, watch):
@@ -107,8 +109,6 @@ class SessionExecutor:
             case rq.EnsurePath(path):
                 self._call(client.ensure_path_async, path)
                 return None
-            case rq.Transaction(operations):
-                return self._commit(operations)
             case _:
                 assert_never(request)
 

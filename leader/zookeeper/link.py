@@ -74,28 +74,31 @@ def ready(
     Raises:
         OSError: One of them is closed.
     """
+    ahead = [file for file in readers if _holds_bytes(file)]
+    if ahead:
+        return ahead, []
     poll = select.poll()
-    ahead = []
     try:
         for file in readers:
             poll.register(file, select.POLLIN)
-            pending = getattr(file, "pending", None)  # bytes inside the object, unknown to the kernel
-            if pending is not None and pending():
-                ahead.append(file)
         for file in writers:
             poll.register(file, select.POLLOUT)
     except ValueError as exc:
         raise OSError(errno.EBADF, "the socket is closed") from exc
-    if ahead:
-        timeout_s = 0
     events = poll.poll(None if timeout_s is None else max(0, math.ceil(timeout_s * 1000)))
     if not events:
-        return ahead, []
+        return [], []
     numbers = [number for number, _ in events]
     return (
-        [file for file in readers if file in ahead or _number(file) in numbers],
+        [file for file in readers if _number(file) in numbers],
         [file for file in writers if _number(file) in numbers],
     )
+
+
+def _holds_bytes(file: Any) -> bool:
+    """Bytes inside the object, unknown to the kernel."""
+    pending = getattr(file, "pending", None)
+    return pending is not None and bool(pending())
 
 
 def _number(file: Any) -> int:

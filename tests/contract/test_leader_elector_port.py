@@ -39,6 +39,10 @@ def _queue_up(bench: Bench, eventually: Eventually, *names: str) -> list[Member]
     return joined
 
 
+def _wait(go_on: threading.Event) -> None:
+    go_on.wait(LONG.total_seconds())
+
+
 def _terms_in_turn(told: list[tuple[str, int]]) -> bool:
     """Whether each elected is followed by the revoked of the same epoch, and epochs rise."""
     epochs = [epoch for word, epoch in told if word == "elected"]
@@ -108,6 +112,27 @@ def test_each_change_is_told_exactly_once_with_rising_epochs_through_many_abdica
     assert _terms_in_turn(member.told), member.told
     assert member.reasons[:5] == [f"reason {count}" for count in range(1, 6)]
     assert len(member.terms) - len(member.reasons) == 0
+
+
+@every_kind
+def test_who_takes_its_time_to_be_told_is_published_and_goes_on_leading_meanwhile(
+    bench: Bench, eventually: Eventually
+) -> None:
+    member, go_on = bench.member("a"), threading.Event()
+    member.on_elected = lambda _leadership: _wait(go_on)
+    try:
+        member.elector.add_to_leader_lock_queue()
+
+        eventually(lambda: member.elector.get_leader() is not None, what="it is published")
+        assert member.elector.is_leader()
+        assert member.told == []
+        member.elector.abdicate("enough")
+        eventually(lambda: not member.elector.is_leader(), what="it steps down")
+        assert member.told == []
+    finally:
+        go_on.set()
+    eventually(lambda: member.reasons[:1] == ["enough"], what="it is told of both, in order")
+    assert member.told[:2] == [("elected", 1), ("revoked", 1)]
 
 
 @every_kind

@@ -40,6 +40,8 @@ class Member:
     """One participant: its session, its queue, a guard we can steer, and what it was told."""
 
     def __init__(self, hosts: str, root: str, name: str) -> None:
+        self.held_up = threading.Event()
+        self.held_up.set()
         self.told: list[tuple[str, int]] = []
         self.reasons: list[str] = []
         self.verdict = Verdict(True)
@@ -64,6 +66,7 @@ class Member:
         return self.guard()
 
     def elected(self, leadership: Leadership) -> None:
+        self.held_up.wait(LONG.total_seconds())
         self.told.append(("elected", leadership.epoch))
 
     def revoked(self, leadership: Leadership, reason: str) -> None:
@@ -148,6 +151,25 @@ def test_when_the_leader_closes_the_next_leads_in_a_higher_epoch(
     eventually(lambda: second.told == [("elected", 2)], what="the second is told")
     assert not third.told
     eventually(lambda: [v.participant.id for v in third.queue.get_all_participants()] == ["b", "c"])
+
+
+def test_who_takes_its_time_to_be_told_goes_on_proving_that_it_leads(
+    members: Callable[[str], Member], eventually: Eventually
+) -> None:
+    member = members("a")
+    member.held_up.clear()
+    member.queue.add_to_leader_lock_queue()
+    eventually(member.queue.is_leader)
+
+    threading.Event().wait(1.5 * SESSION.total_seconds())
+
+    assert member.queue.is_leader()
+    proof_age = member.queue.status().proof_age
+    assert proof_age is not None
+    assert proof_age < SESSION / 2
+    assert member.told == []
+    member.held_up.set()
+    eventually(lambda: member.told == [("elected", 1)])
 
 
 def test_an_observer_of_an_election_nobody_joined_sees_nothing_and_no_error(

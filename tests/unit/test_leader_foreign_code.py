@@ -11,7 +11,8 @@ from queue import SimpleQueue
 import pytest
 
 from leader import FencingToken, Leadership, Participant, Verdict
-from leader.guard import GuardThread, limited
+from leader.errand import Errand
+from leader.guard import GuardAsker, limited
 from leader.inbox import InboxThread
 from leader.leader_latch import _Mailbox
 from leader.notifier import Notifier
@@ -23,6 +24,13 @@ WITHIN_S = 10.0
 every_kind = pytest.mark.parametrize("raised", RAISED, ids=lambda exc: type(exc).__name__)
 
 
+def at_once(errand: Errand) -> None:
+    """What a loop does, on the thread of the test."""
+    afterwards = errand()
+    if afterwards is not None:
+        afterwards()
+
+
 @pytest.fixture
 def ending() -> Iterator[list[Callable[[], object]]]:
     ends: list[Callable[[], object]] = []
@@ -32,9 +40,7 @@ def ending() -> Iterator[list[Callable[[], object]]]:
 
 
 @every_kind
-def test_a_guard_is_asked_again_whatever_it_raised(
-    raised: BaseException, ending: list[Callable[[], object]]
-) -> None:
+def test_a_guard_is_asked_again_whatever_it_raised(raised: BaseException) -> None:
     answers: SimpleQueue[Verdict] = SimpleQueue()
     outcomes: list[BaseException | None] = [raised, None]
 
@@ -44,11 +50,10 @@ def test_a_guard_is_asked_again_whatever_it_raised(
             raise outcome
         return Verdict(True)
 
-    thread = GuardThread(guard)
-    ending.append(lambda: thread.close(WITHIN_S))
-    thread.ask(answers.put)
+    asker = GuardAsker(guard, at_once)
+    asker.ask(answers.put)
     refused = answers.get(timeout=WITHIN_S)
-    thread.ask(answers.put)
+    asker.ask(answers.put)
 
     assert not refused.ready
     assert type(raised).__name__ in refused.reasons[0]
@@ -70,13 +75,11 @@ class Nervous:
 
 @every_kind
 def test_an_electable_that_raises_cannot_lead_and_is_told_of_the_end_all_the_same(
-    raised: BaseException, ending: list[Callable[[], object]]
+    raised: BaseException,
 ) -> None:
     failures: SimpleQueue[str] = SimpleQueue()
     drained = threading.Event()
-    notifier = Notifier(Nervous(raised), lambda _leadership, reason: failures.put(reason))
-    notifier.start()
-    ending.append(lambda: notifier.close(WITHIN_S))
+    notifier = Notifier(Nervous(raised), lambda _leadership, reason: failures.put(reason), at_once)
     notifier.elected(TERM)
     notifier.revoked(TERM, "enough", drained.set)
 

@@ -1,32 +1,49 @@
-"""The thread of an election, with a core that does nothing."""
+"""The threads of an election, with a core that does what a test tells it."""
 
 from __future__ import annotations
 
+import random
+import threading
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
+from queue import SimpleQueue
+
+import pytest
 
 from leader import ZooKeeperConfig, ZooKeeperSession
-from leader.clock import boottime
+from leader import loop as under_test
+from leader.clock import Countdown, boottime
+from leader.errand import Afterwards
 from leader.journal import DeferredJournal, LogJournal
-from leader.loop import LinkEvent, Loop
+from leader.loop import Loop
 from leader.protocol.requests import Operation, Steps
+from leader.session_loop import LinkEvent, SessionLoop
 from leader.zookeeper.session import SessionState
 
+Eventually = Callable[..., None]
 WITHIN = timedelta(seconds=10)
+WITHIN_S = WITHIN.total_seconds()
 
 
-class Idle:
-    """A core that ends when it is told to."""
+class ScriptedCore:
+    """Ends when it is told to."""
 
     def __init__(self) -> None:
         self.ended = False
         self.due_at: timedelta | None = None
         self.foreseen: tuple[Operation, ...] = ()
+        self.due = threading.Event()
+        self.aborted: list[str] = []
+        self.while_waiting: Callable[[], None] = lambda: None
 
     def end(self) -> Steps[None]:
         self.ended = True
         yield from ()
 
     def expired(self) -> Steps[None]:
+        self.due_at = None
+        self.due.set()
         yield from ()
 
     def heard(self, path: str, gone: bool) -> Steps[None]:
@@ -36,18 +53,371 @@ class Idle:
         yield from ()
 
     def waits(self) -> None:
-        return
+        self.while_waiting()
 
     def abort(self, reason: str) -> None:
+        self.aborted.append(reason)
         self.ended = True
 
 
+class Stage:
+    """A loop over a scripted core, and what is done on it."""
+
+    def __init__(self) -> None:
+        self.core = ScriptedCore()
+        self.loop = Loop(
+            self.core,
+            _to_the_end,
+            last_wait=lambda: WITHIN,
+            clock=boottime,
+            journal=DeferredJournal(LogJournal()),
+            name="loop-of-a-test",
+        )
+        self.go_on = threading.Event()
+        self.held_up: SimpleQueue[str] = SimpleQueue()
+        """Threads that foreign code holds up, by name."""
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Have `work` done by who drives."""
+
+        def steps() -> Steps[None]:
+            work()
+            yield from ()
+
+        self.loop.post(steps)
+
+    def done(self) -> threading.Event:
+        """An event that is set by who drives, when all that was posted before is done."""
+        event = threading.Event()
+        self.do(event.set)
+        return event
+
+    def hang(self) -> None:
+        """As an errand: foreign code that goes on when it is allowed to."""
+        self.held_up.put(threading.current_thread().name)
+        self.go_on.wait(WITHIN_S)
+
+    def held_up_thread(self) -> str:
+        return self.held_up.get(timeout=WITHIN_S)
+
+    def end(self) -> bool:
+        self.go_on.set()
+        self.loop.post(self.core.end)
+        return self.loop.stop(WITHIN) and self.loop.join(Countdown(WITHIN))
+
+
+def _to_the_end(steps: Steps[None]) -> None:
+    for _ in steps:
+        pass
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    made = Stage()
+    made.loop.start(errands=True)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who stands by comes when it is called, and only then."""
+    monkeypatch.setattr(under_test, "_LOOK_S", 2 * WITHIN_S)
+
+
+def here() -> str:
+    return threading.current_thread().name
+
+
+@pytest.mark.usefixtures("nobody_looks")
+def test_foreign_code_and_what_follows_from_it_wake_no_other_thread(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where: SimpleQueue[str] = SimpleQueue()
+    called: list[str] = []
+    monkeypatch.setattr(stage.loop, "_call", lambda: called.append(here()))
+
+    def errand() -> Afterwards:
+        where.put(here())
+        return lambda: stage.do(lambda: where.put(here()))
+
+    def work() -> None:
+        where.put(here())
+        stage.loop.send(errand)
+
+    stage.do(work)
+    threads = {where.get(timeout=WITHIN_S) for _ in range(3)}
+    for _ in range(10):
+        assert stage.done().wait(WITHIN_S)
+
+    assert len(threads) == 1
+    assert called == []
+    monkeypatch.undo()
+
+
+@pytest.mark.usefixtures("nobody_looks")
+def test_work_goes_on_while_foreign_code_hangs(stage: Stage) -> None:
+    where: SimpleQueue[str] = SimpleQueue()
+    stage.do(lambda: stage.loop.send(stage.hang))
+    hanging = stage.held_up_thread()
+
+    stage.do(lambda: where.put(here()))
+
+    assert where.get(timeout=WITHIN_S) != hanging
+
+
+@pytest.mark.usefixtures("nobody_looks")
+def test_what_was_posted_before_foreign_code_began_to_hang_is_done_too(stage: Stage) -> None:
+    """More of it than is done before foreign code is called."""
+    done: SimpleQueue[int] = SimpleQueue()
+
+    def work() -> None:
+        stage.loop.send(stage.hang)
+        for number in range(20):
+            stage.do(partial(done.put, number))
+
+    stage.do(work)
+
+    assert [done.get(timeout=WITHIN_S) for _ in range(20)] == list(range(20))
+    assert stage.held_up_thread()
+
+
+def test_some_of_what_is_in_the_inbox_is_done_before_foreign_code_is_called_but_not_all(stage: Stage) -> None:
+    order: SimpleQueue[str] = SimpleQueue()
+
+    def work() -> None:
+        stage.loop.send(lambda: order.put("foreign code"))
+        for number in range(under_test._FIRST + 1):
+            stage.do(partial(order.put, f"work {number}"))
+
+    stage.do(work)
+    heard = [order.get(timeout=WITHIN_S) for _ in range(under_test._FIRST + 2)]
+
+    assert heard[: under_test._FIRST] == [f"work {number}" for number in range(under_test._FIRST)]
+    assert set(heard[under_test._FIRST :]) == {"foreign code", f"work {under_test._FIRST}"}
+
+
+def test_foreign_code_is_called_however_much_there_is_to_do(stage: Stage) -> None:
+    called = threading.Event()
+
+    def work() -> None:
+        if not called.is_set():
+            stage.do(work)
+
+    stage.do(work)
+    stage.do(lambda: stage.loop.send(called.set))
+
+    assert called.wait(WITHIN_S)
+
+
+@pytest.mark.usefixtures("nobody_looks")
+@pytest.mark.parametrize("how_many", [2, 5])
+def test_work_goes_on_while_several_pieces_of_foreign_code_hang(
+    stage: Stage, how_many: int, eventually: Eventually
+) -> None:
+    def work() -> None:
+        for _ in range(how_many):
+            stage.loop.send(stage.hang)
+
+    stage.do(work)
+
+    assert len({stage.held_up_thread() for _ in range(how_many)}) == how_many
+    assert stage.done().wait(WITHIN_S)
+    stage.go_on.set()
+    eventually(lambda: len(stage.loop._threads) == 2, what="the threads that are too many have ended")
+    assert stage.done().wait(WITHIN_S)
+
+
+@pytest.mark.usefixtures("nobody_looks")
+def test_a_timer_that_is_near_runs_out_in_time_while_foreign_code_hangs(stage: Stage) -> None:
+    def work() -> None:
+        stage.core.due_at = boottime() + under_test._SOON / 2
+        stage.loop.send(stage.hang)
+
+    stage.do(work)
+
+    assert stage.core.due.wait(WITHIN_S)
+    assert not stage.go_on.is_set()
+
+
+def test_a_timer_that_is_not_near_runs_out_too(stage: Stage) -> None:
+    def work() -> None:
+        stage.core.due_at = boottime() + 2 * under_test._SOON
+        stage.loop.send(stage.hang)
+
+    stage.do(work)
+
+    assert stage.core.due.wait(WITHIN_S)
+    assert not stage.go_on.is_set()
+
+
+@pytest.mark.usefixtures("nobody_looks")
+def test_foreign_code_is_called_while_who_drives_waits_for_zookeeper(stage: Stage) -> None:
+    called = threading.Event()
+    stage.core.while_waiting = lambda: stage.loop.send(called.set)
+
+    def request() -> None:
+        stage.loop.sent()
+        assert called.wait(WITHIN_S)
+
+    stage.do(request)
+
+    assert stage.done().wait(WITHIN_S)
+    assert not stage.core.aborted
+
+
+def test_foreign_code_that_raises_all_the_same_ends_nothing(stage: Stage) -> None:
+    called = threading.Event()
+
+    def errand() -> None:
+        raise SystemExit(3)
+
+    threads = list(stage.loop._threads)
+    stage.do(lambda: stage.loop.send(errand))
+    stage.do(lambda: stage.loop.send(called.set))
+
+    assert called.wait(WITHIN_S)
+    assert all(thread.is_alive() for thread in threads)
+    assert stage.end()
+
+
+@pytest.mark.usefixtures("nobody_looks")
+def test_without_room_for_a_thread_work_goes_on_and_foreign_code_waits(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.do(lambda: stage.loop.send(stage.hang))
+    stage.held_up_thread()
+    called, start = threading.Event(), threading.Thread.start
+
+    def refused(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    stage.do(lambda: stage.loop.send(called.set))
+    assert stage.done().wait(WITHIN_S)
+    assert stage.done().wait(WITHIN_S)
+    assert not called.is_set()
+    monkeypatch.setattr(threading.Thread, "start", start)
+    stage.done()
+
+    assert called.wait(WITHIN_S)
+
+
+def test_the_end_leaves_no_thread_and_no_foreign_code_uncalled(stage: Stage) -> None:
+    called = threading.Event()
+    before = set(threading.enumerate())
+
+    def last() -> None:
+        stage.loop.send(called.set)
+        stage.core.ended = True
+
+    stage.do(last)
+
+    assert stage.loop.stop(WITHIN)
+    assert stage.loop.join(Countdown(WITHIN))
+    assert called.is_set()
+    assert stage.core.aborted == ["the election's loop ended"]
+    assert not {thread for thread in before if thread.name.startswith("loop-of-a-test")} & set(
+        threading.enumerate()
+    )
+
+
+def test_the_end_does_not_wait_for_ever_for_foreign_code(stage: Stage) -> None:
+    stage.do(lambda: stage.loop.send(stage.hang))
+    stage.held_up_thread()
+    stage.loop.post(stage.core.end)
+
+    assert stage.loop.stop(WITHIN)
+    assert not stage.loop.join(Countdown(timedelta(milliseconds=50)))
+
+
+def test_a_core_that_does_not_end_is_ended(stage: Stage) -> None:
+    assert not stage.loop.stop(timedelta(milliseconds=50))
+    assert stage.core.aborted
+
+
+def test_foreign_code_may_wait_for_the_end_and_who_drives_may_not(stage: Stage) -> None:
+    answers: SimpleQueue[tuple[str, bool]] = SimpleQueue()
+
+    def errand() -> None:
+        stage.loop.post(stage.core.end)
+        answers.put(("foreign code", stage.loop.stop(WITHIN) and stage.loop.join(Countdown(WITHIN))))
+
+    def work() -> None:
+        answers.put(("who drives", stage.loop.stop(WITHIN)))
+        stage.loop.send(errand)
+
+    stage.do(work)
+
+    assert answers.get(timeout=WITHIN_S) == ("who drives", True)
+    assert answers.get(timeout=WITHIN_S) == ("foreign code", True)
+
+
+class Busy:
+    """Work from several threads, which sends foreign code, quick or slow, which posts work in turn."""
+
+    POSTERS, WORKS = 3, 300
+
+    def __init__(self, stage: Stage, seed: int) -> None:
+        self._stage, self._dice, self._clock = stage, random.Random(seed), threading.Event()
+        self._at_work = threading.Lock()
+        self.done: SimpleQueue[tuple[int, int]] = SimpleQueue()
+        self.answered: SimpleQueue[tuple[int, int]] = SimpleQueue()
+        self.sent: list[tuple[int, int]] = []
+        self.overlaps: list[str] = []
+
+    def post_all(self, poster: int) -> None:
+        for number in range(self.WORKS):
+            self._stage.do(partial(self._work, poster, number))
+            self._pause(0.2)
+
+    def _work(self, poster: int, number: int) -> None:
+        if not self._at_work.acquire(blocking=False):
+            self.overlaps.append(here())
+            return
+        if self._dice.random() < 0.5:
+            self.sent.append((poster, number))
+            self._stage.loop.send(partial(self._errand, poster, number))
+        self.done.put((poster, number))
+        self._at_work.release()
+
+    def _errand(self, poster: int, number: int) -> Afterwards:
+        self._pause(0.3)
+        return lambda: self._stage.do(lambda: self.answered.put((poster, number)))
+
+    def _pause(self, chance: float) -> None:
+        if self._dice.random() < chance:
+            self._clock.wait(self._dice.random() / 1000)
+
+
+@pytest.mark.usefixtures("nobody_looks")
+@pytest.mark.parametrize("seed", range(5))
+def test_nothing_is_lost_done_twice_or_done_by_two_at_once(stage: Stage, seed: int) -> None:
+    busy = Busy(stage, seed)
+    posters = [threading.Thread(target=busy.post_all, args=(poster,)) for poster in range(busy.POSTERS)]
+    for thread in posters:
+        thread.start()
+    done = [busy.done.get(timeout=WITHIN_S) for _ in range(busy.POSTERS * busy.WORKS)]
+    answered = [busy.answered.get(timeout=WITHIN_S) for _ in busy.sent]
+    for thread in posters:
+        thread.join()
+
+    assert stage.end()
+    assert not busy.overlaps
+    for poster in range(busy.POSTERS):
+        assert [number for who, number in done if who == poster] == list(range(busy.WORKS))
+    assert sorted(answered) == sorted(busy.sent)
+    assert busy.answered.empty()
+
+
 def test_what_comes_after_the_end_is_not_kept() -> None:
-    session = ZooKeeperSession(ZooKeeperConfig(hosts="127.0.0.1:1"))
-    loop, core = Loop(session, boottime, DeferredJournal(LogJournal()), "loop-of-a-test"), Idle()
+    session, core = ZooKeeperSession(ZooKeeperConfig(hosts="127.0.0.1:1")), ScriptedCore()
+    loop = SessionLoop(
+        core, session, clock=boottime, journal=DeferredJournal(LogJournal()), name="loop-of-a-test"
+    )
     loop.post(core.end)  # what comes before the start is kept
-    loop.start(core)
-    loop.thread.join(WITHIN.total_seconds())
+    loop.start(errands=False)
+    assert loop.join(Countdown(WITHIN))
     assert core.ended
 
     for _ in range(1_000):

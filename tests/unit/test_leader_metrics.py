@@ -6,9 +6,11 @@ from datetime import timedelta
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from leader import ElectionStatus, Phase, Verdict
+from leader import ElectionStatus, FencingToken, Leadership, Participant, Phase, Verdict
 from leader.journal import DeferredJournal, Move
 from leader.metrics import ElectionMetrics
+from leader.office import events as ev
+from leader.office import states as st
 
 MS = timedelta(milliseconds=1)
 
@@ -32,7 +34,7 @@ class Deaf:
         self.told.append("judged")
 
 
-class Participant:
+class Leader:
     """One that leads."""
 
     def is_leader(self) -> bool:
@@ -48,7 +50,8 @@ def test_what_the_journal_hears_is_counted_and_passed_on() -> None:
     registry, deaf = CollectorRegistry(), Deaf()
     metrics = ElectionMetrics(registry, deaf)
 
-    metrics.moved(Move("office", "Guarding", "Leading", "GuardSaid"))
+    term = Leadership(7, FencingToken("/e", 0, 7), Participant("a"))
+    metrics.moved(Move("office", st.Guarding(term), st.Leading(term), ev.GuardSaid(7, Verdict(True))))
     metrics.judged(7, Verdict(True), 2 * MS)
     metrics.judged(7, Verdict(False), 2 * MS)
     metrics.granted(7, 3 * MS)
@@ -67,7 +70,7 @@ def test_what_the_journal_hears_is_counted_and_passed_on() -> None:
 
 def test_gauges_are_read_when_somebody_looks() -> None:
     registry = CollectorRegistry()
-    ElectionMetrics(registry, Deaf()).watch(Participant())
+    ElectionMetrics(registry, Deaf()).watch(Leader())
 
     page = generate_latest(registry).decode()
 

@@ -10,7 +10,7 @@ import pytest
 from leader import Verdict
 from leader.office import events as ev
 from leader.office import states as st
-from tests.office_stage import Member, S, Server
+from tests.office_stage import PATHS, Member, S, Server
 
 
 def _pair(server: Server) -> tuple[Member, Member]:
@@ -68,3 +68,26 @@ def test_guard_is_asked_as_soon_as_the_epoch_is_known_to_be_raised_for_us(
 
     assert asked_in == [st.InLine], "while it takes the lock, and once"
     assert two.told == [("elected", 2)]
+
+
+def test_electable_is_told_without_a_word_to_zookeeper_and_the_others_learn_of_it_as_the_next_thing() -> None:
+    """What tells it can only do so when the step has ended, and a request would put that off."""
+    server = Server()
+    one, two = _pair(server)
+    two.answer_at_once = None
+    one.post(ev.CloseAsked())
+    server.settle()
+    assert isinstance(two.core.state, st.Guarding)
+
+    requests = list(two.core.handle(ev.GuardAnswered(Verdict(True))))
+
+    assert requests == []
+    assert two.told == [("elected", 2)]
+    assert server.zookeeper.tree.get(PATHS.leader) is None
+    assert two.core.due_at is not None
+    assert two.core.due_at <= server.now
+    server.settle()
+    assert server.zookeeper.tree.get(PATHS.leader) is not None
+    card = two.card()
+    assert card is not None
+    assert card.leads

@@ -54,11 +54,11 @@ def test_the_guard_is_asked_when_the_lock_is_held_and_against_the_clock() -> Non
     assert moved.effects == (SetTimer(Timer.GUARD), do.AskGuard(5))
 
 
-def test_a_yes_is_granted_first_and_published_then() -> None:
+def test_a_yes_is_granted_and_nothing_is_asked_of_zookeeper_before_the_electable_knows() -> None:
     moved = step(st.Guarding(TERM), ev.GuardSaid(5, YES))
 
     assert moved.state == st.Leading(TERM)
-    assert moved.effects == (do.Grant(TERM), SetTimer(Timer.SETTLED), do.Publish(TERM))
+    assert moved.effects == (do.Grant(TERM), SetTimer(Timer.SETTLED))
 
 
 def test_a_no_closes_the_latch_and_says_why() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from leader.guard import GuardThread
+from leader.guard import GuardAsker
 from leader.notifier import Notifier
 from leader.office.core import OfficeCore
 from tests.benchmark.leader.kazoo_trace import Trace, before, general
@@ -21,7 +21,7 @@ def install(trace: Trace) -> None:
 
     before(OfficeCore, "heard", hears)
     before(OfficeCore, "handle", handles)
-    before(GuardThread, "ask", lambda *_: trace.note("asks the guard"))
+    before(GuardAsker, "ask", lambda *_: trace.note("asks the guard"))
     before(Notifier, "elected", lambda *_: trace.note("tells elected"))
     before(Notifier, "revoked", lambda *_: trace.note("tells revoked"))
     before(Notifier, "_revoked", lambda *_: trace.note("revoked"))
