@@ -303,7 +303,9 @@ class _LatchDriver:
         yield from self._latch.handle(ev.Due())
 
     def heard(self, path: str, gone: bool) -> Steps[None]:
-        yield from self._latch.handle(self._latch.heard(path, gone))
+        event = self._latch.heard(path, gone)
+        if event is not None:
+            yield from self._latch.handle(event)
 
     def link(self, event: LinkEvent) -> Steps[None]:
         yield from self._latch.handle(event)

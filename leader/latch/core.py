@@ -108,9 +108,14 @@ class LatchCore:
         """Whether nothing more will come."""
         return isinstance(self.state, st.Closed)
 
-    def heard(self, path: str, gone: bool) -> Event:
-        """Put the firing of a watch into words."""
-        return ev.NodeGone(path.rpartition("/")[2]) if gone else ev.Nudged()
+    def heard(self, path: str, gone: bool) -> Event | None:
+        """Put the firing of a watch into words; None if it says nothing to us."""
+        if not gone:
+            return ev.Nudged()
+        name = path.rpartition("/")[2]
+        if isinstance(self.state, st.Holding) and name != self.state.node.name:
+            return None  # it stood before us, and we know
+        return ev.NodeGone(name)
 
     def handle(self, event: Event) -> Steps[None]:
         """Step through `event` and through the answers it leads to."""

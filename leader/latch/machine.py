@@ -232,8 +232,6 @@ def _holding(  # noqa: C901 - one branch for each group of events
         case ev.NodeGone(name) if name == state.node.name:
             # Who is next hears of it at the same time, so there is none to lose with looking.
             return _lost("our latch node was deleted", _join())
-        case ev.NodeGone(name) if name != state.node.name:
-            return Transition(state)  # it stood before us
         case ev.Nudged() | ev.NodeGone():
             return Transition(state, (do.Look(state.node),))
         case ev.SawSelf(place):

@@ -53,6 +53,8 @@ from leader.tenure import ZERO, Tenure
 _log = structlog.get_logger(__name__)
 
 _TROUBLE = (ev.Troubled, ev.Crashed, ev.Refused)
+_FOR_THE_CARD = (ev.GuardSaid, ev.Drained, ev.Nudged)
+_ABDICATED = (st.Leaving, st.BackingOff)
 _PEACE = timedelta(milliseconds=10)
 """After a farewell: who comes next needs ZooKeeper, and perhaps this machine, more than we do."""
 
@@ -157,7 +159,7 @@ class OfficeCore:
 
     def heard(self, path: str, gone: bool) -> Steps[None]:
         """A watch has fired. It says "look again"; but of a latch node, that it is gone."""
-        if path in (self.paths.leader, self.paths.control) and isinstance(self.state, st.Leading):
+        if isinstance(self.state, st.Leading) and path in (self.paths.leader, self.paths.control):
             yield from self.handle(ev.Nudged())
             return
         if path == self.paths.leader or self._latch is None:
@@ -172,7 +174,8 @@ class OfficeCore:
         if not of_latch and not isinstance(self._latch.state, latch_st.Waiting):
             return  # of epoch, control or a card; who waits must know, who holds has its proofs
         event = self._latch.heard(path, gone and of_latch)
-        yield from self._settle(self._through_latch(event))
+        if event is not None:
+            yield from self._settle(self._through_latch(event))
 
     def link(self, event: LinkEvent) -> Steps[None]:
         """The session changed its state."""
@@ -225,8 +228,7 @@ class OfficeCore:
         yield from self._settle(self._stepped(event))
         if isinstance(event, ev.Drained) and self._term.drained(event.epoch):
             yield from self._settle(self._stepped(ev.Poked()))
-        granted = isinstance(event, ev.GuardSaid) and isinstance(self.state, st.Leading)
-        if isinstance(event, ev.GuardSaid | ev.Drained | ev.Nudged) and not granted:
+        if isinstance(event, _FOR_THE_CARD) and not self._to_publish:
             yield from self._keep_card()
 
     def waits(self) -> None:
@@ -269,11 +271,7 @@ class OfficeCore:
         if type(before) is not type(moved.state):
             self._due_at = None
             self._journal.moved(Move("office", before, moved.state, event))
-            if isinstance(moved.state, st.Leaving | st.BackingOff):
-                self._last_abdication = moved.state.reason
-            if st.Outside in (type(before), type(moved.state)):
-                self._card.queues(not isinstance(moved.state, st.Outside))
-                self._upkeep.soon()
+            self._note_change(before, moved.state)
         for effect in moved.effects:
             answers = yield from self._perform(effect)
             if answers:
@@ -409,6 +407,15 @@ class OfficeCore:
         told = yield from self._upkeep.keep(look=look)
         if told is not None:
             yield from self._settle(self._stepped(told))
+
+    def _note_change(self, before: State, after: State) -> None:
+        """Tell others, and the status, what a change of state means."""
+        if isinstance(after, _ABDICATED):
+            self._last_abdication = after.reason
+        was_out, is_out = isinstance(before, st.Outside), isinstance(after, st.Outside)
+        if was_out or is_out:
+            self._card.queues(not is_out)
+            self._upkeep.soon()
 
     def _note(self, event: Event) -> None:
         """Keep for the status what the state does not hold."""

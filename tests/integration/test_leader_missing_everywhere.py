@@ -73,7 +73,9 @@ def test_a_latch_that_hears_that_its_node_is_deleted_lets_go_before_it_asks_anyt
     deleted = latch.node
     crew.delete(deleted)
 
-    latch.begin(latch.core.heard(f"{crew.path}/{deleted}", True))
+    heard = latch.core.heard(f"{crew.path}/{deleted}", True)
+    assert heard is not None
+    latch.begin(heard)
 
     assert latch.pending is not None
     assert latch.words == ["is", "not"]
@@ -91,11 +93,12 @@ def test_a_watch_that_wakes_twice_elects_once(crew: Crew) -> None:
 
     leader.do(ev.CloseAsked())
     for _ in range(3):
-        second.do(second.core.heard(gone, True))
+        second.hear_of_the_end_of(gone)
 
     assert second.holds
     assert second.words == ["is"]
     assert crew.nodes() == [second.node]
+    assert second.core.heard(gone, True) is None, "who holds the lock need not even step through it"
 
 
 def test_a_watch_that_wakes_twice_for_a_predecessor_of_before_does_not_elect(crew: Crew) -> None:
@@ -106,12 +109,12 @@ def test_a_watch_that_wakes_twice_for_a_predecessor_of_before_does_not_elect(cre
 
     second.do(ev.CloseAsked())
     for _ in range(3):
-        third.do(third.core.heard(gone, True))
+        third.hear_of_the_end_of(gone)
     assert (first.holds, third.holds) == (True, False)
 
     oldest = first.node
     first.do(ev.CloseAsked())
-    third.do(third.core.heard(f"{crew.path}/{oldest}", True))
+    third.hear_of_the_end_of(f"{crew.path}/{oldest}")
     assert third.words == ["is"]
 
 

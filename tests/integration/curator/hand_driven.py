@@ -112,8 +112,17 @@ class HandDriven:
         """Hear the oldest of what watches have told. False if there is nothing."""
         if not self.woken:
             return False
-        self.do(self.core.heard(*self.woken.popleft()))
+        self._hear(*self.woken.popleft())
         return True
+
+    def hear_of_the_end_of(self, path: str) -> None:
+        """A watch tells that this node is gone."""
+        self._hear(path, True)
+
+    def _hear(self, path: str, gone: bool) -> None:
+        event = self.core.heard(path, gone)
+        if event is not None:
+            self.do(event)
 
     def expire(self) -> None:
         """Its timer runs out."""
