@@ -11,7 +11,7 @@ from typing import Protocol
 
 import structlog
 
-from leader.errand import Afterwards, Errand
+from leader.errand import Afterwards, Errand, in_words
 
 _log = structlog.get_logger(__name__)
 
@@ -35,7 +35,7 @@ class Guard(Protocol):
     """Asked after the epoch is raised, before anybody is told. No, an exception and silence all mean no."""
 
     def __call__(self) -> Verdict:
-        """Judge. On a thread of the loop's; may take as long as the configured `guard_timeout`."""
+        """Judge. On any thread of the loop's; may take as long as the configured `guard_timeout`."""
         ...
 
 
@@ -97,7 +97,7 @@ def checked(guard: Guard) -> Verdict:
         verdict: object = guard()
     except BaseException as exc:  # noqa: BLE001 - foreign code: whatever it raises means no, a cancellation too
         _log.warning("guard_raised", exc_info=True)
-        return Verdict(False, (f"the guard raised {type(exc).__name__}: {exc}",))
+        return Verdict(False, (f"the guard raised {in_words(exc)}",))
     if not isinstance(verdict, Verdict):
         return Verdict(False, (f"the guard returned {verdict!r}, wanted a Verdict",))
     # `ready` may be anything that is true; only True is yes.
@@ -132,6 +132,8 @@ class GuardAsker:
         return True
 
     def _answered(self, report: Callable[[Verdict], None]) -> Afterwards:
-        verdict = checked(self._guard)
-        self.busy = False
+        try:
+            verdict = checked(self._guard)
+        finally:
+            self.busy = False
         return lambda: report(verdict)

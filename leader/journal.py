@@ -52,7 +52,10 @@ class Move:
 
 
 class Journal(Protocol):
-    """Told by who drives the election, in order, some milliseconds after it happened; must be quick."""
+    """Told by who drives the election, in order, some milliseconds after it happened; must be quick.
+
+    Up to a second after it, if the electable is being told meanwhile and takes so long.
+    """
 
     def moved(self, move: Move) -> None:
         """A machine changed its state."""

@@ -202,6 +202,7 @@ class LeaderLatch:
         self._loop.post(lambda: self._latch.handle(ev.CloseAsked()))
         if not self._loop.stop(countdown.remaining()):
             _log.warning("latch_not_confirmed_deleted", advice="close the session to be rid of it")
+        self._loop.join(countdown)
         for mailbox in self._listeners:
             mailbox.close(countdown.remaining())
 

@@ -33,7 +33,7 @@ _IDLE_S = 0.005
 _FIRST = 3
 """So many things that are in the inbox are done before an errand, so that nobody must be woken for them."""
 
-_LOOK_S = 0.25
+_LOOK_S = 1.0
 """So often a thread that stands by looks whether the others are held up by foreign code."""
 
 _SOON = timedelta(seconds=_LOOK_S)
@@ -126,9 +126,16 @@ class Loop:
 
         Args:
             errands: Whether foreign code will be called. A hand-over has no time to start a thread for it.
+
+        Raises:
+            RuntimeError: There is no room for a thread. What is posted is forgotten.
         """
-        for _ in range(1 + errands):
-            self._add_thread()
+        try:
+            for _ in range(1 + errands):
+                self._add_thread()
+        except RuntimeError:
+            self._ended.set()
+            raise
 
     def post(self, work: Work) -> None:
         """Put work into the inbox. Never blocks. Nobody would do what comes after the end."""
@@ -145,7 +152,7 @@ class Loop:
     def sent(self) -> None:
         """Who drives will wait for ZooKeeper now: others have the time for what it would do itself later."""
         self._core.waits()
-        if self._errands:
+        if self._errands and self._somebody_stands_by():
             self._call()
 
     def stop(self, timeout: timedelta) -> bool:
@@ -154,7 +161,7 @@ class Loop:
         Returns:
             False if it had not ended: its latch node may stay until the session ends.
         """
-        if self.drives:
+        if self.drives or not self._lives():
             return True
         ended = self._ended.wait(timeout.total_seconds())
         if not ended:
@@ -168,8 +175,13 @@ class Loop:
         if self.here:
             return True
         for thread in list(self._threads):
-            thread.join(countdown.remaining().total_seconds())
-        return not any(thread.is_alive() for thread in self._threads)
+            if thread.ident is not None:  # else it is being started at this moment
+                thread.join(countdown.remaining().total_seconds())
+        return not self._lives()
+
+    def _lives(self) -> bool:
+        """Whether there are threads, as there are not before the start, nor in a forked child."""
+        return any(thread.is_alive() for thread in self._threads)
 
     # --- the threads ------------------------------------------------------------------------------
 
@@ -248,7 +260,7 @@ class Loop:
         self._driver, self._adrift = None, True
         self._wheel.release()
         # Asked after the release: whoever is called before finds the wheel free, or somebody at it.
-        if not self._standing_by and not self._add_thread():
+        if not self._somebody_stands_by():
             return not self._take_wheel()
         if hurry or not self._inbox.empty():
             self._call()
@@ -290,19 +302,28 @@ class Loop:
             return False
         return True
 
-    def _add_thread(self) -> bool:
+    def _somebody_stands_by(self) -> bool:
+        """Whether somebody does; if not, somebody will, unless there is no room for another thread."""
+        if self._standing_by:
+            return True
+        try:
+            self._add_thread()
+        except RuntimeError:
+            _log.exception("election_thread_not_started")
+            return False
+        return True
+
+    def _add_thread(self) -> None:
         with self._lock:
             self._made += 1
             thread = threading.Thread(target=self._live, name=f"{self._name}-{self._made}", daemon=True)
             self._threads.append(thread)
         try:
             thread.start()
-        except RuntimeError:  # there is no room for one
-            _log.exception("election_thread_not_started")
+        except RuntimeError:
             with self._lock:
                 self._threads.remove(thread)
-            return False
-        return True
+            raise
 
 
 def _done(errand: Errand) -> Afterwards | None:

@@ -9,14 +9,17 @@ from typing import Protocol
 
 import structlog
 
-from leader.errand import Afterwards, Errand
+from leader.errand import Afterwards, Errand, in_words
 from leader.protocol.terms import Leadership
 
 _log = structlog.get_logger(__name__)
 
 
 class Electable(Protocol):
-    """Whoever wants to lead. Called on a thread `leader-election-N`, one call at a time."""
+    """Whoever wants to lead. Told one thing at a time, in order, each on any thread `leader-election-N`.
+
+    What belongs to one thread (a connection of SQLite, an event loop) must be kept on one of your own.
+    """
 
     def elected(self, leadership: Leadership) -> None:
         """Lead, with this token. Raising means that you cannot: we abdicate."""
@@ -71,16 +74,16 @@ class Notifier:
             afterwards = None
         finally:
             self._turn.release()
-        if not self._calls.empty():
-            self._send(self._next)
+            if not self._calls.empty():
+                self._send(self._next)
         return afterwards
 
     def _elected(self, leadership: Leadership) -> Afterwards | None:
         try:
             self._electable.elected(leadership)
         except BaseException as exc:  # noqa: BLE001 - foreign code: who cannot take office must not keep it
-            _log.exception("elected_raised", epoch=leadership.epoch)
-            reason = f"elected() raised {type(exc).__name__}: {exc}"
+            reason = f"elected() raised {in_words(exc)}"
+            _log.warning("elected_raised", epoch=leadership.epoch, exc_info=True)
             return lambda: self._on_failure(leadership, reason)
         return None
 

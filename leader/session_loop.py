@@ -61,8 +61,8 @@ class SessionLoop(Loop):
 
     def start(self, *, errands: bool) -> None:
         """See `Loop`. The core is told that the link is up, if it is."""
-        self._session.add_listener(self._on_session)
         super().start(errands=errands)
+        self._session.add_listener(self._on_session)
         if self._session.is_connected:
             self._on_session(SessionState.CONNECTED)
 

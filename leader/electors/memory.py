@@ -145,7 +145,8 @@ class MemoryElector(ParticipantFace):
     def _finish(self, countdown: Countdown) -> None:
         if not self._loop.stop(countdown.remaining()):
             _log.warning("election_still_busy")
-        self._session.close()  # and with it whatever is left of us
+        if not self._loop.drives:  # it has still to end, on that session
+            self._session.close()  # and with it whatever is left of us
 
     def _tell_link_up(self) -> None:
         session_id = self._session.session_id

@@ -88,6 +88,7 @@ class ParticipantFace(ABC):
 
         Raises:
             ElectionStateError: It was closed.
+            RuntimeError: There is no room for its threads. It is closed then.
         """
         with self._lifecycle:
             if self._ending.begun:
@@ -95,8 +96,19 @@ class ParticipantFace(ABC):
             if not self._started:
                 self._prepare()
                 self._started = True
-                self._begin()
+                self._begin_or_end()
         self._post(ev.AddAsked())
+
+    def _begin_or_end(self) -> None:
+        try:
+            self._begin()
+        except BaseException:
+            self._ending.begin()
+            try:
+                self._end(Countdown(timedelta(0)))
+            finally:
+                self._ending.over()
+            raise
 
     def remove_from_leader_lock_queue(self) -> None:
         """Leave the queue, leading or not, and stay out until added again. Returns at once."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from leader import ElectionConfig, ElectionStateError, Leadership, LogJournal, Participant, Verdict
+from leader import ElectionConfig, ElectionStateError, Leadership, LogJournal, Participant, Phase, Verdict
 from leader.electors.single import SingleElector
 from tests.elector_bench import ALL, LONG, Bench, Member
 
@@ -104,6 +104,47 @@ def test_an_electable_that_closes_while_it_is_being_closed_does_not_wait_for_its
     eventually(returned.is_set, within_s=LONG.total_seconds(), what="its own call returns")
     closing.join(LONG.total_seconds())
     assert not closing.is_alive()
+
+
+class Closing(LogJournal):
+    """Closes its elector as soon as that leads, on the thread that drives it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.close: Callable[[], None] = lambda: None
+
+    def granted(self, epoch: int, took: timedelta) -> None:
+        self.close()
+
+
+@every_kind
+def test_who_closes_within_its_journal_comes_to_its_end_soon(bench: Bench, eventually: Eventually) -> None:
+    journal = Closing()
+    member = bench.member("a", journal=journal)
+    journal.close = lambda: member.elector.close(LONG)
+
+    member.elector.add_to_leader_lock_queue()
+
+    eventually(lambda: member.told == [("elected", 1), ("revoked", 1)], what="it led, and leads no more")
+    eventually(lambda: member.elector.status().phase is Phase.CLOSED, what="it has ended")
+
+
+@every_kind
+def test_without_room_for_a_thread_it_is_closed_and_says_so(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = bench.member("a")
+
+    def refused(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            member.elector.add_to_leader_lock_queue()
+
+    with pytest.raises(ElectionStateError, match="closed"):
+        member.elector.add_to_leader_lock_queue()
 
 
 class Slow:

@@ -18,7 +18,16 @@ from leader.leader_latch import _Mailbox
 from leader.notifier import Notifier
 
 TERM = Leadership(1, FencingToken("/e", 0, 1), Participant("a"))
-RAISED: list[BaseException] = [asyncio.CancelledError(), SystemExit(3), ValueError("no")]
+
+
+class SpeechlessError(Exception):
+    """Cannot even be put into words."""
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+RAISED: list[BaseException] = [asyncio.CancelledError(), SystemExit(3), ValueError("no"), SpeechlessError()]
 WITHIN_S = 10.0
 
 every_kind = pytest.mark.parametrize("raised", RAISED, ids=lambda exc: type(exc).__name__)

@@ -20,6 +20,7 @@ from leader.loop import Loop
 from leader.protocol.requests import Operation, Steps
 from leader.session_loop import LinkEvent, SessionLoop
 from leader.zookeeper.session import SessionState
+from tests.forked import exit_code_of_child
 
 Eventually = Callable[..., None]
 WITHIN = timedelta(seconds=10)
@@ -301,6 +302,59 @@ def test_without_room_for_a_thread_work_goes_on_and_foreign_code_waits(
     stage.done()
 
     assert called.wait(WITHIN_S)
+
+
+@pytest.mark.usefixtures("nobody_looks")
+def test_foreign_code_is_called_while_who_drives_waits_even_if_the_other_thread_is_held_up(
+    stage: Stage,
+) -> None:
+    stage.do(lambda: stage.loop.send(stage.hang))
+    stage.held_up_thread()
+    called = threading.Event()
+    stage.core.while_waiting = lambda: stage.loop.send(called.set)
+
+    def request() -> None:
+        stage.loop.sent()
+        assert called.wait(WITHIN_S)
+
+    stage.do(request)
+
+    assert stage.done().wait(WITHIN_S)
+    assert not stage.core.aborted
+
+
+def test_without_room_for_any_thread_it_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    unlucky = Stage()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            unlucky.loop.start(errands=True)
+
+    assert not unlucky.done().is_set()
+    assert unlucky.loop._inbox.empty()
+    assert unlucky.end()
+
+
+def test_a_thread_that_is_just_being_started_is_not_waited_for(stage: Stage) -> None:
+    assert stage.end()
+    stage.loop._threads.append(threading.Thread(target=here))
+
+    assert stage.loop.join(Countdown(timedelta(0)))
+
+
+def test_a_forked_child_has_nobody_to_wait_for(stage: Stage) -> None:
+    assert stage.done().wait(WITHIN_S)
+
+    def child() -> int:
+        limit = timedelta(seconds=30)
+        countdown = Countdown(limit)
+        stopped = stage.loop.stop(limit) and stage.loop.join(countdown)
+        return 0 if stopped and countdown.remaining() > limit / 2 else 1
+
+    assert exit_code_of_child(child) == 0
 
 
 def test_the_end_leaves_no_thread_and_no_foreign_code_uncalled(stage: Stage) -> None:
