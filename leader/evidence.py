@@ -12,10 +12,14 @@ Source: ZooKeeper 3.9, LearnerHandler and SessionTracker; validated in the simul
 from __future__ import annotations
 
 import threading
+from collections import deque
 from datetime import timedelta
 
 APART = 6
 """Two proofs must be a session divided by this apart; half a tick is an eighth of it at most."""
+
+KEPT = 8
+"""So many proofs of such a stretch are kept. Of those that come closer together, the first stands for all."""
 
 
 class Evidence:
@@ -25,21 +29,23 @@ class Evidence:
         self._lock = threading.Lock()  # held for a few instructions, never while calling anybody
         self._session_id: int | None = None
         self._since: timedelta | None = None
-        self._newest: tuple[timedelta, timedelta] | None = None  # submitted, answered
+        self._unconfirmed: deque[tuple[timedelta, timedelta]] = deque()  # submitted, answered; oldest first
 
     def attached(self, session_id: int | None, asked: timedelta) -> None:
         """A connection was made, with this session; it was asked for at `asked`."""
         with self._lock:
-            self._session_id, self._since, self._newest = session_id, asked, None
+            self._session_id, self._since = session_id, asked
+            self._unconfirmed.clear()
 
     def proven(self, submitted: timedelta, answered: timedelta, session_timeout: timedelta) -> None:
-        """A write of the session was committed."""
+        """A write of the session was committed: it confirms those that lie far enough before it."""
+        apart, waiting = session_timeout / APART, self._unconfirmed
         with self._lock:
-            if self._newest is not None:
-                if submitted - self._newest[1] < session_timeout / APART:
-                    return  # worth no more than the one before it
-                self._since = max(self._newest[0], self._since or self._newest[0])
-            self._newest = (submitted, answered)
+            while waiting and submitted - waiting[0][1] >= apart:
+                confirmed = waiting.popleft()[0]
+                self._since = max(confirmed, self._since or confirmed)
+            if not waiting or submitted - waiting[-1][1] >= apart / KEPT:
+                waiting.append((submitted, answered))
 
     def since(self, session_id: int | None) -> timedelta | None:
         """The moment from which `session_id` has at least its timeout to live; None if that is not known."""

@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kazoo.client import TransactionRequest
 from kazoo.exceptions import BadVersionError, NoNodeError, RolledBackError, RuntimeInconsistency
+from kazoo.protocol.serialization import CheckVersion
 
 from leader.errors import FencedOutError, TransactionRefusedError
+from leader.zookeeper.spelled import Spelled, spelled
 
 if TYPE_CHECKING:
     from leader.zookeeper.session import ZooKeeperSession
@@ -64,20 +67,28 @@ def fenced_transaction(
         ZooKeeperUnavailableError: No answer. The outcome is **unknown**; read before writing again.
     """
     transaction = session.client.transaction()
-    transaction.check(token.path, token.version)
-    if token.latch is not None:
-        transaction.check(token.latch, -1)
-    fences = len(transaction.operations)
+    fences = (token.path,) if token.latch is None else (token.path, token.latch)
+    transaction.operations.append(_fence(session.client.chroot, token))
     build(transaction)
     results = session.call(transaction.commit_async, timeout=timeout)
     refused = first_failure(results)
     if refused is None:
-        return list(results[fences:])
+        return list(results[len(fences) :])
     index, error = refused
-    path = getattr(transaction.operations[index], "path", None)
-    if index < fences and isinstance(error, BadVersionError | NoNodeError):
-        raise FencedOutError(path=path or token.path, epoch=token.epoch) from error
-    raise TransactionRefusedError(index=index - fences, path=path, cause=error) from error
+    mine = index - len(fences)
+    path = fences[index] if mine < 0 else getattr(transaction.operations[1 + mine], "path", None)
+    if mine < 0 and isinstance(error, BadVersionError | NoNodeError):
+        raise FencedOutError(path=fences[index], epoch=token.epoch) from error
+    raise TransactionRefusedError(index=mine, path=path, cause=error) from error
+
+
+@lru_cache(maxsize=64)
+def _fence(chroot: str, token: FencingToken) -> Spelled:
+    """The checks that each write of a term begins with: the same bytes each time."""
+    checks = [CheckVersion(chroot + token.path, token.version)]
+    if token.latch is not None:
+        checks.append(CheckVersion(chroot + token.latch, -1))
+    return spelled(checks)
 
 
 def first_failure(results: Sequence[Any]) -> tuple[int, Exception] | None:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, TypeVar, assert_never
 
 from kazoo import exceptions as kazoo
 from kazoo.client import TransactionRequest
-from kazoo.protocol.serialization import MultiHeader
 from kazoo.protocol.states import EventType, WatchedEvent, ZnodeStat
 
 from leader.clock import Countdown
@@ -17,6 +16,7 @@ from leader.fencing import first_failure
 from leader.protocol import requests as rq
 from leader.protocol.driving import drive
 from leader.zookeeper.session import ZooKeeperSession
+from leader.zookeeper.spelled import spelled
 
 T = TypeVar("T")
 
@@ -77,12 +77,12 @@ class SessionExecutor:
         if operations != self._foreseen.operations:
             self._foreseen = self._spelled(operations)
 
-    def _spelled(self, operations: tuple[rq.Operation, ...]) -> _Spelled:
+    def _spelled(self, operations: tuple[rq.Operation, ...]) -> _Foreseen:
         if not operations:
             return _NOTHING
         transaction = self._built(operations)
-        transaction.operations = [_joined(transaction.operations)]
-        return _Spelled(operations, transaction)
+        transaction.operations = [spelled(transaction.operations)]
+        return _Foreseen(operations, transaction)
 
     def _ask(self, request: rq.Request) -> Any:
         client = self._session.client
@@ -133,10 +133,10 @@ class SessionExecutor:
         raise cause from error
 
     def _transaction(self, operations: tuple[rq.Operation, ...]) -> TransactionRequest:
-        spelled = self._foreseen
-        if spelled.transaction is not None and spelled.operations == operations:
+        foreseen = self._foreseen
+        if foreseen.transaction is not None and foreseen.operations == operations:
             self._foreseen = _NOTHING
-            return spelled.transaction
+            return foreseen.transaction
         return self._built(operations)
 
     def _built(self, operations: tuple[rq.Operation, ...]) -> TransactionRequest:
@@ -167,31 +167,14 @@ class SessionExecutor:
     _fired.only_enqueues = True  # type: ignore[attr-defined]  # see handler.Handler
 
 
-class _Bytes(NamedTuple):
-    """Operations as kazoo's connection thread wants one of them, their bytes made before."""
-
-    type: int
-    data: bytes
-
-    def serialize(self) -> bytes:
-        return self.data
-
-
-def _joined(operations: list[Any]) -> _Bytes:
-    """All of them as if they were one: each but the first brings the header that kazoo puts before it."""
-    first, *others = operations
-    rest = (bytes(MultiHeader(one.type, False, -1).serialize()) + bytes(one.serialize()) for one in others)
-    return _Bytes(first.type, b"".join((bytes(first.serialize()), *rest)))
-
-
-class _Spelled(NamedTuple):
+class _Foreseen(NamedTuple):
     """A transaction that waits for its hour."""
 
     operations: tuple[rq.Operation, ...]
     transaction: TransactionRequest | None
 
 
-_NOTHING = _Spelled((), None)
+_NOTHING = _Foreseen((), None)
 
 
 class _Answers:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pytest
-from kazoo.client import KazooClient
+from kazoo.client import KazooClient, TransactionRequest
 from kazoo.exceptions import NodeExistsError, NotEmptyError
 
 from leader import (
@@ -16,6 +16,7 @@ from leader import (
     ElectionPaths,
     ElectionStateError,
     FencedOutError,
+    FencingToken,
     LeaderLockQueue,
     Leadership,
     Participant,
@@ -498,3 +499,31 @@ def test_an_outage_ends_leadership_and_everybody_returns_by_themselves(
         assert member.told[-1][1] > 1
     finally:
         member.stop()
+
+
+def test_fence_holds_below_a_chroot_too(zookeeper: ZooKeeperServer, zk_root: str) -> None:
+    session = ZooKeeperSession(ZooKeeperConfig(hosts=zookeeper.hosts + zk_root, session_timeout=SESSION))
+    session.start(LONG)
+    try:
+        for path in ("/epoch", "/latch"):
+            session.call(session.client.create_async, path, b"")
+        token = FencingToken("/epoch", 0, 1, "/latch")
+
+        fenced_transaction(session, token, lambda t: t.create("/written", b"1"))
+
+        assert session.call(session.client.get_async, "/written")[0] == b"1"
+
+        def twice(transaction: TransactionRequest) -> None:
+            transaction.create("/one", b"")
+            transaction.create("/written", b"")
+
+        with pytest.raises(TransactionRefusedError) as refused:
+            fenced_transaction(session, token, twice)
+        assert (refused.value.index, refused.value.path) == (1, f"{zk_root}/written")
+        session.call(session.client.delete_async, "/latch")
+        with pytest.raises(FencedOutError, match="/latch"):
+            fenced_transaction(session, token, lambda t: t.create("/two", b""))
+        assert session.call(session.client.exists_async, "/one") is None
+        assert session.call(session.client.exists_async, "/two") is None
+    finally:
+        session.close(LONG)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from leader.evidence import Evidence
+from leader.evidence import KEPT, Evidence
 from leader.tenure import Tenure
 
 S = timedelta(seconds=1)
@@ -75,7 +75,7 @@ def test_the_deadline_counts_from_the_older_of_two_proofs_that_are_apart_less_th
     assert not bench.tenure.stands()
 
 
-def test_of_two_proofs_close_together_the_second_is_worth_nothing(bench: Bench) -> None:
+def test_a_proof_that_comes_soon_after_another_does_not_confirm_it(bench: Bench) -> None:
     bench.prove(99)
     bench.prove(100.9)
 
@@ -83,6 +83,24 @@ def test_of_two_proofs_close_together_the_second_is_worth_nothing(bench: Bench) 
     assert bench.prove(101.1), "two seconds, a sixth of the session, after the first was answered"
     assert bench.tenure.begin(4)
     assert bench.tenure.remaining() == 99 * S + 12 * S - S - 101.1 * S
+
+
+def test_a_proof_confirms_the_newest_of_those_that_lie_far_enough_before_it(bench: Bench) -> None:
+    """Else a session that was busy until a moment ago would be worth no more than when that began."""
+    for submitted in (96, 97.5, 98, 99):
+        bench.prove(submitted)
+
+    bench.prove(100.1)
+
+    assert bench.tenure.begin(4)
+    assert bench.tenure.remaining() == 98 * S + 12 * S - S - 100.1 * S
+
+
+def test_however_many_proofs_come_close_together_few_are_kept(bench: Bench) -> None:
+    for number in range(10_000):
+        bench.prove(97 + number / 10_000)
+
+    assert len(bench.evidence._unconfirmed) <= KEPT + 1
 
 
 def test_what_counts_is_when_the_first_was_answered(bench: Bench) -> None:
