@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any, Protocol, cast
 
@@ -16,6 +16,7 @@ from leader.protocol.terms import Leadership
 from leader.testing.history import Kind
 from leader.testing.simulator_session import SimulatedSession
 from leader.testing.simulator_world import World
+from leader.zookeeper.spelled import Spelled
 
 WORK = "/work"
 """What the leader writes: the epoch in which it does."""
@@ -165,8 +166,16 @@ def fenced_request(token: FencingToken, path: str, data: bytes) -> rq.Transactio
     try:
         fencing.fenced_transaction(cast("Any", recorder), token, lambda txn: txn.set_data(path, data))
     except _RecordedError:
-        return rq.Transaction(tuple(recorder.operations))
+        return rq.Transaction(tuple(_unspelled(recorder.operations)))
     raise AssertionError("fenced_transaction did not call ZooKeeper")
+
+
+def _unspelled(operations: list[rq.Operation | Spelled]) -> Iterator[rq.Operation]:
+    for operation in operations:
+        if isinstance(operation, Spelled):  # the fence: checks, and nothing else
+            yield from (rq.Check(check.path, check.version) for check in operation.operations)
+        else:
+            yield operation
 
 
 class _RecordedError(Exception):
@@ -177,14 +186,12 @@ class _Recorder:
     """A session, its client and its transaction, as far as `fenced_transaction` looks."""
 
     def __init__(self) -> None:
-        self.operations: list[rq.Operation] = []
+        self.operations: list[rq.Operation | Spelled] = []
         self.client = self
+        self.chroot = ""
 
     def transaction(self) -> _Recorder:
         return self
-
-    def check(self, path: str, version: int) -> None:
-        self.operations.append(rq.Check(path, version))
 
     def set_data(self, path: str, data: bytes, version: int = -1) -> None:
         self.operations.append(rq.SetData(path, data, version))
