@@ -21,6 +21,7 @@ from typing import Protocol
 import structlog
 
 from leader.clock import Clock, Countdown
+from leader.crew import LOOK_S, Crew
 from leader.errand import Afterwards, Errand
 from leader.journal import DeferredJournal
 from leader.protocol.requests import Operation, Steps
@@ -33,10 +34,8 @@ _IDLE_S = 0.005
 _FIRST = 3
 """So many things that are in the inbox are done before an errand, so that nobody must be woken for them."""
 
-_LOOK_S = 1.0
-"""So often a thread that stands by looks whether the others are held up by foreign code."""
-
-_SOON = timedelta(seconds=_LOOK_S)
+_SOON = timedelta(seconds=LOOK_S)
+"""A timer that runs out so soon cannot wait until who stands by looks."""
 
 Work = Callable[[], Steps[None]]
 """Something for the core to do. Made on any thread, done by who drives."""
@@ -97,17 +96,13 @@ class Loop:
         foresee: Callable[[tuple[Operation, ...]], None] = lambda _operations: None,
     ) -> None:
         self._core, self._run, self._last_wait, self._foresee = core, run, last_wait, foresee
-        self._clock, self._journal, self._name = clock, journal, name
+        self._clock, self._journal = clock, journal
         self._inbox: SimpleQueue[Work] = SimpleQueue()
         self._errands: deque[Errand] = deque()
         self._wheel = threading.Lock()  # held by who drives, for as long as it does; never waited for
         self._adrift = False  # whether whoever held the wheel has let go of it
         self._driver: threading.Thread | None = None
-        self._calls: SimpleQueue[None] = SimpleQueue()  # to those who stand by
-        self._lock = threading.Lock()  # of the three below; held for a few instructions
-        self._threads: list[threading.Thread] = []
-        self._made = 0
-        self._standing_by = False
+        self._crew = Crew(name, self._live, lambda: self._adrift)
         self._halt = threading.Event()
         self._ended = threading.Event()
 
@@ -119,7 +114,7 @@ class Loop:
     @property
     def here(self) -> bool:
         """Whether the caller runs on a thread of ours, driving or not."""
-        return threading.current_thread() in self._threads
+        return self._crew.here
 
     def start(self, *, errands: bool) -> None:
         """Begin.
@@ -132,7 +127,7 @@ class Loop:
         """
         try:
             for _ in range(1 + errands):
-                self._add_thread()
+                self._crew.add()
         except RuntimeError:
             self._ended.set()
             raise
@@ -143,7 +138,7 @@ class Loop:
             return
         self._inbox.put(work)
         if self._adrift:
-            self._call()
+            self._crew.call()
 
     def send(self, errand: Errand) -> None:
         """Have foreign code called, soon; by who drives only. It may take as long as it likes."""
@@ -152,8 +147,8 @@ class Loop:
     def sent(self) -> None:
         """Who drives will wait for ZooKeeper now: others have the time for what it would do itself later."""
         self._core.waits()
-        if self._errands and self._somebody_stands_by():
-            self._call()
+        if self._errands and self._crew.somebody_stands_by():
+            self._crew.call()
 
     def stop(self, timeout: timedelta) -> bool:
         """Wait for the core to end by itself; then end it all the same.
@@ -161,7 +156,7 @@ class Loop:
         Returns:
             False if it had not ended: its latch node may stay until the session ends.
         """
-        if self.drives or not self._lives():
+        if self.drives or not self._crew.lives:
             return True
         ended = self._ended.wait(timeout.total_seconds())
         if not ended:
@@ -172,16 +167,7 @@ class Loop:
 
     def join(self, countdown: Countdown) -> bool:
         """Wait until the threads have ended. False if foreign code still holds one; it is left alone."""
-        if self.here:
-            return True
-        for thread in list(self._threads):
-            if thread.ident is not None:  # else it is being started at this moment
-                thread.join(countdown.remaining().total_seconds())
-        return not self._lives()
-
-    def _lives(self) -> bool:
-        """Whether there are threads, as there are not before the start, nor in a forked child."""
-        return any(thread.is_alive() for thread in self._threads)
+        return self._crew.join(countdown)
 
     # --- the threads ------------------------------------------------------------------------------
 
@@ -198,7 +184,7 @@ class Loop:
             try:
                 errand = self._errands.popleft()
             except IndexError:
-                if self._ended.is_set() or not self._stand_by():
+                if self._ended.is_set() or not self._crew.stand_by():
                     return
             else:
                 afterwards = _done(errand)
@@ -260,10 +246,10 @@ class Loop:
         self._driver, self._adrift = None, True
         self._wheel.release()
         # Asked after the release: whoever is called before finds the wheel free, or somebody at it.
-        if not self._somebody_stands_by():
+        if not self._crew.somebody_stands_by():
             return not self._take_wheel()
         if hurry or not self._inbox.empty():
-            self._call()
+            self._crew.call()
         return True
 
     def _end(self) -> None:
@@ -274,56 +260,7 @@ class Loop:
         finally:
             self._driver = None
             self._ended.set()
-            for _ in list(self._threads):
-                self._call()
-
-    def _call(self) -> None:
-        """Have who stands by look for something to do; if nobody does now, the next one looks at once."""
-        self._calls.put(None)
-
-    def _stand_by(self) -> bool:
-        """Wait for a call, or until the others seem to be held up. False if somebody does that already."""
-        with self._lock:
-            if self._standing_by:
-                self._threads.remove(threading.current_thread())
-                return False
-            self._standing_by = True
-        try:
-            while not (self._called() or self._adrift or self._ended.is_set()):
-                pass
-        finally:
-            self._standing_by = False
-        return True
-
-    def _called(self) -> bool:
-        try:
-            self._calls.get(timeout=_LOOK_S)
-        except Empty:
-            return False
-        return True
-
-    def _somebody_stands_by(self) -> bool:
-        """Whether somebody does; if not, somebody will, unless there is no room for another thread."""
-        if self._standing_by:
-            return True
-        try:
-            self._add_thread()
-        except RuntimeError:
-            _log.exception("election_thread_not_started")
-            return False
-        return True
-
-    def _add_thread(self) -> None:
-        with self._lock:
-            self._made += 1
-            thread = threading.Thread(target=self._live, name=f"{self._name}-{self._made}", daemon=True)
-            self._threads.append(thread)
-        try:
-            thread.start()
-        except RuntimeError:
-            with self._lock:
-                self._threads.remove(thread)
-            raise
+            self._crew.dismiss()
 
 
 def _done(errand: Errand) -> Afterwards | None:

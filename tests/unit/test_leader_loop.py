@@ -11,7 +11,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from leader import ZooKeeperConfig, ZooKeeperSession
+from leader import ZooKeeperConfig, ZooKeeperSession, crew
 from leader import loop as under_test
 from leader.clock import Countdown, boottime
 from leader.errand import Afterwards
@@ -123,7 +123,7 @@ def stage() -> Iterator[Stage]:
 @pytest.fixture
 def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who stands by comes when it is called, and only then."""
-    monkeypatch.setattr(under_test, "_LOOK_S", 2 * WITHIN_S)
+    monkeypatch.setattr(crew, "LOOK_S", 2 * WITHIN_S)
 
 
 def here() -> str:
@@ -136,7 +136,7 @@ def test_foreign_code_and_what_follows_from_it_wake_no_other_thread(
 ) -> None:
     where: SimpleQueue[str] = SimpleQueue()
     called: list[str] = []
-    monkeypatch.setattr(stage.loop, "_call", lambda: called.append(here()))
+    monkeypatch.setattr(stage.loop._crew, "call", lambda: called.append(here()))
 
     def errand() -> Afterwards:
         where.put(here())
@@ -225,7 +225,7 @@ def test_work_goes_on_while_several_pieces_of_foreign_code_hang(
     assert len({stage.held_up_thread() for _ in range(how_many)}) == how_many
     assert stage.done().wait(WITHIN_S)
     stage.go_on.set()
-    eventually(lambda: len(stage.loop._threads) == 2, what="the threads that are too many have ended")
+    eventually(lambda: len(stage.loop._crew._threads) == 2, what="the threads that are too many have ended")
     assert stage.done().wait(WITHIN_S)
 
 
@@ -343,7 +343,7 @@ def test_without_room_for_any_thread_it_does_not_begin(monkeypatch: pytest.Monke
 
 def test_a_thread_that_is_just_being_started_is_not_waited_for(stage: Stage) -> None:
     assert stage.end()
-    stage.loop._threads.append(threading.Thread(target=here))
+    stage.loop._crew._threads.append(threading.Thread(target=here))
 
     assert stage.loop.join(Countdown(timedelta(0)))
 
