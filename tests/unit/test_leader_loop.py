@@ -241,7 +241,9 @@ def test_a_timer_that_is_near_runs_out_in_time_while_foreign_code_hangs(stage: S
     assert not stage.go_on.is_set()
 
 
-def test_a_timer_that_is_not_near_runs_out_too(stage: Stage) -> None:
+def test_a_timer_that_is_not_near_runs_out_too(stage: Stage, eventually: Eventually) -> None:
+    eventually(lambda: stage.loop._crew._standing_by, what="nobody is on its way")
+
     def work() -> None:
         stage.core.due_at = boottime() + 2 * under_test._SOON
         stage.loop.send(stage.hang)
