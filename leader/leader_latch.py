@@ -94,7 +94,7 @@ class LeaderLatch:
     On the wire it is Curator's LeaderLatch, so that both can stand in one queue. What it does not have: an
     epoch, a guard, a fence. A process that has just read `has_leadership() == True` may have lost it.
 
-    Threads: `leader-latch`, and `leader-latch-listeners` for listeners without an executor of their own.
+    Threads: `leader-latch-1`, and `leader-latch-listeners` for listeners without an executor of their own.
 
     Raises:
         ElectionConfigError: The margin does not fit the session timeout that ZooKeeper granted.
