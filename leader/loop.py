@@ -204,7 +204,8 @@ class Loop:
                     work = self._next()
                 self._do(work)
         except BaseException:
-            self._end()
+            if self.drives:  # else it was let go of, and another may drive on
+                self._end()
             raise
         self._end()
 

@@ -83,7 +83,7 @@ class Notifier:
             self._electable.elected(leadership)
         except BaseException as exc:  # noqa: BLE001 - foreign code: who cannot take office must not keep it
             reason = f"elected() raised {in_words(exc)}"
-            _log.warning("elected_raised", epoch=leadership.epoch, exc_info=True)
+            _log.exception("elected_raised", epoch=leadership.epoch)
             return lambda: self._on_failure(leadership, reason)
         return None
 

@@ -20,7 +20,10 @@ from leader.zookeeper.stream import Stream
 from leader.zookeeper.waker import Waker
 
 _COURTESY_S = 0.0002
+"""So long who was told of a watch may go first: a thread needs a quarter of it to wake up."""
+
 _COURTESY_EVERY_S = 0.01
+"""And not more often than this."""
 
 
 class TlsHandshakeError(OSError):

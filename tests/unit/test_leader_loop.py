@@ -328,6 +328,27 @@ def test_foreign_code_is_called_while_who_drives_waits_even_if_the_other_thread_
     assert not stage.core.aborted
 
 
+@pytest.mark.usefixtures("nobody_looks")
+def test_a_thread_that_dies_after_it_has_let_go_does_not_end_what_another_drives(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    eventually(lambda: stage.loop._crew._standing_by)
+    died, called = threading.Event(), threading.Event()
+    monkeypatch.setattr(threading, "excepthook", lambda _args: died.set())
+
+    def fails() -> bool:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stage.loop._crew, "somebody_stands_by", fails)
+        stage.do(lambda: stage.loop.send(called.set))
+        assert died.wait(WITHIN_S)
+
+    assert stage.done().wait(WITHIN_S)
+    assert called.wait(WITHIN_S)
+    assert not stage.core.aborted
+
+
 def test_without_room_for_any_thread_it_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
