@@ -285,14 +285,14 @@ class OfficeCore:
             case do.Revoke(_, reason):
                 self._revoke(reason)
             case do.CloseLatch(reason):
-                if self._latch is None:
-                    return [ev.LatchEnded()]
-                return (yield from self._through_latch(latch_ev.CloseAsked(reason)))
+                return (yield from self._close_latch(reason))
             case do.SetTimer(timer, count):
                 self._due_at = self._timers.due_at(timer, count)
             case do.AskGuard(epoch):
                 self._ask_while_waiting = False
                 self._questions.ask(epoch, early_counts=self._claimant.inherited)
+            case do.PublishNext():
+                self._to_publish = True
             case do.Publish(leadership):
                 return (yield from self._publish(leadership))
             case do.StartLatch():
@@ -309,6 +309,11 @@ class OfficeCore:
             return
         self.ended = True
         yield from self._upkeep.withdraw()
+
+    def _close_latch(self, reason: str) -> Steps[list[Event]]:
+        if self._latch is None:
+            return [ev.LatchEnded()]
+        return (yield from self._through_latch(latch_ev.CloseAsked(reason)))
 
     def _through_latch(self, event: latch_ev.Event) -> Steps[list[Event]]:
         if self._latch is not None:
@@ -377,7 +382,6 @@ class OfficeCore:
         self._last_abdication = None
         self._eligibility.settled()
         self._consensus.somebody_leads()
-        self._to_publish = True  # as the next thing: the electable must not wait for that
         return []
 
     def _revoke(self, reason: str) -> None:

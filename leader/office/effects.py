@@ -42,6 +42,11 @@ class Publish:
 
 
 @record
+class PublishNext:
+    """Publish as the next thing, not in this step: the electable is told when it ends. -> Nudged."""
+
+
+@record
 class Revoke:
     """Make `is_leader` false and tell the electable. -> later Drained."""
 
@@ -72,4 +77,4 @@ class SetTimer:
     count: int = 1
 
 
-Effect = StartLatch | CloseLatch | AskGuard | Grant | Publish | Revoke | End | SetTimer
+Effect = StartLatch | CloseLatch | AskGuard | Grant | Publish | PublishNext | Revoke | End | SetTimer

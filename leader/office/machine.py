@@ -141,7 +141,8 @@ def _guarding(state: st.Guarding, event: Event) -> Transition:  # noqa: C901 - o
                 return Transition(state)  # an answer to an older question
             if verdict.ready:
                 leading = st.Leading(state.leadership, state.refusals)
-                return Transition(leading, (do.Grant(state.leadership), SetTimer(Timer.SETTLED)))
+                take_office = (do.Grant(state.leadership), SetTimer(Timer.SETTLED), do.PublishNext())
+                return Transition(leading, take_office)
             return _leave("; ".join(verdict.reasons) or "the guard said no", Leave.BACK_OFF, refusals)
         case ev.Due():
             return _leave("the guard gave no answer in time", Leave.BACK_OFF, refusals)

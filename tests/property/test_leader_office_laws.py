@@ -79,7 +79,7 @@ class Witness:
                 assert self.leads is None, "the lock is let go while we lead"
             case do.SetTimer():
                 self.timer = True
-            case do.Publish() | do.End():
+            case do.Publish() | do.PublishNext() | do.End():
                 pass
 
 

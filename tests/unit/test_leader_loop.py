@@ -255,7 +255,11 @@ def test_a_timer_that_is_not_near_runs_out_too(stage: Stage, eventually: Eventua
 
 
 @pytest.mark.usefixtures("nobody_looks")
-def test_foreign_code_is_called_while_who_drives_waits_for_zookeeper(stage: Stage) -> None:
+@pytest.mark.parametrize("held_up", [False, True], ids=["other stands by", "other is held up"])
+def test_foreign_code_is_called_while_who_drives_waits_for_zookeeper(stage: Stage, held_up: bool) -> None:
+    if held_up:
+        stage.do(lambda: stage.loop.send(stage.hang))
+        stage.held_up_thread()
     called = threading.Event()
     stage.core.while_waiting = lambda: stage.loop.send(called.set)
 
@@ -307,25 +311,6 @@ def test_without_room_for_a_thread_work_goes_on_and_foreign_code_waits(
     stage.done()
 
     assert called.wait(WITHIN_S)
-
-
-@pytest.mark.usefixtures("nobody_looks")
-def test_foreign_code_is_called_while_who_drives_waits_even_if_the_other_thread_is_held_up(
-    stage: Stage,
-) -> None:
-    stage.do(lambda: stage.loop.send(stage.hang))
-    stage.held_up_thread()
-    called = threading.Event()
-    stage.core.while_waiting = lambda: stage.loop.send(called.set)
-
-    def request() -> None:
-        stage.loop.sent()
-        assert called.wait(WITHIN_S)
-
-    stage.do(request)
-
-    assert stage.done().wait(WITHIN_S)
-    assert not stage.core.aborted
 
 
 @pytest.mark.usefixtures("nobody_looks")

@@ -58,7 +58,7 @@ def test_a_yes_is_granted_and_nothing_is_asked_of_zookeeper_before_the_electable
     moved = step(st.Guarding(TERM), ev.GuardSaid(5, YES))
 
     assert moved.state == st.Leading(TERM)
-    assert moved.effects == (do.Grant(TERM), SetTimer(Timer.SETTLED))
+    assert moved.effects == (do.Grant(TERM), SetTimer(Timer.SETTLED), do.PublishNext())
 
 
 def test_a_no_closes_the_latch_and_says_why() -> None:
