@@ -6,7 +6,7 @@ Subscriptions hand over a function that only enqueues: it is called on a client 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -68,6 +68,29 @@ class Snapshot:
     """Of all open attempts of `runs`."""
 
 
+class LeaderTransaction(Protocol):
+    """Writes that are done together, or not at all, if the epoch is still ours."""
+
+    def add(self, writes: Sequence[Write]) -> bool:
+        """Take in more writes. False, and nothing taken in: it would become too large, so commit it first.
+
+        Raises:
+            RecordTooLargeError: these writes alone are too large. Nothing was taken in.
+        """
+        ...
+
+    def commit(self) -> None:
+        """Do all writes; the transaction is empty afterwards. Without any, nothing is done.
+
+        Raises:
+            FencedOutError: another scheduler leads.
+            SlotTakenError: a node to be created is there already.
+            StaleStateError: a node to be changed or removed is not there.
+            StoreUnavailableError: no answer; whether it was done is not known: load again.
+        """
+        ...
+
+
 class LeaderStore(Protocol):
     """What the leader reads and writes. Bound to one epoch: every write checks it in its own transaction.
 
@@ -83,27 +106,31 @@ class LeaderStore(Protocol):
         """Read everything, and arm all watches."""
         ...
 
-    def read_commands(self) -> tuple[QueuedCommand, ...]:
-        """Commands that wait, oldest first. One that cannot be read is in it as an `Unreadable` refusal."""
+    def read_commands(self, known: Collection[CommandId], most: int) -> tuple[QueuedCommand, ...]:
+        """Commands that wait and are not `known`, oldest first, at most `most`.
+
+        One that cannot be read is in it as an `Unreadable` refusal.
+        """
         ...
 
     def read_workers(self) -> tuple[WorkerInfo, ...]:
         """Registered workers."""
         ...
 
-    def read_slots(self, attempt: AttemptId) -> Slots:
-        """What there is of one attempt."""
+    def read_slots(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
+        """What there is of some attempts, all of them; read together."""
         ...
 
-    def commit(self, writes: Sequence[Write]) -> None:
-        """Do all of `writes`, or none, if the epoch is still ours.
+    def read_run(self, run: RunId) -> Run | None:
+        """One run; None if it is not there, or cannot be read."""
+        ...
 
-        Raises:
-            FencedOutError: another scheduler leads.
-            SlotTakenError: a node to be created is there already.
-            StaleStateError: a node to be changed or removed is not there.
-            StoreUnavailableError: no answer; whether it was done is not known: load again.
-        """
+    def read_pipeline(self, name: PipelineName) -> PipelineRecord | None:
+        """One pipeline; None if it is not there, or cannot be read."""
+        ...
+
+    def begin(self) -> LeaderTransaction:
+        """Begin to collect writes."""
         ...
 
     def prune_outcomes(self, before: datetime) -> None:

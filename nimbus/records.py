@@ -7,17 +7,19 @@ is refused with its place instead of half-understood.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, fields
+from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Command, CommandOutcome
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.run import Run
+from nimbus.domain.ids import TaskName
+from nimbus.domain.run import Run, RunHeader, TaskRun
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.slots import Claim, End
+from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import Assignment, WorkerInfo
 
 SCHEMA = 1
@@ -34,6 +36,18 @@ class UnreadableRecordError(NimbusError):
     def __init__(self, place: str, why: str) -> None:
         super().__init__(f"{place} cannot be read: {why}. It is left as it is.")
         self.place = place
+
+
+class Codec(Protocol[T]):
+    """Turns records of one type into bytes and back."""
+
+    def encode(self, record: T, /) -> bytes:
+        """JSON, UTF-8, with the schema number."""
+        ...
+
+    def decode(self, data: bytes, place: str) -> T:
+        """Read a record; UnreadableRecordError if it is none."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +86,34 @@ class RecordCodec(Generic[T]):
             raise UnreadableRecordError(place, f"no JSON object with a schema number ({exc})") from exc
 
 
-RUN: RecordCodec[Run] = RecordCodec(TypeAdapter(Run))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunBody(RunHeader):
+    """A run as it is stored."""
+
+    tasks: dict[TaskName, TaskRun]
+
+
+_RUN_BODY: RecordCodec[RunBody] = RecordCodec(TypeAdapter(RunBody))
+
+
+class RunCodec:
+    """Like `RecordCodec`, for runs: their tasks are pages in memory and a plain object in JSON."""
+
+    def encode(self, run: Run) -> bytes:
+        """JSON, UTF-8, with the schema number."""
+        return _RUN_BODY.encode(RunBody(**_header(run), tasks=dict(run.tasks)))
+
+    def decode(self, data: bytes, place: str) -> Run:
+        """Read a run. UnreadableRecordError: see `RecordCodec.decode`."""
+        body = _RUN_BODY.decode(data, place)
+        return Run(**_header(body), tasks=Tasks(body.tasks.values()))
+
+
+def _header(run: RunHeader) -> dict[str, Any]:
+    return {field.name: getattr(run, field.name) for field in fields(RunHeader)}
+
+
+RUN = RunCodec()
 PIPELINE: RecordCodec[PipelineRecord] = RecordCodec(TypeAdapter(PipelineRecord))
 OUTCOME: RecordCodec[CommandOutcome] = RecordCodec(TypeAdapter(CommandOutcome))
 CLAIM: RecordCodec[Claim] = RecordCodec(TypeAdapter(Claim))

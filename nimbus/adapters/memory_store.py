@@ -6,7 +6,7 @@ Passes the same contract suite as the real one (tests/contract/test_leader_store
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import assert_never
@@ -64,6 +64,25 @@ class MemoryCluster:
         self.change(slots={**self.world.slots, attempt: slots})
 
 
+class MemoryTransaction:
+    """See `nimbus.ports.LeaderTransaction`. Nothing is too large for it."""
+
+    def __init__(self, commit: Callable[[Sequence[w.Write]], None]) -> None:
+        self._commit = commit
+        self._writes: list[w.Write] = []
+
+    def add(self, writes: Sequence[w.Write]) -> bool:
+        """Take in more writes."""
+        self._writes += writes
+        return True
+
+    def commit(self) -> None:
+        """Do all writes."""
+        if self._writes:
+            self._commit(tuple(self._writes))
+            self._writes = []
+
+
 class MemoryLeaderStore:
     """See `nimbus.ports.LeaderStore`."""
 
@@ -93,26 +112,38 @@ class MemoryLeaderStore:
         return Snapshot(
             pipelines=dict(world.pipelines),
             runs=dict(world.runs),
-            commands=self.read_commands(),
+            commands=self.read_commands((), len(world.commands)),
             workers=self.read_workers(),
-            slots={a: self.read_slots(a) for run in world.runs.values() for a in run.open_attempts()},
+            slots=self.read_slots([a for run in world.runs.values() for a in run.open_attempts()]),
         )
 
-    def read_commands(self) -> tuple[QueuedCommand, ...]:
-        """Waiting commands, oldest first."""
+    def read_commands(self, known: Collection[CommandId], most: int) -> tuple[QueuedCommand, ...]:
+        """Waiting commands that are not `known`, oldest first."""
         commands = self._world().commands
-        return tuple(commands[key] for key in sorted(commands))
+        return tuple(commands[key] for key in sorted(commands.keys() - set(known))[:most])
 
     def read_workers(self) -> tuple[WorkerInfo, ...]:
         """Registered workers."""
         return tuple(self._world().workers.values())
 
-    def read_slots(self, attempt: AttemptId) -> Slots:
-        """Slots of an attempt; empty ones if it is not there."""
-        return self._world().slots.get(attempt, Slots())
+    def read_slots(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
+        """Slots of some attempts; empty ones if one is not there."""
+        slots = self._world().slots
+        return {attempt: slots.get(attempt, Slots()) for attempt in attempts}
 
-    def commit(self, writes: Sequence[w.Write]) -> None:
-        """All or nothing."""
+    def read_run(self, run: RunId) -> Run | None:
+        """One run."""
+        return self._world().runs.get(run)
+
+    def read_pipeline(self, name: PipelineName) -> PipelineRecord | None:
+        """One pipeline."""
+        return self._world().pipelines.get(name)
+
+    def begin(self) -> MemoryTransaction:
+        """Begin to collect writes."""
+        return MemoryTransaction(self._commit)
+
+    def _commit(self, writes: Sequence[w.Write]) -> None:
         with self._cluster.lock:
             world = self._world()
             self._check_epoch(world)

@@ -1,6 +1,6 @@
 """Says why a task is not running, in words for people. Pure: facts in, sentence out.
 
-Follows the leader's own rules (`domain.lifecycle.ready_tasks`, `domain.workers.choose_worker`,
+Follows the leader's own rules (`domain.lifecycle.is_ready`, `domain.workers.choose_worker`,
 `domain.supervision.supervise`), so that the answer is the reason and not a guess.
 """
 

@@ -24,8 +24,8 @@ from nimbus.bootstrap.worker import build_worker
 from nimbus.config import Settings
 from nimbus.domain.supervision import Timings
 from nimbus.engine.effects import Effects
-from nimbus.engine.facts import Policy
 from nimbus.engine.loop import Engine
+from nimbus.engine.policy import Policy
 from nimbus.engine.readiness import GatePolicy
 from nimbus.scheduler.announcer import ReplicaAnnouncer
 from nimbus.scheduler.catalog_follower import CatalogFollower
@@ -72,6 +72,7 @@ def build_parts(foundation: Foundation) -> Parts:
         on_quarantine=late.quarantine,
     )
     effects = Effects(
+        read_run=foundation.reader.run,
         history=history,
         preparer=LocalReleases(syncer),
         resign=late.resign,

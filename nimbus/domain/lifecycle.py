@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import islice
 
 from nimbus.domain.errors import InvalidTransitionError
 from nimbus.domain.ids import AttemptId, TaskName, WorkerId
@@ -21,20 +22,17 @@ from nimbus.domain.slots import End
 MISHAP_PAUSE = timedelta(seconds=1)
 """First pause after an attempt that was lost or refused; doubled each time, up to MISHAP_PAUSE_MAX."""
 MISHAP_PAUSE_MAX = timedelta(seconds=30)
+MOST_NAMED = 5
+"""Failed tasks that a run's reason names; of the others it says how many."""
 
 
-def ready_tasks(run: Run, now: datetime) -> tuple[TaskRun, ...]:
-    """Tasks that could start now, most urgent first: by priority, then by name."""
-    if run.state is not RunState.RUNNING:
-        return ()
-    ready = [
-        task
-        for task in run.tasks.values()
-        if task.state is TaskState.WAITING
-        and (task.retry_at is None or task.retry_at <= now)
+def is_ready(run: Run, task: TaskRun) -> bool:
+    """Whether a task lacks nothing but a slot, and perhaps the end of a pause (`retry_at`)."""
+    return (
+        run.state is RunState.RUNNING
+        and task.state is TaskState.WAITING
         and all(run.tasks[need].state is TaskState.SUCCEEDED for need in task.spec.needs)
-    ]
-    return tuple(sorted(ready, key=lambda task: (task.spec.priority, task.spec.name)))
+    )
 
 
 def open_attempt(run: Run, name: TaskName, *, worker: WorkerId, epoch: int, now: datetime) -> Run:
@@ -49,8 +47,8 @@ def open_attempt(run: Run, name: TaskName, *, worker: WorkerId, epoch: int, now:
             f"run {run.id} ({run.state}): task {name} ({task.state}) cannot open an attempt"
         )
     attempt = Attempt(number=len(task.attempts) + 1, worker=worker, opened_at=now, opened_by_epoch=epoch)
-    return _with_task(
-        run, replace(task, state=TaskState.RUNNING, attempts=(*task.attempts, attempt), retry_at=None)
+    return _with_tasks(
+        run, (replace(task, state=TaskState.RUNNING, attempts=(*task.attempts, attempt), retry_at=None),)
     )
 
 
@@ -81,7 +79,11 @@ def close_attempt(run: Run, attempt: AttemptId, end: End, *, max_mishaps: int, n
         output=end.output if end.outcome is Outcome.SUCCEEDED else None,
     )
     task = replace(task, attempts=(*task.attempts[:-1], closed))
-    return settle(_with_task(run, _after_end(run, task, closed, max_mishaps, now)), now)
+    task = _after_end(run, task, closed, max_mishaps, now)
+    run = _with_tasks(run, (task,))
+    if task.state is TaskState.FAILED and run.state is RunState.RUNNING:
+        run = _failed(run, task.spec.name)
+    return settle(run, now)
 
 
 def _after_end(run: Run, task: TaskRun, closed: Attempt, max_mishaps: int, now: datetime) -> TaskRun:
@@ -111,52 +113,40 @@ def stop(run: Run, *, verdict: RunState, reason: str, now: datetime) -> Run:
     """
     if run.state is not RunState.RUNNING:
         return run
-    return settle(replace(run, state=RunState.STOPPING, verdict=verdict, reason=reason), now)
+    return settle(_stopping(run, verdict, reason), now)
 
 
 def settle(run: Run, now: datetime) -> Run:
-    """Draw the conclusions from the tasks' states: skip, stop, or finish."""
-    if run.state is RunState.RUNNING:
-        run = _settle_running(run)
-    if run.state is RunState.STOPPING:
-        run = _with_tasks(
-            run,
-            (replace(t, state=TaskState.SKIPPED) for t in run.tasks.values() if t.state is TaskState.WAITING),
-        )
-        if all(task.state.is_final for task in run.tasks.values()):
-            run = replace(run, state=run.verdict or RunState.STOPPED, finished_at=now)
-    elif run.state is RunState.RUNNING and all(task.state.is_final for task in run.tasks.values()):
-        good = all(task.state is TaskState.SUCCEEDED for task in run.tasks.values())
-        run = replace(run, state=RunState.SUCCEEDED if good else RunState.FAILED, finished_at=now)
-    return run
-
-
-def _settle_running(run: Run) -> Run:
-    failed = sorted(task.spec.name for task in run.tasks.values() if task.state is TaskState.FAILED)
-    if not failed:
+    """Finish a run that has nothing left to do."""
+    if run.state.is_final or run.tasks.count(TaskState.WAITING, TaskState.RUNNING):
         return run
-    reason = f"failed: {', '.join(failed)}"
+    if run.state is RunState.STOPPING:
+        return replace(run, state=run.verdict or RunState.STOPPED, finished_at=now)
+    good = run.tasks.count(TaskState.SUCCEEDED) == len(run.tasks)
+    return replace(run, state=RunState.SUCCEEDED if good else RunState.FAILED, finished_at=now)
+
+
+def _stopping(run: Run, verdict: RunState, reason: str) -> Run:
+    waiting = (task for task in run.tasks.values() if task.state is TaskState.WAITING)
+    return _skipped(replace(run, state=RunState.STOPPING, verdict=verdict, reason=reason), waiting)
+
+
+def _failed(run: Run, name: TaskName) -> Run:
+    """A task of a running run has failed for good."""
+    failed = (task.spec.name for task in run.tasks.values() if task.state is TaskState.FAILED)
+    named = sorted(islice(failed, MOST_NAMED))
+    more = run.tasks.count(TaskState.FAILED) - len(named)
+    reason = f"failed: {', '.join(named)}{f' and {more} more' if more else ''}"
     if run.failure_strategy is FailureStrategy.END:
-        return replace(run, state=RunState.STOPPING, verdict=RunState.FAILED, reason=reason)
-    doomed = _downstream(run, failed)
-    return _with_tasks(
-        replace(run, reason=reason),
-        (
-            replace(task, state=TaskState.SKIPPED)
-            for task in run.tasks.values()
-            if task.spec.name in doomed and task.state is TaskState.WAITING
-        ),
+        return _stopping(run, RunState.FAILED, reason)
+    hindered = (run.tasks[other] for other in run.tasks.downstream(name))
+    return _skipped(
+        replace(run, reason=reason), (task for task in hindered if task.state is TaskState.WAITING)
     )
 
 
-def _downstream(run: Run, names: Iterable[TaskName]) -> frozenset[TaskName]:
-    """All tasks that need one of `names`, directly or through others."""
-    found: set[TaskName] = set()
-    edge = set(names)
-    while edge:
-        edge = {t.spec.name for t in run.tasks.values() if edge & set(t.spec.needs)} - found
-        found |= edge
-    return frozenset(found)
+def _skipped(run: Run, tasks: Iterable[TaskRun]) -> Run:
+    return _with_tasks(run, tuple(replace(task, state=TaskState.SKIPPED) for task in tasks))
 
 
 def ask_to_stop(run: Run, attempt: AttemptId) -> Run:
@@ -174,7 +164,7 @@ def _change_open(run: Run, attempt: AttemptId, **changes: object) -> Run:
     current = task.open_attempt
     if current is None or current.number != attempt.number:
         raise InvalidTransitionError(f"attempt {attempt} is not open")
-    return _with_task(run, replace(task, attempts=(*task.attempts[:-1], replace(current, **changes))))  # type: ignore[arg-type]  # keys are fixed above
+    return _with_tasks(run, (replace(task, attempts=(*task.attempts[:-1], replace(current, **changes))),))  # type: ignore[arg-type]  # keys are fixed above
 
 
 def committed_outputs(run: Run, needs: Iterable[TaskName]) -> Mapping[str, str]:
@@ -187,9 +177,5 @@ def committed_outputs(run: Run, needs: Iterable[TaskName]) -> Mapping[str, str]:
     return outputs
 
 
-def _with_task(run: Run, task: TaskRun) -> Run:
-    return replace(run, tasks={**run.tasks, task.spec.name: task})
-
-
 def _with_tasks(run: Run, tasks: Iterable[TaskRun]) -> Run:
-    return replace(run, tasks={**run.tasks, **{task.spec.name: task for task in tasks}})
+    return replace(run, tasks=run.tasks.replaced(tasks))

@@ -12,8 +12,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskSpec
+from nimbus.domain.tasks import Tasks
 
 
 class RunState(StrEnum):
@@ -126,8 +127,8 @@ class TaskRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """One execution of one release of a pipeline."""
+class RunHeader:
+    """What a run is and where it stands, without its tasks."""
 
     id: RunId
     pipeline: PipelineName
@@ -145,7 +146,13 @@ class Run:
     """While STOPPING: the final state it is on its way to."""
     reason: str = ""
     finished_at: datetime | None = None
-    tasks: Mapping[TaskName, TaskRun] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run(RunHeader):
+    """One execution of one release of a pipeline."""
+
+    tasks: Tasks = field(default_factory=Tasks)
 
     def open_attempts(self) -> tuple[AttemptId, ...]:
         """Ids of all attempts without an END, sorted."""

@@ -1,14 +1,14 @@
-"""A decision: what is written, what is known afterwards, and what is started once it is written."""
+"""What a rule says about one subject: a decision, or until when there is nothing to decide."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from nimbus.domain.catalog import ReleaseOf
-from nimbus.domain.run import Run
-from nimbus.domain.writes import Write
-from nimbus.engine.facts import Facts
+from nimbus.domain.ids import RunId
+from nimbus.domain.writes import RemoveRun, RequestStop, Write, WriteClaim, WriteEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class PrepareRelease:
 class ArchiveRun:
     """Store a finished run in history."""
 
-    run: Run
+    run: RunId
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +34,39 @@ class ResignLeadership:
 
 Effect = PrepareRelease | ArchiveRun | ResignLeadership
 
+MAY_LOSE = (WriteClaim, WriteEnd, RequestStop, RemoveRun)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """One step of the leader. All `writes` are one fenced transaction; effects start after it."""
+    """One step of the leader. Its writes are done together; its effects start after they are committed."""
 
     name: str
     """Past tense, constant: the log's and the metric's key."""
-    facts: Facts
-    """What holds once the writes are done."""
     writes: tuple[Write, ...] = ()
     effects: tuple[Effect, ...] = ()
     about: Mapping[str, str] = field(default_factory=dict)
     """For the log line."""
+
+    @property
+    def may_lose(self) -> bool:
+        """Whether others may be faster: it fills a slot that a driver can fill at any time, or deletes.
+
+        It then travels in a transaction of its own, so that nothing else is refused with it.
+        """
+        return any(
+            isinstance(write, WriteClaim | WriteEnd | RequestStop | RemoveRun) for write in self.writes
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nothing:
+    """Nothing to decide about a subject before `at` or `after_s`; without them: before something changes."""
+
+    at: datetime | None = None
+    """On the wall clock."""
+    after_s: float | None = None
+    """On the clock that counts suspend."""
+
+
+Answer = Decision | Nothing

@@ -16,11 +16,12 @@ import structlog
 
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.errors import NimbusError
+from nimbus.domain.ids import RunId
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import Run
 from nimbus.engine.decision import ArchiveRun, Effect, PrepareRelease, ResignLeadership
-from nimbus.engine.facts import Refusal
 from nimbus.engine.news import News, ReleasePrepared, RunArchived
+from nimbus.engine.state import Refusal
 from nimbus.ports import History
 
 _log = structlog.get_logger(__name__)
@@ -48,11 +49,13 @@ class Effects:
     def __init__(
         self,
         *,
+        read_run: Callable[[RunId], Run | None],
         history: History,
         preparer: ReleasePreparer,
         resign: Callable[[str], None],
         tell: Callable[[News], None],
     ) -> None:
+        self._read_run = read_run
         self._history = history
         self._preparer = preparer
         self._resign = resign
@@ -68,8 +71,8 @@ class Effects:
         if self._stopping.is_set():
             return
         match effect:
-            case ArchiveRun(run):
-                self._submit(self._archive, self._store, run)
+            case ArchiveRun(run_id):
+                self._submit(self._archive, self._store, run_id)
             case PrepareRelease(release):
                 self._submit(self._prepare, self._bring, release)
             case ResignLeadership(reason):
@@ -89,22 +92,24 @@ class Effects:
         except RuntimeError:  # closed meanwhile
             _log.info("effect_left", about=type(about).__name__)
 
-    def _store(self, run: Run) -> None:
+    def _store(self, run_id: RunId) -> None:
         """Store a run; one that cannot be stored now goes to the back, so that it holds up no other."""
         try:
-            self._history.store(run)
+            run = self._read_run(run_id)
+            if run is not None:  # else it was removed by hand
+                self._history.store(run)
         except NimbusError as exc:
             self._failures += 1
             longest_s = min(FIRST_PAUSE_S * 2 ** min(self._failures, 10), LONGEST_PAUSE_S)
             pause_s = random.uniform(longest_s / 2, longest_s)  # noqa: S311 - jitter, no secret
-            _log.warning("run_archive_delayed", run=run.id, error=str(exc), pause_s=round(pause_s, 1))
+            _log.warning("run_archive_delayed", run=run_id, error=str(exc), pause_s=round(pause_s, 1))
             self._stopping.wait(pause_s)
-            self._submit(self._archive, self._store, run)
+            self._submit(self._archive, self._store, run_id)
         except Exception:  # noqa: BLE001 - the top of a pool's thread
-            _log.exception("run_archive_failed", run=run.id)  # it stays in ZooKeeper, for the next leader
+            _log.exception("run_archive_failed", run=run_id)  # it stays in ZooKeeper, for the next leader
         else:
             self._failures = 0
-            self._tell(RunArchived(run.id))
+            self._tell(RunArchived(run_id))
 
     def _bring(self, release: ReleaseOf) -> None:
         try:

@@ -15,7 +15,7 @@ from leader import Leadership
 from nimbus.domain.ids import PipelineName
 from nimbus.engine import news as n
 from nimbus.engine.decision import Effect, ResignLeadership
-from nimbus.engine.facts import Policy
+from nimbus.engine.policy import Policy
 from nimbus.engine.reign import Reign
 from nimbus.ports import Clock, FencedOutError, LeaderStore, StoreUnavailableError
 from nimbus.telemetry.engine import EngineMetrics
@@ -161,7 +161,10 @@ class Engine:
         more = reign.decide()
         self._note_recovery()
         reign.tend()
-        return 0.0 if more else self._time_to(reign.wakeup())
+        if more:
+            return 0.0
+        idle_s = reign.idle_s()
+        return LONGEST_WAIT_S if idle_s is None else min(max(0.0, idle_s), LONGEST_WAIT_S)
 
     def _over(self, batch: tuple[n.News, ...], epoch: int) -> bool | None:
         """None: go on. False: this reign is over. True: so is the process. What came later is kept."""
@@ -197,11 +200,6 @@ class Engine:
                 batch.append(self._inbox.get_nowait())
         except queue.Empty:
             return tuple(batch)
-
-    def _time_to(self, moment: datetime | None) -> float:
-        if moment is None:
-            return LONGEST_WAIT_S
-        return min(max(0.0, (moment - self._clock.now()).total_seconds()), LONGEST_WAIT_S)
 
     def _note_recovery(self) -> None:
         if self.status.recovered_at is None:

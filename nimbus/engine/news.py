@@ -9,7 +9,7 @@ from leader import Leadership
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import AttemptId, PipelineName, RunId
 from nimbus.domain.pipeline import PipelineSpec
-from nimbus.engine.facts import Refusal
+from nimbus.engine.state import Refusal
 
 
 @dataclass(frozen=True, slots=True)

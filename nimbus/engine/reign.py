@@ -1,4 +1,4 @@
-"""One epoch of leadership: load the facts, apply the rules, write each decision. Dropped when the epoch ends.
+"""One epoch of leadership: read the state, ask the rules, write what they decide.
 
 Nothing of a reign outlives it, so a second tenure of the same process starts on a fresh look at ZooKeeper.
 """
@@ -6,24 +6,24 @@ Nothing of a reign outlives it, so a second tenure of the same process starts on
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import replace
-from datetime import datetime, timedelta
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterable
+from datetime import timedelta
+from typing import NamedTuple
 
 import structlog
 
 from leader import LeaderError
+from nimbus.domain import writes as w
 from nimbus.domain.errors import NimbusError, RecordTooLargeError
-from nimbus.domain.ids import AttemptId
-from nimbus.domain.writes import PutRun
-from nimbus.engine import facts as f
+from nimbus.domain.ids import AttemptId, PipelineName, RunId
+from nimbus.domain.run import Run
 from nimbus.engine import news as n
-from nimbus.engine.decision import Decision, Effect
-from nimbus.engine.facts import Subject
-from nimbus.engine.rules import next_decision, next_wakeup
+from nimbus.engine.agenda import Instant, Subject
+from nimbus.engine.decision import Decision, Effect, Nothing
+from nimbus.engine.policy import Policy
+from nimbus.engine.rules import ask, next_subject
 from nimbus.engine.rules.commands import refuse_command
-from nimbus.engine.rules.isolation import culprit, subject_of
+from nimbus.engine.state import State
 from nimbus.ports import (
     Clock,
     FencedOutError,
@@ -36,10 +36,8 @@ from nimbus.telemetry.engine import EngineMetrics
 
 _log = structlog.get_logger(__name__)
 
-Answer = TypeVar("Answer")
-
 MOST_CONFLICTS = 5
-"""How often in a row a decision about one subject may find the state changed under it."""
+"""How often in a row a decision about one subject may find the records changed under it."""
 MOST_SET_ASIDE = 100
 """Subjects that are set aside before the fault is looked for in ourselves."""
 WORKERS_EVERY_S = 5.0
@@ -47,8 +45,19 @@ WORKERS_EVERY_S = 5.0
 TIDY_EVERY_S = 60.0
 OUTCOMES_KEPT = timedelta(hours=1)
 """How long whoever asked can learn what became of a command."""
-MOST_AT_ONCE = 100
-"""Decisions between two looks at the inbox."""
+MOST_AT_ONCE = 200
+"""Subjects that are looked at between two looks at the inbox."""
+COMMANDS_AT_ONCE = 200
+"""New commands that are read in one go."""
+
+
+class _Accepted(NamedTuple):
+    """A decision that the state has taken in."""
+
+    subject: Subject
+    decision: Decision
+    moved: tuple[tuple[Run | None, Run], ...]
+    """Runs before and after."""
 
 
 class Reign:
@@ -61,136 +70,69 @@ class Reign:
         store: LeaderStore,
         inbox: Callable[[n.News], None],
         start_effect: Callable[[Effect], None],
-        policy: f.Policy,
+        policy: Policy,
         clock: Clock,
         metrics: EngineMetrics,
     ) -> None:
         self._store = store
+        self._inbox = inbox
         self._start_effect = start_effect
         self._clock = clock
         self._metrics = metrics
-        self.facts = f.Facts(epoch=epoch, policy=policy)
+        self.state = State(epoch=epoch, policy=policy)
         self._workers_due_s = self._tidy_due_s = clock.elapsed_s()
-        self._conflicts: Counter[Subject | None] = Counter()
+        self._conflicts: Counter[Subject] = Counter()
+        self._transaction = store.begin()
+        self._uncommitted: list[_Accepted] = []
+        """Decisions that `state` has taken in and ZooKeeper has not."""
+        self._suspects: set[Subject] = set()
+        """Their decisions were in a batch that was refused: the next one of each is committed alone."""
         store.subscribe(
             commands=lambda: inbox(n.CommandsChanged()),
             workers=lambda: inbox(n.WorkersChanged()),
             attempt=lambda attempt: inbox(n.AttemptChanged(attempt)),
         )
 
+    # -- reading
+
     def recover(self) -> None:
         """Read everything, and adopt what is open: it goes on without being restarted."""
-        self.facts = f.from_snapshot(self._store.load(), self.facts, self._clock.now())
-        for attempt_id, _, attempt in self.facts.open_attempts():
-            if attempt.opened_by_epoch != self.facts.epoch:
-                claim = self.facts.slots[attempt_id].claim
+        snapshot = self._store.load()
+        now = self._now()
+        before, state = self.state, State(epoch=self.state.epoch, policy=self.state.policy)
+        self.state = state
+        self._transaction, self._uncommitted = self._store.begin(), []
+        state.put_quarantine(before.quarantined)
+        state.set_aside.update(before.set_aside)
+        state.put_workers(snapshot.workers, now)
+        for record in snapshot.pipelines.values():
+            state.put_pipeline(record)
+        for run in snapshot.runs.values():
+            self._take_in(run, now)
+        for queued in snapshot.commands:
+            state.put_command(queued)
+        for attempt, slots in snapshot.slots.items():
+            state.put_slots(attempt, slots, now)
+        state.keep_from(before)
+        self._note_adopted()
+
+    def _take_in(self, run: Run, now: Instant) -> None:
+        try:
+            self.state.put_run(run, now)
+        except KeyError as exc:  # a record that contradicts itself
+            self._set_aside(Subject("run", run.id), exc)
+
+    def _note_adopted(self) -> None:
+        for attempt_id, slots in self.state.slots.items():
+            opened = self.state.open_attempt(attempt_id)
+            if opened is not None and opened[1].opened_by_epoch != self.state.epoch:
                 _log.info(
                     "attempt_adopted",
                     attempt=str(attempt_id),
-                    epoch=self.facts.epoch,
-                    opened_by_epoch=attempt.opened_by_epoch,
-                    claimed=claim is not None,
+                    epoch=self.state.epoch,
+                    opened_by_epoch=opened[1].opened_by_epoch,
+                    claimed=slots.claim is not None,
                 )
-
-    def decide(self) -> bool:
-        """Apply the rules until none answers, or for a while; each decision is one fenced transaction.
-
-        Returns:
-            Whether there may be more to decide: first hear the news, so that no flood keeps them waiting.
-
-        Raises:
-            FencedOutError: another scheduler leads.
-            StoreUnavailableError: ZooKeeper does not answer; what was written last is not known.
-        """
-        for _ in range(MOST_AT_ONCE):
-            decision = self._asked(next_decision)
-            if decision is None:
-                return False
-            self._try(decision)
-        return True
-
-    def _asked(self, question: Callable[[f.Facts, datetime], Answer]) -> Answer:
-        """What the rules say; over what one of them fails is set aside, and they are asked again."""
-        now = self._clock.now()
-        while True:
-            try:
-                return question(self.facts, now)
-            except Exception as exc:
-                subject = culprit(self.facts, now, question)
-                if subject is None:
-                    raise
-                self._set_aside(subject, exc)
-
-    def _try(self, decision: Decision) -> None:
-        """Do a decision; if that cannot be, see to it that it does not come back at once, for ever."""
-        subject = subject_of(decision)
-        try:
-            self._do(decision)
-        except (FencedOutError, StoreUnavailableError, LeaderError):
-            raise
-        except (SlotTakenError, StaleStateError) as exc:
-            self._overtaken(decision, subject, exc)
-        except Exception as exc:
-            # A record that cannot be written; see `rules.isolation`. One bad pipeline harms only itself.
-            if subject is None:
-                raise
-            self._give_up(subject, exc)
-        else:
-            self._conflicts.pop(subject, None)
-
-    def _overtaken(self, decision: Decision, subject: Subject | None, exc: NimbusError) -> None:
-        """The state changed under a decision: look again. If it goes on so, it is not the state."""
-        _log.info("decision_overtaken", decision=decision.name, why=str(exc), **decision.about)
-        self._conflicts[subject] += 1
-        self.recover()
-        if self._conflicts[subject] > MOST_CONFLICTS:
-            if subject is None:
-                raise exc
-            del self._conflicts[subject]
-            self._give_up(subject, exc)
-
-    def _give_up(self, subject: Subject, exc: Exception) -> None:
-        """Refuse a command that cannot be acted on; set anything else aside."""
-        queued = next((q for q in self.facts.commands if Subject("command", q.id) == subject), None)
-        if queued is None:
-            self._set_aside(subject, exc)
-            return
-        code = exc.code if isinstance(exc, RecordTooLargeError) else "conflict"
-        try:
-            self._do(refuse_command(self.facts, queued, code, str(exc), self._clock.now()))
-        except (SlotTakenError, StaleStateError) as again:
-            self._set_aside(subject, again)
-
-    def _set_aside(self, subject: Subject, exc: Exception) -> None:
-        """Let no rule look at it for a while, so that all else goes on."""
-        if len(self.facts.set_aside) >= MOST_SET_ASIDE:
-            raise exc  # not one thing is bad: we are
-        why = f"{type(exc).__name__}: {exc}"
-        _log.error("subject_set_aside", kind=subject.kind, id=subject.id, why=why, exc_info=exc)
-        self.facts = replace(self.facts, set_aside={**self.facts.set_aside, subject: why})
-
-    def _do(self, decision: Decision) -> None:
-        started_s = self._clock.elapsed_s()
-        if decision.writes:
-            self._store.commit(decision.writes)
-        before = self.facts
-        self.facts = decision.facts
-        self._metrics.decided(decision.name, self._clock.elapsed_s() - started_s)
-        for write in decision.writes:
-            if isinstance(write, PutRun):
-                self._metrics.run_moved(before.runs.get(write.run.id), write.run)
-        _log.info(decision.name, epoch=self.facts.epoch, **decision.about)
-        for effect in decision.effects:
-            self._start_effect(effect)
-        self._watch_new_attempts(before)
-
-    def _watch_new_attempts(self, before: f.Facts) -> None:
-        """A new attempt's slots are watched from its first moment on: reading arms the watch."""
-        for attempt in self.facts.slots.keys() - before.slots.keys():
-            self._look_at(attempt)
-
-    def _look_at(self, attempt: AttemptId) -> None:
-        self.facts = f.with_slots(self.facts, attempt, self._store.read_slots(attempt), self._clock.now())
 
     def take(self, batch: Iterable[n.News]) -> None:
         """Take in news."""
@@ -201,7 +143,15 @@ class Reign:
     def hear(self, batch: Iterable[n.News]) -> None:
         """Take in what was told. Reads nothing, so no outage can lose it: it is told once."""
         for news in batch:
-            self._take_result(news)
+            match news:
+                case n.ReleasePrepared(release, result):
+                    self.state.release_prepared(release, result)
+                case n.RunArchived(run):
+                    self.state.run_archived(run)
+                case n.QuarantineChanged(quarantined):
+                    self.state.put_quarantine(quarantined)
+                case _:
+                    continue
 
     def look(self, batch: Iterable[n.News]) -> None:
         """Look at what has changed, once, however often it was said.
@@ -210,33 +160,206 @@ class Reign:
             StoreUnavailableError: it could not be read; `recover` makes up for it.
         """
         batch = tuple(batch)
-        now = self._clock.now()
         if any(isinstance(news, n.CommandsChanged) for news in batch):
-            self.facts = replace(self.facts, commands=self._store.read_commands())
+            self._read_commands()
         if any(isinstance(news, n.WorkersChanged) for news in batch):
-            self.facts = f.with_workers(self.facts, self._store.read_workers(), now)
-        for attempt in sorted({news.attempt for news in batch if isinstance(news, n.AttemptChanged)}):
-            if attempt in self.facts.slots:
-                self._look_at(attempt)
+            self.state.put_workers(self._store.read_workers(), self._now())
+        self._look_at({news.attempt for news in batch if isinstance(news, n.AttemptChanged)})
 
-    def _take_result(self, news: n.News) -> None:
-        match news:
-            case n.ReleasePrepared(release, result) if release in self.facts.preparing:
-                self.facts = replace(
-                    self.facts,
-                    preparing=self.facts.preparing - {release},
-                    prepared={**self.facts.prepared, release: result},
-                )
-            case n.RunArchived(run) if run in self.facts.archiving:  # not one that an earlier reign asked for
-                self.facts = replace(
-                    self.facts,
-                    archiving=self.facts.archiving - {run},
-                    archived=self.facts.archived | {run},
-                )
-            case n.QuarantineChanged(quarantined):
-                self.facts = replace(self.facts, quarantined=dict(quarantined))
-            case _:
-                return
+    def _read_commands(self) -> None:
+        new = self._store.read_commands(self.state.commands.keys(), COMMANDS_AT_ONCE)
+        for queued in new:
+            self.state.put_command(queued)
+        if len(new) == COMMANDS_AT_ONCE:
+            self._inbox(n.CommandsChanged())  # there may be more
+
+    def _look_at(self, attempts: Collection[AttemptId]) -> None:
+        """Read the slots of those that are open, all together."""
+        found = self._store.read_slots(sorted(a for a in attempts if a in self.state.slots))
+        now = self._now()
+        for attempt, slots in found.items():
+            self.state.put_slots(attempt, slots, now)
+
+    # -- deciding
+
+    def decide(self) -> bool:
+        """Ask the rules about what is on the agenda, for a while, and write what they decide.
+
+        Returns:
+            Whether there may be more to decide: first hear the news, so that no flood keeps them waiting.
+
+        Raises:
+            FencedOutError: another scheduler leads.
+            StoreUnavailableError: ZooKeeper does not answer; what was written last is not known.
+        """
+        self.state.wake(self._now())
+        for _ in range(MOST_AT_ONCE):
+            if not self.decide_next():
+                self._flush()
+                return next_subject(self.state) is not None
+        self._flush()
+        return True
+
+    def decide_next(self) -> bool:
+        """Ask the rule of the next subject. False: the agenda is empty."""
+        state, now = self.state, self._now()
+        subject = next_subject(state)
+        if subject is None:
+            return False
+        if subject.owner in state.set_aside:
+            state.dismiss(subject)
+            return True
+        try:
+            answer = ask(state, subject, now)
+        except Exception as exc:  # noqa: BLE001 - whatever a rule fails over harms its subject alone
+            self._set_aside(subject.owner, exc)
+            return True
+        if isinstance(answer, Nothing):
+            state.postpone(subject, answer)
+        else:
+            self._do(subject, answer, now)
+        return True
+
+    def _do(self, subject: Subject, decision: Decision, now: Instant) -> None:
+        try:
+            if self._alone(subject, decision):
+                if not self._flush():
+                    return
+                self._transaction.add(decision.writes)
+                self._transaction.commit()
+            elif not self._transaction.add(decision.writes):
+                if not self._flush():
+                    return
+                self._transaction.add(decision.writes)
+        except (FencedOutError, StoreUnavailableError, LeaderError):
+            raise
+        except (SlotTakenError, StaleStateError) as exc:
+            self._overtaken(subject, decision, exc)
+        except Exception as exc:  # noqa: BLE001 - a record that cannot be written harms its subject alone
+            self._give_up(subject, exc)
+        else:
+            self._accept(subject, decision, now)
+
+    def _accept(self, subject: Subject, decision: Decision, now: Instant) -> None:
+        moved = tuple(
+            (self.state.runs.get(write.run.id), write.run)
+            for write in decision.writes
+            if isinstance(write, w.PutRun)
+        )
+        self.state.apply(decision, now)
+        self._uncommitted.append(_Accepted(subject, decision, moved))
+        if self._alone(subject, decision):
+            if decision.writes:
+                self._suspects.discard(subject.owner)
+                self._conflicts.pop(subject.owner, None)
+            self._committed(0.0)
+
+    def _alone(self, subject: Subject, decision: Decision) -> bool:
+        """Whether nothing may stand uncommitted beside it: effects alone, too, rest on what is written."""
+        return subject.owner in self._suspects or decision.may_lose or not decision.writes
+
+    def _flush(self) -> bool:
+        """Commit what was decided. False: it was refused, and everything was read again."""
+        if not self._uncommitted:
+            return True
+        started_s = self._clock.elapsed_s()
+        try:
+            self._transaction.commit()
+        except (SlotTakenError, StaleStateError) as exc:
+            _log.info("batch_overtaken", decisions=len(self._uncommitted), why=str(exc))
+            self._suspects |= {accepted.subject.owner for accepted in self._uncommitted}
+            self.recover()
+            return False
+        self._committed(self._clock.elapsed_s() - started_s)
+        return True
+
+    def _committed(self, took_s: float) -> None:
+        """What was decided is written: say so, and start what follows."""
+        done, self._uncommitted = self._uncommitted, []
+        opened = set()
+        for _, decision, moved in done:
+            self._metrics.decided(decision.name, took_s)
+            for before, after in moved:
+                self._metrics.run_moved(before, after)
+            _log.info(decision.name, epoch=self.state.epoch, **decision.about)
+            for effect in decision.effects:
+                self._start_effect(effect)
+            opened |= {write.attempt for write in decision.writes if isinstance(write, w.CreateAttempt)}
+        if opened:
+            self._look_at(opened)  # reading arms their watches
+
+    # -- trouble
+
+    def _overtaken(self, subject: Subject, decision: Decision, exc: NimbusError) -> None:
+        """The records changed under a decision: read them again. If it goes on so, it is not the records."""
+        _log.info("decision_overtaken", decision=decision.name, why=str(exc), **decision.about)
+        self._transaction = self._store.begin()
+        self._conflicts[subject.owner] += 1
+        if self._conflicts[subject.owner] > MOST_CONFLICTS:
+            del self._conflicts[subject.owner]
+            self._give_up(subject, exc)
+            return
+        if subject.kind in ("attempt", "run", "task", "finished"):
+            self._read_run(subject.run)
+        for write in decision.writes:
+            match write:
+                case w.CreateRun(run) | w.PutRun(run):
+                    self._read_run(run.id)
+                case w.CreatePipeline(record) | w.PutPipeline(record):
+                    self._read_pipeline(record.name)
+                case w.RemovePipelineRecord(name):
+                    self._read_pipeline(name)
+                case w.ConsumeCommand(outcome):
+                    self.state.drop_command(outcome.command)
+                    self._read_commands()
+                case _:
+                    continue
+
+    def _read_run(self, run_id: RunId) -> None:
+        run = self._store.read_run(run_id)
+        self.state.forget_run(run_id)
+        if run is not None:
+            self._take_in(run, self._now())
+            self._look_at(run.open_attempts())
+
+    def _read_pipeline(self, name: PipelineName) -> None:
+        record = self._store.read_pipeline(name)
+        if record is None:
+            self.state.forget_pipeline(name)
+        else:
+            self.state.put_pipeline(record)
+
+    def _give_up(self, subject: Subject, exc: Exception) -> None:
+        """Refuse a command that cannot be acted on; set anything else aside."""
+        self._transaction = self._store.begin() if not self._uncommitted else self._transaction
+        queued = self.state.commands.get(subject.command) if subject.kind == "command" else None
+        if queued is None:
+            self._set_aside(subject.owner, exc)
+            return
+        code = exc.code if isinstance(exc, RecordTooLargeError) else "conflict"
+        now = self._now()
+        refusal = refuse_command(self.state, queued, code, str(exc), now.wall)
+        if not self._flush():
+            return
+        try:
+            self._transaction.add(refusal.writes)
+            self._transaction.commit()
+        except (SlotTakenError, StaleStateError) as again:
+            self._transaction = self._store.begin()
+            self._set_aside(subject.owner, again)
+        else:
+            self._accept(subject, refusal, now)
+            self._committed(0.0)
+
+    def _set_aside(self, subject: Subject, exc: Exception) -> None:
+        """Let no rule be asked about it for a while, so that all else goes on."""
+        if len(self.state.set_aside) >= MOST_SET_ASIDE:
+            raise exc  # not one thing is bad: we are
+        why = f"{type(exc).__name__}: {exc}"
+        _log.error("subject_set_aside", kind=subject.kind, id=subject.name, why=why, exc_info=exc)
+        self.state.set_aside[subject] = why
+
+    # -- the rest
 
     def tend(self) -> None:
         """See to what no news tells of: the workers' own data, old outcomes, and what was set aside.
@@ -248,14 +371,28 @@ class Reign:
         now_s = self._clock.elapsed_s()
         if now_s >= self._workers_due_s:
             self._workers_due_s = now_s + WORKERS_EVERY_S
-            self.facts = f.with_workers(self.facts, self._store.read_workers(), self._clock.now())
+            self.state.put_workers(self._store.read_workers(), self._now())
         if now_s >= self._tidy_due_s:
             self._tidy_due_s = now_s + TIDY_EVERY_S
             self._store.prune_outcomes(self._clock.now() - OUTCOMES_KEPT)
-            if self.facts.set_aside:
-                self.facts = replace(self.facts, set_aside={})
-                self.recover()  # what was set aside was not followed meanwhile
+            self._try_again()
 
-    def wakeup(self) -> datetime | None:
-        """The next moment at which a rule may answer without news."""
-        return self._asked(next_wakeup)
+    def _try_again(self) -> None:
+        """Give what was set aside another chance. It was not followed meanwhile, so it is read anew."""
+        subjects = tuple(self.state.set_aside)
+        self.state.set_aside.clear()
+        for subject in subjects:
+            match subject.kind:
+                case "pipeline":
+                    self._read_pipeline(subject.pipeline)
+                case "command":
+                    self.state.agenda.add(subject)
+                case _:
+                    self._read_run(subject.run)
+
+    def idle_s(self) -> float | None:
+        """Seconds until a rule may answer without news; None: only news can change that."""
+        return self.state.agenda.idle_s(self._now())
+
+    def _now(self) -> Instant:
+        return Instant(self._clock.now(), self._clock.elapsed_s())

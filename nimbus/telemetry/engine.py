@@ -43,11 +43,11 @@ class EngineMetrics:
 
     def run_moved(self, before: Run | None, after: Run) -> None:
         """A decision changed a run: count the attempts that it closed, and the run if it ended."""
-        for name, task in after.tasks.items():
-            was = None if before is None else before.tasks[name].open_attempt
-            if was is None:
+        for was, task in after.tasks.changes_since(None if before is None else before.tasks):
+            opened = None if was is None else was.open_attempt
+            if opened is None:
                 continue
-            outcome = task.attempts[was.number - 1].outcome
+            outcome = task.attempts[opened.number - 1].outcome
             if outcome is not None:
                 self._attempts.labels(after.pipeline, outcome.value).inc()
         if after.finished_at is not None and (before is None or before.finished_at is None):

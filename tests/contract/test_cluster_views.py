@@ -56,6 +56,7 @@ from nimbus.domain.pipeline import (
 from nimbus.domain.run import Run, RunCause, RunState, TaskRun
 from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
 from nimbus.domain.slots import Claim, Slots
+from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import Catalog, ClusterReader, CommandQueue
 
@@ -101,7 +102,7 @@ RUN = Run(
     priority=Priority.HIGHEST,
     failure_strategy=FailureStrategy.CONTINUE,
     deadline=NOW + timedelta(hours=1),
-    tasks={TASK.name: TaskRun(spec=TASK, retry_at=NOW)},
+    tasks=Tasks([TaskRun(spec=TASK, retry_at=NOW)]),
 )
 WORKER = WorkerInfo(
     id=WorkerId("w1"), host=HostId("h"), hostname="h", pid=1, slots=1, version="1", started_at=NOW

@@ -16,6 +16,7 @@ from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
 from nimbus.domain.run import Attempt, Outcome, Run, RunCause, RunState, TaskRun, TaskState
+from nimbus.domain.tasks import Tasks
 from nimbus.localstack.s3 import S3Server
 from nimbus.ports import History
 
@@ -44,7 +45,7 @@ RUN = Run(
     failure_strategy=FailureStrategy.END,
     state=RunState.SUCCEEDED,
     finished_at=NOW + timedelta(minutes=1),
-    tasks={TASK.name: TaskRun(spec=TASK, state=TaskState.SUCCEEDED, attempts=(ATTEMPT,))},
+    tasks=Tasks([TaskRun(spec=TASK, state=TaskState.SUCCEEDED, attempts=(ATTEMPT,))]),
 )
 
 

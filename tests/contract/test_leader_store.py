@@ -32,6 +32,7 @@ from nimbus.domain.lifecycle import open_attempt
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
 from nimbus.domain.slots import Claim, End
+from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import Assignment, AssignmentKind, WorkerInfo
 from nimbus.ports import FencedOutError, LeaderStore, SlotTakenError, StaleStateError
 
@@ -49,7 +50,7 @@ RUN = Run(
     cause=RunCause.MANUAL,
     priority=Priority.LOW,
     failure_strategy=FailureStrategy.CONTINUE,
-    tasks={SPEC.name: TaskRun(spec=SPEC)},
+    tasks=Tasks([TaskRun(spec=SPEC)]),
 )
 OPEN = open_attempt(RUN, SPEC.name, worker=WORKER, epoch=1, now=NOW)
 ORDER = Assignment(
@@ -138,16 +139,24 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
         session.close(timedelta(seconds=10))
 
 
+def commit(bench: Bench, *batches: list[w.Write]) -> None:
+    """One transaction."""
+    transaction = bench.store.begin()
+    for writes in batches:
+        assert transaction.add(writes)
+    transaction.commit()
+
+
 def with_open_attempt(bench: Bench) -> None:
     bench.register(INFO)
     bench.store.load()
-    bench.store.commit([w.CreateRun(RUN)])
-    bench.store.commit([w.PutRun(OPEN), w.CreateAttempt(ATTEMPT), w.Assign(WORKER, ORDER)])
+    commit(bench, [w.CreateRun(RUN)])
+    commit(bench, [w.PutRun(OPEN), w.CreateAttempt(ATTEMPT), w.Assign(WORKER, ORDER)])
 
 
 def test_what_was_written_is_loaded_unchanged(bench: Bench) -> None:
     with_open_attempt(bench)
-    bench.store.commit([w.CreatePipeline(RECORD)])
+    commit(bench, [w.CreatePipeline(RECORD)])
 
     snapshot = bench.store.load()
 
@@ -163,7 +172,7 @@ def test_a_deposed_leader_writes_nothing(bench: Bench) -> None:
     bench.depose()
 
     with pytest.raises(FencedOutError):
-        bench.store.commit([w.CreateRun(RUN)])
+        commit(bench, [w.CreateRun(RUN)])
 
     assert bench.store.load().runs == {}
 
@@ -172,17 +181,17 @@ def test_a_refused_write_takes_the_whole_transaction_with_it(bench: Bench) -> No
     bench.store.load()
 
     with pytest.raises(StaleStateError):
-        bench.store.commit([w.CreateRun(RUN), w.PutPipeline(RECORD)])
+        commit(bench, [w.CreateRun(RUN), w.PutPipeline(RECORD)])
 
     assert bench.store.load().runs == {}
 
 
 def test_a_run_cannot_be_created_twice(bench: Bench) -> None:
     bench.store.load()
-    bench.store.commit([w.CreateRun(RUN)])
+    commit(bench, [w.CreateRun(RUN)])
 
     with pytest.raises(SlotTakenError):
-        bench.store.commit([w.CreateRun(replace(RUN, state=RunState.FAILED))])
+        commit(bench, [w.CreateRun(replace(RUN, state=RunState.FAILED))])
 
     assert bench.store.load().runs[RUN.id] == RUN
 
@@ -191,14 +200,14 @@ def test_a_command_is_consumed_once(bench: Bench) -> None:
     bench.store.load()
     command = StopRun(run_id=RUN.id, reason="test")
     first, second = bench.submit(command), bench.submit(command)
-    assert [queued.id for queued in bench.store.read_commands()] == [first, second]
+    assert [queued.id for queued in bench.store.read_commands((), 100)] == [first, second]
     outcome = CommandOutcome(command=first, accepted=True, code="ok", message="done", decided_at=NOW, epoch=1)
 
-    bench.store.commit([w.ConsumeCommand(outcome)])
+    commit(bench, [w.ConsumeCommand(outcome)])
 
-    assert [queued.id for queued in bench.store.read_commands()] == [second]
+    assert [queued.id for queued in bench.store.read_commands((), 100)] == [second]
     with pytest.raises(StaleStateError):
-        bench.store.commit([w.ConsumeCommand(outcome)])
+        commit(bench, [w.ConsumeCommand(outcome)])
 
 
 def test_the_first_to_fill_a_slot_wins_leader_or_driver(bench: Bench) -> None:
@@ -208,13 +217,13 @@ def test_the_first_to_fill_a_slot_wins_leader_or_driver(bench: Bench) -> None:
 
     assert bench.claim(driver) == driver
     with pytest.raises(SlotTakenError):
-        bench.store.commit([w.WriteClaim(ATTEMPT, fence)])
+        commit(bench, [w.WriteClaim(ATTEMPT, fence)])
 
     lost = End(attempt=str(ATTEMPT), outcome=Outcome.LOST, written_by="leader", ended_at=NOW)
-    bench.store.commit([w.WriteEnd(ATTEMPT, lost)])
+    commit(bench, [w.WriteEnd(ATTEMPT, lost)])
     late = replace(lost, outcome=Outcome.SUCCEEDED, written_by="runner")
     assert bench.end(late) == lost
-    assert bench.store.read_slots(ATTEMPT).end == lost
+    assert bench.store.read_slots([ATTEMPT])[ATTEMPT].end == lost
 
 
 def test_old_outcomes_are_forgotten_and_young_ones_kept(bench: Bench) -> None:
@@ -229,7 +238,7 @@ def test_old_outcomes_are_forgotten_and_young_ones_kept(bench: Bench) -> None:
             decided_at=NOW + timedelta(minutes=minutes),
             epoch=1,
         )
-        bench.store.commit([w.ConsumeCommand(outcome)])
+        commit(bench, [w.ConsumeCommand(outcome)])
 
     bench.store.prune_outcomes(NOW + timedelta(minutes=2))
 
@@ -240,7 +249,7 @@ def test_a_deposed_leader_forgets_nothing(bench: Bench) -> None:
     bench.store.load()
     command = bench.submit(StopRun(run_id=RUN.id, reason="test"))
     outcome = CommandOutcome(command=command, accepted=True, code="ok", message="", decided_at=NOW, epoch=1)
-    bench.store.commit([w.ConsumeCommand(outcome)])
+    commit(bench, [w.ConsumeCommand(outcome)])
     bench.depose()
 
     with pytest.raises(FencedOutError):
@@ -270,11 +279,11 @@ def test_a_run_leaves_with_all_its_attempts(bench: Bench) -> None:
     with_open_attempt(bench)
     bench.claim(Claim(attempt=str(ATTEMPT), worker=WORKER, claimed_at=NOW))
 
-    bench.store.commit([w.Unassign(WORKER, ATTEMPT), w.RequestStop(ATTEMPT, "test")])
-    bench.store.commit([w.RemoveAttempt(ATTEMPT), w.RemoveRun(RUN.id)])
+    commit(bench, [w.Unassign(WORKER, ATTEMPT), w.RequestStop(ATTEMPT, "test")])
+    commit(bench, [w.RemoveAttempt(ATTEMPT), w.RemoveRun(RUN.id)])
 
     assert bench.store.load().runs == {}
-    assert bench.store.read_slots(ATTEMPT).claim is None
+    assert bench.store.read_slots([ATTEMPT])[ATTEMPT].claim is None
 
 
 def test_records_of_a_newer_schema_are_refused_with_their_place() -> None:

@@ -22,6 +22,7 @@ from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, Retr
 from nimbus.domain.run import Outcome, Run, RunCause, TaskRun
 from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
 from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import WorkerInfo
 
 T0 = datetime(2026, 3, 1, 6, 0, tzinfo=UTC)
@@ -174,7 +175,7 @@ class World:
             cause=RunCause.MANUAL,
             priority=Priority.MEDIUM,
             failure_strategy=FailureStrategy.END,
-            tasks={task.name: TaskRun(spec=task) for task in self.spec.tasks},
+            tasks=Tasks(TaskRun(spec=task) for task in self.spec.tasks),
         )
         return replace(run, **changes)  # type: ignore[arg-type]
 

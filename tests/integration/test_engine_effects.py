@@ -16,8 +16,8 @@ from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.engine.decision import ArchiveRun, PrepareRelease, ResignLeadership
 from nimbus.engine.effects import Effects
-from nimbus.engine.facts import Refusal
 from nimbus.engine.news import News, ReleasePrepared, RunArchived
+from nimbus.engine.state import Refusal
 from nimbus.ports import StoreUnavailableError
 
 Eventually = Callable[..., None]
@@ -77,6 +77,7 @@ class Bench:
         self.told: list[News] = []
         self.resigned: list[str] = []
         self.effects = Effects(
+            read_run=finished,
             history=self.history,
             preparer=self.preparer,
             resign=self.resigned.append,
@@ -96,8 +97,8 @@ def test_a_run_that_cannot_be_stored_holds_up_no_other_and_is_tried_again(
     bench: Bench, eventually: Eventually
 ) -> None:
     bench.history.bad["p-1"] = StoreUnavailableError("not now")
-    bench.effects.start(ArchiveRun(finished("p-1")))
-    bench.effects.start(ArchiveRun(finished("p-2")))
+    bench.effects.start(ArchiveRun(RunId("p-1")))
+    bench.effects.start(ArchiveRun(RunId("p-2")))
 
     eventually(lambda: RunArchived(RunId("p-2")) in bench.told)
     assert RunArchived(RunId("p-1")) not in bench.told
@@ -111,7 +112,7 @@ def test_a_run_that_no_history_can_hold_is_left_and_not_tried_for_ever(
 ) -> None:
     bench.history.bad["p-1"] = ValueError("cannot be encoded")
     for run_id in ("p-1", "p-2", "p-3"):
-        bench.effects.start(ArchiveRun(finished(run_id)))
+        bench.effects.start(ArchiveRun(RunId(run_id)))
 
     eventually(lambda: RunArchived(RunId("p-3")) in bench.told)
     assert bench.history.tries == ["p-1", "p-2", "p-3"]
@@ -136,7 +137,7 @@ def test_a_release_that_cannot_be_had_is_told_with_its_code(
 def test_a_slow_release_holds_up_no_archive(bench: Bench, eventually: Eventually) -> None:
     bench.preparer.gate.clear()
     bench.effects.start(PrepareRelease(RELEASE))
-    bench.effects.start(ArchiveRun(finished("p-1")))
+    bench.effects.start(ArchiveRun(RunId("p-1")))
 
     eventually(lambda: RunArchived(RunId("p-1")) in bench.told)
     bench.preparer.gate.set()
@@ -147,12 +148,12 @@ def test_closing_ends_waiting_at_once_and_nothing_starts_afterwards(
     bench: Bench, eventually: Eventually
 ) -> None:
     bench.history.bad["p-1"] = StoreUnavailableError("not now")
-    bench.effects.start(ArchiveRun(finished("p-1")))
+    bench.effects.start(ArchiveRun(RunId("p-1")))
     eventually(lambda: len(bench.history.tries) > 1)
     bench.effects.close()
     eventually(lambda: not any(t.name.startswith("nimbus-archive") for t in threading.enumerate()))
 
-    bench.effects.start(ArchiveRun(finished("p-2")))
+    bench.effects.start(ArchiveRun(RunId("p-2")))
     bench.effects.start(ResignLeadership("late"))
     assert "p-2" not in bench.history.tries
     assert bench.resigned == []

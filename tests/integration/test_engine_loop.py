@@ -17,12 +17,13 @@ from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.commands import ActivatePipeline, Command, CommandOutcome, QueuedCommand, StartRun
 from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule, TaskKind, TaskSpec
-from nimbus.domain.run import RunCause
+from nimbus.domain.run import Run, RunCause, RunState
+from nimbus.domain.tasks import Tasks
 from nimbus.engine import loop, reign
 from nimbus.engine.decision import Effect, PrepareRelease, ResignLeadership
-from nimbus.engine.facts import Policy
 from nimbus.engine.loop import Engine
 from nimbus.engine.news import QuarantineChanged, ReleasePrepared, RunArchived
+from nimbus.engine.policy import Policy
 from nimbus.engine.reign import Reign
 from nimbus.engine.rules.new_run import new_run
 from nimbus.ports import Snapshot, StoreUnavailableError
@@ -128,6 +129,19 @@ def start(run_id: str = "p-1") -> StartRun:
     return StartRun(pipeline=NAME, run_id=RunId(run_id))
 
 
+def a_run(run_id: str) -> Run:
+    return new_run(
+        SPEC,
+        DIGEST,
+        run_id=RunId(run_id),
+        parameters={},
+        logical_date=RECORD.updated_at,
+        cause=RunCause.MANUAL,
+        priority=None,
+        now=RECORD.updated_at,
+    )
+
+
 def test_a_leadership_won_again_while_the_engine_was_busy_is_not_missed(
     bench: Bench, eventually: Eventually
 ) -> None:
@@ -218,7 +232,7 @@ def test_an_exception_in_a_rule_resigns_and_the_thread_serves_the_next_epoch(
         raise ZeroDivisionError("a defect")
 
     with monkeypatch.context() as patch:
-        patch.setattr(reign, "next_decision", broken)
+        patch.setattr(reign, "next_subject", broken)
         bench.elect(1)
         eventually(lambda: bench.effects)
         assert bench.effects == [ResignLeadership("the engine failed; the log has the trace")]
@@ -245,21 +259,12 @@ def test_a_rule_that_fails_over_one_pipeline_or_run_leaves_the_others_alone(
     bench: Bench, eventually: Eventually
 ) -> None:
     strange = replace(SPEC, name=PipelineName("q"), schedule=Schedule(cron="* * * * *", timezone="No/Where"))
-    run = new_run(
-        SPEC,
-        DIGEST,
-        run_id=RunId("p-0"),
-        parameters={},
-        logical_date=RECORD.updated_at,
-        cause=RunCause.MANUAL,
-        priority=None,
-        now=RECORD.updated_at,
-    )
+    run = a_run("p-0")
     (task,) = run.tasks.values()
     broken = replace(task, spec=replace(task.spec, needs=(TaskName("nowhere"),)))
     bench.cluster.change(
         pipelines={NAME: RECORD, strange.name: replace(RECORD, name=strange.name, spec=strange)},
-        runs={run.id: replace(run, tasks={task.spec.name: broken})},
+        runs={run.id: replace(run, tasks=Tasks([broken]))},
     )
     bench.elect(1)
     asked = bench.submit(start())
@@ -320,6 +325,9 @@ def test_a_result_that_an_earlier_reign_asked_for_is_not_taken_for_ours(bench: B
         clock=SystemClock(),
         metrics=EngineMetrics(CollectorRegistry()),
     )
-    ours.hear((RunArchived(RunId("p-1")),))
+    run = replace(a_run("p-1"), state=RunState.SUCCEEDED, finished_at=RECORD.updated_at)
+    bench.cluster.change(runs={run.id: run})
+    ours.recover()
+    ours.hear((RunArchived(run.id),))
 
-    assert ours.facts.archived == frozenset(), "a later run of this id would never go to history"
+    assert not ours.state.finished[run.id].archived, "a later run of this id would never go to history"

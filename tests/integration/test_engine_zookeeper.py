@@ -32,6 +32,7 @@ from nimbus.adapters.zookeeper.cluster import (
 )
 from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
 from nimbus.adapters.zookeeper.paths import Paths
+from nimbus.adapters.zookeeper.transaction import Operation
 from nimbus.domain.commands import Abdicate, Command, CommandOutcome, PublishRelease, StartRun
 from nimbus.domain.ids import (
     AttemptId,
@@ -48,12 +49,11 @@ from nimbus.domain.run import Outcome, Run, RunState
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.supervision import Timings
 from nimbus.domain.workers import WorkerInfo
-from nimbus.domain.writes import Write
 from nimbus.engine import loop, reign
 from nimbus.engine.decision import ArchiveRun, Effect, PrepareRelease, ResignLeadership
-from nimbus.engine.facts import Policy
 from nimbus.engine.loop import Engine
 from nimbus.engine.news import ReleasePrepared, RunArchived
+from nimbus.engine.policy import Policy
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.ports import StoreUnavailableError
 from nimbus.telemetry.engine import EngineMetrics
@@ -87,9 +87,9 @@ class CountingStore(ZooKeeperLeaderStore):
         CountingStore.worker_reads += 1
         return super().read_workers()
 
-    def commit(self, writes: Sequence[Write]) -> None:
+    def _write(self, operations: Sequence[Operation]) -> None:
         try:
-            super().commit(writes)
+            super()._write(operations)
         except StoreUnavailableError:
             CountingStore.unanswered += 1
             raise
@@ -146,8 +146,8 @@ class Scheduler:
                 self.asked.append(effect)
                 if self.prepares:
                     self.engine.tell(ReleasePrepared(release, SPEC))
-            case ArchiveRun(run):
-                self.engine.tell(RunArchived(run.id))
+            case ArchiveRun(run_id):
+                self.engine.tell(RunArchived(run_id))
             case ResignLeadership(reason):
                 self.resigned.append(reason)
                 self.election.abdicate(reason)

@@ -12,6 +12,7 @@ from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, Tas
 from nimbus.domain.pipeline import FailureStrategy, Priority, RetryPolicy, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun, TaskState
 from nimbus.domain.slots import End
+from nimbus.domain.tasks import Tasks
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -42,7 +43,7 @@ def runs(draw: st.DrawFn) -> Run:
         cause=RunCause.MANUAL,
         priority=Priority.MEDIUM,
         failure_strategy=draw(st.sampled_from(FailureStrategy)),
-        tasks=tasks,
+        tasks=Tasks(tasks.values()),
     )
 
 
@@ -77,7 +78,7 @@ def test_any_order_of_events_keeps_the_laws_and_comes_to_an_end(run: Run, data: 
             break
         before = run
         now += timedelta(minutes=10)
-        ready = lifecycle.ready_tasks(run, now)
+        ready = [task for task in run.tasks.values() if lifecycle.is_ready(run, task)]
         open_attempts = run.open_attempts()
         choices = ["open"] * bool(ready) + ["close"] * bool(open_attempts)
         if not data.draw(st.integers(0, 15)):

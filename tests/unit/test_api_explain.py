@@ -14,6 +14,7 @@ from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, Ru
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
 from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import WorkerInfo
 
 NOW = datetime(2026, 3, 1, 6, 0, tzinfo=UTC)
@@ -43,7 +44,7 @@ def _run(**changes: Any) -> Run:
         cause=RunCause.MANUAL,
         priority=Priority.MEDIUM,
         failure_strategy=FailureStrategy.CONTINUE,
-        tasks={spec.name: TaskRun(spec=spec) for spec in specs},
+        tasks=Tasks(TaskRun(spec=spec) for spec in specs),
     )
     return replace(run, **changes)
 

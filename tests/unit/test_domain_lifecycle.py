@@ -12,6 +12,7 @@ from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, Tas
 from nimbus.domain.pipeline import FailureStrategy, Priority, RetryPolicy, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun, TaskState
 from nimbus.domain.slots import End
+from nimbus.domain.tasks import Tasks
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 RUN_ID = RunId("flights-1")
@@ -39,7 +40,7 @@ def a_run(*specs: TaskSpec, strategy: FailureStrategy = FailureStrategy.END) -> 
         cause=RunCause.MANUAL,
         priority=Priority.MEDIUM,
         failure_strategy=strategy,
-        tasks={s.name: TaskRun(spec=s) for s in specs},
+        tasks=Tasks(TaskRun(spec=s) for s in specs),
     )
 
 
@@ -55,20 +56,22 @@ def closed(run: Run, task: str, outcome: Outcome, number: int = 1, max_mishaps: 
     return lifecycle.close_attempt(run, attempt, end, max_mishaps=max_mishaps, now=NOW)
 
 
-def names(tasks: tuple[TaskRun, ...]) -> list[str]:
-    return [task.spec.name for task in tasks]
+def ready(run: Run, now: datetime) -> list[str]:
+    return sorted(
+        task.spec.name
+        for task in run.tasks.values()
+        if lifecycle.is_ready(run, task) and (task.retry_at is None or task.retry_at <= now)
+    )
 
 
-def test_only_tasks_without_open_needs_are_ready_most_urgent_first() -> None:
-    run = a_run(spec("b"), spec("a"), spec("z", priority=Priority.HIGH), spec("later", "a"))
-
-    assert names(lifecycle.ready_tasks(run, NOW)) == ["z", "a", "b"]
+def test_only_tasks_without_open_needs_are_ready() -> None:
+    assert ready(a_run(spec("b"), spec("a"), spec("later", "a")), NOW) == ["a", "b"]
 
 
 def test_a_task_becomes_ready_when_its_last_need_succeeds() -> None:
     run = closed(opened(a_run(spec("a"), spec("b", "a")), "a"), "a", Outcome.SUCCEEDED)
 
-    assert names(lifecycle.ready_tasks(run, NOW)) == ["b"]
+    assert ready(run, NOW) == ["b"]
     assert lifecycle.committed_outputs(run, [TaskName("a")]) == {"a": "out/1"}
 
 
@@ -90,8 +93,8 @@ def test_a_failure_within_the_retry_limit_waits_for_its_pause() -> None:
     run = closed(opened(a_run(spec("a", retries=1)), "a"), "a", Outcome.FAILED)
 
     assert run.tasks[TaskName("a")].state is TaskState.WAITING
-    assert names(lifecycle.ready_tasks(run, NOW)) == []
-    assert names(lifecycle.ready_tasks(run, NOW + timedelta(seconds=10))) == ["a"]
+    assert ready(run, NOW) == []
+    assert ready(run, NOW + timedelta(seconds=10)) == ["a"]
 
 
 def test_a_failure_beyond_the_retry_limit_fails_the_run_and_skips_the_rest() -> None:
@@ -137,7 +140,7 @@ def test_a_task_that_is_lost_too_often_fails() -> None:
     run = a_run(spec("a"))
     for number in (1, 2, 3):
         later = NOW + timedelta(hours=1)
-        assert names(lifecycle.ready_tasks(run, later)) == ["a"]
+        assert ready(run, later) == ["a"]
         run = closed(opened(run, "a"), "a", Outcome.LOST, number)
 
     assert run.state is RunState.FAILED

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import count
 
 import pytest
 
@@ -33,9 +33,10 @@ from nimbus.domain.pipeline import (
 )
 from nimbus.domain.run import RunState
 from nimbus.domain.workers import WorkerInfo
+from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import ArchiveRun, Decision, PrepareRelease, ResignLeadership
-from nimbus.engine.facts import Facts, Refusal
-from nimbus.engine.rules import next_decision, next_wakeup
+from nimbus.engine.rules import ask, next_subject
+from nimbus.engine.state import Refusal, State
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 NAME = PipelineName("p")
@@ -75,29 +76,52 @@ def a_worker(name: str, *, slots: int = 1, draining: bool = False, load: float =
     )
 
 
-def facts(
+def known(
     *commands: Command, workers: tuple[WorkerInfo, ...] = (), record: PipelineRecord | None = RECORD
-) -> Facts:
-    queued = tuple(
-        QueuedCommand(id=CommandId(f"cmd-{n}"), command=command, submitted_at=NOW)
-        for n, command in enumerate(commands)
-    )
-    return Facts(
-        epoch=3,
-        pipelines={} if record is None else {NAME: record},
-        commands=queued,
-        workers={worker.id: worker for worker in workers},
-    )
+) -> State:
+    """A leader's state with commands that wait."""
+    state = State(epoch=3)
+    state.put_workers(workers, at(NOW))
+    if record is not None:
+        state.put_pipeline(record)
+    submit(state, *commands)
+    return state
 
 
-def decide(known: Facts, now: datetime = NOW) -> Decision:
-    decision = next_decision(known, now)
+def submit(state: State, *commands: Command) -> State:
+    for command in commands:
+        number = next(numbers)
+        state.put_command(QueuedCommand(id=CommandId(f"cmd-{number}"), command=command, submitted_at=NOW))
+    return state
+
+
+numbers = count()
+
+
+def at(now: datetime) -> Instant:
+    return Instant(now, (now - NOW).total_seconds())
+
+
+def next_decision(state: State, now: datetime = NOW) -> Decision | None:
+    """The next decision, taken in as if it were written; None if there is none."""
+    state.wake(at(now))
+    while (subject := next_subject(state)) is not None:
+        answer = ask(state, subject, at(now))
+        if isinstance(answer, Decision):
+            state.apply(answer, at(now))
+            return answer
+        state.postpone(subject, answer)
+    return None
+
+
+def decide(state: State, now: datetime = NOW) -> Decision:
+    decision = next_decision(state, now)
     assert decision is not None
     return decision
 
 
-def refusal(known: Facts) -> str:
-    decision = decide(known)
+def refusal(state: State) -> str:
+    decision = decide(state)
     (write,) = decision.writes
     assert isinstance(write, w.ConsumeCommand)
     assert not write.outcome.accepted
@@ -108,63 +132,70 @@ START = StartRun(pipeline=NAME, run_id=RunId("p-1"), parameters={"month": 2})
 
 
 def test_a_run_starts_in_the_transaction_that_consumes_its_command() -> None:
-    decision = decide(facts(START))
+    state = known(START)
 
-    created, consumed = decision.writes
+    created, consumed = decide(state).writes
+
     assert isinstance(created, w.CreateRun)
     assert isinstance(consumed, w.ConsumeCommand)
     assert consumed.outcome.accepted
     assert created.run.release == DIGEST
     assert created.run.tasks[TaskName("a")].spec.args == ("2",)
-    assert decision.facts.commands == ()
+    assert state.commands == {}
 
 
 def test_asking_twice_starts_one_run() -> None:
-    once = decide(facts(START, START)).facts
-    again = decide(once)
+    state = known(START, START)
+    decide(state)
+    again = decide(state)
 
     assert [type(write) for write in again.writes] == [w.ConsumeCommand]
-    assert list(again.facts.runs) == ["p-1"]
+    assert list(state.runs) == ["p-1"]
 
 
 @pytest.mark.parametrize(
-    ("known", "code"),
+    ("command", "record", "code"),
     [
-        (facts(START, record=None), "unknown_pipeline"),
-        (facts(START, record=replace(RECORD, release=None, spec=None)), "not_active"),
-        (facts(replace(START, parameters={"month": 13})), "invalid_parameters"),
-        (facts(replace(START, parameters={"mouth": 1})), "invalid_parameters"),
-        (replace(facts(START), quarantined={NAME: "x.py is nowhere"}), "quarantined"),
-        (facts(StopRun(run_id=RunId("nope"), reason="test")), "unknown_run"),
-        (facts(PausePipeline(pipeline=PipelineName("q"))), "unknown_pipeline"),
-        (
-            facts(PausePipeline(pipeline=NAME), record=replace(RECORD, state=PipelineState.INACTIVE)),
-            "not_active",
-        ),
-        (facts(RemovePipeline(pipeline=PipelineName("q"))), "unknown_pipeline"),
-        (facts(ActivatePipeline(pipeline=PipelineName("q"))), "unknown_pipeline"),
+        (START, None, "unknown_pipeline"),
+        (START, replace(RECORD, release=None, spec=None), "not_active"),
+        (replace(START, parameters={"month": 13}), RECORD, "invalid_parameters"),
+        (replace(START, parameters={"mouth": 1}), RECORD, "invalid_parameters"),
+        (StopRun(run_id=RunId("nope"), reason="test"), RECORD, "unknown_run"),
+        (PausePipeline(pipeline=PipelineName("q")), RECORD, "unknown_pipeline"),
+        (PausePipeline(pipeline=NAME), replace(RECORD, state=PipelineState.INACTIVE), "not_active"),
+        (RemovePipeline(pipeline=PipelineName("q")), RECORD, "unknown_pipeline"),
+        (ActivatePipeline(pipeline=PipelineName("q")), RECORD, "unknown_pipeline"),
     ],
 )
-def test_what_cannot_be_done_is_refused_with_a_code_and_changes_nothing(known: Facts, code: str) -> None:
-    assert refusal(known) == code
+def test_what_cannot_be_done_is_refused_with_a_code_and_changes_nothing(
+    command: Command, record: PipelineRecord | None, code: str
+) -> None:
+    assert refusal(known(command, record=record)) == code
+
+
+def test_a_run_of_a_quarantined_pipeline_is_refused() -> None:
+    state = known(START)
+    state.put_quarantine({NAME: "x.py is nowhere"})
+
+    assert refusal(state) == "quarantined"
 
 
 def test_a_pipeline_with_live_runs_cannot_be_removed() -> None:
-    running = decide(facts(START)).facts
+    state = known(START)
+    decide(state)
 
-    assert (
-        refusal(replace(running, commands=facts(RemovePipeline(pipeline=NAME)).commands)) == "pipeline_in_use"
-    )
+    assert refusal(submit(state, RemovePipeline(pipeline=NAME))) == "pipeline_in_use"
 
 
 def test_a_release_becomes_known_only_once_it_is_on_the_leaders_disk() -> None:
     release = ReleaseOf(NAME, NEWER)
-    asked = decide(facts(PublishRelease(pipeline=NAME, digest=NEWER, activate=True)))
+    state = known(PublishRelease(pipeline=NAME, digest=NEWER, activate=True))
+    asked = decide(state)
     assert (asked.effects, asked.writes) == ((PrepareRelease(release),), ())
-    assert next_decision(asked.facts, NOW) is None, "it waits for the disk"
+    assert next_decision(state) is None, "it waits for the disk"
 
-    ready = replace(asked.facts, preparing=frozenset(), prepared={release: SPEC})
-    put, consumed = decide(ready).writes
+    state.release_prepared(release, SPEC)
+    put, consumed = decide(state).writes
 
     assert isinstance(put, w.PutPipeline)
     assert (put.record.release, put.record.published) == (NEWER, NEWER)
@@ -172,37 +203,48 @@ def test_a_release_becomes_known_only_once_it_is_on_the_leaders_disk() -> None:
 
 
 def test_a_release_that_cannot_be_had_is_refused_and_the_old_one_stays() -> None:
-    known = replace(
-        facts(PublishRelease(pipeline=NAME, digest=NEWER, activate=True)),
-        prepared={ReleaseOf(NAME, NEWER): Refusal("release_absent", "not in storage")},
-    )
+    state = known(PublishRelease(pipeline=NAME, digest=NEWER, activate=True))
+    decide(state)
+    state.release_prepared(ReleaseOf(NAME, NEWER), Refusal("release_absent", "not in storage"))
 
-    assert refusal(known) == "release_absent"
-    assert decide(known).facts.pipelines[NAME] == RECORD
+    assert refusal(state) == "release_absent"
+    assert state.pipelines[NAME] == RECORD
+
+
+def test_a_preparation_serves_one_command_and_the_next_one_asks_the_disk_again() -> None:
+    publish = PublishRelease(pipeline=NAME, digest=NEWER, activate=True)
+    state = known(publish, publish)
+    decide(state)
+    state.release_prepared(ReleaseOf(NAME, NEWER), SPEC)
+    decide(state)
+
+    assert decide(state).effects == (PrepareRelease(ReleaseOf(NAME, NEWER)),)
 
 
 def test_a_command_that_waits_holds_back_its_own_pipeline_and_no_other() -> None:
     other = PipelineName("q")
-    known = facts(PublishRelease(pipeline=NAME, digest=NEWER), START, PausePipeline(pipeline=other))
-    known = replace(known, pipelines={**known.pipelines, other: replace(RECORD, name=other)})
+    state = known(PublishRelease(pipeline=NAME, digest=NEWER), START, PausePipeline(pipeline=other))
+    state.put_pipeline(replace(RECORD, name=other))
 
-    waiting = decide(known).facts
-    paused = decide(waiting)
+    decide(state)
+    decide(state)
 
-    assert paused.facts.pipelines[other].state is PipelineState.PAUSED
-    assert next_decision(paused.facts, NOW) is None
+    assert state.pipelines[other].state is PipelineState.PAUSED
+    assert next_decision(state) is None
+    assert [queued.command for queued in state.commands.values()][-1] == START
 
 
 def test_an_abdication_is_consumed_before_leadership_is_given_up() -> None:
-    decision = decide(facts(Abdicate(reason="upgrade")))
+    decision = decide(known(Abdicate(reason="upgrade")))
 
     assert [type(write) for write in decision.writes] == [w.ConsumeCommand]
     assert decision.effects == (ResignLeadership("upgrade"),)
 
 
 def test_the_intent_is_written_with_the_order_and_the_place_of_its_slots() -> None:
-    running = decide(facts(START, workers=(a_worker("w1"),))).facts
-    put, created, assigned = decide(running).writes
+    state = known(START, workers=(a_worker("w1"),))
+    decide(state)
+    put, created, assigned = decide(state).writes
 
     assert isinstance(put, w.PutRun)
     assert isinstance(created, w.CreateAttempt)
@@ -220,99 +262,104 @@ def test_the_intent_is_written_with_the_order_and_the_place_of_its_slots() -> No
     ],
 )
 def test_the_freest_worker_is_chosen(workers: tuple[WorkerInfo, ...], chosen: str) -> None:
-    decision = decide(decide(facts(START, workers=workers)).facts)
+    state = known(START, workers=workers)
+    decide(state)
 
-    assert decision.about["worker"] == chosen
+    assert decide(state).about["worker"] == chosen
 
 
 def test_nothing_is_opened_while_no_slot_is_free() -> None:
-    running = decide(facts(START, workers=(a_worker("w1", draining=True),))).facts
+    state = known(START, workers=(a_worker("w1", draining=True),))
+    decide(state)
+    assert next_decision(state) is None
 
-    assert next_decision(running, NOW) is None
+    state.put_workers([a_worker("w1")], at(NOW))
+    assert decide(state).about["attempt"] == "p-1.a.1"
 
 
 def test_the_more_urgent_run_goes_first() -> None:
     urgent = StartRun(pipeline=NAME, run_id=RunId("p-2"), priority=Priority.HIGHEST)
-    known = facts(START, urgent, workers=(a_worker("w1"),))
+    state = known(START, urgent, workers=(a_worker("w1"),))
+    decide(state)
+    decide(state)
 
-    opened = decide(decide(decide(known).facts).facts)
-
-    assert opened.about["attempt"] == "p-2.a.1"
+    assert decide(state).about["attempt"] == "p-2.a.1"
 
 
 def test_an_overdue_run_fails_and_says_when_it_was_due() -> None:
-    running = decide(facts(START)).facts
-    run = replace(running.runs[RunId("p-1")], deadline=NOW + timedelta(minutes=5))
-    running = replace(running, runs={run.id: run})
+    state = known(START, record=replace(RECORD, spec=replace(SPEC, timeout=timedelta(minutes=5))))
+    decide(state)
+    assert next_decision(state, NOW + timedelta(minutes=4)) is None
+    assert state.agenda.idle_s(at(NOW)) == 300
 
-    assert next_wakeup(running, NOW) == NOW + timedelta(minutes=5)
-    late = decide(running, NOW + timedelta(minutes=5))
-    assert late.facts.runs[run.id].state is RunState.FAILED
-    assert "12:05:00" in late.facts.runs[run.id].reason
+    (put,) = decide(state, NOW + timedelta(minutes=5)).writes
+
+    assert isinstance(put, w.PutRun)
+    assert put.run.state is RunState.FAILED
+    assert "12:05:00" in put.run.reason
 
 
 def test_a_stopping_run_fences_what_was_not_claimed() -> None:
-    running = decide(decide(facts(START, workers=(a_worker("w1"),))).facts).facts
-    stopping = decide(
-        replace(running, commands=facts(StopRun(run_id=RunId("p-1"), reason="test")).commands)
-    ).facts
+    state = known(START, workers=(a_worker("w1"),))
+    decide(state)
+    decide(state)
+    decide(submit(state, StopRun(run_id=RunId("p-1"), reason="test")))
 
-    fenced = decide(stopping)
+    fenced = decide(state)
 
     assert [type(write) for write in fenced.writes] == [w.WriteClaim, w.WriteEnd, w.PutRun, w.Unassign]
-    assert fenced.facts.runs[RunId("p-1")].state is RunState.STOPPED
-
-
-def finished(known: Facts) -> Facts:
-    run = replace(known.runs[RunId("p-1")], state=RunState.SUCCEEDED, finished_at=NOW)
-    return replace(known, runs={run.id: run})
+    assert fenced.may_lose, "a driver may claim at any time: nothing else is refused with it"
+    assert state.runs == {}
+    assert RunId("p-1") in state.finished
 
 
 def test_a_finished_run_goes_to_history_and_leaves_zookeeper_later() -> None:
-    done = finished(decide(facts(START)).facts)
-    archiving = decide(done)
-    assert archiving.effects == (ArchiveRun(done.runs[RunId("p-1")]),)
-    assert next_decision(archiving.facts, NOW + timedelta(days=1)) is None, "not before history has it"
+    state = known(START)
+    (created, _) = decide(state).writes
+    assert isinstance(created, w.CreateRun)
+    state.put_run(replace(created.run, state=RunState.SUCCEEDED, finished_at=NOW), at(NOW))
+    assert state.runs == {}, "it leaves memory at once"
+    assert decide(state).effects == (ArchiveRun(RunId("p-1")),)
+    assert next_decision(state, NOW + timedelta(days=1)) is None, "not before history has it"
 
-    archived = replace(archiving.facts, archived=frozenset({RunId("p-1")}), archiving=frozenset())
-    assert next_decision(archived, NOW + timedelta(minutes=59)) is None
-    dropped = decide(archived, NOW + timedelta(hours=1))
+    state.run_archived(RunId("p-1"))
+    assert next_decision(state, NOW + timedelta(minutes=59)) is None
+    dropped = decide(state, NOW + timedelta(hours=1))
     assert dropped.writes[-1] == w.RemoveRun(RunId("p-1"))
-    assert dropped.facts.runs == {}
+    assert state.finished == {}
 
 
-def scheduled(catchup: CatchUp) -> Facts:
+def scheduled(catchup: CatchUp) -> PipelineRecord:
     spec = replace(SPEC, schedule=Schedule(cron="0 * * * *", timezone="UTC", catchup=catchup))
-    return facts(record=replace(RECORD, spec=spec))
+    return replace(RECORD, spec=spec)
 
 
 def test_a_fire_time_starts_its_run_and_moves_the_position_in_one_transaction() -> None:
-    known = scheduled(CatchUp.LATEST)
-    assert next_decision(known, NOW + timedelta(minutes=59)) is None
-    assert next_wakeup(known, NOW) == NOW + timedelta(hours=1)
+    state = known(record=scheduled(CatchUp.LATEST))
+    assert next_decision(state, NOW + timedelta(minutes=59)) is None
+    assert state.agenda.idle_s(at(NOW)) == 3600
 
-    fired = decide(known, NOW + timedelta(hours=1))
+    put, created = decide(state, NOW + timedelta(hours=1)).writes
 
-    put, created = fired.writes
     assert isinstance(put, w.PutPipeline)
     assert isinstance(created, w.CreateRun)
     assert put.record.schedule_position == NOW + timedelta(hours=1)
     assert created.run.id == "p-20260301t130000z"
-    assert next_decision(fired.facts, NOW + timedelta(hours=1)) is None, "it fires once"
+    assert next_decision(state, NOW + timedelta(hours=1)) is None, "it fires once"
 
 
-def fired_runs(known: Facts, now: datetime, settle: Callable[[Facts], Facts] = lambda f: f) -> list[str]:
-    while (decision := next_decision(known, now)) is not None:
-        known = settle(decision.facts)
-    return sorted(known.runs)
+def fired_runs(state: State, now: datetime) -> list[str]:
+    while next_decision(state, now) is not None:
+        pass
+    return sorted(state.runs)
 
 
 def test_missed_fire_times_are_made_up_for_as_the_schedule_says() -> None:
     later = NOW + timedelta(hours=3, minutes=10)
 
-    assert fired_runs(scheduled(CatchUp.NONE), later) == []
-    assert fired_runs(scheduled(CatchUp.LATEST), later) == ["p-20260301t150000z"]
-    assert fired_runs(scheduled(CatchUp.ALL), later) == [
+    assert fired_runs(known(record=scheduled(CatchUp.NONE)), later) == []
+    assert fired_runs(known(record=scheduled(CatchUp.LATEST)), later) == ["p-20260301t150000z"]
+    assert fired_runs(known(record=scheduled(CatchUp.ALL)), later) == [
         "p-20260301t130000z",
         "p-20260301t140000z",
         "p-20260301t150000z",
@@ -320,35 +367,35 @@ def test_missed_fire_times_are_made_up_for_as_the_schedule_says() -> None:
 
 
 def test_the_latest_of_very_many_missed_fire_times_starts_one_run() -> None:
-    known = scheduled(CatchUp.LATEST)
+    state = known(record=scheduled(CatchUp.LATEST))
 
-    assert fired_runs(known, NOW + timedelta(hours=2500)) == ["p-20260613t160000z"]
+    assert fired_runs(state, NOW + timedelta(hours=2500)) == ["p-20260613t160000z"]
 
 
 def test_a_takeover_around_a_fire_time_is_on_time_without_catch_up() -> None:
-    assert fired_runs(scheduled(CatchUp.NONE), NOW + timedelta(hours=1, seconds=40)) == ["p-20260301t130000z"]
+    state = known(record=scheduled(CatchUp.NONE))
+
+    assert fired_runs(state, NOW + timedelta(hours=1, seconds=40)) == ["p-20260301t130000z"]
 
 
 def test_a_paused_or_quarantined_pipeline_does_not_fire() -> None:
     later = NOW + timedelta(hours=1)
-    paused = scheduled(CatchUp.ALL)
-    paused = replace(paused, pipelines={NAME: replace(paused.pipelines[NAME], state=PipelineState.PAUSED)})
+    paused = known(record=replace(scheduled(CatchUp.ALL), state=PipelineState.PAUSED))
+    quarantined = known(record=scheduled(CatchUp.ALL))
+    quarantined.put_quarantine({NAME: "x"})
 
     assert fired_runs(paused, later) == []
-    assert fired_runs(replace(scheduled(CatchUp.ALL), quarantined={NAME: "x"}), later) == []
+    assert fired_runs(quarantined, later) == []
+    quarantined.put_quarantine({})
+    assert fired_runs(quarantined, later) == ["p-20260301t130000z"], "it fires when it is let out"
 
 
 def test_what_passed_while_paused_is_not_made_up_for_on_resumption() -> None:
     later = NOW + timedelta(hours=5, minutes=1)
-    known = scheduled(CatchUp.ALL)
-    spec = known.pipelines[NAME].spec
-    assert spec is not None
-    paused = replace(known.pipelines[NAME], state=PipelineState.PAUSED)
-    known = replace(
-        known,
-        pipelines={NAME: paused},
-        commands=facts(ActivatePipeline(pipeline=NAME)).commands,
-        prepared={ReleaseOf(NAME, DIGEST): spec},
-    )
+    record = replace(scheduled(CatchUp.ALL), state=PipelineState.PAUSED)
+    state = known(ActivatePipeline(pipeline=NAME), record=record)
+    decide(state, later)
+    assert record.spec is not None
+    state.release_prepared(ReleaseOf(NAME, DIGEST), record.spec)
 
-    assert fired_runs(known, later) == []
+    assert fired_runs(state, later) == []

@@ -14,6 +14,7 @@ from nimbus.domain.commands import ActivatePipeline, Command, PausePipeline, Pub
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority
 from nimbus.domain.run import Run, RunCause, RunState
+from nimbus.domain.tasks import Tasks
 from nimbus.ports import StoreUnavailableError
 from nimbus.scheduler.live_releases import NothingKnownError, live_releases
 
@@ -49,7 +50,7 @@ def run(state: RunState) -> Run:
         cause=RunCause.MANUAL,
         priority=Priority.MEDIUM,
         failure_strategy=FailureStrategy.END,
-        tasks={},
+        tasks=Tasks(),
         state=state,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 
 import structlog
@@ -72,7 +72,7 @@ class ZooKeeperAttemptBoard:
 
     def read(self, attempt: AttemptId, changed: Enqueue | None = None) -> Slots:
         """Read the slots of one attempt."""
-        return read_slots(self._calls, self._paths, attempt, changed)
+        return read_slots(self._calls, self._paths, {attempt: changed})[attempt]
 
     def beat(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
         """Write the runner's ephemeral node; one of an older session of ours is replaced."""
@@ -104,12 +104,30 @@ def _beat(progress: Mapping[str, object]) -> bytes:
     return json.dumps({"schema": records.SCHEMA, "progress": dict(progress)}).encode()
 
 
-def read_slots(calls: Calls, paths: Paths, attempt: AttemptId, changed: Enqueue | None = None) -> Slots:
-    """Read what there is of one attempt; an attempt that is not there has empty slots."""
-    there = calls.children(paths.attempt(attempt), changed) or ()
-    claim = calls.get(paths.claim(attempt)) if CLAIM in there else None
-    end = calls.get(paths.end(attempt)) if END in there else None
-    beat = calls.get(paths.beat(attempt)) if BEAT in there else None
+def read_slots(
+    calls: Calls, paths: Paths, changed: Mapping[AttemptId, Enqueue | None]
+) -> Mapping[AttemptId, Slots]:
+    """Read what there is of some attempts, together; one that is not there has empty slots.
+
+    Args:
+        calls: The session's calls.
+        paths: The cluster's paths.
+        changed: The attempts, each with what is called once when it changes.
+    """
+    names = calls.all_children([paths.attempt(attempt) for attempt in changed], changed.values())
+    there = dict(zip(changed, (found or () for found in names), strict=True))
+    wanted = [
+        (attempt, f"{attempt}/{name}")
+        for attempt, found in there.items()
+        for name in (CLAIM, END, BEAT)
+        if name in found
+    ]
+    data = dict(calls.read_all(paths.attempts, [place for _, place in wanted]))
+    return {attempt: _slots(attempt, found, data, paths) for attempt, found in there.items()}
+
+
+def _slots(attempt: AttemptId, there: Collection[str], data: Mapping[str, bytes], paths: Paths) -> Slots:
+    claim, end, beat = (data.get(f"{attempt}/{name}") for name in (CLAIM, END, BEAT))
     return Slots(
         claim=None if claim is None else _claim(claim, attempt, paths.claim(attempt)),
         end=None if end is None else _end(end, attempt, paths.end(attempt)),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 import structlog
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
@@ -13,12 +14,23 @@ from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 from leader import LeaderError, ZooKeeperSession
 from nimbus.domain.errors import RecordTooLargeError
 from nimbus.ports import Enqueue, StoreUnavailableError
-from nimbus.records import RecordCodec, T, UnreadableRecordError
+from nimbus.records import Codec, T, UnreadableRecordError
 
 _log = structlog.get_logger(__name__)
 
+Item = TypeVar("Item")
+
+MOST_TOGETHER = 1000
+"""Requests that are sent before the first answer is waited for: each has the call's timeout to itself."""
 LARGEST_REQUEST = 1_000_000
 """Bytes of one request: a little less than ZooKeeper's `jute.maxbuffer`, which it enforces by hanging up."""
+
+
+def batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Lists of at most `size` items. `itertools.batched` comes with Python 3.12."""
+    rest = iter(items)
+    while some := list(islice(rest, size)):
+        yield some
 
 
 @contextmanager
@@ -64,7 +76,7 @@ def check_size(what: str, size_bytes: int, most_bytes: int = LARGEST_REQUEST) ->
         raise RecordTooLargeError(what, size_bytes, most_bytes)
 
 
-def readable(codec: RecordCodec[T], found: Iterable[tuple[str, bytes]], parent: str) -> Iterator[T]:
+def readable(codec: Codec[T], found: Iterable[tuple[str, bytes]], parent: str) -> Iterator[T]:
     """The records among what was found below `parent`; a broken one is reported and left out."""
     for name, data in found:
         try:
@@ -105,17 +117,42 @@ class Calls:
     def records(
         self, parent: str, changed: Enqueue | None = None, *, most: int | None = None
     ) -> tuple[tuple[str, bytes], ...]:
-        """Name and data of the first `most` children, in one go; those that vanish meanwhile are left out."""
-        names = (self.children(parent, changed) or ())[:most]
+        """Name and data of the first `most` children; those that vanish meanwhile are left out."""
+        return self.read_all(parent, (self.children(parent, changed) or ())[:most])
+
+    def read_all(self, parent: str, names: Iterable[str]) -> tuple[tuple[str, bytes], ...]:
+        """Name and data of some children, read together; those that are not there are left out."""
+        wanted = tuple(names)
         with in_our_words(f"read all below {parent}"):
-            pending = [(name, self.session.client.get_async(f"{parent}/{name}")) for name in names]
-            found = []
-            for name, answer in pending:
+            found = self.together(
+                self.session.client.get_async, [((f"{parent}/{name}",), {}) for name in wanted]
+            )
+        return tuple(
+            (name, answer[0]) for name, answer in zip(wanted, found, strict=True) if answer is not None
+        )
+
+    def all_children(
+        self, paths: Iterable[str], changed: Iterable[Enqueue | None]
+    ) -> list[tuple[str, ...] | None]:
+        """Names of the children of some nodes, read together; None for a node that is not there."""
+        asked = [((path,), _watch(enqueue)) for path, enqueue in zip(paths, changed, strict=True)]
+        with in_our_words("list several nodes"):
+            found = self.together(self.session.client.get_children_async, asked)
+        return [None if names is None else tuple(sorted(names)) for names in found]
+
+    def together(
+        self, request: Callable[..., Any], asked: Iterable[tuple[tuple[Any, ...], dict[str, Any]]]
+    ) -> list[Any]:
+        """Send requests without waiting between them. An answer is None where the node is not there."""
+        answers: list[Any] = []
+        for some in batched(asked, MOST_TOGETHER):
+            pending = [request(*args, **options) for args, options in some]
+            for answer in pending:
                 try:
-                    found.append((name, self.session.call(lambda answer=answer: answer)[0]))
+                    answers.append(self.session.call(lambda answer=answer: answer))
                 except NoNodeError:
-                    continue
-        return tuple(found)
+                    answers.append(None)
+        return answers
 
     def create(self, path: str, data: bytes, *, ephemeral: bool = False, sequence: bool = False) -> str:
         """Create a node. NodeExistsError and NoNodeError (no parent) pass through."""

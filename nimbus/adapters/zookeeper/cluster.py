@@ -64,7 +64,7 @@ class ZooKeeperClusterReader:
 
     def slots(self, attempts: Iterable[AttemptId]) -> Mapping[AttemptId, Slots]:
         """Slots of some attempts."""
-        return {attempt: read_slots(self._calls, self._paths, attempt) for attempt in attempts}
+        return read_slots(self._calls, self._paths, dict.fromkeys(attempts))
 
     def schedulers(self) -> tuple[SchedulerInfo, ...]:
         """Registered schedulers."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import assert_never
@@ -16,6 +16,7 @@ from nimbus import records
 from nimbus.adapters.zookeeper.board import UNKNOWN_TIME, read_slots
 from nimbus.adapters.zookeeper.calls import Calls, check_size, in_our_words, readable
 from nimbus.adapters.zookeeper.paths import Paths
+from nimbus.adapters.zookeeper.transaction import Operation, ZooKeeperTransaction, size_bytes
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import QueuedCommand, Unreadable
@@ -28,12 +29,7 @@ from nimbus.records import UnreadableRecordError
 
 _log = structlog.get_logger(__name__)
 
-Operation = tuple[str, str, bytes]
-"""`create`, `set` or `delete`; path; data (empty for `delete`)."""
 
-
-OVERHEAD = 100
-"""Bytes of one operation beside path and data (at most: lengths, version, access list)."""
 LARGEST_NEW_RUN = 448 * 1024
 """Bytes of a run's record at its start: it grows with its attempts, and is written together with an order."""
 MOST_COMMANDS = 200
@@ -82,24 +78,37 @@ class ZooKeeperLeaderStore:
         return Snapshot(
             pipelines=pipelines,
             runs=runs,
-            commands=self.read_commands(),
+            commands=self.read_commands((), MOST_COMMANDS),
             workers=self.read_workers(),
-            slots={
-                attempt: self.read_slots(attempt) for run in runs.values() for attempt in run.open_attempts()
-            },
+            slots=self.read_slots([attempt for run in runs.values() for attempt in run.open_attempts()]),
         )
 
-    def read_commands(self) -> tuple[QueuedCommand, ...]:
-        """Commands that wait, oldest first."""
-        return read_commands(self._calls, self._paths, self._on_commands, most=MOST_COMMANDS)
+    def read_commands(self, known: Collection[CommandId], most: int) -> tuple[QueuedCommand, ...]:
+        """Commands that wait and are not `known`, oldest first."""
+        names = self._calls.children(self._paths.commands, self._on_commands) or ()
+        new = [name for name in names if name not in known][:most]
+        return _queued_commands(self._paths, self._calls.read_all(self._paths.commands, new))
 
     def read_workers(self) -> tuple[WorkerInfo, ...]:
         """Registered workers."""
         return tuple(_readable(self._calls, self._paths.workers, records.WORKER, self._on_workers))
 
-    def read_slots(self, attempt: AttemptId) -> Slots:
-        """What there is of one attempt."""
-        return read_slots(self._calls, self._paths, attempt, _Tell(self._on_attempt, attempt))
+    def read_slots(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
+        """What there is of some attempts."""
+        changed = {attempt: _Tell(self._on_attempt, attempt) for attempt in attempts}
+        return read_slots(self._calls, self._paths, changed)
+
+    def read_run(self, run: RunId) -> Run | None:
+        """One run."""
+        return self._read(self._paths.run(run), records.RUN)
+
+    def read_pipeline(self, name: PipelineName) -> PipelineRecord | None:
+        """One pipeline."""
+        return self._read(self._paths.pipeline(name), records.PIPELINE)
+
+    def _read(self, path: str, codec: records.Codec[records.T]) -> records.T | None:
+        parent, _, name = path.rpartition("/")
+        return next(readable(codec, self._calls.read_all(parent, [name]), parent), None)
 
     def prune_outcomes(self, before: datetime) -> None:
         """Forget the oldest outcomes, at most MOST_PRUNED at once; one that cannot be read stays."""
@@ -107,13 +116,13 @@ class ZooKeeperLeaderStore:
         gone = [outcome.command for outcome in oldest if outcome.decided_at < before]
         if gone:
             try:
-                self._write([("delete", self._paths.outcome(command), b"") for command in gone])
+                self._write([Operation("delete", self._paths.outcome(command)) for command in gone])
             except StaleStateError as exc:  # somebody else deleted one: the next time finds the rest
                 _log.info("outcomes_not_pruned", error=str(exc))
 
-    def commit(self, writes: Sequence[w.Write]) -> None:
-        """All of `writes` or none, if the epoch is still ours."""
-        self._write([operation for write in writes for operation in self._operations(write)])
+    def begin(self) -> ZooKeeperTransaction:
+        """Begin to collect writes."""
+        return ZooKeeperTransaction(self._write, self._operations)
 
     def _write(self, operations: Sequence[Operation]) -> None:
         def build(transaction: object) -> None:
@@ -127,7 +136,7 @@ class ZooKeeperLeaderStore:
                         transaction.delete(path)  # type: ignore[attr-defined]
 
         what = ", ".join(path for _, path, _ in operations)
-        check_size(what, sum(len(path) + len(data) + OVERHEAD for _, path, data in operations))
+        check_size(what, size_bytes(operations))
         with in_our_words(f"write {what}"):
             try:
                 fenced_transaction(self._calls.session, self._token, build)
@@ -145,20 +154,20 @@ class ZooKeeperLeaderStore:
             case w.CreateRun(run):
                 data = records.RUN.encode(run)
                 check_size(f"the record of run {run.id}", len(data), LARGEST_NEW_RUN)
-                yield "create", paths.run(run.id), data
+                yield Operation("create", paths.run(run.id), data)
             case w.PutRun(run):
-                yield "set", paths.run(run.id), records.RUN.encode(run)
+                yield Operation("set", paths.run(run.id), records.RUN.encode(run))
             case w.RemoveRun(run_id):
-                yield "delete", paths.run(run_id), b""
+                yield Operation("delete", paths.run(run_id))
             case w.CreatePipeline(record):
-                yield "create", paths.pipeline(record.name), records.PIPELINE.encode(record)
+                yield Operation("create", paths.pipeline(record.name), records.PIPELINE.encode(record))
             case w.PutPipeline(record):
-                yield "set", paths.pipeline(record.name), records.PIPELINE.encode(record)
+                yield Operation("set", paths.pipeline(record.name), records.PIPELINE.encode(record))
             case w.RemovePipelineRecord(name):
-                yield "delete", paths.pipeline(name), b""
+                yield Operation("delete", paths.pipeline(name))
             case w.ConsumeCommand(outcome):
-                yield "delete", paths.command(outcome.command), b""
-                yield "create", paths.outcome(outcome.command), records.OUTCOME.encode(outcome)
+                yield Operation("delete", paths.command(outcome.command))
+                yield Operation("create", paths.outcome(outcome.command), records.OUTCOME.encode(outcome))
             case _:
                 yield from self._attempt_operations(write)
 
@@ -175,24 +184,24 @@ class ZooKeeperLeaderStore:
         paths = self._paths
         match write:
             case w.CreateAttempt(attempt):
-                yield "create", paths.attempt(attempt), b""
+                yield Operation("create", paths.attempt(attempt))
             case w.RemoveAttempt(attempt):
                 parent = paths.attempt(attempt)
                 names = self._calls.children(parent)
                 if names is not None:
-                    yield from (("delete", f"{parent}/{name}", b"") for name in names)
-                    yield "delete", parent, b""
+                    yield from (Operation("delete", f"{parent}/{name}") for name in names)
+                    yield Operation("delete", parent)
             case w.Assign(worker, assignment):
                 path = paths.order(worker, AttemptId.parse(assignment.attempt))
-                yield "create", path, records.ASSIGNMENT.encode(assignment)
+                yield Operation("create", path, records.ASSIGNMENT.encode(assignment))
             case w.Unassign(worker, attempt):
-                yield "delete", paths.order(worker, attempt), b""
+                yield Operation("delete", paths.order(worker, attempt))
             case w.WriteClaim(attempt, claim):
-                yield "create", paths.claim(attempt), records.CLAIM.encode(claim)
+                yield Operation("create", paths.claim(attempt), records.CLAIM.encode(claim))
             case w.WriteEnd(attempt, end):
-                yield "create", paths.end(attempt), records.END.encode(end)
+                yield Operation("create", paths.end(attempt), records.END.encode(end))
             case w.RequestStop(attempt, reason):
-                yield "create", paths.stop(attempt), reason.encode()
+                yield Operation("create", paths.stop(attempt), reason.encode())
             case _:
                 assert_never(write)
 
@@ -200,7 +209,7 @@ class ZooKeeperLeaderStore:
 def _readable(
     calls: Calls,
     parent: str,
-    codec: records.RecordCodec[records.T],
+    codec: records.Codec[records.T],
     changed: Enqueue | None = None,
     *,
     most: int | None = None,
@@ -209,11 +218,12 @@ def _readable(
     yield from readable(codec, calls.records(parent, changed, most=most), parent)
 
 
-def read_commands(
-    calls: Calls, paths: Paths, changed: Enqueue | None = None, *, most: int | None = None
-) -> tuple[QueuedCommand, ...]:
+def read_commands(calls: Calls, paths: Paths) -> tuple[QueuedCommand, ...]:
     """Waiting commands in the order of their numbers, also those that cannot be read."""
-    found = calls.records(paths.commands, changed, most=most)
+    return _queued_commands(paths, calls.records(paths.commands))
+
+
+def _queued_commands(paths: Paths, found: Iterable[tuple[str, bytes]]) -> tuple[QueuedCommand, ...]:
     return tuple(_queued(CommandId(name), data, f"{paths.commands}/{name}") for name, data in found)
 
 
@@ -255,6 +265,6 @@ def read_pipelines(calls: Calls, paths: Paths, changed: Enqueue | None = None) -
     return tuple(found)
 
 
-def read_all(calls: Calls, parent: str, codec: records.RecordCodec[records.T]) -> tuple[records.T, ...]:
+def read_all(calls: Calls, parent: str, codec: records.Codec[records.T]) -> tuple[records.T, ...]:
     """All readable records below `parent`."""
     return tuple(_readable(calls, parent, codec))

@@ -33,5 +33,5 @@ class ZooKeeperWholeState:
         """Live and recently finished runs."""
         return self._all(self._paths.runs, records.RUN)
 
-    def _all(self, parent: str, codec: records.RecordCodec[records.T]) -> tuple[records.T, ...]:
+    def _all(self, parent: str, codec: records.Codec[records.T]) -> tuple[records.T, ...]:
         return tuple(codec.decode(data, f"{parent}/{name}") for name, data in self._calls.records(parent))

@@ -1,50 +1,41 @@
-"""The leader's rules: each looks at the facts and says the next decision, or None.
+"""The leader's rules. Each is asked about one subject and says a decision, or until when there is none.
 
-`next_decision` asks them in a fixed order until one answers; the reign writes it and asks again, until none
-answers. Each decision is one transaction, so after a crash at any point the next leader goes on there.
+They read the state and never change it. After a crash at any point the next leader goes on from the records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from datetime import datetime
-
-from nimbus.engine.decision import Decision
-from nimbus.engine.facts import Facts
+from nimbus.engine.agenda import Instant, Subject
+from nimbus.engine.decision import Answer
 from nimbus.engine.rules import archive, assign, attempts, commands, schedules, stops
-
-Rule = Callable[[Facts, datetime], Decision | None]
-
-RULES: tuple[Rule, ...] = (
-    attempts.supervise_attempts,  # what has ended comes first: it frees slots and opens the way
-    stops.stop_overdue_runs,
-    stops.ask_runners_to_stop,
-    commands.answer_command,
-    schedules.fire_schedule,
-    assign.open_next_attempt,
-    archive.archive_run,
-    archive.drop_archived_run,
-)
+from nimbus.engine.state import State
 
 
-def next_decision(facts: Facts, now: datetime) -> Decision | None:
-    """The first decision that any rule asks for."""
-    for rule in RULES:
-        decision = rule(facts, now)
-        if decision is not None:
-            return decision
-    return None
+def next_subject(state: State) -> Subject | None:
+    """What is to be looked at next. The order of a turn: what has ended frees slots and opens the way."""
+    agenda = state.agenda
+    return (
+        agenda.first("attempt")
+        or agenda.first("run")
+        or agenda.first("command")
+        or agenda.first("pipeline")
+        or state.next_ready()
+        or agenda.first("finished")
+    )
 
 
-def next_wakeup(facts: Facts, now: datetime) -> datetime | None:
-    """The next moment at which a rule may answer without any news; None: only news can change that."""
-    moments = (moment for moment in _moments(facts, now) if moment > now)
-    return min(moments, default=None)
-
-
-def _moments(facts: Facts, now: datetime) -> Iterator[datetime]:
-    yield from attempts.moments(facts, now)
-    yield from stops.moments(facts)
-    yield from schedules.moments(facts)
-    yield from assign.moments(facts)
-    yield from archive.moments(facts)
+def ask(state: State, subject: Subject, now: Instant) -> Answer:
+    """What the rule of a subject's kind says about it."""
+    match subject.kind:
+        case "attempt":
+            return attempts.supervise_attempt(state, subject.attempt, now)
+        case "run":
+            return stops.stop_run(state, subject.run, now)
+        case "command":
+            return commands.answer_command(state, subject.command, now.wall)
+        case "pipeline":
+            return schedules.fire_schedule(state, subject.pipeline, now.wall)
+        case "task":
+            return assign.open_attempt(state, subject.run, subject.task, now.wall)
+        case "finished":
+            return archive.retire_run(state, subject.run, now.wall)

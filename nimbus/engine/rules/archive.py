@@ -2,54 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime
 
-from nimbus.domain.ids import AttemptId
+from nimbus.domain.ids import RunId
 from nimbus.domain.writes import RemoveAttempt, RemoveRun
-from nimbus.engine.decision import ArchiveRun, Decision
-from nimbus.engine.facts import Facts, Subject, without_run
+from nimbus.engine.decision import Answer, ArchiveRun, Decision, Nothing
+from nimbus.engine.state import State
 
 
-def archive_run(facts: Facts, _now: datetime) -> Decision | None:
-    """Store a run in history as soon as it is final. A new leader stores it again: the same bytes."""
-    for run in facts.tended_runs():
-        if run.state.is_final and run.id not in facts.archived | facts.archiving:
-            return Decision(
-                name="run_archive_started",
-                facts=replace(facts, archiving=facts.archiving | {run.id}),
-                effects=(ArchiveRun(run),),
-                about={"run": run.id, "state": run.state},
-            )
-    return None
+def retire_run(state: State, run_id: RunId, now: datetime) -> Answer:
+    """Store a final run in history; remove it once history has it and people had time to look at it.
 
-
-def drop_archived_run(facts: Facts, now: datetime) -> Decision | None:
-    """Remove a run from ZooKeeper once history has it and people had time to look at it."""
-    for run_id in sorted(facts.archived):
-        run = facts.runs.get(run_id)
-        if run is None or Subject("run", run_id) in facts.set_aside:
-            continue
-        if run.finished_at is None or run.finished_at + facts.policy.keep_finished > now:
-            continue
-        attempts = tuple(
-            RemoveAttempt(AttemptId(run.id, name, attempt.number))
-            for name, task in run.tasks.items()
-            for attempt in task.attempts
-        )
-        return Decision(
-            name="run_dropped",
-            facts=without_run(facts, run_id),
-            writes=(*attempts, RemoveRun(run_id)),
-            about={"run": run_id},
-        )
-    return None
-
-
-def moments(facts: Facts) -> Iterator[datetime]:
-    """When an archived run has stood long enough."""
-    for run_id in facts.archived:
-        run = facts.runs.get(run_id)
-        if run is not None and run.finished_at is not None:
-            yield run.finished_at + facts.policy.keep_finished
+    A new leader stores it again: the same bytes.
+    """
+    finished = state.finished.get(run_id)
+    if finished is None or finished.archiving:
+        return Nothing()
+    if not finished.archived:
+        return Decision(name="run_archive_started", effects=(ArchiveRun(run_id),), about={"run": run_id})
+    due = finished.finished_at + state.policy.keep_finished
+    if due > now:
+        return Nothing(at=due)
+    attempts = tuple(RemoveAttempt(attempt) for attempt in finished.attempts)
+    return Decision(name="run_dropped", writes=(*attempts, RemoveRun(run_id)), about={"run": run_id})

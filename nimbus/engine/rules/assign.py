@@ -1,45 +1,34 @@
-"""Which ready task gets the next free slot."""
+"""Which worker a ready task is given to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
 
 from nimbus.domain import lifecycle
-from nimbus.domain.ids import AttemptId
-from nimbus.domain.run import RunState
+from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.workers import AssignmentKind, choose_worker
 from nimbus.domain.writes import Assign, CreateAttempt, PutRun
-from nimbus.engine.decision import Decision
-from nimbus.engine.facts import Facts, with_run
+from nimbus.engine.decision import Answer, Decision, Nothing
 from nimbus.engine.rules.orders import order_for
+from nimbus.engine.state import State
 
 
-def open_next_attempt(facts: Facts, now: datetime) -> Decision | None:
-    """The most urgent ready task of the most urgent run goes to the freest worker: the intent is written."""
-    busy = facts.busy()
-    for run in facts.live_runs():
-        for task in lifecycle.ready_tasks(run, now):
-            unlucky = frozenset(
-                a.worker for a in task.attempts if a.outcome is not None and a.outcome.is_infrastructure
-            )
-            worker = choose_worker(facts.workers.values(), busy, unlucky)
-            if worker is None:
-                return None
-            opened = lifecycle.open_attempt(run, task.spec.name, worker=worker.id, epoch=facts.epoch, now=now)
-            attempt = AttemptId(run.id, task.spec.name, len(task.attempts) + 1)
-            order = order_for(opened, attempt, epoch=facts.epoch, kind=AssignmentKind.RUN)
-            return Decision(
-                name="attempt_opened",
-                facts=with_run(facts, opened, now),
-                writes=(PutRun(opened), CreateAttempt(attempt), Assign(worker.id, order)),
-                about={"attempt": str(attempt), "worker": worker.id},
-            )
-    return None
-
-
-def moments(facts: Facts) -> Iterator[datetime]:
-    """When retries are due."""
-    for run in facts.live_runs():
-        if run.state is RunState.RUNNING:
-            yield from (task.retry_at for task in run.tasks.values() if task.retry_at is not None)
+def open_attempt(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
+    """A ready task goes to the freest worker: the intent is written."""
+    run = state.runs[run_id]
+    task = run.tasks[name]
+    unlucky = frozenset(
+        a.worker for a in task.attempts if a.outcome is not None and a.outcome.is_infrastructure
+    )
+    busy = {worker: state.busy(worker) for worker in state.workers}
+    worker = choose_worker(state.workers.values(), busy, unlucky)
+    if worker is None:
+        return Nothing()
+    opened = lifecycle.open_attempt(run, name, worker=worker.id, epoch=state.epoch, now=now)
+    attempt = AttemptId(run_id, name, len(task.attempts) + 1)
+    order = order_for(opened, attempt, epoch=state.epoch, kind=AssignmentKind.RUN)
+    return Decision(
+        name="attempt_opened",
+        writes=(PutRun(opened), CreateAttempt(attempt), Assign(worker.id, order)),
+        about={"attempt": str(attempt), "worker": worker.id},
+    )

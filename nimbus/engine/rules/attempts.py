@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import assert_never
 
 from nimbus.domain import lifecycle
@@ -23,83 +22,83 @@ from nimbus.domain.supervision import (
 )
 from nimbus.domain.workers import AssignmentKind
 from nimbus.domain.writes import Assign, PutRun, Unassign, Write, WriteClaim, WriteEnd
-from nimbus.engine.decision import Decision
-from nimbus.engine.facts import Facts, with_run
+from nimbus.engine.agenda import Instant
+from nimbus.engine.decision import Answer, Decision, Nothing
 from nimbus.engine.rules.orders import order_for
+from nimbus.engine.state import State
 
 
-def supervise_attempts(facts: Facts, now: datetime) -> Decision | None:
-    """The first open attempt about which something is to be done."""
-    for attempt_id, run, attempt in facts.open_attempts():
-        decision = _decide(facts, attempt_id, run, attempt, now)
-        if decision is not None:
-            return decision
-    return None
+def supervise_attempt(state: State, attempt_id: AttemptId, now: Instant) -> Answer:
+    """Take in the END of an open attempt, or look after it."""
+    found = state.open_attempt(attempt_id)
+    if found is None:
+        return Nothing()
+    run, attempt = found
+    action = _action(state, attempt_id, run, attempt, now)
+    if not isinstance(action, Wait):
+        return _decision(state, attempt_id, run, attempt, action, now.wall)
+    if action.until is None:
+        return Nothing()
+    return Nothing(after_s=now.elapsed_s + (action.until - now.wall).total_seconds())
 
 
-def moments(facts: Facts, now: datetime) -> Iterator[datetime]:
-    """When a silence that is borne now will have lasted too long."""
-    for attempt_id, run, attempt in facts.open_attempts():
-        action = _action(facts, attempt_id, run, attempt, now)
-        if isinstance(action, Wait) and action.until is not None:
-            yield action.until
-
-
-def _action(facts: Facts, attempt_id: AttemptId, run: Run, attempt: Attempt, now: datetime) -> Action:
-    slots = facts.slots[attempt_id]
+def _action(state: State, attempt_id: AttemptId, run: Run, attempt: Attempt, now: Instant) -> Action:
+    slots = state.slots[attempt_id]
     if run.state is RunState.STOPPING and slots.claim is None and slots.end is None:
         return FenceClaim(f"its run is being stopped: {run.reason}")
+    since_s = state.silent_since.get(attempt_id)
     return supervise(
         attempt,
         slots,
-        silent_since=facts.silent_since.get(attempt_id),
-        workers=tuple(facts.workers.values()),
-        timings=facts.policy.timings,
-        now=now,
+        silent_for=None if since_s is None else timedelta(seconds=now.elapsed_s - since_s),
+        workers=() if slots.claim is None else state.workers_on(slots.claim.host),
+        timings=state.policy.timings,
+        now=now.wall,
     )
 
 
-def _decide(
-    facts: Facts, attempt_id: AttemptId, run: Run, attempt: Attempt, now: datetime
-) -> Decision | None:
+def _decision(
+    state: State,
+    attempt_id: AttemptId,
+    run: Run,
+    attempt: Attempt,
+    action: Close | FenceClaim | FenceEnd | Reap,
+    now: datetime,
+) -> Decision:
     text = str(attempt_id)
-    action = _action(facts, attempt_id, run, attempt, now)
     match action:
         case Close(end):
-            return _closed("attempt_closed", facts, attempt_id, run, attempt, end, (), now)
+            return _closed("attempt_closed", state, attempt_id, run, attempt, end, (), now)
         case FenceClaim():
             end = fenced_end(text, action, now=now)
-            claim = WriteClaim(attempt_id, fenced_claim(text, epoch=facts.epoch, now=now))
+            claim = WriteClaim(attempt_id, fenced_claim(text, epoch=state.epoch, now=now))
             writes: tuple[Write, ...] = (claim, WriteEnd(attempt_id, end))
-            return _closed("attempt_fenced", facts, attempt_id, run, attempt, end, writes, now)
+            return _closed("attempt_fenced", state, attempt_id, run, attempt, end, writes, now)
         case FenceEnd():
             end = fenced_end(text, action, now=now)
             writes = (WriteEnd(attempt_id, end),)
-            return _closed("attempt_lost", facts, attempt_id, run, attempt, end, writes, now)
+            return _closed("attempt_lost", state, attempt_id, run, attempt, end, writes, now)
         case Reap(reaper, claim_to_find):
             asked = lifecycle.ask_to_reap(run, attempt_id, reaper)
             order = order_for(
                 asked,
                 attempt_id,
-                epoch=facts.epoch,
+                epoch=state.epoch,
                 kind=AssignmentKind.REAP,
                 claim=claim_to_find,
             )
             return Decision(
                 name="attempt_reap_ordered",
-                facts=with_run(facts, asked, now),
                 writes=(PutRun(asked), *_withdraw(attempt_id, attempt), Assign(reaper, order)),
                 about={"attempt": text, "worker": reaper},
             )
-        case Wait():
-            return None
         case _:
             assert_never(action)
 
 
 def _closed(
     name: str,
-    facts: Facts,
+    state: State,
     attempt_id: AttemptId,
     run: Run,
     attempt: Attempt,
@@ -107,10 +106,9 @@ def _closed(
     fences: tuple[Write, ...],
     now: datetime,
 ) -> Decision:
-    closed = lifecycle.close_attempt(run, attempt_id, end, max_mishaps=facts.policy.max_mishaps, now=now)
+    closed = lifecycle.close_attempt(run, attempt_id, end, max_mishaps=state.policy.max_mishaps, now=now)
     return Decision(
         name=name,
-        facts=with_run(facts, closed, now),
         writes=(*fences, PutRun(closed), *_withdraw(attempt_id, attempt)),
         about={
             "attempt": str(attempt_id),

@@ -22,7 +22,7 @@ from nimbus.domain.commands import (
     Unreadable,
 )
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import InvalidNameError, PipelineName, run_id
+from nimbus.domain.ids import CommandId, InvalidNameError, PipelineName, run_id
 from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import RunCause, RunState
@@ -35,58 +35,52 @@ from nimbus.domain.writes import (
     RemovePipelineRecord,
     Write,
 )
-from nimbus.engine.decision import Decision, Effect, PrepareRelease, ResignLeadership
-from nimbus.engine.facts import Facts, Refusal, Subject, with_run
+from nimbus.engine.decision import Answer, Decision, Effect, Nothing, PrepareRelease, ResignLeadership
 from nimbus.engine.rules.new_run import new_run
+from nimbus.engine.state import Refusal, State
+
+MOST_NAMED = 5
+"""Live runs that a refusal names."""
 
 
-def answer_command(facts: Facts, now: datetime) -> Decision | None:
-    """Answer the oldest command that can be answered.
-
-    One that waits for its release holds back later ones about the same pipeline, and no others.
-    """
-    held: set[PipelineName] = set()
-    for queued in facts.commands:
-        pipeline = getattr(queued.command, "pipeline", None)
-        if pipeline in held or Subject("command", queued.id) in facts.set_aside:
-            continue
-        try:
-            decision = _answer(facts, queued, now)
-        except RefusedError as exc:
-            decision = _consumed(facts, queued, now, code=exc.code, message=str(exc))
-        if decision is not None:
-            return decision
-        held.add(PipelineName(str(pipeline)))
-    return None
+def answer_command(state: State, command: CommandId, now: datetime) -> Answer:
+    """Answer a command, unless an older one about the same pipeline waits for its release."""
+    queued = state.commands.get(command)
+    if queued is None or not state.heads_its_line(queued):
+        return Nothing()
+    try:
+        return _answer(state, queued, now)
+    except RefusedError as exc:
+        return _consumed(state, queued, now, code=exc.code, message=str(exc))
 
 
-def refuse_command(facts: Facts, queued: QueuedCommand, code: str, why: str, now: datetime) -> Decision:
+def refuse_command(state: State, queued: QueuedCommand, code: str, why: str, now: datetime) -> Decision:
     """Refuse a command that could not be acted on: it must not come back for ever."""
     return _consumed(
-        facts, queued, now, code=code, message=f"it could not be done, and changed nothing: {why}"
+        state, queued, now, code=code, message=f"it could not be done, and changed nothing: {why}"
     )
 
 
-def _answer(facts: Facts, queued: QueuedCommand, now: datetime) -> Decision | None:
+def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
     match queued.command:
         case PublishRelease() as command:
-            return _publish(facts, queued, command, now)
+            return _publish(state, queued, command, now)
         case ActivatePipeline() as command:
-            return _activate(facts, queued, command, now)
+            return _activate(state, queued, command, now)
         case PausePipeline() as command:
-            return _pause(facts, queued, command, now)
+            return _pause(state, queued, command, now)
         case RemovePipeline() as command:
-            return _remove(facts, queued, command, now)
+            return _remove(state, queued, command, now)
         case StartRun() as command:
-            return _start(facts, queued, command, now)
+            return _start(state, queued, command, now)
         case StopRun() as command:
-            return _stop(facts, queued, command, now)
+            return _stop(state, queued, command, now)
         case Abdicate() as command:
             return _consumed(
-                facts,
+                state,
                 queued,
                 now,
-                message=f"leadership of epoch {facts.epoch} is given up",
+                message=f"leadership of epoch {state.epoch} is given up",
                 effects=(ResignLeadership(command.reason),),
             )
         case Unreadable(reason=reason):
@@ -96,7 +90,7 @@ def _answer(facts: Facts, queued: QueuedCommand, now: datetime) -> Decision | No
 
 
 def _consumed(
-    facts: Facts,
+    state: State,
     queued: QueuedCommand,
     now: datetime,
     *,
@@ -112,20 +106,18 @@ def _consumed(
         code=code,
         message=message,
         decided_at=now,
-        epoch=facts.epoch,
+        epoch=state.epoch,
     )
-    rest = tuple(other for other in facts.commands if other.id != queued.id)
     return Decision(
         name="command_accepted" if outcome.accepted else "command_refused",
-        facts=replace(facts, commands=rest),
         writes=(*writes, ConsumeCommand(outcome)),
         effects=effects,
         about={"command": queued.id, "type": queued.command.type, "code": code, "message": message},
     )
 
 
-def _known(facts: Facts, name: PipelineName) -> PipelineRecord:
-    record = facts.pipelines.get(name)
+def _known(state: State, name: PipelineName) -> PipelineRecord:
+    record = state.pipelines.get(name)
     if record is None:
         raise RefusedError(
             "unknown_pipeline",
@@ -134,15 +126,18 @@ def _known(facts: Facts, name: PipelineName) -> PipelineRecord:
     return record
 
 
-def _prepared(facts: Facts, release: ReleaseOf) -> PipelineSpec | Decision | None:
-    """A release's definition on this disk; a decision to fetch it; None while that is under way."""
-    if release in facts.preparing:
-        return None
-    found = facts.prepared.get(release)
-    if found is None:
+def _prepared(state: State, release: ReleaseOf) -> PipelineSpec | Answer:
+    """A release's definition on this disk; a decision to fetch it; nothing while that is under way.
+
+    Raises:
+        RefusedError: it cannot be had.
+    """
+    if state.preparing.get(release.pipeline) == release:
+        return Nothing()
+    wanted, found = state.prepared.get(release.pipeline, (None, None))
+    if wanted != release or found is None:
         return Decision(
             name="release_preparation_started",
-            facts=replace(facts, preparing=facts.preparing | {release}),
             effects=(PrepareRelease(release),),
             about={"pipeline": release.pipeline, "release": release.digest},
         )
@@ -151,20 +146,12 @@ def _prepared(facts: Facts, release: ReleaseOf) -> PipelineSpec | Decision | Non
     return found
 
 
-def _forget(facts: Facts, release: ReleaseOf) -> Facts:
-    """A preparation serves one command: the next one asks the disk again."""
-    return replace(facts, prepared={k: v for k, v in facts.prepared.items() if k != release})
-
-
-def _publish(facts: Facts, queued: QueuedCommand, command: PublishRelease, now: datetime) -> Decision | None:
+def _publish(state: State, queued: QueuedCommand, command: PublishRelease, now: datetime) -> Answer:
     release = ReleaseOf(command.pipeline, command.digest)
-    try:
-        spec = _prepared(facts, release)
-    except RefusedError as exc:
-        return _consumed(_forget(facts, release), queued, now, code=exc.code, message=str(exc))
-    if spec is None or isinstance(spec, Decision):
+    spec = _prepared(state, release)
+    if not isinstance(spec, PipelineSpec):
         return spec
-    before = facts.pipelines.get(command.pipeline)
+    before = state.pipelines.get(command.pipeline)
     if before is None:
         record = PipelineRecord(
             name=command.pipeline,
@@ -180,7 +167,7 @@ def _publish(facts: Facts, queued: QueuedCommand, command: PublishRelease, now: 
     write = CreatePipeline(record) if before is None else PutPipeline(record)
     said = "published and activated" if command.activate else "published"
     return _consumed(
-        replace(_forget(facts, release), pipelines={**facts.pipelines, record.name: record}),
+        state,
         queued,
         now,
         message=f"{said} release {command.digest[:12]} of {command.pipeline}",
@@ -188,20 +175,15 @@ def _publish(facts: Facts, queued: QueuedCommand, command: PublishRelease, now: 
     )
 
 
-def _activate(
-    facts: Facts, queued: QueuedCommand, command: ActivatePipeline, now: datetime
-) -> Decision | None:
-    record = _known(facts, command.pipeline)
+def _activate(state: State, queued: QueuedCommand, command: ActivatePipeline, now: datetime) -> Answer:
+    record = _known(state, command.pipeline)
     release = ReleaseOf(record.name, command.digest or record.published)
-    try:
-        spec = _prepared(facts, release)
-    except RefusedError as exc:
-        return _consumed(_forget(facts, release), queued, now, code=exc.code, message=str(exc))
-    if spec is None or isinstance(spec, Decision):
+    spec = _prepared(state, release)
+    if not isinstance(spec, PipelineSpec):
         return spec
     active = _activated(record, release, spec, now)
     return _consumed(
-        replace(_forget(facts, release), pipelines={**facts.pipelines, active.name: active}),
+        state,
         queued,
         now,
         message=f"release {release.digest[:12]} of {record.name} is active",
@@ -224,15 +206,15 @@ def _activated(
     )
 
 
-def _pause(facts: Facts, queued: QueuedCommand, command: PausePipeline, now: datetime) -> Decision:
-    record = _known(facts, command.pipeline)
+def _pause(state: State, queued: QueuedCommand, command: PausePipeline, now: datetime) -> Decision:
+    record = _known(state, command.pipeline)
     if record.state is PipelineState.INACTIVE:
         raise RefusedError(
             "not_active", f"pipeline {record.name} was never activated: there is nothing to pause."
         )
     paused = replace(record, state=PipelineState.PAUSED, updated_at=now)
     return _consumed(
-        replace(facts, pipelines={**facts.pipelines, paused.name: paused}),
+        state,
         queued,
         now,
         message=f"{record.name} is paused: its schedule does not fire; runs under way go on",
@@ -240,16 +222,17 @@ def _pause(facts: Facts, queued: QueuedCommand, command: PausePipeline, now: dat
     )
 
 
-def _remove(facts: Facts, queued: QueuedCommand, command: RemovePipeline, now: datetime) -> Decision:
-    record = _known(facts, command.pipeline)
-    live = [run.id for run in facts.live_runs() if run.pipeline == record.name]
+def _remove(state: State, queued: QueuedCommand, command: RemovePipeline, now: datetime) -> Decision:
+    record = _known(state, command.pipeline)
+    live = sorted(state.live_runs_of(record.name))
     if live:
+        named = f"{', '.join(live[:MOST_NAMED])}{' and others' if len(live) > MOST_NAMED else ''}"
         raise RefusedError(
             "pipeline_in_use",
-            f"pipeline {record.name} has live runs ({', '.join(live)}): stop them or wait for them.",
+            f"pipeline {record.name} has {len(live)} live runs ({named}): stop them or wait for them.",
         )
     return _consumed(
-        replace(facts, pipelines={k: v for k, v in facts.pipelines.items() if k != record.name}),
+        state,
         queued,
         now,
         message=f"{record.name} is out of the catalog; its releases and history stay in storage",
@@ -257,29 +240,29 @@ def _remove(facts: Facts, queued: QueuedCommand, command: RemovePipeline, now: d
     )
 
 
-def _start(facts: Facts, queued: QueuedCommand, command: StartRun, now: datetime) -> Decision:
+def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime) -> Decision:
     try:
         run_id(command.run_id)  # it becomes part of paths
     except InvalidNameError as exc:
         raise RefusedError(exc.code, str(exc)) from exc
-    record = _known(facts, command.pipeline)
-    same = facts.runs.get(command.run_id)
+    record = _known(state, command.pipeline)
+    same = state.runs.get(command.run_id) or state.finished.get(command.run_id)
     if same is not None:
         if same.pipeline != record.name:
             raise RefusedError(
                 "run_exists", f"run {command.run_id} is there already, of pipeline {same.pipeline}."
             )
         return _consumed(
-            facts, queued, now, message=f"run {same.id} was started before; nothing is started twice"
+            state, queued, now, message=f"run {command.run_id} was started before; nothing is started twice"
         )
     if record.release is None or record.spec is None:
         raise RefusedError(
             "not_active",
             f"pipeline {record.name} has no active release: `nimbus pipeline activate {record.name}`.",
         )
-    if record.name in facts.quarantined:
+    if record.name in state.quarantined:
         raise RefusedError(
-            "quarantined", f"pipeline {record.name} is quarantined: {facts.quarantined[record.name]}"
+            "quarantined", f"pipeline {record.name} is quarantined: {state.quarantined[record.name]}"
         )
     try:
         run = new_run(
@@ -295,7 +278,7 @@ def _start(facts: Facts, queued: QueuedCommand, command: StartRun, now: datetime
     except (InvalidParametersError, TemplateError) as exc:
         raise RefusedError(exc.code, str(exc)) from exc
     return _consumed(
-        with_run(facts, run, now),
+        state,
         queued,
         now,
         message=f"run {run.id} of release {run.release[:12]} started",
@@ -303,15 +286,15 @@ def _start(facts: Facts, queued: QueuedCommand, command: StartRun, now: datetime
     )
 
 
-def _stop(facts: Facts, queued: QueuedCommand, command: StopRun, now: datetime) -> Decision:
-    run = facts.runs.get(command.run_id)
+def _stop(state: State, queued: QueuedCommand, command: StopRun, now: datetime) -> Decision:
+    if command.run_id in state.finished:
+        raise RefusedError("run_finished", f"run {command.run_id} has ended already: nothing to stop.")
+    run = state.runs.get(command.run_id)
     if run is None:
         raise RefusedError("unknown_run", f"run {command.run_id} is not live (any more): nothing to stop.")
-    if run.state.is_final:
-        raise RefusedError("run_finished", f"run {run.id} has {run.state} already: nothing to stop.")
     stopped = lifecycle.stop(run, verdict=RunState.STOPPED, reason=f"stopped: {command.reason}", now=now)
     return _consumed(
-        with_run(facts, stopped, now),
+        state,
         queued,
         now,
         message=f"run {run.id} is being stopped",

@@ -12,6 +12,7 @@ from nimbus.domain.lifecycle import settle
 from nimbus.domain.parameters import resolve_parameters
 from nimbus.domain.pipeline import PipelineSpec, Priority
 from nimbus.domain.run import Run, RunCause, TaskRun
+from nimbus.domain.tasks import Tasks
 
 
 def new_run(
@@ -45,6 +46,6 @@ def new_run(
         failure_strategy=spec.failure_strategy,
         python_path=spec.python_path,
         deadline=None if spec.timeout is None else now + spec.timeout,
-        tasks={task.name: TaskRun(spec=task) for task in tasks},
+        tasks=Tasks(TaskRun(spec=task) for task in tasks),
     )
     return settle(run, now)

@@ -2,47 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime
-
 from nimbus.domain import lifecycle
+from nimbus.domain.ids import RunId
 from nimbus.domain.run import RunState
 from nimbus.domain.writes import PutRun, RequestStop
-from nimbus.engine.decision import Decision
-from nimbus.engine.facts import Facts, with_run
+from nimbus.engine.agenda import Instant
+from nimbus.engine.decision import Answer, Decision, Nothing
+from nimbus.engine.state import State
 
 
-def stop_overdue_runs(facts: Facts, now: datetime) -> Decision | None:
-    """A run that is past its deadline fails."""
-    for run in facts.live_runs():
-        if run.state is RunState.RUNNING and run.deadline is not None and run.deadline <= now:
-            reason = f"timed out: not finished by {run.deadline:%Y-%m-%d %H:%M:%S}Z"
-            stopped = lifecycle.stop(run, verdict=RunState.FAILED, reason=reason, now=now)
-            return Decision(
-                name="run_timed_out",
-                facts=with_run(facts, stopped, now),
-                writes=(PutRun(stopped),),
-                about={"run": run.id},
-            )
-    return None
+def stop_run(state: State, run_id: RunId, now: Instant) -> Answer:
+    """A run past its deadline fails. Each open attempt of a stopping run is asked, once, to end."""
+    run = state.runs.get(run_id)
+    if run is None:
+        return Nothing()
+    if run.state is RunState.STOPPING:
+        return _ask_to_stop(state, run_id)
+    if run.deadline is None or run.deadline > now.wall:
+        return Nothing(at=run.deadline)
+    reason = f"timed out: not finished by {run.deadline:%Y-%m-%d %H:%M:%S}Z"
+    stopped = lifecycle.stop(run, verdict=RunState.FAILED, reason=reason, now=now.wall)
+    return Decision(name="run_timed_out", writes=(PutRun(stopped),), about={"run": run.id})
 
 
-def ask_runners_to_stop(facts: Facts, now: datetime) -> Decision | None:
-    """An open attempt of a stopping run is asked, once, to end."""
-    for attempt_id, run, attempt in facts.open_attempts():
-        if run.state is RunState.STOPPING and not attempt.stop_requested:
-            asked = lifecycle.ask_to_stop(run, attempt_id)
+def _ask_to_stop(state: State, run_id: RunId) -> Answer:
+    run = state.runs[run_id]
+    for attempt in run.open_attempts():
+        opened = state.open_attempt(attempt)
+        if opened is not None and not opened[1].stop_requested:
             return Decision(
                 name="attempt_stop_requested",
-                facts=with_run(facts, asked, now),
-                writes=(PutRun(asked), RequestStop(attempt_id, run.reason)),
-                about={"attempt": str(attempt_id), "reason": run.reason},
+                writes=(PutRun(lifecycle.ask_to_stop(run, attempt)), RequestStop(attempt, run.reason)),
+                about={"attempt": str(attempt), "reason": run.reason},
             )
-    return None
-
-
-def moments(facts: Facts) -> Iterator[datetime]:
-    """Deadlines of runs."""
-    for run in facts.live_runs():
-        if run.deadline is not None:
-            yield run.deadline
+    return Nothing()

@@ -1,0 +1,122 @@
+"""The tasks of one run: a mapping that never changes, in pages that versions of it share.
+
+A change copies one page and the tuple of pages, not the whole. What two versions do not share is exactly what
+changed between them, and so what must be written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from nimbus.domain.ids import TaskName
+
+if TYPE_CHECKING:
+    from nimbus.domain.run import TaskRun, TaskState
+
+PAGE = 64
+"""Tasks of one page: the unit in which a run's progress is stored."""
+
+Page = tuple["TaskRun", ...]
+
+
+class Tasks(Mapping[TaskName, "TaskRun"]):
+    """Tasks by name, in the order of the plan, which all versions share."""
+
+    __slots__ = ("_counts", "_pages", "_plan")
+
+    def __init__(self, tasks: Iterable[TaskRun] = ()) -> None:
+        found = tuple(tasks)
+        self._plan = _Plan(found)
+        self._pages = tuple(found[start : start + PAGE] for start in range(0, len(found), PAGE))
+        self._counts = Counter(task.state for task in found)
+
+    def __getitem__(self, name: TaskName) -> TaskRun:
+        page, place = divmod(self._plan.places[name], PAGE)
+        return self._pages[page][place]
+
+    def __iter__(self) -> Iterator[TaskName]:
+        return iter(self._plan.places)
+
+    def __len__(self) -> int:
+        return len(self._plan.places)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Tasks) and self._plan is other._plan:
+            return self._pages == other._pages
+        return isinstance(other, Mapping) and dict(self) == dict(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as every mapping
+
+    def __repr__(self) -> str:
+        return f"Tasks({dict(self)!r})"
+
+    @property
+    def pages(self) -> tuple[Page, ...]:
+        """All pages; one that two versions share is the same object in both."""
+        return self._pages
+
+    def count(self, *states: TaskState) -> int:
+        """How many tasks are in one of `states`."""
+        return sum(self._counts[state] for state in states)
+
+    def dependents(self, name: TaskName) -> tuple[TaskName, ...]:
+        """Tasks that need `name` directly."""
+        return self._plan.dependents.get(name, ())
+
+    def downstream(self, name: TaskName) -> Iterator[TaskName]:
+        """Tasks that need `name`, directly or through others; each once."""
+        seen: set[TaskName] = set()
+        edge = [name]
+        while edge:
+            for found in self.dependents(edge.pop()):
+                if found not in seen:
+                    seen.add(found)
+                    edge.append(found)
+                    yield found
+
+    def replaced(self, tasks: Iterable[TaskRun]) -> Tasks:
+        """Another version, with `tasks` in place of those of the same names."""
+        pages: dict[int, list[TaskRun]] = {}
+        counts = self._counts.copy()
+        for task in tasks:
+            page, place = divmod(self._plan.places[task.spec.name], PAGE)
+            if page not in pages:
+                pages[page] = list(self._pages[page])
+            counts[pages[page][place].state] -= 1
+            counts[task.state] += 1
+            pages[page][place] = task
+        changed = Tasks.__new__(Tasks)
+        changed._plan, changed._counts = self._plan, counts
+        whole = list(self._pages)
+        for number, page_of in pages.items():
+            whole[number] = tuple(page_of)
+        changed._pages = tuple(whole)
+        return changed
+
+    def changes_since(self, before: Tasks | None) -> Iterator[tuple[TaskRun | None, TaskRun]]:
+        """What differs from an earlier version, as pairs of before and after."""
+        if before is None or before._plan is not self._plan:
+            for name, task in self.items():
+                was = None if before is None else before.get(name)
+                if was is not task:
+                    yield was, task
+            return
+        for old, new in zip(before._pages, self._pages, strict=True):
+            if old is not new:
+                yield from ((was, task) for was, task in zip(old, new, strict=True) if was is not task)
+
+
+class _Plan:
+    """What does not change in a run's life."""
+
+    __slots__ = ("dependents", "places")
+
+    def __init__(self, tasks: tuple[Any, ...]) -> None:
+        self.places: dict[TaskName, int] = {task.spec.name: place for place, task in enumerate(tasks)}
+        dependents: dict[TaskName, list[TaskName]] = {}
+        for task in tasks:
+            for need in dict.fromkeys(task.spec.needs):
+                dependents.setdefault(need, []).append(task.spec.name)
+        self.dependents = {need: tuple(names) for need, names in dependents.items()}

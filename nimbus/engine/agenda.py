@@ -1,0 +1,189 @@
+"""What the leader has to look at, and when to look again. Engine thread only.
+
+An event, a commit or a timer puts a *subject* on the agenda; the rule of its kind is asked about it, and
+about nothing else. So an event costs what it touches, however much is live.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from heapq import heapify, heappop, heappush
+from typing import Generic, Literal, NamedTuple, TypeVar
+
+from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName
+
+Kind = Literal["attempt", "run", "command", "pipeline", "task", "finished"]
+"""`task`: one that waits. `finished`: a run that is to be archived, later removed."""
+
+
+class Subject(NamedTuple):
+    """What one decision is about."""
+
+    kind: Kind
+    name: str
+    """Of the run, the command or the pipeline."""
+    task: TaskName = TaskName("")
+    number: int = 0
+    """Of the attempt."""
+
+    @property
+    def run(self) -> RunId:
+        """The run that an attempt, a task, or a finished run belongs to."""
+        return RunId(self.name)
+
+    @property
+    def attempt(self) -> AttemptId:
+        """The attempt, if it is one."""
+        return AttemptId(self.run, self.task, self.number)
+
+    @property
+    def command(self) -> CommandId:
+        """The command, if it is one."""
+        return CommandId(self.name)
+
+    @property
+    def pipeline(self) -> PipelineName:
+        """The pipeline, if it is one."""
+        return PipelineName(self.name)
+
+    @property
+    def owner(self) -> Subject:
+        """What is set aside if deciding fails: a run as a whole, since its parts depend on one another."""
+        return self if self.kind in ("command", "pipeline", "run") else Subject("run", self.name)
+
+
+def about_attempt(attempt: AttemptId) -> Subject:
+    """An open attempt."""
+    return Subject("attempt", attempt.run, attempt.task, attempt.number)
+
+
+def about_task(run: RunId, task: TaskName) -> Subject:
+    """A task that waits."""
+    return Subject("task", run, task)
+
+
+def about_run(run: RunId) -> Subject:
+    """A live run."""
+    return Subject("run", run)
+
+
+def about_finished(run: RunId) -> Subject:
+    """A run that is final."""
+    return Subject("finished", run)
+
+
+def about_command(command: CommandId) -> Subject:
+    """A command that waits."""
+    return Subject("command", command)
+
+
+def about_pipeline(name: PipelineName) -> Subject:
+    """A pipeline, for its schedule."""
+    return Subject("pipeline", name)
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """One moment on both clocks: the wall clock for people and cron, the other one for durations."""
+
+    wall: datetime
+    elapsed_s: float
+    """On a clock that never steps and counts suspend."""
+
+
+Moment = TypeVar("Moment", datetime, float)
+
+
+class Timers(Generic[Moment]):
+    """At most one moment for each subject. Setting and cancelling cost O(log n), the next one O(1)."""
+
+    def __init__(self) -> None:
+        self._moments: dict[Subject, Moment] = {}
+        self._heap: list[tuple[Moment, Subject]] = []
+        """Also holds moments that were replaced or cancelled: `_moments` says which count."""
+
+    def __contains__(self, subject: Subject) -> bool:
+        return subject in self._moments
+
+    def set(self, subject: Subject, moment: Moment) -> None:
+        """Replace the subject's moment."""
+        if self._moments.get(subject) == moment:
+            return
+        self._moments[subject] = moment
+        heappush(self._heap, (moment, subject))
+        if len(self._heap) > 2 * len(self._moments) + 64:
+            self._heap = [(moment, subject) for subject, moment in self._moments.items()]
+            heapify(self._heap)
+
+    def cancel(self, subject: Subject) -> None:
+        """Forget the subject's moment."""
+        self._moments.pop(subject, None)
+
+    def next(self) -> Moment | None:
+        """The earliest moment."""
+        while self._heap and self._moments.get(self._heap[0][1]) != self._heap[0][0]:
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def pop_due(self, now: Moment) -> Iterator[Subject]:
+        """Take out every subject whose moment has come."""
+        while (moment := self.next()) is not None and moment <= now:
+            subject = heappop(self._heap)[1]
+            del self._moments[subject]
+            yield subject
+
+
+class Agenda:
+    """Subjects to be looked at now, oldest first within a kind, and those to be looked at later."""
+
+    def __init__(self) -> None:
+        self._queues: defaultdict[Kind, dict[Subject, None]] = defaultdict(dict)
+        self._at: Timers[datetime] = Timers()
+        self._after: Timers[float] = Timers()
+
+    def add(self, subject: Subject) -> None:
+        """Look at it in this turn. One that is on the agenda keeps its place."""
+        self._queues[subject.kind].setdefault(subject)
+
+    def first(self, kind: Kind) -> Subject | None:
+        """The oldest subject of a kind."""
+        return next(iter(self._queues[kind]), None)
+
+    def done(self, subject: Subject) -> None:
+        """There is nothing to decide about it now."""
+        self._queues[subject.kind].pop(subject, None)
+
+    def forget(self, subject: Subject) -> None:
+        """It is no more: neither now nor later."""
+        self.done(subject)
+        self._at.cancel(subject)
+        self._after.cancel(subject)
+
+    def is_timed(self, subject: Subject) -> bool:
+        """Whether it is looked at later."""
+        return subject in self._at or subject in self._after
+
+    def look_at(self, subject: Subject, moment: datetime) -> None:
+        """Look again at a time of the wall clock: fire times, deadlines, retries."""
+        self._at.set(subject, moment)
+
+    def look_after(self, subject: Subject, elapsed_s: float) -> None:
+        """Look again when the clock that counts suspend says so: silences."""
+        self._after.set(subject, elapsed_s)
+
+    def pop_due(self, now: Instant) -> Iterator[Subject]:
+        """Take out every subject whose time has come."""
+        yield from self._at.pop_due(now.wall)
+        yield from self._after.pop_due(now.elapsed_s)
+
+    def idle_s(self, now: Instant) -> float | None:
+        """Seconds until a timer is due, 0.0 or less if one is; None without timers."""
+        waits = []
+        if (at := self._at.next()) is not None:
+            waits.append((at - now.wall).total_seconds())
+        if (after := self._after.next()) is not None:
+            waits.append(after - now.elapsed_s)
+        return min(waits, default=None)

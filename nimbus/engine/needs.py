@@ -1,0 +1,40 @@
+"""Which tasks of a run still wait for others. Counted, so that an END costs its dependents and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nimbus.domain.ids import TaskName
+from nimbus.domain.run import Run, TaskState
+
+
+class Needs:
+    """How many needs of each task have not succeeded. Success is for good, so the counts only fall.
+
+    Raises:
+        KeyError: a task needs one that the run does not have.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._dependents = run.tasks.dependents
+        self._unmet = {
+            name: unmet
+            for name, task in run.tasks.items()
+            if (
+                unmet := sum(
+                    run.tasks[need].state is not TaskState.SUCCEEDED for need in set(task.spec.needs)
+                )
+            )
+        }
+
+    def met(self, task: TaskName) -> bool:
+        """Whether all that a task needs has succeeded."""
+        return task not in self._unmet
+
+    def succeeded(self, task: TaskName) -> Iterator[TaskName]:
+        """Take in a success. Yields the tasks that now need nothing more."""
+        for dependent in self._dependents(task):
+            self._unmet[dependent] -= 1
+            if not self._unmet[dependent]:
+                del self._unmet[dependent]
+                yield dependent

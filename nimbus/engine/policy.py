@@ -1,0 +1,19 @@
+"""The operator's bounds that rules keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from nimbus.domain.supervision import Timings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The operator's bounds that rules keep."""
+
+    timings: Timings = field(default_factory=Timings)
+    max_mishaps: int = 10
+    """Attempts of one task that may be lost, fenced or refused before the task fails."""
+    keep_finished: timedelta = timedelta(hours=1)
+    """How long a finished run stays in ZooKeeper after history has it."""

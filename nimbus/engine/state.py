@@ -1,0 +1,434 @@
+"""What the leader knows, with the indexes that its rules ask. Changed by one thread, the engine's.
+
+`apply` takes in what a decision wrote, `put_*` what was read. Each costs what it touches, and puts on the
+agenda what must be looked at again because of it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import assert_never
+
+from nimbus.domain import writes as w
+from nimbus.domain.catalog import PipelineRecord, ReleaseOf
+from nimbus.domain.commands import QueuedCommand
+from nimbus.domain.ids import AttemptId, CommandId, HostId, PipelineName, RunId, TaskName, WorkerId
+from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.run import Attempt, Run, RunState, TaskRun, TaskState
+from nimbus.domain.slots import Slots
+from nimbus.domain.workers import WorkerInfo, free_slots
+from nimbus.engine.agenda import (
+    Agenda,
+    Instant,
+    Subject,
+    about_attempt,
+    about_command,
+    about_finished,
+    about_pipeline,
+    about_run,
+    about_task,
+)
+from nimbus.engine.decision import ArchiveRun, Decision, Nothing, PrepareRelease, ResignLeadership
+from nimbus.engine.needs import Needs
+from nimbus.engine.policy import Policy
+from nimbus.engine.ready import ReadyTasks
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a release could not be prepared."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """What is left of a final run in memory, until it is out of ZooKeeper."""
+
+    pipeline: PipelineName
+    finished_at: datetime
+    attempts: tuple[AttemptId, ...]
+    archiving: bool = False
+    """The archive has been asked to store it."""
+    archived: bool = False
+    """History has it."""
+
+
+class State:
+    """Everything that rules may look at. They read it and never change it."""
+
+    def __init__(self, *, epoch: int, policy: Policy | None = None) -> None:
+        self.epoch = epoch
+        self.policy = policy or Policy()
+        self.agenda = Agenda()
+
+        self.pipelines: dict[PipelineName, PipelineRecord] = {}
+        self.quarantined: Mapping[PipelineName, str] = {}
+
+        self.commands: dict[CommandId, QueuedCommand] = {}
+        """That wait, oldest first."""
+        self._lines: defaultdict[str, dict[CommandId, None]] = defaultdict(dict)
+        """The same by pipeline: a command that waits for its release holds back later ones of its line."""
+        self.preparing: dict[PipelineName, ReleaseOf] = {}
+        self.prepared: dict[PipelineName, tuple[ReleaseOf, PipelineSpec | Refusal]] = {}
+        """Of the first command in the pipeline's line; the next one asks the disk again."""
+
+        self.runs: dict[RunId, Run] = {}
+        """Runs that are not final."""
+        self.finished: dict[RunId, Finished] = {}
+        self._runs_of: defaultdict[PipelineName, set[RunId]] = defaultdict(set)
+        self._needs: dict[RunId, Needs] = {}
+        self.ready = ReadyTasks()
+        self.admitting = False
+        """Whether a ready task may find a slot; False: none did since slots or workers last changed."""
+        self._passed_over: list[tuple[RunId, TaskName]] = []
+        """Ready tasks for which no worker was fit, though some had free slots."""
+
+        self.workers: dict[WorkerId, WorkerInfo] = {}
+        self.slots: dict[AttemptId, Slots] = {}
+        """Of every open attempt."""
+        self._open_on: defaultdict[WorkerId, set[AttemptId]] = defaultdict(set)
+        self.silent_since: dict[AttemptId, float] = {}
+        """Open attempts without a sign of life, with the elapsed seconds when this leader first missed it."""
+
+        self.set_aside: dict[Subject, str] = {}
+        """What no rule is asked about for a while, since deciding about it failed, and how."""
+
+    # -- questions
+
+    def busy(self, worker: WorkerId) -> int:
+        """Open attempts of a worker, those of runs that are set aside included."""
+        return len(self._open_on.get(worker, ()))
+
+    def free_slots(self, worker: WorkerInfo) -> int:
+        """How many more attempts a worker may be given."""
+        return free_slots(worker, self.busy(worker.id))
+
+    def live_runs_of(self, pipeline: PipelineName) -> Collection[RunId]:
+        """Runs of a pipeline that are not final."""
+        return self._runs_of.get(pipeline, ())
+
+    def workers_on(self, host: HostId | None) -> tuple[WorkerInfo, ...]:
+        """Registered workers of a host."""
+        return tuple(worker for worker in self.workers.values() if worker.host == host)
+
+    def heads_its_line(self, queued: QueuedCommand) -> bool:
+        """Whether no older command about the same pipeline waits."""
+        line = _line_of(queued)
+        return not line or next(iter(self._lines[line])) == queued.id
+
+    def open_attempt(self, attempt: AttemptId) -> tuple[Run, Attempt] | None:
+        """A run and its open attempt; None if it is not open (any more)."""
+        run = self.runs.get(attempt.run)
+        task = None if run is None else run.tasks.get(attempt.task)
+        current = None if task is None else task.open_attempt
+        if run is None or current is None or current.number != attempt.number:
+            return None
+        return run, current
+
+    def next_ready(self) -> Subject | None:
+        """The most urgent task that could start, while there may be a slot for it."""
+        found = self.ready.first() if self.admitting else None
+        return None if found is None else about_task(*found)
+
+    # -- what a decision wrote
+
+    def apply(self, decision: Decision, now: Instant) -> None:
+        """Take in a decision."""
+        for write in decision.writes:
+            self._apply_write(write, now)
+        for effect in decision.effects:
+            match effect:
+                case PrepareRelease(release):
+                    self.preparing[release.pipeline] = release
+                case ArchiveRun(run_id):
+                    self.finished[run_id] = replace(self.finished[run_id], archiving=True)
+                case ResignLeadership():
+                    pass
+                case _:
+                    assert_never(effect)
+
+    def _apply_write(self, write: w.Write, now: Instant) -> None:
+        match write:
+            case w.CreateRun(run) | w.PutRun(run):
+                self.put_run(run, now)
+            case w.RemoveRun(run_id):
+                self.forget_run(run_id)
+            case w.CreatePipeline(record) | w.PutPipeline(record):
+                self.put_pipeline(record)
+            case w.RemovePipelineRecord(name):
+                self.forget_pipeline(name)
+            case w.ConsumeCommand(outcome):
+                self.drop_command(outcome.command)
+            case _:
+                pass  # slots and orders: the run's record says what follows from them
+
+    # -- runs
+
+    def put_run(self, run: Run, now: Instant) -> None:
+        """Take in a run; a final one leaves but for what is still to be done about it.
+
+        Raises:
+            KeyError: a task needs one that the run does not have. Nothing was taken in.
+        """
+        if run.state.is_final:
+            self._put_finished(run)
+            return
+        before = self.runs.get(run.id)
+        if before is None:
+            self._needs[run.id] = Needs(run)
+            self._runs_of[run.pipeline].add(run.id)
+        self.runs[run.id] = run
+        if before is None or (before.state, before.deadline) != (run.state, run.deadline):
+            self.agenda.add(about_run(run.id))
+            self._look_at_all_open(run)
+        for was, task in run.tasks.changes_since(None if before is None else before.tasks):
+            self._put_task(run, was, task, now)
+
+    def _look_at_all_open(self, run: Run) -> None:
+        if run.state is RunState.STOPPING:
+            for attempt in run.open_attempts():
+                self.agenda.add(about_attempt(attempt))
+
+    def _put_task(self, run: Run, was: TaskRun | None, task: TaskRun, now: Instant) -> None:
+        old = None if was is None else was.open_attempt
+        new = task.open_attempt
+        if old is not None and (new is None or new.number != old.number):
+            self._forget_attempt(AttemptId(run.id, task.spec.name, old.number), old.worker)
+        if new is not None and (old is None or new.number != old.number):
+            self._put_attempt(AttemptId(run.id, task.spec.name, new.number), new, now)
+        needs = self._needs[run.id]
+        if needs.met(task.spec.name) and (was is None or was.state is not task.state):
+            self._put_readiness(run, task)
+        if task.state is TaskState.SUCCEEDED and was is not None and was.state is not TaskState.SUCCEEDED:
+            for name in needs.succeeded(task.spec.name):
+                self._put_readiness(run, run.tasks[name])
+
+    def _put_readiness(self, run: Run, task: TaskRun) -> None:
+        """Queue a task whose needs are met, now or when its pause is over; or take it out of the queue."""
+        subject = about_task(run.id, task.spec.name)
+        if task.state is not TaskState.WAITING or run.state is not RunState.RUNNING:
+            self.ready.discard(run.id, task.spec.name)
+            self.agenda.forget(subject)
+        elif task.retry_at is not None:
+            self.agenda.look_at(subject, task.retry_at)
+        else:
+            self._add_ready(run.id, task.spec.name)
+
+    def _add_ready(self, run_id: RunId, name: TaskName) -> None:
+        run = self.runs.get(run_id)
+        if run is None or about_run(run_id) in self.set_aside:
+            return
+        self.ready.add(run, run.tasks[name])
+        self.admitting = True
+
+    def _put_finished(self, run: Run) -> None:
+        self._forget_live(run.id)
+        attempts = tuple(
+            AttemptId(run.id, name, attempt.number)
+            for name, task in run.tasks.items()
+            for attempt in task.attempts
+        )
+        finished_at = run.finished_at or run.created_at
+        before = self.finished.get(run.id)
+        self.finished[run.id] = Finished(
+            pipeline=run.pipeline,
+            finished_at=finished_at,
+            attempts=attempts,
+            archiving=before is not None and before.archiving,
+            archived=before is not None and before.archived,
+        )
+        self.agenda.add(about_finished(run.id))
+
+    def forget_run(self, run_id: RunId) -> None:
+        """A run is out of ZooKeeper."""
+        self._forget_live(run_id)
+        self.finished.pop(run_id, None)
+        self.agenda.forget(about_finished(run_id))
+
+    def _forget_live(self, run_id: RunId) -> None:
+        run = self.runs.pop(run_id, None)
+        if run is None:
+            return
+        self.agenda.forget(about_run(run_id))
+        self._runs_of[run.pipeline].discard(run_id)
+        del self._needs[run_id]
+        for name, task in run.tasks.items():
+            self.ready.discard(run_id, name)
+            self.agenda.forget(about_task(run_id, name))
+            if (attempt := task.open_attempt) is not None:
+                self._forget_attempt(AttemptId(run_id, name, attempt.number), attempt.worker)
+
+    def run_archived(self, run_id: RunId) -> None:
+        """History has a run."""
+        finished = self.finished.get(run_id)
+        if finished is not None and finished.archiving:  # not one that an earlier reign asked for
+            self.finished[run_id] = replace(finished, archiving=False, archived=True)
+            self.agenda.add(about_finished(run_id))
+
+    # -- attempts and workers
+
+    def put_slots(self, attempt: AttemptId, slots: Slots, now: Instant) -> None:
+        """Take in what there is of an open attempt."""
+        if attempt in self.slots:
+            self.slots[attempt] = slots
+            self._note_silence(attempt, now)
+            self.agenda.add(about_attempt(attempt))
+
+    def put_workers(self, workers: Iterable[WorkerInfo], now: Instant) -> None:
+        """Take in who is registered."""
+        before, self.workers = self.workers, {worker.id: worker for worker in workers}
+        for worker in before.keys() ^ self.workers.keys():
+            for attempt in self._open_on.get(worker, ()):
+                self._note_silence(attempt, now)
+        if before.keys() != self.workers.keys():  # who looks for a silent attempt may have come or gone
+            for attempt in self.silent_since:
+                self.agenda.add(about_attempt(attempt))
+        self._reopen_admission()
+
+    def _put_attempt(self, attempt_id: AttemptId, attempt: Attempt, now: Instant) -> None:
+        self._open_on[attempt.worker].add(attempt_id)
+        self.slots[attempt_id] = Slots()
+        self._note_silence(attempt_id, now)
+        self.agenda.add(about_attempt(attempt_id))
+
+    def _forget_attempt(self, attempt: AttemptId, worker: WorkerId) -> None:
+        self._open_on[worker].discard(attempt)
+        self.slots.pop(attempt, None)
+        self.silent_since.pop(attempt, None)
+        self.agenda.forget(about_attempt(attempt))
+        self._reopen_admission()
+
+    def _note_silence(self, attempt_id: AttemptId, now: Instant) -> None:
+        """Start, keep or stop the clock of an attempt without a sign of life.
+
+        Before CLAIM the sign is the worker's registration, afterwards the runner's beat.
+        """
+        found = self.open_attempt(attempt_id)
+        if found is None:
+            return
+        seen = self.slots[attempt_id]
+        alive = found[1].worker in self.workers if seen.claim is None else seen.beating
+        if alive:
+            self.silent_since.pop(attempt_id, None)
+        else:
+            self.silent_since.setdefault(attempt_id, now.elapsed_s)
+        self.agenda.add(about_attempt(attempt_id))
+
+    def _pass_over(self, subject: Subject) -> None:
+        """No worker suits a ready task now: the others are asked about, until slots or workers change."""
+        if any(self.free_slots(worker) for worker in self.workers.values()):
+            self.ready.discard(subject.run, subject.task)
+            self._passed_over.append((subject.run, subject.task))
+        else:
+            self.admitting = False
+
+    def _reopen_admission(self) -> None:
+        self.admitting = True
+        passed_over, self._passed_over = self._passed_over, []
+        for run_id, name in passed_over:
+            run = self.runs.get(run_id)
+            if run is not None and run.tasks[name].state is TaskState.WAITING:
+                self._add_ready(run_id, name)
+
+    # -- catalog and commands
+
+    def put_pipeline(self, record: PipelineRecord) -> None:
+        """Take in a pipeline's record."""
+        self.pipelines[record.name] = record
+        self.agenda.add(about_pipeline(record.name))
+
+    def forget_pipeline(self, name: PipelineName) -> None:
+        """A pipeline is out of the catalog."""
+        self.pipelines.pop(name, None)
+        self.agenda.forget(about_pipeline(name))
+
+    def put_quarantine(self, quarantined: Mapping[PipelineName, str]) -> None:
+        """Take in which pipelines cannot run."""
+        changed = self.quarantined.keys() ^ quarantined.keys()
+        self.quarantined = dict(quarantined)
+        for name in changed & self.pipelines.keys():
+            self.agenda.add(about_pipeline(name))
+
+    def put_command(self, queued: QueuedCommand) -> None:
+        """Take in a command that waits."""
+        if queued.id not in self.commands:
+            self.commands[queued.id] = queued
+            if line := _line_of(queued):
+                self._lines[line].setdefault(queued.id)
+            self.agenda.add(about_command(queued.id))
+
+    def drop_command(self, command: CommandId) -> None:
+        """A command is out of the queue; the next one of its line is looked at."""
+        queued = self.commands.pop(command, None)
+        self.agenda.forget(about_command(command))
+        if queued is None or not (line := _line_of(queued)):
+            return
+        rest = self._lines[line]
+        rest.pop(command, None)
+        self.prepared.pop(PipelineName(line), None)
+        if rest:
+            self.agenda.add(about_command(next(iter(rest))))
+        else:
+            del self._lines[line]
+
+    def release_prepared(self, release: ReleaseOf, result: PipelineSpec | Refusal) -> None:
+        """A release is on this disk, or cannot be had."""
+        if self.preparing.get(release.pipeline) != release:
+            return  # an earlier reign asked for it
+        del self.preparing[release.pipeline]
+        self.prepared[release.pipeline] = release, result
+        if line := self._lines.get(release.pipeline):
+            self.agenda.add(about_command(next(iter(line))))
+
+    # -- the agenda
+
+    def keep_from(self, before: State) -> None:
+        """Keep what ZooKeeper does not hold, after everything was read anew."""
+        for release in before.preparing.values():
+            if release.pipeline in self._lines:
+                self.preparing[release.pipeline] = release
+        for name, prepared in before.prepared.items():
+            if name in self._lines:
+                self.prepared[name] = prepared
+        for run_id, finished in before.finished.items():
+            if run_id in self.finished:
+                self.finished[run_id] = finished
+        for attempt, since_s in before.silent_since.items():
+            if attempt in self.silent_since:
+                self.silent_since[attempt] = since_s
+
+    def dismiss(self, subject: Subject) -> None:
+        """Do not ask about a subject that is set aside. It comes back when it is read again."""
+        if subject.kind == "task":
+            self.ready.discard(subject.run, subject.task)
+        else:
+            self.agenda.done(subject)
+
+    def postpone(self, subject: Subject, until: Nothing) -> None:
+        """There is nothing to decide about a subject now."""
+        if subject.kind == "task":
+            self._pass_over(subject)
+            return
+        self.agenda.done(subject)
+        if until.at is not None:
+            self.agenda.look_at(subject, until.at)
+        if until.after_s is not None:
+            self.agenda.look_after(subject, until.after_s)
+
+    def wake(self, now: Instant) -> None:
+        """Put on the agenda what a timer says."""
+        for subject in self.agenda.pop_due(now):
+            if subject.kind == "task":
+                self._add_ready(subject.run, subject.task)
+            else:
+                self.agenda.add(subject)
+
+
+def _line_of(queued: QueuedCommand) -> str:
+    """The pipeline that a command is about; empty: it waits for no other."""
+    return getattr(queued.command, "pipeline", "")
