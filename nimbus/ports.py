@@ -80,7 +80,7 @@ class LeaderTransaction(Protocol):
         ...
 
     def commit(self) -> None:
-        """Do all writes; the transaction is empty afterwards. Without any, nothing is done.
+        """Do all writes; once. Without any, nothing is done.
 
         Raises:
             FencedOutError: another scheduler leads.

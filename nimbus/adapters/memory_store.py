@@ -80,7 +80,6 @@ class MemoryTransaction:
         """Do all writes."""
         if self._writes:
             self._commit(tuple(self._writes))
-            self._writes = []
 
 
 class MemoryLeaderStore:

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 
 from nimbus.domain.errors import InvalidTransitionError
+from nimbus.domain.growth import brief, with_attempt
 from nimbus.domain.ids import AttemptId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy
 from nimbus.domain.run import Attempt, Outcome, Run, RunState, TaskRun, TaskState
@@ -46,10 +47,9 @@ def open_attempt(run: Run, name: TaskName, *, worker: WorkerId, epoch: int, now:
         raise InvalidTransitionError(
             f"run {run.id} ({run.state}): task {name} ({task.state}) cannot open an attempt"
         )
-    attempt = Attempt(number=len(task.attempts) + 1, worker=worker, opened_at=now, opened_by_epoch=epoch)
-    return _with_tasks(
-        run, (replace(task, state=TaskState.RUNNING, attempts=(*task.attempts, attempt), retry_at=None),)
-    )
+    attempt = Attempt(number=task.tried + 1, worker=worker, opened_at=now, opened_by_epoch=epoch)
+    opened = replace(with_attempt(run, task, attempt), state=TaskState.RUNNING, retry_at=None)
+    return _with_tasks(run, (opened,))
 
 
 def close_attempt(run: Run, attempt: AttemptId, end: End, *, max_mishaps: int, now: datetime) -> Run:
@@ -72,7 +72,7 @@ def close_attempt(run: Run, attempt: AttemptId, end: End, *, max_mishaps: int, n
     closed = replace(
         current,
         outcome=end.outcome,
-        reason=end.reason,
+        reason=brief(end.reason),
         exit_code=end.exit_code,
         started_at=end.started_at,
         ended_at=end.ended_at,
@@ -113,7 +113,7 @@ def stop(run: Run, *, verdict: RunState, reason: str, now: datetime) -> Run:
     """
     if run.state is not RunState.RUNNING:
         return run
-    return settle(_stopping(run, verdict, reason), now)
+    return settle(_stopping(run, verdict, brief(reason)), now)
 
 
 def settle(run: Run, now: datetime) -> Run:
@@ -136,7 +136,7 @@ def _failed(run: Run, name: TaskName) -> Run:
     failed = (task.spec.name for task in run.tasks.values() if task.state is TaskState.FAILED)
     named = sorted(islice(failed, MOST_NAMED))
     more = run.tasks.count(TaskState.FAILED) - len(named)
-    reason = f"failed: {', '.join(named)}{f' and {more} more' if more else ''}"
+    reason = brief(f"failed: {', '.join(named)}{f' and {more} more' if more else ''}")
     if run.failure_strategy is FailureStrategy.END:
         return _stopping(run, RunState.FAILED, reason)
     hindered = (run.tasks[other] for other in run.tasks.downstream(name))

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import RunId
-from nimbus.domain.writes import RemoveRun, RequestStop, Write, WriteClaim, WriteEnd
+from nimbus.domain.writes import RemoveAttempt, RemoveRun, RequestStop, Write, WriteClaim, WriteEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class ResignLeadership:
 
 Effect = PrepareRelease | ArchiveRun | ResignLeadership
 
-MAY_LOSE = (WriteClaim, WriteEnd, RequestStop, RemoveRun)
+MAY_LOSE = (WriteClaim, WriteEnd, RequestStop, RemoveAttempt, RemoveRun)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +54,7 @@ class Decision:
 
         It then travels in a transaction of its own, so that nothing else is refused with it.
         """
-        return any(
-            isinstance(write, WriteClaim | WriteEnd | RequestStop | RemoveRun) for write in self.writes
-        )
+        return any(isinstance(write, MAY_LOSE) for write in self.writes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

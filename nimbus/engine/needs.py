@@ -9,23 +9,21 @@ from nimbus.domain.run import Run, TaskState
 
 
 class Needs:
-    """How many needs of each task have not succeeded. Success is for good, so the counts only fall.
-
-    Raises:
-        KeyError: a task needs one that the run does not have.
-    """
+    """How many needs of each task have not succeeded. Success is for good, so the counts only fall."""
 
     def __init__(self, run: Run) -> None:
         self._dependents = run.tasks.dependents
-        self._unmet = {
-            name: unmet
-            for name, task in run.tasks.items()
-            if (
-                unmet := sum(
-                    run.tasks[need].state is not TaskState.SUCCEEDED for need in set(task.spec.needs)
-                )
-            )
-        }
+        self._unmet: dict[TaskName, int] = {}
+        unknown = set()
+        for name, task in run.tasks.items():
+            for need in set(task.spec.needs):
+                found = run.tasks.get(need)
+                if found is None:
+                    unknown.add(need)
+                if found is None or found.state is not TaskState.SUCCEEDED:
+                    self._unmet[name] = self._unmet.get(name, 0) + 1
+        self.unknown = tuple(sorted(unknown))
+        """Tasks that others need and the run does not have."""
 
     def met(self, task: TaskName) -> bool:
         """Whether all that a task needs has succeeded."""

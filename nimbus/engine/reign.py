@@ -38,8 +38,8 @@ _log = structlog.get_logger(__name__)
 
 MOST_CONFLICTS = 5
 """How often in a row a decision about one subject may find the records changed under it."""
-MOST_SET_ASIDE = 100
-"""Subjects that are set aside before the fault is looked for in ourselves."""
+MOST_UNEXPLAINED = 100
+"""Writes that fail for no known reason, within TIDY_EVERY_S, before the reign ends: the fault may be ours."""
 WORKERS_EVERY_S = 5.0
 """The workers' registrations are read again: a watch tells of who comes and goes, not of load or draining."""
 TIDY_EVERY_S = 60.0
@@ -82,6 +82,7 @@ class Reign:
         self.state = State(epoch=epoch, policy=policy)
         self._workers_due_s = self._tidy_due_s = clock.elapsed_s()
         self._conflicts: Counter[Subject] = Counter()
+        self._unexplained = 0
         self._transaction = store.begin()
         self._uncommitted: list[_Accepted] = []
         """Decisions that `state` has taken in and ZooKeeper has not."""
@@ -108,19 +109,13 @@ class Reign:
         for record in snapshot.pipelines.values():
             state.put_pipeline(record)
         for run in snapshot.runs.values():
-            self._take_in(run, now)
+            state.put_run(run, now)
         for queued in snapshot.commands:
             state.put_command(queued)
         for attempt, slots in snapshot.slots.items():
             state.put_slots(attempt, slots, now)
         state.keep_from(before)
         self._note_adopted()
-
-    def _take_in(self, run: Run, now: Instant) -> None:
-        try:
-            self.state.put_run(run, now)
-        except KeyError as exc:  # a record that contradicts itself
-            self._set_aside(Subject("run", run.id), exc)
 
     def _note_adopted(self) -> None:
         for attempt_id, slots in self.state.slots.items():
@@ -225,8 +220,7 @@ class Reign:
             if self._alone(subject, decision):
                 if not self._flush():
                     return
-                self._transaction.add(decision.writes)
-                self._transaction.commit()
+                self._write(decision)
             elif not self._transaction.add(decision.writes):
                 if not self._flush():
                     return
@@ -239,6 +233,12 @@ class Reign:
             self._give_up(subject, exc)
         else:
             self._accept(subject, decision, now)
+
+    def _write(self, decision: Decision) -> None:
+        """Do what one decision writes, in a transaction of its own."""
+        alone = self._store.begin()
+        alone.add(decision.writes)
+        alone.commit()
 
     def _accept(self, subject: Subject, decision: Decision, now: Instant) -> None:
         moved = tuple(
@@ -265,11 +265,15 @@ class Reign:
         started_s = self._clock.elapsed_s()
         try:
             self._transaction.commit()
-        except (SlotTakenError, StaleStateError) as exc:
-            _log.info("batch_overtaken", decisions=len(self._uncommitted), why=str(exc))
+        except (FencedOutError, StoreUnavailableError, LeaderError):
+            raise
+        except Exception as exc:  # noqa: BLE001 - one bad decision harms its subject alone: find out which
+            self._count_unexplained(exc)
+            _log.info("batch_refused", decisions=len(self._uncommitted), why=repr(exc))
             self._suspects |= {accepted.subject.owner for accepted in self._uncommitted}
             self.recover()
             return False
+        self._transaction = self._store.begin()
         self._committed(self._clock.elapsed_s() - started_s)
         return True
 
@@ -293,7 +297,6 @@ class Reign:
     def _overtaken(self, subject: Subject, decision: Decision, exc: NimbusError) -> None:
         """The records changed under a decision: read them again. If it goes on so, it is not the records."""
         _log.info("decision_overtaken", decision=decision.name, why=str(exc), **decision.about)
-        self._transaction = self._store.begin()
         self._conflicts[subject.owner] += 1
         if self._conflicts[subject.owner] > MOST_CONFLICTS:
             del self._conflicts[subject.owner]
@@ -319,7 +322,7 @@ class Reign:
         run = self._store.read_run(run_id)
         self.state.forget_run(run_id)
         if run is not None:
-            self._take_in(run, self._now())
+            self.state.put_run(run, self._now())
             self._look_at(run.open_attempts())
 
     def _read_pipeline(self, name: PipelineName) -> None:
@@ -331,7 +334,7 @@ class Reign:
 
     def _give_up(self, subject: Subject, exc: Exception) -> None:
         """Refuse a command that cannot be acted on; set anything else aside."""
-        self._transaction = self._store.begin() if not self._uncommitted else self._transaction
+        self._count_unexplained(exc)
         queued = self.state.commands.get(subject.command) if subject.kind == "command" else None
         if queued is None:
             self._set_aside(subject.owner, exc)
@@ -342,19 +345,24 @@ class Reign:
         if not self._flush():
             return
         try:
-            self._transaction.add(refusal.writes)
-            self._transaction.commit()
+            self._write(refusal)
         except (SlotTakenError, StaleStateError) as again:
-            self._transaction = self._store.begin()
             self._set_aside(subject.owner, again)
         else:
             self._accept(subject, refusal, now)
             self._committed(0.0)
 
+    def _count_unexplained(self, exc: Exception) -> None:
+        if not isinstance(exc, NimbusError):
+            self._unexplained += 1
+            if self._unexplained > MOST_UNEXPLAINED:
+                raise exc
+
     def _set_aside(self, subject: Subject, exc: Exception) -> None:
-        """Let no rule be asked about it for a while, so that all else goes on."""
-        if len(self.state.set_aside) >= MOST_SET_ASIDE:
-            raise exc  # not one thing is bad: we are
+        """Let no rule be asked about it for a while, so that all else goes on.
+
+        Their number ends no reign: a successor asks the same rules about the same records.
+        """
         why = f"{type(exc).__name__}: {exc}"
         _log.error("subject_set_aside", kind=subject.kind, id=subject.name, why=why, exc_info=exc)
         self.state.set_aside[subject] = why
@@ -374,6 +382,7 @@ class Reign:
             self.state.put_workers(self._store.read_workers(), self._now())
         if now_s >= self._tidy_due_s:
             self._tidy_due_s = now_s + TIDY_EVERY_S
+            self._unexplained = 0
             self._store.prune_outcomes(self._clock.now() - OUTCOMES_KEPT)
             self._try_again()
 

@@ -116,6 +116,15 @@ class State:
         """Registered workers of a host."""
         return tuple(worker for worker in self.workers.values() if worker.host == host)
 
+    def check_needs(self, run: RunId) -> None:
+        """Refuse a run whose record contradicts itself.
+
+        Raises:
+            LookupError: a task needs one that the run does not have, so it would wait for ever.
+        """
+        if self._needs[run].unknown:
+            raise LookupError(f"tasks need some that the run does not have: {self._needs[run].unknown}")
+
     def heads_its_line(self, queued: QueuedCommand) -> bool:
         """Whether no older command about the same pipeline waits."""
         line = _line_of(queued)
@@ -158,6 +167,8 @@ class State:
                 self.put_run(run, now)
             case w.RemoveRun(run_id):
                 self.forget_run(run_id)
+            case w.RemoveAttempt(attempt):
+                self._forget_removed(attempt)
             case w.CreatePipeline(record) | w.PutPipeline(record):
                 self.put_pipeline(record)
             case w.RemovePipelineRecord(name):
@@ -170,11 +181,7 @@ class State:
     # -- runs
 
     def put_run(self, run: Run, now: Instant) -> None:
-        """Take in a run; a final one leaves but for what is still to be done about it.
-
-        Raises:
-            KeyError: a task needs one that the run does not have. Nothing was taken in.
-        """
+        """Take in a run; a final one leaves but for what is still to be done about it."""
         if run.state.is_final:
             self._put_finished(run)
             return
@@ -229,9 +236,9 @@ class State:
     def _put_finished(self, run: Run) -> None:
         self._forget_live(run.id)
         attempts = tuple(
-            AttemptId(run.id, name, attempt.number)
+            AttemptId(run.id, name, number)
             for name, task in run.tasks.items()
-            for attempt in task.attempts
+            for number in range(1, task.tried + 1)
         )
         finished_at = run.finished_at or run.created_at
         before = self.finished.get(run.id)
@@ -243,6 +250,11 @@ class State:
             archived=before is not None and before.archived,
         )
         self.agenda.add(about_finished(run.id))
+
+    def _forget_removed(self, attempt: AttemptId) -> None:
+        finished = self.finished[attempt.run]
+        left = tuple(other for other in finished.attempts if other != attempt)
+        self.finished[attempt.run] = replace(finished, attempts=left)
 
     def forget_run(self, run_id: RunId) -> None:
         """A run is out of ZooKeeper."""

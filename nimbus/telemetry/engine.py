@@ -47,7 +47,7 @@ class EngineMetrics:
             opened = None if was is None else was.open_attempt
             if opened is None:
                 continue
-            outcome = task.attempts[opened.number - 1].outcome
+            outcome = task.attempts[-1].outcome  # a decision that closes an attempt opens none
             if outcome is not None:
                 self._attempts.labels(after.pipeline, outcome.value).inc()
         if after.finished_at is not None and (before is None or before.finished_at is None):

@@ -35,7 +35,7 @@ from nimbus.domain.run import RunState
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import ArchiveRun, Decision, PrepareRelease, ResignLeadership
-from nimbus.engine.rules import ask, next_subject
+from nimbus.engine.rules import ask, assign, next_subject
 from nimbus.engine.state import Refusal, State
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -275,6 +275,17 @@ def test_nothing_is_opened_while_no_slot_is_free() -> None:
 
     state.put_workers([a_worker("w1")], at(NOW))
     assert decide(state).about["attempt"] == "p-1.a.1"
+
+
+def test_a_ready_task_opens_when_a_more_urgent_one_has_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = replace(SPEC, tasks=tuple(replace(task, needs=()) for task in SPEC.tasks))
+    state = known(START, workers=(a_worker("w1"),), record=replace(RECORD, spec=spec))
+    decide(state)
+    answers = iter((None, state.workers[WorkerId("w1")]))
+    # No rule makes the choice depend on the task yet; labels and pools will.
+    monkeypatch.setattr(assign, "choose_worker", lambda *_args: next(answers))
+
+    assert decide(state).about["attempt"] == "p-1.b.1"
 
 
 def test_the_more_urgent_run_goes_first() -> None:

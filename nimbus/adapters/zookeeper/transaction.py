@@ -70,4 +70,3 @@ class ZooKeeperTransaction:
         """Do all writes."""
         if self._operations:
             self._write(tuple(self._operations.values()))
-            self._operations = {}

@@ -9,11 +9,14 @@ from nimbus.domain.writes import RemoveAttempt, RemoveRun
 from nimbus.engine.decision import Answer, ArchiveRun, Decision, Nothing
 from nimbus.engine.state import State
 
+MOST_REMOVED = 200
+"""Attempts that one transaction removes: some 300 kB at most, where ZooKeeper takes 1 MB."""
+
 
 def retire_run(state: State, run_id: RunId, now: datetime) -> Answer:
     """Store a final run in history; remove it once history has it and people had time to look at it.
 
-    A new leader stores it again: the same bytes.
+    A new leader begins anew: to store the same bytes, or to remove what is gone, changes nothing.
     """
     finished = state.finished.get(run_id)
     if finished is None or finished.archiving:
@@ -23,5 +26,7 @@ def retire_run(state: State, run_id: RunId, now: datetime) -> Answer:
     due = finished.finished_at + state.policy.keep_finished
     if due > now:
         return Nothing(at=due)
-    attempts = tuple(RemoveAttempt(attempt) for attempt in finished.attempts)
-    return Decision(name="run_dropped", writes=(*attempts, RemoveRun(run_id)), about={"run": run_id})
+    removals = tuple(RemoveAttempt(attempt) for attempt in finished.attempts[:MOST_REMOVED])
+    if len(finished.attempts) > MOST_REMOVED:
+        return Decision(name="run_attempts_dropped", writes=removals, about={"run": run_id})
+    return Decision(name="run_dropped", writes=(*removals, RemoveRun(run_id)), about={"run": run_id})

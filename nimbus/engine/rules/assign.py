@@ -6,10 +6,10 @@ from datetime import datetime
 
 from nimbus.domain import lifecycle
 from nimbus.domain.ids import AttemptId, RunId, TaskName
+from nimbus.domain.orders import order_for
 from nimbus.domain.workers import AssignmentKind, choose_worker
 from nimbus.domain.writes import Assign, CreateAttempt, PutRun
 from nimbus.engine.decision import Answer, Decision, Nothing
-from nimbus.engine.rules.orders import order_for
 from nimbus.engine.state import State
 
 
@@ -25,7 +25,7 @@ def open_attempt(state: State, run_id: RunId, name: TaskName, now: datetime) -> 
     if worker is None:
         return Nothing()
     opened = lifecycle.open_attempt(run, name, worker=worker.id, epoch=state.epoch, now=now)
-    attempt = AttemptId(run_id, name, len(task.attempts) + 1)
+    attempt = AttemptId(run_id, name, task.tried + 1)
     order = order_for(opened, attempt, epoch=state.epoch, kind=AssignmentKind.RUN)
     return Decision(
         name="attempt_opened",

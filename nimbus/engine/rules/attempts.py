@@ -7,6 +7,7 @@ from typing import assert_never
 
 from nimbus.domain import lifecycle
 from nimbus.domain.ids import AttemptId
+from nimbus.domain.orders import order_for
 from nimbus.domain.run import Attempt, Run, RunState
 from nimbus.domain.slots import End
 from nimbus.domain.supervision import (
@@ -24,7 +25,6 @@ from nimbus.domain.workers import AssignmentKind
 from nimbus.domain.writes import Assign, PutRun, Unassign, Write, WriteClaim, WriteEnd
 from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import Answer, Decision, Nothing
-from nimbus.engine.rules.orders import order_for
 from nimbus.engine.state import State
 
 

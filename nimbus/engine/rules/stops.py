@@ -16,6 +16,7 @@ def stop_run(state: State, run_id: RunId, now: Instant) -> Answer:
     run = state.runs.get(run_id)
     if run is None:
         return Nothing()
+    state.check_needs(run_id)
     if run.state is RunState.STOPPING:
         return _ask_to_stop(state, run_id)
     if run.deadline is None or run.deadline > now.wall:

@@ -1,0 +1,259 @@
+"""One reign on a store in memory, with clocks that a test moves apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
+from nimbus.domain import writes as w
+from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.commands import Command, QueuedCommand, RemovePipeline, StartRun
+from nimbus.domain.ids import (
+    AttemptId,
+    CommandId,
+    HostId,
+    PipelineName,
+    ReleaseDigest,
+    RunId,
+    TaskName,
+    WorkerId,
+)
+from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.run import Outcome, Run, RunState, TaskRun, TaskState
+from nimbus.domain.slots import Claim, Slots
+from nimbus.domain.tasks import Tasks
+from nimbus.domain.workers import WorkerInfo
+from nimbus.engine.agenda import Subject
+from nimbus.engine.decision import Effect
+from nimbus.engine.news import AttemptChanged, CommandsChanged, RunArchived, WorkersChanged
+from nimbus.engine.policy import Policy
+from nimbus.engine.reign import Reign
+from nimbus.telemetry.engine import EngineMetrics
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+NAME = PipelineName("p")
+DIGEST = ReleaseDigest("a" * 64)
+SPEC = PipelineSpec(name=NAME, tasks=(TaskSpec(name=TaskName("a"), kind=TaskKind.PYTHON, script="a.py"),))
+RECORD = PipelineRecord(
+    name=NAME,
+    state=PipelineState.ACTIVE,
+    published=DIGEST,
+    published_spec=SPEC,
+    release=DIGEST,
+    spec=SPEC,
+    schedule_position=NOW,
+    updated_at=NOW,
+)
+WORKER = WorkerInfo(
+    id=WorkerId("w1"), host=HostId("h"), hostname="h", pid=1, slots=2, version="1", started_at=NOW
+)
+RUN = RunId("p-1")
+ATTEMPT = AttemptId(RUN, TaskName("a"), 1)
+START = StartRun(pipeline=NAME, run_id=RUN)
+
+
+@dataclass
+class Clocks:
+    """Wall clock and elapsed time, apart."""
+
+    wall: datetime = NOW
+    steady_s: float = 1000.0
+
+    def now(self) -> datetime:
+        return self.wall
+
+    def elapsed_s(self) -> float:
+        return self.steady_s
+
+    def pass_s(self, seconds: float) -> None:
+        self.wall += timedelta(seconds=seconds)
+        self.steady_s += seconds
+
+
+@dataclass
+class Bench:
+    """One leader and its surroundings."""
+
+    cluster: MemoryCluster = field(default_factory=MemoryCluster)
+    clocks: Clocks = field(default_factory=Clocks)
+    effects: list[Effect] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.cluster.change(pipelines={NAME: RECORD}, workers={WORKER.id: WORKER})
+        self.reign = self.elect(1)
+
+    def elect(self, epoch: int, store: type[MemoryLeaderStore] = MemoryLeaderStore) -> Reign:
+        self.cluster.change(epoch=epoch)
+        self.reign = Reign(
+            epoch=epoch,
+            store=store(self.cluster, epoch),
+            inbox=lambda _news: None,
+            start_effect=self.effects.append,
+            policy=Policy(),
+            clock=self.clocks,
+            metrics=EngineMetrics(CollectorRegistry()),
+        )
+        self.reign.recover()
+        return self.reign
+
+    def submit(self, command: Command) -> CommandId:
+        world = self.cluster.world
+        key = CommandId(f"cmd-{len(world.commands) + len(world.outcomes):010d}")
+        queued = QueuedCommand(id=key, command=command, submitted_at=NOW)
+        self.cluster.change(commands={**world.commands, key: queued})
+        return key
+
+    def decide(self) -> None:
+        """Tell the reign that everything may have changed, and let it decide."""
+        attempts = tuple(AttemptChanged(attempt) for attempt in self.reign.state.slots)
+        self.reign.take((CommandsChanged(), WorkersChanged(), *attempts))
+        while self.reign.decide():
+            continue
+
+    def run(self, run: RunId = RUN) -> Run:
+        return self.cluster.world.runs[run]
+
+    def claim(self, attempt: AttemptId = ATTEMPT, *, beating: bool = True) -> None:
+        claim = Claim(attempt=str(attempt), worker=WORKER.id, host=WORKER.host, pid=7, claimed_at=NOW)
+        slots = self.cluster.world.slots[attempt]
+        self.cluster.set_slots(attempt, replace(slots, claim=claim, beating=beating))
+
+    def outcome(self) -> Outcome | None:
+        return self.run().tasks[TaskName("a")].attempts[0].outcome
+
+
+def test_a_silent_attempt_is_not_fenced_when_the_wall_clock_steps() -> None:
+    bench = Bench()
+    bench.submit(START)
+    bench.decide()
+    bench.claim(beating=False)
+    bench.cluster.change(workers={})
+    bench.decide()
+
+    bench.clocks.wall += timedelta(hours=1)
+    bench.decide()
+    assert bench.outcome() is None
+
+    bench.clocks.wall -= timedelta(hours=2)
+    bench.clocks.pass_s(29)
+    bench.decide()
+    assert bench.outcome() is None
+    bench.clocks.pass_s(1)
+    bench.decide()
+    assert bench.outcome() is Outcome.LOST
+    assert "silent for 30 s" in bench.run().tasks[TaskName("a")].attempts[0].reason
+
+
+def test_the_wakeup_is_after_what_is_left_of_a_silence_when_the_wall_clock_stepped() -> None:
+    bench = Bench()
+    bench.submit(START)
+    bench.decide()
+    bench.claim(beating=False)
+    bench.cluster.change(workers={})
+    bench.decide()
+    bench.clocks.pass_s(10)
+    bench.clocks.wall += timedelta(hours=1)
+    bench.decide()
+
+    assert bench.reign.idle_s() == pytest.approx(20)
+
+
+def bad_run(bench: Bench, name: str) -> Run:
+    """A run with an open attempt, over which a rule fails."""
+    bench.submit(replace(START, run_id=RunId(name)))
+    bench.decide()
+    run = bench.run(RunId(name))
+    lost = TaskSpec(name=TaskName("b"), kind=TaskKind.PYTHON, script="b.py", needs=(TaskName("nowhere"),))
+    return replace(run, tasks=Tasks([*run.tasks.values(), TaskRun(spec=lost)]))
+
+
+def test_the_slot_of_a_run_that_is_set_aside_stays_busy() -> None:
+    bench = Bench()
+    bad = bad_run(bench, "bad")
+    bench.cluster.change(runs={bad.id: bad})
+    bench.elect(2)
+    bench.submit(START)
+    bench.submit(replace(START, run_id=RunId("p-2")))
+    bench.decide()
+
+    assert Subject("run", "bad") in bench.reign.state.set_aside
+    assert bench.run().open_attempts() == (ATTEMPT,)
+    assert bench.run(RunId("p-2")).open_attempts() == (), "the worker has two slots"
+
+
+def test_a_pipeline_is_not_removed_when_its_live_run_is_set_aside() -> None:
+    bench = Bench()
+    bad = bad_run(bench, "bad")
+    bench.cluster.change(runs={bad.id: bad})
+    bench.elect(2)
+    bench.decide()
+    asked = bench.submit(RemovePipeline(pipeline=NAME))
+    bench.decide()
+
+    assert bench.cluster.world.outcomes[asked].code == "pipeline_in_use"
+
+
+def test_the_reign_goes_on_when_many_runs_are_bad() -> None:
+    bench = Bench()
+    bad = bad_run(bench, "bad")
+    names = [RunId(f"bad-{number}") for number in range(150)]
+    many = replace(WORKER, slots=200)
+    bench.cluster.change(runs={name: replace(bad, id=name) for name in names}, workers={many.id: many})
+    bench.elect(2)
+    bench.submit(START)
+    bench.decide()
+
+    assert len(bench.reign.state.set_aside) == 150
+    assert bench.run().open_attempts() == (ATTEMPT,)
+
+
+def test_the_reign_ends_when_all_writes_fail_for_no_known_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    bench.cluster.change(workers={})
+    for number in range(150):
+        bench.submit(replace(START, run_id=RunId(f"p-{number}")))
+    bench.decide()
+
+    def broken(*_args: object) -> None:
+        raise RuntimeError("a defect of ours")
+
+    monkeypatch.setattr(MemoryLeaderStore, "_commit", broken)
+    bench.elect(2)
+    bench.cluster.change(workers={WORKER.id: WORKER})
+
+    with pytest.raises(RuntimeError, match="of ours"):
+        bench.decide()
+
+
+def test_a_large_run_is_dropped_in_steps_and_its_record_last() -> None:
+    bench = Bench()
+    bench.submit(START)
+    bench.decide()
+    run = bench.run()
+    (task,) = run.tasks.values()
+    tried = replace(task.attempts[0], number=3, outcome=Outcome.SUCCEEDED, ended_at=NOW)
+    names = [TaskName(f"t{number:03}") for number in range(400)]
+    tasks = Tasks(
+        replace(task, spec=replace(task.spec, name=name), state=TaskState.SUCCEEDED, attempts=(tried,))
+        for name in names
+    )
+    done = replace(run, state=RunState.SUCCEEDED, finished_at=NOW, tasks=tasks)
+    ids = [AttemptId(RUN, name, number) for name in names for number in (1, 2, 3)]
+    bench.cluster.change(runs={RUN: done}, slots={attempt: Slots() for attempt in ids})
+    bench.elect(2)
+    bench.decide()
+    bench.reign.hear((RunArchived(RUN),))
+    bench.clocks.pass_s(3600)
+    before = len(bench.cluster.commits)
+    bench.decide()
+
+    steps = bench.cluster.commits[before:]
+    assert max(len(writes) for writes in steps) <= 201
+    assert [type(write) for writes in steps for write in writes] == [w.RemoveAttempt] * 1200 + [w.RemoveRun]
+    assert (bench.cluster.world.runs, bench.cluster.world.slots) == ({}, {})
