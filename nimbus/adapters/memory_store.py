@@ -173,7 +173,7 @@ def _applied(world: World, write: w.Write) -> World:
     match write:
         case w.CreateRun(run):
             return replace(world, runs=_created(world.runs, run.id, run))
-        case w.PutRun(run):
+        case w.PutRun(run, _):
             return replace(world, runs=_changed(world.runs, run.id, run))
         case w.RemoveRun(run_id):
             return replace(world, runs=_removed(world.runs, run_id))

@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.run import Attempt, Outcome, Run, RunState, TaskRun, TaskState
+from nimbus.domain.tasks import PAGE
 
 MOST_ATTEMPTS = 500
-"""In a run's record, shared by its tasks; each task keeps at least its last one."""
+"""In a record of one node, shared by its tasks; each task keeps at least its last one. In pages: PAGE."""
 REASON_BYTES = 500
 """Of a reason within a run's record, as JSON."""
 _SOME_TIME = datetime(2026, 12, 31, 23, 59, 59, 999999, UTC)
@@ -24,7 +25,9 @@ _LONGEST_ID = WorkerId("w" * 127)
 
 def attempts_kept(run: Run) -> int:
     """How many attempts of each task the record holds."""
-    return max(1, MOST_ATTEMPTS // len(run.tasks))
+    if run.layout == 1:
+        return max(1, MOST_ATTEMPTS // len(run.tasks))
+    return max(1, PAGE // len(run.tasks))
 
 
 def with_attempt(run: Run, task: TaskRun, attempt: Attempt) -> TaskRun:

@@ -159,6 +159,8 @@ class RunHeader:
     """While STOPPING: the final state it is on its way to."""
     reason: str = ""
     finished_at: datetime | None = None
+    layout: int = 1
+    """How its record lies in ZooKeeper, for its whole life: 1: one node; 2: see `nimbus.run_record`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,6 +53,11 @@ class Tasks(Mapping[TaskName, "TaskRun"]):
         return f"Tasks({dict(self)!r})"
 
     @property
+    def plan(self) -> object:
+        """What all versions share: the same object in each of them, and in no other run."""
+        return self._plan
+
+    @property
     def pages(self) -> tuple[Page, ...]:
         """All pages; one that two versions share is the same object in both."""
         return self._pages
@@ -111,7 +116,7 @@ class Tasks(Mapping[TaskName, "TaskRun"]):
 class _Plan:
     """What does not change in a run's life."""
 
-    __slots__ = ("dependents", "places")
+    __slots__ = ("__weakref__", "dependents", "places")
 
     def __init__(self, tasks: tuple[Any, ...]) -> None:
         self.places: dict[TaskName, int] = {task.spec.name: place for place, task in enumerate(tasks)}

@@ -24,6 +24,8 @@ class PutRun:
     """A run that is there."""
 
     run: Run
+    before: Run
+    """As it stands now: what does not differ need not be written."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class _Accepted(NamedTuple):
 
     subject: Subject
     decision: Decision
-    moved: tuple[tuple[Run | None, Run], ...]
+    moved: tuple[tuple[Run, Run], ...]
     """Runs before and after."""
 
 
@@ -241,11 +241,7 @@ class Reign:
         alone.commit()
 
     def _accept(self, subject: Subject, decision: Decision, now: Instant) -> None:
-        moved = tuple(
-            (self.state.runs.get(write.run.id), write.run)
-            for write in decision.writes
-            if isinstance(write, w.PutRun)
-        )
+        moved = tuple((write.before, write.run) for write in decision.writes if isinstance(write, w.PutRun))
         self.state.apply(decision, now)
         self._uncommitted.append(_Accepted(subject, decision, moved))
         if self._alone(subject, decision):
@@ -306,7 +302,7 @@ class Reign:
             self._read_run(subject.run)
         for write in decision.writes:
             match write:
-                case w.CreateRun(run) | w.PutRun(run):
+                case w.CreateRun(run) | w.PutRun(run, _):
                     self._read_run(run.id)
                 case w.CreatePipeline(record) | w.PutPipeline(record):
                     self._read_pipeline(record.name)

@@ -163,7 +163,7 @@ class State:
 
     def _apply_write(self, write: w.Write, now: Instant) -> None:
         match write:
-            case w.CreateRun(run) | w.PutRun(run):
+            case w.CreateRun(run) | w.PutRun(run, _):
                 self.put_run(run, now)
             case w.RemoveRun(run_id):
                 self.forget_run(run_id)

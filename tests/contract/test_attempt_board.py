@@ -23,6 +23,7 @@ from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError
 from nimbus.worker.testing import FileBoard
+from tests.leader_writes import commit
 
 Eventually = Callable[..., None]
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -102,11 +103,11 @@ def zookeeper_bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     yield Bench(
         board=board,
         other=ZooKeeperAttemptBoard(sessions[1], root),
-        add=lambda attempt: store.commit([w.CreateAttempt(attempt)]),
-        remove=lambda attempt: store.commit([w.RemoveAttempt(attempt)]),
-        assign=lambda order: store.commit([w.Assign(WORKER, order)]),
-        unassign=lambda attempt: store.commit([w.Unassign(WORKER, attempt)]),
-        request_stop=lambda attempt: store.commit([w.RequestStop(attempt, "test")]),
+        add=lambda attempt: commit(store, [w.CreateAttempt(attempt)]),
+        remove=lambda attempt: commit(store, [w.RemoveAttempt(attempt)]),
+        assign=lambda order: commit(store, [w.Assign(WORKER, order)]),
+        unassign=lambda attempt: commit(store, [w.Unassign(WORKER, attempt)]),
+        request_stop=lambda attempt: commit(store, [w.RequestStop(attempt, "test")]),
     )
     for session in sessions:
         session.close(timedelta(seconds=10))

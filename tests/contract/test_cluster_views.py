@@ -59,6 +59,7 @@ from nimbus.domain.slots import Claim, Slots
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import Catalog, ClusterReader, CommandQueue
+from tests.leader_writes import commit
 
 Eventually = Callable[..., None]
 NOW = datetime(2026, 3, 1, 12, 30, 15, 123456, tzinfo=UTC)
@@ -164,17 +165,17 @@ def zookeeper_bench(session: ZooKeeperSession, root: str) -> Bench:
         match record:
             case PipelineRecord():
                 there = reader.pipeline(record.name) is not None
-                store.commit([w.PutPipeline(record) if there else w.CreatePipeline(record)])
+                commit(store, [w.PutPipeline(record) if there else w.CreatePipeline(record)])
             case Run():
-                there = reader.run(record.id) is not None
-                store.commit([w.PutRun(record) if there else w.CreateRun(record)])
+                before = reader.run(record.id)
+                commit(store, [w.CreateRun(record) if before is None else w.PutRun(record, before)])
             case SchedulerInfo():
                 registrations.publish_scheduler(record)
             case WorkerInfo():
                 registrations.publish_worker(record)
 
     def claim(claim: Claim) -> None:
-        store.commit([w.CreateAttempt(AttemptId.parse(claim.attempt))])
+        commit(store, [w.CreateAttempt(AttemptId.parse(claim.attempt))])
         ZooKeeperAttemptBoard(session, root).claim(claim)
 
     return Bench(
@@ -182,7 +183,7 @@ def zookeeper_bench(session: ZooKeeperSession, root: str) -> Bench:
         queue=ZooKeeperCommandQueue(session, root),
         put=put,
         claim=claim,
-        answer=lambda outcome: store.commit([w.ConsumeCommand(outcome)]),
+        answer=lambda outcome: commit(store, [w.ConsumeCommand(outcome)]),
     )
 
 

@@ -28,13 +28,14 @@ from nimbus.domain.ids import (
     TaskName,
     WorkerId,
 )
-from nimbus.domain.lifecycle import open_attempt
+from nimbus.domain.lifecycle import open_attempt, stop
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import Assignment, AssignmentKind, WorkerInfo
 from nimbus.ports import FencedOutError, LeaderStore, SlotTakenError, StaleStateError
+from tests.leader_writes import commit
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 ATTEMPT = AttemptId(RunId("r"), TaskName("t"), 1)
@@ -139,24 +140,49 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
         session.close(timedelta(seconds=10))
 
 
-def commit(bench: Bench, *batches: list[w.Write]) -> None:
-    """One transaction."""
-    transaction = bench.store.begin()
-    for writes in batches:
-        assert transaction.add(writes)
-    transaction.commit()
-
-
 def with_open_attempt(bench: Bench) -> None:
     bench.register(INFO)
     bench.store.load()
-    commit(bench, [w.CreateRun(RUN)])
-    commit(bench, [w.PutRun(OPEN), w.CreateAttempt(ATTEMPT), w.Assign(WORKER, ORDER)])
+    commit(bench.store, [w.CreateRun(RUN)])
+    commit(bench.store, [w.PutRun(OPEN, RUN), w.CreateAttempt(ATTEMPT), w.Assign(WORKER, ORDER)])
+
+
+@pytest.mark.parametrize("size", [1, 150])
+def test_a_run_in_pages_is_loaded_as_it_was_written(bench: Bench, size: int) -> None:
+    specs = [replace(SPEC, name=TaskName(f"t{number}")) for number in range(size)]
+    run = replace(RUN, layout=2, tasks=Tasks(TaskRun(spec=spec) for spec in specs))
+    opened = open_attempt(run, TaskName(f"t{size - 1}"), worker=WORKER, epoch=1, now=NOW)
+    stopped = stop(opened, verdict=RunState.STOPPED, reason="by hand", now=NOW)
+    bench.store.load()
+
+    commit(bench.store, [w.CreateRun(run)])
+    assert bench.store.load().runs == {RUN.id: run}
+    commit(bench.store, [w.PutRun(opened, run)], [w.PutRun(stopped, opened)])
+    assert bench.store.load().runs == {RUN.id: stopped}
+    assert bench.store.read_run(RUN.id) == stopped
+    commit(bench.store, [w.RemoveRun(RUN.id)])
+    assert bench.store.read_run(RUN.id) is None
+
+
+def test_decisions_that_are_written_together_leave_the_last_of_each(bench: Bench) -> None:
+    bench.register(INFO)
+    bench.store.load()
+
+    commit(
+        bench.store,
+        [w.CreateRun(RUN)],
+        [w.PutRun(OPEN, RUN), w.CreateAttempt(ATTEMPT), w.Assign(WORKER, ORDER)],
+        [w.Unassign(WORKER, ATTEMPT), w.Assign(WORKER, replace(ORDER, kind=AssignmentKind.REAP))],
+    )
+
+    assert bench.store.load().runs == {RUN.id: OPEN}
+    with pytest.raises(SlotTakenError):
+        commit(bench.store, [w.CreateAttempt(ATTEMPT)])
 
 
 def test_what_was_written_is_loaded_unchanged(bench: Bench) -> None:
     with_open_attempt(bench)
-    commit(bench, [w.CreatePipeline(RECORD)])
+    commit(bench.store, [w.CreatePipeline(RECORD)])
 
     snapshot = bench.store.load()
 
@@ -172,7 +198,7 @@ def test_a_deposed_leader_writes_nothing(bench: Bench) -> None:
     bench.depose()
 
     with pytest.raises(FencedOutError):
-        commit(bench, [w.CreateRun(RUN)])
+        commit(bench.store, [w.CreateRun(RUN)])
 
     assert bench.store.load().runs == {}
 
@@ -181,17 +207,17 @@ def test_a_refused_write_takes_the_whole_transaction_with_it(bench: Bench) -> No
     bench.store.load()
 
     with pytest.raises(StaleStateError):
-        commit(bench, [w.CreateRun(RUN), w.PutPipeline(RECORD)])
+        commit(bench.store, [w.CreateRun(RUN), w.PutPipeline(RECORD)])
 
     assert bench.store.load().runs == {}
 
 
 def test_a_run_cannot_be_created_twice(bench: Bench) -> None:
     bench.store.load()
-    commit(bench, [w.CreateRun(RUN)])
+    commit(bench.store, [w.CreateRun(RUN)])
 
     with pytest.raises(SlotTakenError):
-        commit(bench, [w.CreateRun(replace(RUN, state=RunState.FAILED))])
+        commit(bench.store, [w.CreateRun(replace(RUN, state=RunState.FAILED))])
 
     assert bench.store.load().runs[RUN.id] == RUN
 
@@ -203,11 +229,11 @@ def test_a_command_is_consumed_once(bench: Bench) -> None:
     assert [queued.id for queued in bench.store.read_commands((), 100)] == [first, second]
     outcome = CommandOutcome(command=first, accepted=True, code="ok", message="done", decided_at=NOW, epoch=1)
 
-    commit(bench, [w.ConsumeCommand(outcome)])
+    commit(bench.store, [w.ConsumeCommand(outcome)])
 
     assert [queued.id for queued in bench.store.read_commands((), 100)] == [second]
     with pytest.raises(StaleStateError):
-        commit(bench, [w.ConsumeCommand(outcome)])
+        commit(bench.store, [w.ConsumeCommand(outcome)])
 
 
 def test_the_first_to_fill_a_slot_wins_leader_or_driver(bench: Bench) -> None:
@@ -217,10 +243,10 @@ def test_the_first_to_fill_a_slot_wins_leader_or_driver(bench: Bench) -> None:
 
     assert bench.claim(driver) == driver
     with pytest.raises(SlotTakenError):
-        commit(bench, [w.WriteClaim(ATTEMPT, fence)])
+        commit(bench.store, [w.WriteClaim(ATTEMPT, fence)])
 
     lost = End(attempt=str(ATTEMPT), outcome=Outcome.LOST, written_by="leader", ended_at=NOW)
-    commit(bench, [w.WriteEnd(ATTEMPT, lost)])
+    commit(bench.store, [w.WriteEnd(ATTEMPT, lost)])
     late = replace(lost, outcome=Outcome.SUCCEEDED, written_by="runner")
     assert bench.end(late) == lost
     assert bench.store.read_slots([ATTEMPT])[ATTEMPT].end == lost
@@ -238,7 +264,7 @@ def test_old_outcomes_are_forgotten_and_young_ones_kept(bench: Bench) -> None:
             decided_at=NOW + timedelta(minutes=minutes),
             epoch=1,
         )
-        commit(bench, [w.ConsumeCommand(outcome)])
+        commit(bench.store, [w.ConsumeCommand(outcome)])
 
     bench.store.prune_outcomes(NOW + timedelta(minutes=2))
 
@@ -249,7 +275,7 @@ def test_a_deposed_leader_forgets_nothing(bench: Bench) -> None:
     bench.store.load()
     command = bench.submit(StopRun(run_id=RUN.id, reason="test"))
     outcome = CommandOutcome(command=command, accepted=True, code="ok", message="", decided_at=NOW, epoch=1)
-    commit(bench, [w.ConsumeCommand(outcome)])
+    commit(bench.store, [w.ConsumeCommand(outcome)])
     bench.depose()
 
     with pytest.raises(FencedOutError):
@@ -279,8 +305,8 @@ def test_a_run_leaves_with_all_its_attempts(bench: Bench) -> None:
     with_open_attempt(bench)
     bench.claim(Claim(attempt=str(ATTEMPT), worker=WORKER, claimed_at=NOW))
 
-    commit(bench, [w.Unassign(WORKER, ATTEMPT), w.RequestStop(ATTEMPT, "test")])
-    commit(bench, [w.RemoveAttempt(ATTEMPT), w.RemoveRun(RUN.id)])
+    commit(bench.store, [w.Unassign(WORKER, ATTEMPT), w.RequestStop(ATTEMPT, "test")])
+    commit(bench.store, [w.RemoveAttempt(ATTEMPT), w.RemoveRun(RUN.id)])
 
     assert bench.store.load().runs == {}
     assert bench.store.read_slots([ATTEMPT])[ATTEMPT].claim is None
@@ -288,9 +314,9 @@ def test_a_run_leaves_with_all_its_attempts(bench: Bench) -> None:
 
 def test_an_attempt_that_is_gone_can_be_removed_again(bench: Bench) -> None:
     with_open_attempt(bench)
-    commit(bench, [w.RemoveAttempt(ATTEMPT)])
+    commit(bench.store, [w.RemoveAttempt(ATTEMPT)])
 
-    commit(bench, [w.RemoveAttempt(ATTEMPT)])
+    commit(bench.store, [w.RemoveAttempt(ATTEMPT)])
 
     assert set(bench.store.load().runs) == {RUN.id}
 

@@ -52,6 +52,7 @@ from nimbus.scheduler.collector import Collector
 from nimbus.scheduler.garbage import BucketGarbage
 from nimbus.scheduler.live_releases import live_releases
 from nimbus.telemetry.artifacts import GarbageMetrics
+from tests.leader_writes import commit
 from tests.travelled_store import TravelledStore
 
 Eventually = Callable[..., None]
@@ -119,7 +120,7 @@ class Member:
         )
         store = ZooKeeperLeaderStore(self.session, self.root, self.leadership.token)
         store.load()
-        store.commit([CreatePipeline(record)])
+        commit(store, [CreatePipeline(record)])
 
     def stop(self) -> None:
         self.collector.stop_soon()

@@ -17,10 +17,10 @@ from nimbus.adapters.zookeeper.leader_store import (
     read_all,
     read_commands,
     read_pipelines,
-    read_run,
     read_runs,
 )
 from nimbus.adapters.zookeeper.paths import Paths
+from nimbus.adapters.zookeeper.runs import read_run
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId

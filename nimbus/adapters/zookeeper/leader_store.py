@@ -16,7 +16,7 @@ from nimbus import records
 from nimbus.adapters.zookeeper.board import UNKNOWN_TIME, read_slots
 from nimbus.adapters.zookeeper.calls import Calls, check_size, in_our_words, readable
 from nimbus.adapters.zookeeper.paths import Paths
-from nimbus.adapters.zookeeper.run_size import check_growth
+from nimbus.adapters.zookeeper.runs import change, creation, readable_runs, removal
 from nimbus.adapters.zookeeper.transaction import Operation, ZooKeeperTransaction, size_bytes
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord
@@ -72,7 +72,7 @@ class ZooKeeperLeaderStore:
         """Read everything, and arm all watches."""
         for parent in self._paths.parents():
             self._calls.ensure(parent)
-        runs = {run.id: run for run in _readable(self._calls, self._paths.runs, records.RUN)}
+        runs = {run.id: run for run in readable_runs(self._calls, self._paths)}
         pipelines = {p.name: p for p in _readable(self._calls, self._paths.pipelines, records.PIPELINE)}
         return Snapshot(
             pipelines=pipelines,
@@ -99,15 +99,12 @@ class ZooKeeperLeaderStore:
 
     def read_run(self, run: RunId) -> Run | None:
         """One run."""
-        return self._read(self._paths.run(run), records.RUN)
+        return next(readable_runs(self._calls, self._paths, [run]), None)
 
     def read_pipeline(self, name: PipelineName) -> PipelineRecord | None:
         """One pipeline."""
-        return self._read(self._paths.pipeline(name), records.PIPELINE)
-
-    def _read(self, path: str, codec: records.Codec[records.T]) -> records.T | None:
-        parent, _, name = path.rpartition("/")
-        return next(readable(codec, self._calls.read_all(parent, [name]), parent), None)
+        found = self._calls.read_all(self._paths.pipelines, [name])
+        return next(readable(records.PIPELINE, found, self._paths.pipelines), None)
 
     def prune_outcomes(self, before: datetime) -> None:
         """Forget the oldest outcomes, at most MOST_PRUNED at once; one that cannot be read stays."""
@@ -151,12 +148,11 @@ class ZooKeeperLeaderStore:
         paths = self._paths
         match write:
             case w.CreateRun(run):
-                check_growth(run)
-                yield Operation("create", paths.run(run.id), records.RUN.encode(run))
-            case w.PutRun(run):
-                yield Operation("set", paths.run(run.id), records.RUN.encode(run))
+                yield from creation(paths, run)
+            case w.PutRun(run, before):
+                yield from change(paths, run, before)
             case w.RemoveRun(run_id):
-                yield Operation("delete", paths.run(run_id))
+                yield from removal(self._calls, paths, run_id)
             case w.CreatePipeline(record):
                 yield Operation("create", paths.pipeline(record.name), records.PIPELINE.encode(record))
             case w.PutPipeline(record):
@@ -238,14 +234,8 @@ def _queued(command: CommandId, data: bytes, place: str) -> QueuedCommand:
 
 def read_runs(calls: Calls, paths: Paths) -> tuple[Run, ...]:
     """All runs in ZooKeeper, newest first."""
-    runs = list(_readable(calls, paths.runs, records.RUN))
+    runs = readable_runs(calls, paths)
     return tuple(sorted(runs, key=lambda run: (run.created_at, run.id), reverse=True))
-
-
-def read_run(calls: Calls, paths: Paths, run: RunId) -> Run | None:
-    """One run in ZooKeeper."""
-    data = calls.get(paths.run(run))
-    return None if data is None else records.RUN.decode(data, paths.run(run))
 
 
 def read_pipelines(calls: Calls, paths: Paths, changed: Enqueue | None = None) -> tuple[PipelineRecord, ...]:

@@ -104,6 +104,10 @@ class Paths:
         """One run."""
         return f"{self.runs}/{run}"
 
+    def run_part(self, run: RunId, part: str) -> str:
+        """A part of one run: its plan or states; "" is the run's own node. See `nimbus.run_record`."""
+        return f"{self.runs}/{run}/{part}" if part else self.run(run)
+
     def orders(self, worker: WorkerId) -> str:
         """One worker's orders."""
         return f"{self.assignments}/{worker}"

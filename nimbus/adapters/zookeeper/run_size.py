@@ -7,9 +7,10 @@ from nimbus.adapters.zookeeper.calls import LARGEST_REQUEST, check_size
 from nimbus.domain.growth import attempts_kept, largest
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.orders import order_for
-from nimbus.domain.run import Run
+from nimbus.domain.run import Run, TaskRun
 from nimbus.domain.workers import AssignmentKind
 
+LARGEST_NODE = 128 * 1024
 BESIDE = 16 * 1024
 """Bytes of one transaction beside the run's record and an order: paths, CLAIM, END."""
 
@@ -20,8 +21,12 @@ def check_growth(run: Run) -> None:
     Raises:
         RecordTooLargeError: it could be more than ZooKeeper takes.
     """
-    size = grown_bytes(run) + _order_bytes(largest(run)) + BESIDE
-    check_size(f"run {run.id}, once its {len(run.tasks)} tasks were tried,", size, LARGEST_REQUEST)
+    order = _order_bytes(largest(run))
+    if run.layout == 1:
+        size = grown_bytes(run) + order + BESIDE
+        check_size(f"run {run.id}, once its {len(run.tasks)} tasks were tried,", size, LARGEST_REQUEST)
+    else:  # its pages are bounded by the attempts that they keep, its plan when it is encoded
+        check_size(f"an order for a task of run {run.id}", order, LARGEST_NODE)
 
 
 def grown_bytes(run: Run) -> int:
@@ -32,16 +37,14 @@ def grown_bytes(run: Run) -> int:
 
 def _order_bytes(run: Run) -> int:
     """Bytes of the largest order for one of its tasks, which is written together with the record."""
-    return max(
-        len(
-            records.ASSIGNMENT.encode(
-                order_for(
-                    run,
-                    AttemptId(run.id, name, task.tried),
-                    epoch=task.attempts[-1].opened_by_epoch,
-                    kind=AssignmentKind.RUN,
-                )
-            )
-        )
-        for name, task in run.tasks.items()
-    )
+    task = max(run.tasks.values(), key=_weight)
+    attempt = AttemptId(run.id, task.spec.name, task.tried)
+    epoch = task.attempts[-1].opened_by_epoch
+    return len(records.ASSIGNMENT.encode(order_for(run, attempt, epoch=epoch, kind=AssignmentKind.RUN)))
+
+
+def _weight(task: TaskRun) -> int:
+    """About what a task adds to its order: its own texts, and where each of its inputs lies."""
+    spec = task.spec
+    texts = (*spec.args, *spec.spark_conf, *spec.spark_conf.values())
+    return sum(map(len, texts)) + sum(2 * len(need) + 200 for need in spec.needs)

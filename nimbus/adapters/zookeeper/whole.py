@@ -7,6 +7,7 @@ from nimbus import records
 from nimbus.adapters.zookeeper.calls import Calls
 from nimbus.adapters.zookeeper.leader_store import read_commands
 from nimbus.adapters.zookeeper.paths import Paths
+from nimbus.adapters.zookeeper.runs import all_runs
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.run import Run
@@ -31,7 +32,7 @@ class ZooKeeperWholeState:
 
     def all_runs(self) -> tuple[Run, ...]:
         """Live and recently finished runs."""
-        return self._all(self._paths.runs, records.RUN)
+        return tuple(all_runs(self._calls, self._paths))
 
     def _all(self, parent: str, codec: records.Codec[records.T]) -> tuple[records.T, ...]:
         return tuple(codec.decode(data, f"{parent}/{name}") for name, data in self._calls.records(parent))

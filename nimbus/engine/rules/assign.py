@@ -29,6 +29,6 @@ def open_attempt(state: State, run_id: RunId, name: TaskName, now: datetime) -> 
     order = order_for(opened, attempt, epoch=state.epoch, kind=AssignmentKind.RUN)
     return Decision(
         name="attempt_opened",
-        writes=(PutRun(opened), CreateAttempt(attempt), Assign(worker.id, order)),
+        writes=(PutRun(opened, run), CreateAttempt(attempt), Assign(worker.id, order)),
         about={"attempt": str(attempt), "worker": worker.id},
     )

@@ -89,7 +89,7 @@ def _decision(
             )
             return Decision(
                 name="attempt_reap_ordered",
-                writes=(PutRun(asked), *_withdraw(attempt_id, attempt), Assign(reaper, order)),
+                writes=(PutRun(asked, run), *_withdraw(attempt_id, attempt), Assign(reaper, order)),
                 about={"attempt": text, "worker": reaper},
             )
         case _:
@@ -109,7 +109,7 @@ def _closed(
     closed = lifecycle.close_attempt(run, attempt_id, end, max_mishaps=state.policy.max_mishaps, now=now)
     return Decision(
         name=name,
-        writes=(*fences, PutRun(closed), *_withdraw(attempt_id, attempt)),
+        writes=(*fences, PutRun(closed, run), *_withdraw(attempt_id, attempt)),
         about={
             "attempt": str(attempt_id),
             "outcome": end.outcome,

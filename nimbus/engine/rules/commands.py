@@ -298,5 +298,5 @@ def _stop(state: State, queued: QueuedCommand, command: StopRun, now: datetime) 
         queued,
         now,
         message=f"run {run.id} is being stopped",
-        writes=(PutRun(stopped),),
+        writes=(PutRun(stopped, run),),
     )

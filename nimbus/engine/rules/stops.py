@@ -23,7 +23,7 @@ def stop_run(state: State, run_id: RunId, now: Instant) -> Answer:
         return Nothing(at=run.deadline)
     reason = f"timed out: not finished by {run.deadline:%Y-%m-%d %H:%M:%S}Z"
     stopped = lifecycle.stop(run, verdict=RunState.FAILED, reason=reason, now=now.wall)
-    return Decision(name="run_timed_out", writes=(PutRun(stopped),), about={"run": run.id})
+    return Decision(name="run_timed_out", writes=(PutRun(stopped, run),), about={"run": run.id})
 
 
 def _ask_to_stop(state: State, run_id: RunId) -> Answer:
@@ -33,7 +33,7 @@ def _ask_to_stop(state: State, run_id: RunId) -> Answer:
         if opened is not None and not opened[1].stop_requested:
             return Decision(
                 name="attempt_stop_requested",
-                writes=(PutRun(lifecycle.ask_to_stop(run, attempt)), RequestStop(attempt, run.reason)),
+                writes=(PutRun(lifecycle.ask_to_stop(run, attempt), run), RequestStop(attempt, run.reason)),
                 about={"attempt": str(attempt), "reason": run.reason},
             )
     return Nothing()

@@ -1,0 +1,110 @@
+"""Runs in ZooKeeper: what is written of one, and how one, some or all are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import structlog
+
+from nimbus import records, run_record
+from nimbus.adapters.zookeeper.calls import Calls
+from nimbus.adapters.zookeeper.paths import Paths
+from nimbus.adapters.zookeeper.run_size import check_growth
+from nimbus.adapters.zookeeper.transaction import Operation
+from nimbus.domain.ids import RunId
+from nimbus.domain.run import Run
+from nimbus.records import UnreadableRecordError
+
+_log = structlog.get_logger(__name__)
+
+
+def creation(paths: Paths, run: Run) -> Iterator[Operation]:
+    """What makes a run.
+
+    Raises:
+        RecordTooLargeError: it is too large, or could become so.
+    """
+    check_growth(run)
+    if run.layout == 1:
+        yield Operation("create", paths.run(run.id), records.RUN.encode(run))
+    else:
+        for part, data in run_record.encode_new(run).items():
+            yield Operation("create", paths.run_part(run.id, part), data)
+
+
+def change(paths: Paths, run: Run, before: Run) -> Iterator[Operation]:
+    """What makes a later version of a run out of an earlier one."""
+    if run.layout == 1:
+        yield Operation("set", paths.run(run.id), records.RUN.encode(run))
+    else:
+        for part, data in run_record.encode_changes(run, before).items():
+            yield Operation("set", paths.run_part(run.id, part), data)
+
+
+def removal(calls: Calls, paths: Paths, run: RunId) -> Iterator[Operation]:
+    """What removes a run."""
+    for part in calls.children(paths.run(run)) or ():
+        yield Operation("delete", paths.run_part(run, part))
+    yield Operation("delete", paths.run(run))
+
+
+def read_run(calls: Calls, paths: Paths, run: RunId) -> Run | None:
+    """One run; None if it is not there.
+
+    Raises:
+        UnreadableRecordError: its record cannot be read.
+    """
+    return next(all_runs(calls, paths, [run]), None)
+
+
+def readable_runs(calls: Calls, paths: Paths, runs: Iterable[str] | None = None) -> Iterator[Run]:
+    """Some runs, or all; a broken one harms only itself: it is reported and left out."""
+    for found in _read(calls, paths, runs):
+        if isinstance(found, UnreadableRecordError):
+            _log.error("record_unreadable", place=found.place, error=str(found))
+        else:
+            yield found
+
+
+def all_runs(calls: Calls, paths: Paths, runs: Iterable[str] | None = None) -> Iterator[Run]:
+    """Some runs, or all, those that are there.
+
+    Raises:
+        UnreadableRecordError: a record cannot be read.
+    """
+    for found in _read(calls, paths, runs):
+        if isinstance(found, UnreadableRecordError):
+            raise found
+        yield found
+
+
+def _read(calls: Calls, paths: Paths, runs: Iterable[str] | None) -> Iterator[Run | UnreadableRecordError]:
+    """Read in two rounds, however many there are: their own nodes, then the parts that these name."""
+    names = (calls.children(paths.runs) or ()) if runs is None else runs
+    heads = dict(calls.read_all(paths.runs, names))
+    parts = {name: _parts(data) for name, data in heads.items()}
+    found = dict(
+        calls.read_all(paths.runs, [f"{name}/{part}" for name, some in parts.items() for part in some])
+    )
+    for name, head in heads.items():
+        place = paths.run(RunId(name))
+        below = {part: found[f"{name}/{part}"] for part in parts[name] if f"{name}/{part}" in found}
+        if len(below) < len(parts[name]) and not calls.exists(place):
+            continue  # it was removed meanwhile
+        try:
+            yield _decoded(head, below, place)
+        except UnreadableRecordError as exc:
+            yield exc
+
+
+def _parts(head: bytes) -> tuple[str, ...]:
+    try:
+        return run_record.children_of(head, "") if run_record.is_header(head) else ()
+    except UnreadableRecordError:
+        return ()  # `_decoded` says so, with the place
+
+
+def _decoded(head: bytes, below: Mapping[str, bytes], place: str) -> Run:
+    if run_record.is_header(head):
+        return run_record.decode({"": head, **below}, place)
+    return records.RUN.decode(head, place)

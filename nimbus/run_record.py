@@ -1,0 +1,225 @@
+"""A run as nodes: a header, the plan, and pages of task states. Only what changed is written.
+
+`""` is the run's own node, the header. The plan (tasks as rendered, parameters) never changes: `plan-0`,
+`plan-1` and so on are its pieces. `tasks-k` holds the states of `PAGE` tasks. The plan of a small run, and its
+one page, stand in the header, so most runs are read and written in one call. All but the header is compressed.
+
+What a node can grow to is known when the run is made: see `nimbus.domain.growth`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from pydantic import TypeAdapter, ValidationError
+
+from nimbus.domain.errors import RecordTooLargeError
+from nimbus.domain.pipeline import TaskSpec
+from nimbus.domain.run import Attempt, Run, RunHeader, RunState, TaskRun, TaskState
+from nimbus.domain.tasks import PAGE, Page, Tasks
+from nimbus.records import UnreadableRecordError
+
+SCHEMA = 2
+PIECE_BYTES = 96 * 1024
+"""Of a plan, in one node."""
+LARGEST_INLINE = 4 * 1024
+"""Compressed bytes of a plan that stands in the header."""
+LARGEST_PLAN = 384 * 1024
+"""Compressed bytes of a plan: it is written in one transaction with all else that makes a run."""
+LARGEST_UNFOLDED = 64 << 20
+"""Bytes that a compressed record may unfold to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    parameters: Mapping[str, Any]
+    python_path: tuple[str, ...]
+    tasks: tuple[TaskSpec, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Progress:
+    """What changes in a task. A field with its default is left out, so a default must keep its meaning."""
+
+    state: TaskState = TaskState.WAITING
+    attempts: tuple[Attempt, ...] = ()
+    earlier_failures: int = 0
+    earlier_mishaps: int = 0
+    retry_at: datetime | None = None
+
+
+_PLAN = TypeAdapter(_Plan)
+_PAGE = TypeAdapter(tuple[_Progress, ...])
+_HEADER = TypeAdapter(RunHeader)
+_PROGRESS_FIELDS = tuple(field.name for field in fields(_Progress))
+_HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
+_plans: WeakKeyDictionary[object, bytes] = WeakKeyDictionary()
+"""Plans as written, by what all versions of a run share."""
+
+
+def encode_new(run: Run) -> dict[str, bytes]:
+    """All nodes of a run, the header first.
+
+    Raises:
+        RecordTooLargeError: the plan does not fit into one transaction.
+    """
+    plan = _plan_of(run)
+    if len(plan) > LARGEST_PLAN:
+        raise RecordTooLargeError(f"the plan of run {run.id}, compressed,", len(plan), LARGEST_PLAN)
+    nodes = {"": _header(run)}
+    if not _is_small(run):
+        nodes |= {f"plan-{number}": piece for number, piece in enumerate(_pieces(plan))}
+        nodes |= {f"tasks-{number}": _encode_page(page) for number, page in enumerate(run.tasks.pages)}
+    return nodes
+
+
+def encode_changes(run: Run, before: Run) -> dict[str, bytes]:
+    """The nodes of a run that differ from those of an earlier version."""
+    if _is_small(run):
+        return {"": _header(run)}
+    nodes = {}
+    if any(getattr(run, name) != getattr(before, name) for name in _HEADER_FIELDS):
+        nodes[""] = _header(run)
+    for number, (old, new) in enumerate(zip(before.tasks.pages, run.tasks.pages, strict=True)):
+        if _must_be_written(run, old, new):
+            nodes[f"tasks-{number}"] = _encode_page(new)
+    return nodes
+
+
+def children_of(header: bytes, place: str) -> tuple[str, ...]:
+    """Names of the nodes below a run's own that hold the rest of it.
+
+    Raises:
+        UnreadableRecordError: it is no header.
+    """
+    found = _unfolded_header(header, place)
+    plans, pages = found.get("plan_pieces", 0), found.get("pages", 0)
+    if not (isinstance(plans, int) and isinstance(pages, int)):
+        raise UnreadableRecordError(place, "the number of its pages is no number")
+    return (*(f"plan-{n}" for n in range(plans)), *(f"tasks-{n}" for n in range(pages)))
+
+
+def decode(nodes: Mapping[str, bytes], place: str) -> Run:
+    """Read a run from all its nodes.
+
+    Raises:
+        UnreadableRecordError: one is missing, broken, or of a newer schema.
+    """
+    header = _unfolded_header(nodes[""], place)
+    try:
+        if "plan" in header:
+            packed, pages = base64.b64decode(header.pop("plan")), [base64.b64decode(header.pop("page"))]
+        else:
+            names = children_of(nodes[""], place)
+            packed = b"".join(nodes[name] for name in names if name.startswith("plan-"))
+            pages = [nodes[name] for name in names if name.startswith("tasks-")]
+        plan = _decode_plan(packed)
+        progress = [found for page in pages for found in _PAGE.validate_json(_unfolded(page))]
+        head = _HEADER.validate_python(
+            header | {"parameters": plan.parameters, "python_path": plan.python_path, "layout": SCHEMA}
+        )
+        tasks = Tasks(_tasks(head, plan, progress))
+    except KeyError as exc:
+        raise UnreadableRecordError(place, f"its part {exc} is missing") from exc
+    except ValidationError as exc:
+        first = exc.errors()[0]
+        raise UnreadableRecordError(place, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from exc
+    except (ValueError, zlib.error) as exc:
+        raise UnreadableRecordError(place, str(exc)) from exc
+    return Run(**{name: getattr(head, name) for name in _HEADER_FIELDS}, tasks=tasks)
+
+
+def is_header(data: bytes) -> bool:
+    """Whether a run's own node is a header, and not a whole run as in schema 1."""
+    return data.startswith(b'{"schema":2,')
+
+
+def _unfolded_header(data: bytes, place: str) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
+    except ValueError as exc:
+        raise UnreadableRecordError(place, f"no JSON object with a schema number ({exc})") from exc
+    if not isinstance(found, dict) or found.pop("schema", None) != SCHEMA:
+        raise UnreadableRecordError(place, f"not of schema {SCHEMA}, which this version knows; upgrade it")
+    return found
+
+
+def _header(run: Run) -> bytes:
+    body: dict[str, Any] = _HEADER.dump_python(
+        RunHeader(**{name: getattr(run, name) for name in _HEADER_FIELDS}),
+        mode="json",
+        exclude={"parameters", "python_path", "layout"},
+    )
+    plan = _plan_of(run)
+    if _is_small(run):
+        page = _encode_page(run.tasks.pages[0] if run.tasks.pages else ())
+        body |= {"plan": base64.b64encode(plan).decode(), "page": base64.b64encode(page).decode()}
+    else:
+        body |= {"plan_pieces": len(list(_pieces(plan))), "pages": len(run.tasks.pages)}
+    return json.dumps({"schema": SCHEMA, **body}, separators=(",", ":")).encode()
+
+
+def _is_small(run: Run) -> bool:
+    return len(run.tasks) <= PAGE and len(_plan_of(run)) <= LARGEST_INLINE
+
+
+def _plan_of(run: Run) -> bytes:
+    found = _plans.get(run.tasks.plan)
+    if found is None:
+        plan = _Plan(
+            parameters=run.parameters,
+            python_path=run.python_path,
+            tasks=tuple(task.spec for task in run.tasks.values()),
+        )
+        found = _plans[run.tasks.plan] = zlib.compress(_PLAN.dump_json(plan))
+    return found
+
+
+def _pieces(plan: bytes) -> Iterator[bytes]:
+    yield from (plan[start : start + PIECE_BYTES] for start in range(0, len(plan), PIECE_BYTES))
+
+
+@lru_cache(maxsize=1024)
+def _decode_plan(packed: bytes) -> _Plan:
+    """Read a plan; equal plans of many runs are read once, and their tasks are shared."""
+    return _PLAN.validate_json(_unfolded(packed))
+
+
+def _must_be_written(run: Run, old: Page, new: Page) -> bool:
+    """Whether a page changed in more than what follows from the header: `_tasks` skips what a stop leaves."""
+    if old is new:
+        return False
+    stopped = run.state is not RunState.RUNNING
+    return any(
+        was is not task
+        and not (stopped and was.state is TaskState.WAITING and task.state is TaskState.SKIPPED)
+        for was, task in zip(old, new, strict=True)
+    )
+
+
+def _tasks(head: RunHeader, plan: _Plan, progress: list[_Progress]) -> Iterator[TaskRun]:
+    stopped = head.state is not RunState.RUNNING
+    for spec, found in zip(plan.tasks, progress, strict=True):
+        task = TaskRun(spec=spec, **{name: getattr(found, name) for name in _PROGRESS_FIELDS})
+        yield replace(task, state=TaskState.SKIPPED) if stopped and task.state is TaskState.WAITING else task
+
+
+def _encode_page(page: Page) -> bytes:
+    progress = tuple(_Progress(**{name: getattr(task, name) for name in _PROGRESS_FIELDS}) for task in page)
+    return zlib.compress(_PAGE.dump_json(progress, exclude_defaults=True), 1)
+
+
+def _unfolded(data: bytes) -> bytes:
+    unfolding = zlib.decompressobj()
+    found = unfolding.decompress(data, LARGEST_UNFOLDED)
+    if not unfolding.eof:
+        raise ValueError(f"a part is cut off, or unfolds to more than {LARGEST_UNFOLDED} bytes")
+    return found

@@ -1,0 +1,172 @@
+"""A run in nodes: what is written step by step reads back as what it was in memory, and no node grows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nimbus import run_record
+from nimbus.domain import lifecycle
+from nimbus.domain.errors import RecordTooLargeError
+from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.pipeline import FailureStrategy, Priority, RetryPolicy, TaskKind, TaskSpec
+from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
+from nimbus.domain.slots import End
+from nimbus.domain.tasks import PAGE, Tasks
+from nimbus.records import UnreadableRecordError
+
+NOW = datetime(2026, 3, 1, 12, 30, 15, 250_000, tzinfo=UTC)
+LARGEST_NODE = 128 * 1024
+
+
+def a_run(size: int, *, strategy: FailureStrategy = FailureStrategy.CONTINUE, argument: str = "x") -> Run:
+    return Run(
+        id=RunId("r"),
+        pipeline=PipelineName("p"),
+        release=ReleaseDigest("0" * 64),
+        parameters={"month": 2, "name": "Zoë"},
+        logical_date=NOW,
+        created_at=NOW,
+        cause=RunCause.MANUAL,
+        priority=Priority.LOW,
+        failure_strategy=strategy,
+        python_path=("lib",),
+        deadline=NOW + timedelta(hours=1),
+        layout=2,
+        tasks=Tasks(
+            TaskRun(
+                spec=TaskSpec(
+                    name=TaskName(f"t{number}"),
+                    kind=TaskKind.PYTHON,
+                    script="x.py",
+                    args=(argument,),
+                    needs=(TaskName(f"t{number - 3}"),) if number % 5 == 3 else (),
+                    retries=RetryPolicy(limit=2, delay=timedelta(seconds=1.5)),
+                    timeout=timedelta(minutes=3),
+                )
+            )
+            for number in range(size)
+        ),
+    )
+
+
+def moved(run: Run, data: st.DataObject, now: datetime) -> Run:
+    """One thing that may happen to a run."""
+    ready = [task.spec.name for task in run.tasks.values() if lifecycle.is_ready(run, task)]
+    choices = ["open"] * bool(ready) + ["close"] * bool(run.open_attempts())
+    if not data.draw(st.integers(0, 20)):
+        choices.append("stop")
+    match data.draw(st.sampled_from(choices)):
+        case "open":
+            name = data.draw(st.sampled_from(ready))
+            return lifecycle.open_attempt(run, name, worker=WorkerId("w"), epoch=7, now=now)
+        case "close":
+            attempt: AttemptId = data.draw(st.sampled_from(run.open_attempts()))
+            end = End(
+                attempt=str(attempt),
+                outcome=data.draw(st.sampled_from(Outcome)),
+                written_by="runner",
+                ended_at=now,
+                exit_code=1,
+                reason="so it is",
+                output="p/r/x",
+            )
+            return lifecycle.close_attempt(run, attempt, end, max_mishaps=3, now=now)
+        case _:
+            return lifecycle.stop(run, verdict=RunState.STOPPED, reason="by hand", now=now)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from([1, 3, PAGE, PAGE + 1, 150]), st.sampled_from(FailureStrategy), st.data())
+def test_what_is_written_step_by_step_reads_back_as_it_was(
+    size: int, strategy: FailureStrategy, data: st.DataObject
+) -> None:
+    run = a_run(size, strategy=strategy)
+    nodes = run_record.encode_new(run)
+    assert run_record.decode(nodes, "/runs/r") == run
+    for step in range(30):
+        if run.state.is_final:
+            break
+        before, run = run, moved(run, data, NOW + timedelta(seconds=step))
+        changed = run_record.encode_changes(run, before)
+        assert changed.keys() <= nodes.keys(), "no node is made after the run was"
+        nodes |= changed
+        assert run_record.decode(nodes, "/runs/r") == run
+
+
+def test_one_task_that_moves_writes_one_page() -> None:
+    run = a_run(1000)
+    opened = lifecycle.open_attempt(run, TaskName("t100"), worker=WorkerId("w"), epoch=1, now=NOW)
+
+    assert list(run_record.encode_changes(opened, run)) == ["tasks-1"]
+
+
+def test_a_stop_writes_what_it_means_for_tasks_that_wait_in_the_header_alone() -> None:
+    run = a_run(10_000)
+    stopped = lifecycle.stop(run, verdict=RunState.STOPPED, reason="by hand", now=NOW)
+
+    assert list(run_record.encode_changes(stopped, run)) == [""]
+
+
+def test_a_small_run_is_one_node() -> None:
+    assert list(run_record.encode_new(a_run(10))) == [""]
+
+
+def test_no_node_grows_beyond_its_bound_whatever_its_attempts_say() -> None:
+    run = a_run(2 * PAGE)
+    unlike = [f"{number:x}" * 400 for number in range(2**40, 2**40 + len(run.tasks))]
+    for name, reason in zip(run.tasks, unlike, strict=True):
+        for number in range(1, 4):
+            if not lifecycle.is_ready(run, run.tasks[name]):
+                continue
+            run = lifecycle.open_attempt(run, name, worker=WorkerId("w" * 127), epoch=10**9, now=NOW)
+            end = End(
+                attempt=f"r.{name}.{number}",
+                outcome=Outcome.FAILED,
+                written_by="runner",
+                ended_at=NOW,
+                reason=reason,
+            )
+            run = lifecycle.close_attempt(run, AttemptId(run.id, name, number), end, max_mishaps=3, now=NOW)
+    raw = [sum(len(str(attempt)) for task in page for attempt in task.attempts) for page in run.tasks.pages]
+
+    assert max(map(len, run_record.encode_new(run).values())) < LARGEST_NODE
+    assert max(raw) < LARGEST_NODE, "not even if nothing of it can be compressed"
+
+
+def test_ten_thousand_tasks_fit_into_one_transaction() -> None:
+    nodes = run_record.encode_new(a_run(10_000))
+
+    assert sum(map(len, nodes.values())) < 512 * 1024
+    assert max(map(len, nodes.values())) < LARGEST_NODE
+
+
+def test_a_plan_that_does_not_fit_is_refused_with_its_size() -> None:
+    huge = a_run(2)
+    noise = "".join(chr(0x4E00 + (number * 7919) % 20000) for number in range(400_000))
+    tasks = [replace(task, spec=replace(task.spec, args=(noise,))) for task in huge.tasks.values()]
+
+    with pytest.raises(RecordTooLargeError, match="the plan of run r"):
+        run_record.encode_new(replace(huge, tasks=Tasks(tasks)))
+
+
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [
+        ({"tasks-1": None}, "tasks-1.* is missing"),
+        ({"tasks-1": b"nonsense"}, "header check"),
+        ({"plan-0": b""}, "cut off"),
+        ({"": b'{"schema":3}'}, "upgrade"),
+        ({"": b"nonsense"}, "no JSON"),
+    ],
+)
+def test_a_broken_part_is_named_with_its_place(broken: dict[str, bytes | None], why: str) -> None:
+    whole: dict[str, bytes | None] = {**run_record.encode_new(a_run(100))}
+    nodes = {name: data for name, data in (whole | broken).items() if data is not None}
+
+    with pytest.raises(UnreadableRecordError, match=f"(?s)/runs/r.*{why}"):
+        run_record.decode(nodes, "/runs/r")
