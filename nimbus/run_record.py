@@ -1,8 +1,8 @@
 """A run as nodes: a header, the plan, and pages of task states. Only what changed is written.
 
 `""` is the run's own node, the header. The plan (tasks as rendered, parameters) never changes: `plan-0`,
-`plan-1` and so on are its pieces. `tasks-k` holds the states of `PAGE` tasks. The plan of a small run, and its
-one page, stand in the header, so most runs are read and written in one call. All but the header is compressed.
+`plan-1` and so on are its pieces. `tasks-k` holds the states of `PAGE` tasks. The plan of a small run, and
+its one page, stand in the header: most runs are read and written in one call. Plan and pages are compressed.
 
 What a node can grow to is known when the run is made: see `nimbus.domain.growth`.
 """

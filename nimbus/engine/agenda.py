@@ -13,10 +13,10 @@ from datetime import datetime
 from heapq import heapify, heappop, heappush
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName
+from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName, WorkerId
 
-Kind = Literal["attempt", "run", "command", "pipeline", "task", "finished"]
-"""`task`: one that waits. `finished`: a run that is to be archived, later removed."""
+Kind = Literal["abdication", "attempt", "run", "command", "pipeline", "task", "worker", "finished"]
+"""`task`: one that waits. `worker`: one that backs off. `finished`: a run to be archived, later removed."""
 
 
 class Subject(NamedTuple):
@@ -24,7 +24,7 @@ class Subject(NamedTuple):
 
     kind: Kind
     name: str
-    """Of the run, the command or the pipeline."""
+    """Of the run, the command, the pipeline or the worker."""
     task: TaskName = TaskName("")
     number: int = 0
     """Of the attempt."""
@@ -52,7 +52,7 @@ class Subject(NamedTuple):
     @property
     def owner(self) -> Subject:
         """What is set aside if deciding fails: a run as a whole, since its parts depend on one another."""
-        return self if self.kind in ("command", "pipeline", "run") else Subject("run", self.name)
+        return Subject("run", self.name) if self.kind in ("attempt", "task", "finished") else self
 
 
 def about_attempt(attempt: AttemptId) -> Subject:
@@ -73,6 +73,14 @@ def about_run(run: RunId) -> Subject:
 def about_finished(run: RunId) -> Subject:
     """A run that is final."""
     return Subject("finished", run)
+
+
+def about_worker(worker: WorkerId) -> Subject:
+    """A worker that backs off."""
+    return Subject("worker", worker)
+
+
+ABOUT_ABDICATION = Subject("abdication", "")
 
 
 def about_command(command: CommandId) -> Subject:

@@ -39,7 +39,11 @@ MAY_LOSE = (WriteClaim, WriteEnd, RequestStop, RemoveAttempt, RemoveRun)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """One step of the leader. Its writes are done together; its effects start after they are committed."""
+    """One step of the leader. Its writes are done together.
+
+    A decision has writes or effects, never both: the answer to a write may be lost, and with it what would
+    follow. What must follow is decided next, from the records that the write left.
+    """
 
     name: str
     """Past tense, constant: the log's and the metric's key."""

@@ -110,6 +110,8 @@ class Reign:
             state.put_pipeline(record)
         for run in snapshot.runs.values():
             state.put_run(run, now)
+        state.count_refusals(snapshot.runs.values())
+        state.put_abdication(snapshot.abdication)
         for queued in snapshot.commands:
             state.put_command(queued)
         for attempt, slots in snapshot.slots.items():
@@ -210,7 +212,7 @@ class Reign:
             self._set_aside(subject.owner, exc)
             return True
         if isinstance(answer, Nothing):
-            state.postpone(subject, answer)
+            state.postpone(subject, answer, now.wall)
         else:
             self._do(subject, answer, now)
         return True

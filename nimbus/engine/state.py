@@ -14,13 +14,15 @@ from typing import assert_never
 
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
-from nimbus.domain.commands import QueuedCommand
+from nimbus.domain.commands import Abdication, QueuedCommand
 from nimbus.domain.ids import AttemptId, CommandId, HostId, PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.refusals import Refusals, refusals, with_last
 from nimbus.domain.run import Attempt, Run, RunState, TaskRun, TaskState
 from nimbus.domain.slots import Slots
-from nimbus.domain.workers import WorkerInfo, free_slots
+from nimbus.domain.workers import WorkerInfo, free_slots, open_workers
 from nimbus.engine.agenda import (
+    ABOUT_ABDICATION,
     Agenda,
     Instant,
     Subject,
@@ -30,6 +32,7 @@ from nimbus.engine.agenda import (
     about_pipeline,
     about_run,
     about_task,
+    about_worker,
 )
 from nimbus.engine.decision import ArchiveRun, Decision, Nothing, PrepareRelease, ResignLeadership
 from nimbus.engine.needs import Needs
@@ -69,6 +72,11 @@ class State:
         self.pipelines: dict[PipelineName, PipelineRecord] = {}
         self.quarantined: Mapping[PipelineName, str] = {}
 
+        self.abdication: Abdication | None = None
+        """The last one that was accepted, whatever its epoch."""
+        self.resigning = False
+        """The abdication of this epoch is being done."""
+
         self.commands: dict[CommandId, QueuedCommand] = {}
         """That wait, oldest first."""
         self._lines: defaultdict[str, dict[CommandId, None]] = defaultdict(dict)
@@ -89,6 +97,8 @@ class State:
         """Ready tasks for which no worker was fit, though some had free slots."""
 
         self.workers: dict[WorkerId, WorkerInfo] = {}
+        self.refusals: Mapping[WorkerId, Refusals] = {}
+        """Workers that did not start their last attempts."""
         self.slots: dict[AttemptId, Slots] = {}
         """Of every open attempt."""
         self._open_on: defaultdict[WorkerId, set[AttemptId]] = defaultdict(set)
@@ -107,6 +117,10 @@ class State:
     def free_slots(self, worker: WorkerInfo) -> int:
         """How many more attempts a worker may be given."""
         return free_slots(worker, self.busy(worker.id))
+
+    def open_workers(self, now: datetime) -> tuple[WorkerInfo, ...]:
+        """Workers that may be given something now, though perhaps their slots are busy."""
+        return open_workers(self.workers.values(), self.refusals, now)
 
     def live_runs_of(self, pipeline: PipelineName) -> Collection[RunId]:
         """Runs of a pipeline that are not final."""
@@ -157,7 +171,7 @@ class State:
                 case ArchiveRun(run_id):
                     self.finished[run_id] = replace(self.finished[run_id], archiving=True)
                 case ResignLeadership():
-                    pass
+                    self.resigning = True
                 case _:
                     assert_never(effect)
 
@@ -175,6 +189,8 @@ class State:
                 self.forget_pipeline(name)
             case w.ConsumeCommand(outcome):
                 self.drop_command(outcome.command)
+            case w.PutAbdication(abdication):
+                self.put_abdication(abdication)
             case _:
                 pass  # slots and orders: the run's record says what follows from them
 
@@ -182,10 +198,12 @@ class State:
 
     def put_run(self, run: Run, now: Instant) -> None:
         """Take in a run; a final one leaves but for what is still to be done about it."""
+        before = self.runs.get(run.id)
+        if before is not None:
+            self._note_refusals(before, run)
         if run.state.is_final:
             self._put_finished(run)
             return
-        before = self.runs.get(run.id)
         if before is None:
             self._needs[run.id] = Needs(run)
             self._runs_of[run.pipeline].add(run.id)
@@ -195,6 +213,23 @@ class State:
             self._look_at_all_open(run)
         for was, task in run.tasks.changes_since(None if before is None else before.tasks):
             self._put_task(run, was, task, now)
+
+    def _note_refusals(self, before: Run, run: Run) -> None:
+        known = self.refusals
+        for was, task in run.tasks.changes_since(before.tasks):
+            if was is not None and was.open_attempt is not None and task.open_attempt is None:
+                self.refusals = with_last(self.refusals, task)
+        if self.refusals is not known:
+            self._look_at_workers()
+
+    def count_refusals(self, runs: Iterable[Run]) -> None:
+        """Find in the attempts of all runs which workers did not start what they were given."""
+        self.refusals = refusals(runs)
+        self._look_at_workers()
+
+    def _look_at_workers(self) -> None:
+        for worker, found in self.refusals.items():
+            self.agenda.look_at(about_worker(worker), found.until)
 
     def _look_at_all_open(self, run: Run) -> None:
         if run.state is RunState.STOPPING:
@@ -331,9 +366,9 @@ class State:
             self.silent_since.setdefault(attempt_id, now.elapsed_s)
         self.agenda.add(about_attempt(attempt_id))
 
-    def _pass_over(self, subject: Subject) -> None:
+    def _pass_over(self, subject: Subject, now: datetime) -> None:
         """No worker suits a ready task now: the others are asked about, until slots or workers change."""
-        if any(self.free_slots(worker) for worker in self.workers.values()):
+        if any(self.free_slots(worker) for worker in self.open_workers(now)):
             self.ready.discard(subject.run, subject.task)
             self._passed_over.append((subject.run, subject.task))
         else:
@@ -348,6 +383,11 @@ class State:
                 self._add_ready(run_id, name)
 
     # -- catalog and commands
+
+    def put_abdication(self, abdication: Abdication | None) -> None:
+        """Take in the last abdication that was accepted."""
+        self.abdication = abdication
+        self.agenda.add(ABOUT_ABDICATION)
 
     def put_pipeline(self, record: PipelineRecord) -> None:
         """Take in a pipeline's record."""
@@ -401,6 +441,7 @@ class State:
 
     def keep_from(self, before: State) -> None:
         """Keep what ZooKeeper does not hold, after everything was read anew."""
+        self.resigning = before.resigning
         for release in before.preparing.values():
             if release.pipeline in self._lines:
                 self.preparing[release.pipeline] = release
@@ -421,10 +462,10 @@ class State:
         else:
             self.agenda.done(subject)
 
-    def postpone(self, subject: Subject, until: Nothing) -> None:
+    def postpone(self, subject: Subject, until: Nothing, now: datetime) -> None:
         """There is nothing to decide about a subject now."""
         if subject.kind == "task":
-            self._pass_over(subject)
+            self._pass_over(subject, now)
             return
         self.agenda.done(subject)
         if until.at is not None:
@@ -435,10 +476,13 @@ class State:
     def wake(self, now: Instant) -> None:
         """Put on the agenda what a timer says."""
         for subject in self.agenda.pop_due(now):
-            if subject.kind == "task":
-                self._add_ready(subject.run, subject.task)
-            else:
-                self.agenda.add(subject)
+            match subject.kind:
+                case "task":
+                    self._add_ready(subject.run, subject.task)
+                case "worker":
+                    self._reopen_admission()
+                case _:
+                    self.agenda.add(subject)
 
 
 def _line_of(queued: QueuedCommand) -> str:

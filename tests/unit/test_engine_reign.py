@@ -1,129 +1,26 @@
-"""One reign on a store in memory, with clocks that a test moves apart."""
+"""One reign, situation by situation: clocks that step, replies that are lost, runs that are set aside."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
+from nimbus.adapters.memory_store import MemoryLeaderStore
 from nimbus.domain import writes as w
-from nimbus.domain.catalog import PipelineRecord, PipelineState
-from nimbus.domain.commands import Command, QueuedCommand, RemovePipeline, StartRun
-from nimbus.domain.ids import (
-    AttemptId,
-    CommandId,
-    HostId,
-    PipelineName,
-    ReleaseDigest,
-    RunId,
-    TaskName,
-    WorkerId,
-)
-from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.commands import Abdicate, RemovePipeline
+from nimbus.domain.ids import AttemptId, RunId, TaskName
+from nimbus.domain.pipeline import TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunState, TaskRun, TaskState
-from nimbus.domain.slots import Claim, Slots
+from nimbus.domain.slots import Slots
 from nimbus.domain.tasks import Tasks
-from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.agenda import Subject
-from nimbus.engine.decision import Effect
-from nimbus.engine.news import AttemptChanged, CommandsChanged, RunArchived, WorkersChanged
-from nimbus.engine.policy import Policy
-from nimbus.engine.reign import Reign
-from nimbus.telemetry.engine import EngineMetrics
-
-NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-NAME = PipelineName("p")
-DIGEST = ReleaseDigest("a" * 64)
-SPEC = PipelineSpec(name=NAME, tasks=(TaskSpec(name=TaskName("a"), kind=TaskKind.PYTHON, script="a.py"),))
-RECORD = PipelineRecord(
-    name=NAME,
-    state=PipelineState.ACTIVE,
-    published=DIGEST,
-    published_spec=SPEC,
-    release=DIGEST,
-    spec=SPEC,
-    schedule_position=NOW,
-    updated_at=NOW,
-)
-WORKER = WorkerInfo(
-    id=WorkerId("w1"), host=HostId("h"), hostname="h", pid=1, slots=2, version="1", started_at=NOW
-)
-RUN = RunId("p-1")
-ATTEMPT = AttemptId(RUN, TaskName("a"), 1)
-START = StartRun(pipeline=NAME, run_id=RUN)
-
-
-@dataclass
-class Clocks:
-    """Wall clock and elapsed time, apart."""
-
-    wall: datetime = NOW
-    steady_s: float = 1000.0
-
-    def now(self) -> datetime:
-        return self.wall
-
-    def elapsed_s(self) -> float:
-        return self.steady_s
-
-    def pass_s(self, seconds: float) -> None:
-        self.wall += timedelta(seconds=seconds)
-        self.steady_s += seconds
-
-
-@dataclass
-class Bench:
-    """One leader and its surroundings."""
-
-    cluster: MemoryCluster = field(default_factory=MemoryCluster)
-    clocks: Clocks = field(default_factory=Clocks)
-    effects: list[Effect] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.cluster.change(pipelines={NAME: RECORD}, workers={WORKER.id: WORKER})
-        self.reign = self.elect(1)
-
-    def elect(self, epoch: int, store: type[MemoryLeaderStore] = MemoryLeaderStore) -> Reign:
-        self.cluster.change(epoch=epoch)
-        self.reign = Reign(
-            epoch=epoch,
-            store=store(self.cluster, epoch),
-            inbox=lambda _news: None,
-            start_effect=self.effects.append,
-            policy=Policy(),
-            clock=self.clocks,
-            metrics=EngineMetrics(CollectorRegistry()),
-        )
-        self.reign.recover()
-        return self.reign
-
-    def submit(self, command: Command) -> CommandId:
-        world = self.cluster.world
-        key = CommandId(f"cmd-{len(world.commands) + len(world.outcomes):010d}")
-        queued = QueuedCommand(id=key, command=command, submitted_at=NOW)
-        self.cluster.change(commands={**world.commands, key: queued})
-        return key
-
-    def decide(self) -> None:
-        """Tell the reign that everything may have changed, and let it decide."""
-        attempts = tuple(AttemptChanged(attempt) for attempt in self.reign.state.slots)
-        self.reign.take((CommandsChanged(), WorkersChanged(), *attempts))
-        while self.reign.decide():
-            continue
-
-    def run(self, run: RunId = RUN) -> Run:
-        return self.cluster.world.runs[run]
-
-    def claim(self, attempt: AttemptId = ATTEMPT, *, beating: bool = True) -> None:
-        claim = Claim(attempt=str(attempt), worker=WORKER.id, host=WORKER.host, pid=7, claimed_at=NOW)
-        slots = self.cluster.world.slots[attempt]
-        self.cluster.set_slots(attempt, replace(slots, claim=claim, beating=beating))
-
-    def outcome(self) -> Outcome | None:
-        return self.run().tasks[TaskName("a")].attempts[0].outcome
+from nimbus.engine.decision import Effect, ResignLeadership
+from nimbus.engine.news import RunArchived
+from nimbus.ports import StoreUnavailableError
+from tests.engine_bench import ATTEMPT, NAME, NOW, RUN, START, WORKER, Bench
 
 
 def test_a_silent_attempt_is_not_fenced_when_the_wall_clock_steps() -> None:
@@ -257,3 +154,45 @@ def test_a_large_run_is_dropped_in_steps_and_its_record_last() -> None:
     assert max(len(writes) for writes in steps) <= 201
     assert [type(write) for writes in steps for write in writes] == [w.RemoveAttempt] * 1200 + [w.RemoveRun]
     assert (bench.cluster.world.runs, bench.cluster.world.slots) == ({}, {})
+
+
+class LostReplies(MemoryLeaderStore):
+    """Does the next write, and the answer does not arrive."""
+
+    def _commit(self, writes: Sequence[w.Write]) -> None:
+        super()._commit(writes)
+        raise StoreUnavailableError("no answer")
+
+
+def resigned(bench: Bench) -> list[Effect]:
+    return [effect for effect in bench.effects if isinstance(effect, ResignLeadership)]
+
+
+def test_an_abdication_is_done_when_the_reply_to_its_write_was_lost() -> None:
+    bench = Bench()
+    asked = bench.submit(Abdicate(reason="upgrade"))
+    bench.elect(2, LostReplies)
+    with pytest.raises(StoreUnavailableError):
+        bench.decide()
+    assert bench.cluster.world.outcomes[asked].accepted
+    assert resigned(bench) == []
+
+    bench.reign.recover()
+    bench.decide()
+    bench.reign.recover()
+    bench.decide()
+
+    assert resigned(bench) == [ResignLeadership("upgrade")], "once, however often everything is read"
+
+
+def test_a_successor_does_not_obey_the_abdication_of_its_predecessor() -> None:
+    bench = Bench()
+    bench.submit(Abdicate(reason="upgrade"))
+    bench.decide()
+    bench.elect(2)
+    bench.decide()
+    assert resigned(bench) == [ResignLeadership("upgrade")], "by epoch 1"
+
+    bench.submit(Abdicate(reason="again"))
+    bench.decide()
+    assert resigned(bench)[1:] == [ResignLeadership("again")]

@@ -108,9 +108,10 @@ def next_decision(state: State, now: datetime = NOW) -> Decision | None:
     while (subject := next_subject(state)) is not None:
         answer = ask(state, subject, at(now))
         if isinstance(answer, Decision):
+            assert not (answer.writes and answer.effects), "a lost reply would lose the effects"
             state.apply(answer, at(now))
             return answer
-        state.postpone(subject, answer)
+        state.postpone(subject, answer, now)
     return None
 
 
@@ -235,10 +236,14 @@ def test_a_command_that_waits_holds_back_its_own_pipeline_and_no_other() -> None
 
 
 def test_an_abdication_is_consumed_before_leadership_is_given_up() -> None:
-    decision = decide(known(Abdicate(reason="upgrade")))
+    state = known(Abdicate(reason="upgrade"))
+    accepted = decide(state)
+    resigning = decide(state)
 
-    assert [type(write) for write in decision.writes] == [w.ConsumeCommand]
-    assert decision.effects == (ResignLeadership("upgrade"),)
+    assert [type(write) for write in accepted.writes] == [w.PutAbdication, w.ConsumeCommand]
+    assert (accepted.effects, resigning.writes) == ((), ())
+    assert resigning.effects == (ResignLeadership("upgrade"),)
+    assert next_decision(state) is None
 
 
 def test_the_intent_is_written_with_the_order_and_the_place_of_its_slots() -> None:

@@ -20,7 +20,7 @@ from nimbus.adapters.zookeeper.runs import change, creation, readable_runs, remo
 from nimbus.adapters.zookeeper.transaction import Operation, ZooKeeperTransaction, size_bytes
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.commands import QueuedCommand, Unreadable
+from nimbus.domain.commands import Abdication, QueuedCommand, Unreadable
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId
 from nimbus.domain.run import Run
 from nimbus.domain.slots import Slots
@@ -70,8 +70,8 @@ class ZooKeeperLeaderStore:
 
     def load(self) -> Snapshot:
         """Read everything, and arm all watches."""
-        for parent in self._paths.parents():
-            self._calls.ensure(parent)
+        for path in self._paths.always():
+            self._calls.ensure(path)
         runs = {run.id: run for run in readable_runs(self._calls, self._paths)}
         pipelines = {p.name: p for p in _readable(self._calls, self._paths.pipelines, records.PIPELINE)}
         return Snapshot(
@@ -80,6 +80,7 @@ class ZooKeeperLeaderStore:
             commands=self.read_commands((), MOST_COMMANDS),
             workers=self.read_workers(),
             slots=self.read_slots([attempt for run in runs.values() for attempt in run.open_attempts()]),
+            abdication=self._read_abdication(),
         )
 
     def read_commands(self, known: Collection[CommandId], most: int) -> tuple[QueuedCommand, ...]:
@@ -87,6 +88,11 @@ class ZooKeeperLeaderStore:
         names = self._calls.children(self._paths.commands, self._on_commands) or ()
         new = [name for name in names if name not in known][:most]
         return _queued_commands(self._paths, self._calls.read_all(self._paths.commands, new))
+
+    def _read_abdication(self) -> Abdication | None:
+        data = self._calls.get(self._paths.abdication)
+        found = [("abdication", data)] if data else []
+        return next(readable(records.ABDICATION, found, self._paths.root), None)
 
     def read_workers(self) -> tuple[WorkerInfo, ...]:
         """Registered workers."""
@@ -162,6 +168,8 @@ class ZooKeeperLeaderStore:
             case w.ConsumeCommand(outcome):
                 yield Operation("delete", paths.command(outcome.command))
                 yield Operation("create", paths.outcome(outcome.command), records.OUTCOME.encode(outcome))
+            case w.PutAbdication(abdication):
+                yield Operation("set", paths.abdication, records.ABDICATION.encode(abdication))
             case _:
                 yield from self._attempt_operations(write)
 

@@ -6,8 +6,8 @@ They read the state and never change it. After a crash at any point the next lea
 from __future__ import annotations
 
 from nimbus.engine.agenda import Instant, Subject
-from nimbus.engine.decision import Answer
-from nimbus.engine.rules import archive, assign, attempts, commands, schedules, stops
+from nimbus.engine.decision import Answer, Nothing
+from nimbus.engine.rules import abdication, archive, assign, attempts, commands, schedules, stops
 from nimbus.engine.state import State
 
 
@@ -15,7 +15,8 @@ def next_subject(state: State) -> Subject | None:
     """What is to be looked at next. The order of a turn: what has ended frees slots and opens the way."""
     agenda = state.agenda
     return (
-        agenda.first("attempt")
+        agenda.first("abdication")
+        or agenda.first("attempt")
         or agenda.first("run")
         or agenda.first("command")
         or agenda.first("pipeline")
@@ -27,6 +28,8 @@ def next_subject(state: State) -> Subject | None:
 def ask(state: State, subject: Subject, now: Instant) -> Answer:
     """What the rule of a subject's kind says about it."""
     match subject.kind:
+        case "abdication":
+            return abdication.resign_as_recorded(state)
         case "attempt":
             return attempts.supervise_attempt(state, subject.attempt, now)
         case "run":
@@ -39,3 +42,5 @@ def ask(state: State, subject: Subject, now: Instant) -> Answer:
             return assign.open_attempt(state, subject.run, subject.task, now.wall)
         case "finished":
             return archive.retire_run(state, subject.run, now.wall)
+        case "worker":
+            return Nothing()  # the end of its back-off reopens admission, and that is all

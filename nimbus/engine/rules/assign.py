@@ -14,14 +14,15 @@ from nimbus.engine.state import State
 
 
 def open_attempt(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
-    """A ready task goes to the freest worker: the intent is written."""
+    """A ready task goes to the best worker: the intent is written."""
     run = state.runs[run_id]
     task = run.tasks[name]
     unlucky = frozenset(
         a.worker for a in task.attempts if a.outcome is not None and a.outcome.is_infrastructure
     )
-    busy = {worker: state.busy(worker) for worker in state.workers}
-    worker = choose_worker(state.workers.values(), busy, unlucky)
+    workers = state.open_workers(now)
+    busy = {worker.id: state.busy(worker.id) for worker in workers}
+    worker = choose_worker(workers, busy, state.refusals, unlucky)
     if worker is None:
         return Nothing()
     opened = lifecycle.open_attempt(run, name, worker=worker.id, epoch=state.epoch, now=now)

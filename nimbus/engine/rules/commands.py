@@ -11,6 +11,7 @@ from nimbus.domain import lifecycle
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.commands import (
     Abdicate,
+    Abdication,
     ActivatePipeline,
     CommandOutcome,
     PausePipeline,
@@ -30,12 +31,13 @@ from nimbus.domain.writes import (
     ConsumeCommand,
     CreatePipeline,
     CreateRun,
+    PutAbdication,
     PutPipeline,
     PutRun,
     RemovePipelineRecord,
     Write,
 )
-from nimbus.engine.decision import Answer, Decision, Effect, Nothing, PrepareRelease, ResignLeadership
+from nimbus.engine.decision import Answer, Decision, Nothing, PrepareRelease
 from nimbus.engine.rules.new_run import new_run
 from nimbus.engine.state import Refusal, State
 
@@ -81,7 +83,7 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
                 queued,
                 now,
                 message=f"leadership of epoch {state.epoch} is given up",
-                effects=(ResignLeadership(command.reason),),
+                writes=(PutAbdication(Abdication(epoch=state.epoch, reason=command.reason)),),
             )
         case Unreadable(reason=reason):
             raise RefusedError("unreadable_command", reason)
@@ -97,7 +99,6 @@ def _consumed(
     message: str,
     code: str = "ok",
     writes: tuple[Write, ...] = (),
-    effects: tuple[Effect, ...] = (),
 ) -> Decision:
     """The end of a command: out of the queue, outcome written, in one transaction with what it changes."""
     outcome = CommandOutcome(
@@ -111,7 +112,6 @@ def _consumed(
     return Decision(
         name="command_accepted" if outcome.accepted else "command_refused",
         writes=(*writes, ConsumeCommand(outcome)),
-        effects=effects,
         about={"command": queued.id, "type": queued.command.type, "code": code, "message": message},
     )
 
