@@ -6,13 +6,19 @@ only then is it called lost. If nobody had claimed it, filling CLAIM ourselves m
 
 from __future__ import annotations
 
+import secrets
+from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
+
+import structlog
 
 from nimbus.domain.ids import HostId, WorkerId
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.workers import Assignment
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError
+from nimbus.records import UnreadableRecordError
 from nimbus.worker import procfs
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.files import read_if_there
@@ -21,6 +27,8 @@ from nimbus.worker.procfs import ProcessId
 from nimbus.worker.settings import ATTEMPT_VARIABLE, RUNNER_VARIABLE, attempt_tag
 
 _KILL_DEADLINE_S = 10.0
+
+_log = structlog.get_logger(__name__)
 
 
 def ending_of_the_dead(
@@ -45,26 +53,33 @@ def ending_of_the_dead(
     if runner is not None:  # also while ZooKeeper is away, and with it the attempt's tag
         kill_session(runner)
     kill_tagged(attempt_tag(board.cluster(), attempt))
-    won = fence(board, attempt, worker, now)
+    why = f"its runner ended before it could claim the attempt: {_last_words(folder)}"
+    refused = _end(attempt, Outcome.REFUSED, why, now)
+    won = fence(board, refused, worker, now)
     if won is None:
         return None
-    if won.is_fenced:
-        why = f"its runner ended before it could claim the attempt: {_last_words(folder)}"
-        return folder.record_exit(_end(attempt, Outcome.REFUSED, why, now))
-    if won.worker != worker:
+    if not won.is_fenced and won.worker != worker:
         return None
-    return folder.record_exit(_end(attempt, Outcome.LOST, "its runner died without a word", now))
+    end = refused if won.is_fenced else _end(attempt, Outcome.LOST, "its runner died without a word", now)
+    return folder.record_exit(replace(end, nonce=won.nonce))
 
 
-def fence(board: AttemptBoard, attempt: str, worker: WorkerId, now: datetime) -> Claim | None:
-    """Fill CLAIM so that no driver can start the attempt, unless one has claimed it.
+def fence(board: AttemptBoard, end: End, worker: WorkerId, now: datetime) -> Claim | None:
+    """Fill CLAIM so that no driver can start the attempt, and END with it, unless a driver has claimed it.
 
     Returns:
         Our fence, or a driver's claim; None when a leader closed the attempt or it is not known any more.
     """
-    ours = Claim(attempt=attempt, fenced_by_epoch=0, worker=worker, host=host_id(), claimed_at=now)
+    ours = Claim(
+        attempt=end.attempt,
+        fenced_by_epoch=0,
+        worker=worker,
+        host=host_id(),
+        claimed_at=now,
+        nonce=secrets.token_hex(8),
+    )
     try:
-        standing = board.claim(ours)
+        standing = board.refuse(ours, replace(end, nonce=ours.nonce))
     except AttemptWithdrawnError:
         return None
     if standing.is_fenced and (standing.fenced_by_epoch, standing.worker) != (0, worker):
@@ -74,9 +89,7 @@ def fence(board: AttemptBoard, attempt: str, worker: WorkerId, now: datetime) ->
 
 def refuse(board: AttemptBoard, order: Assignment, worker: WorkerId, reason: str, now: datetime) -> None:
     """Say that an attempt cannot be started here: fence it, and end it as refused. Safe to repeat."""
-    standing = fence(board, order.attempt, worker, now)
-    if standing is not None and standing.is_fenced:
-        put_end(board, _end(order.attempt, Outcome.REFUSED, reason, now))
+    fence(board, _end(order.attempt, Outcome.REFUSED, reason, now), worker, now)
 
 
 def put_end(board: AttemptBoard, end: End) -> str:
@@ -114,8 +127,30 @@ def reap(board: AttemptBoard, order: Assignment, now: datetime) -> bool:
     if is_supervised(tag, claim):
         return False
     kill_tagged(tag)
-    put_end(board, _end(order.attempt, Outcome.LOST, "its runner is gone from its host", now))
+    end = _end(order.attempt, Outcome.LOST, "its runner is gone from its host", now)
+    if claim is not None:  # read only now: a living runner may still write its record
+        end = _undelivered(claim) or replace(end, nonce=claim.nonce)
+    put_end(board, end)
     return True
+
+
+def _undelivered(claim: Claim) -> End | None:
+    """Read what the dead runner recorded, in the folder that its claim names, of whichever worker.
+
+    The path comes from ZooKeeper, so only a record with the claim's own nonce counts. The folder stays as it
+    is: its worker stores the log when it starts.
+    """
+    path = Path(claim.folder or "")
+    if not path.is_absolute() or path.name != claim.attempt:
+        return None
+    try:
+        record = AttemptFolder(path).exit_record()
+    except (OSError, ValueError, UnreadableRecordError) as exc:
+        _log.warning("exit_record_unreadable", attempt=claim.attempt, folder=claim.folder, error=str(exc))
+        return None
+    if record is None or (record.attempt, record.nonce) != (claim.attempt, claim.nonce):
+        return None
+    return record
 
 
 def kill_session(runner: ProcessId) -> bool:

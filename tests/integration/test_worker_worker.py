@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from nimbus.domain.ids import ReleaseDigest
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim
 from nimbus.domain.workers import AssignmentKind
@@ -235,6 +237,30 @@ def test_order_waits_while_storage_is_away_and_runs_when_it_is_back(
     assert bench.await_end().outcome is Outcome.SUCCEEDED
 
 
+def test_order_whose_release_is_on_the_disk_does_not_wait_for_downloads(
+    bench: Bench, workers: list[Worker]
+) -> None:
+    script = bench.script("task.py", "print(1)\n")
+    slow = [f"run1.slow{n}.1" for n in range(3)]
+    for n, attempt in enumerate(slow):
+        absent = ReleaseDigest(str(n + 1) * 64)
+        bench.missing[absent] = threading.Event()
+        bench.board.assign("w1", bench.order(script, attempt=attempt, release=absent))
+    _started(bench, workers, settings={"slots": 4})
+    eventually(lambda: bench.asked == 2, "two downloads are under way")
+
+    bench.board.assign("w1", bench.order(script))
+
+    try:
+        assert bench.await_end(deadline_s=15).outcome is Outcome.SUCCEEDED
+        assert [bench.slots(attempt).claim for attempt in slow] == [None, None, None]
+    finally:
+        for arrived in bench.missing.values():
+            arrived.set()
+    for attempt in slow:
+        assert bench.await_end(attempt).outcome is Outcome.SUCCEEDED
+
+
 def test_order_that_is_withdrawn_while_it_is_prepared_is_dropped(
     bench: Bench, workers: list[Worker], tmp_path: Path
 ) -> None:
@@ -286,6 +312,31 @@ def test_attempt_of_another_worker_on_this_host_is_left_while_its_runner_lives_t
     assert (end.outcome, end.written_by) == (Outcome.LOST, "worker")
     eventually(lambda: bench.processes() == [], "the tree is gone")
     assert _runs(tmp_path) == 1
+
+
+def test_success_that_a_dead_worker_could_not_deliver_is_delivered_by_another_of_the_host(
+    bench: Bench, workers: list[Worker], tmp_path: Path
+) -> None:
+    args = (str(tmp_path / "ran"), str(tmp_path / "gate"))
+    order = bench.order(bench.script("task.py", WAITS), args=args)
+    folder = bench.folder(worker="w9")
+    folder.create(order)
+    runner = launch(folder, bench.startup(worker="w9"))
+    eventually(lambda: _runs(tmp_path), "the task runs")
+    claim = bench.slots().claim
+    bench.board.cut_off(down=True)
+    (tmp_path / "gate").touch()
+    eventually(lambda: folder.exit_record() is not None, "the record is on disk")
+    assert runner is not None
+    os.kill(runner.pid, signal.SIGKILL)
+    eventually(lambda: not bench.processes(), "the runner's end")
+    bench.board.cut_off(down=False)
+
+    bench.board.assign("w1", replace(order, kind=AssignmentKind.REAP, claim=claim))
+    _started(bench, workers)
+
+    end = bench.await_end()
+    assert (end.outcome, end.written_by) == (Outcome.SUCCEEDED, "runner")
 
 
 def test_attempt_that_a_leader_fenced_is_not_ended_by_its_worker(bench: Bench, workers: list[Worker]) -> None:
