@@ -352,3 +352,52 @@ def test_what_passed_while_paused_is_not_made_up_for_on_resumption() -> None:
     )
 
     assert fired_runs(known, later) == []
+
+
+def activation(
+    known: Facts, schedule: Schedule | None, *, before: Schedule | None = None, position: datetime = NOW
+) -> Facts:
+    """An active pipeline for which a release with `schedule` is activated, in place of one with `before`."""
+    record = replace(RECORD, spec=replace(SPEC, schedule=before), schedule_position=position)
+    return replace(
+        known,
+        pipelines={NAME: record},
+        commands=facts(ActivatePipeline(pipeline=NAME, digest=NEWER)).commands,
+        prepared={ReleaseOf(NAME, NEWER): replace(SPEC, schedule=schedule)},
+    )
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        None,
+        Schedule(cron="0 0 * * *", timezone="UTC", catchup=CatchUp.ALL),
+        Schedule(cron="0 * * * *", timezone="Asia/Kolkata", catchup=CatchUp.ALL),
+    ],
+    ids=["no schedule", "another cron", "another time zone"],
+)
+@pytest.mark.parametrize("catchup", list(CatchUp))
+def test_activating_a_changed_schedule_fires_nothing_of_the_past(
+    before: Schedule | None, catchup: CatchUp
+) -> None:
+    changed = Schedule(cron="0 * * * *", timezone="UTC", catchup=catchup)
+    known = activation(facts(), changed, before=before, position=NOW - timedelta(days=180))
+
+    active = decide(known).facts
+
+    assert active.pipelines[NAME].schedule_position == NOW
+    assert next_decision(active, NOW) is None
+    assert fired_runs(active, NOW + timedelta(hours=1)) == ["p-20260301t130000z"]
+
+
+def test_activating_a_release_with_the_same_times_keeps_the_missed_fire_times() -> None:
+    """Only `catchup` changes: whoever sets it to `all` while fire times are missed wants them."""
+    before = Schedule(cron="0 * * * *", timezone="UTC", catchup=CatchUp.LATEST)
+    known = activation(facts(), replace(before, catchup=CatchUp.ALL), before=before)
+
+    active = decide(known, NOW + timedelta(hours=2, minutes=5)).facts
+
+    assert fired_runs(active, NOW + timedelta(hours=2, minutes=5)) == [
+        "p-20260301t130000z",
+        "p-20260301t140000z",
+    ]

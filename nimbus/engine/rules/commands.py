@@ -212,8 +212,12 @@ def _activate(
 def _activated(
     record: PipelineRecord, release: ReleaseOf, spec: PipelineSpec, now: datetime
 ) -> PipelineRecord:
-    """Fire times that passed while the pipeline was inactive or paused are not made up for."""
-    fresh = record.state is not PipelineState.ACTIVE or record.schedule_position is None
+    """The record with `release` active. A schedule that starts or changes here has no missed fire times."""
+    fresh = (
+        record.state is not PipelineState.ACTIVE
+        or record.schedule_position is None
+        or _times(record.spec) != _times(spec)
+    )
     return replace(
         record,
         state=PipelineState.ACTIVE,
@@ -222,6 +226,12 @@ def _activated(
         schedule_position=now if fresh else record.schedule_position,
         updated_at=now,
     )
+
+
+def _times(spec: PipelineSpec | None) -> tuple[str, str] | None:
+    """What decides when a pipeline fires. `catchup` decides only what becomes of missed fire times."""
+    schedule = None if spec is None else spec.schedule
+    return None if schedule is None else (schedule.cron, schedule.timezone)
 
 
 def _pause(facts: Facts, queued: QueuedCommand, command: PausePipeline, now: datetime) -> Decision:
