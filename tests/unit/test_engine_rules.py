@@ -36,6 +36,7 @@ from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.decision import ArchiveRun, Decision, PrepareRelease, ResignLeadership
 from nimbus.engine.facts import Facts, Refusal
 from nimbus.engine.rules import next_decision, next_wakeup
+from nimbus.engine.rules.schedules import MOST_AT_ONCE
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 NAME = PipelineName("p")
@@ -319,10 +320,23 @@ def test_missed_fire_times_are_made_up_for_as_the_schedule_says() -> None:
     ]
 
 
-def test_the_latest_of_very_many_missed_fire_times_starts_one_run() -> None:
-    known = scheduled(CatchUp.LATEST)
+@pytest.mark.parametrize(
+    ("missed", "run"),
+    [
+        (MOST_AT_ONCE - 1, "p-20260412t030000z"),
+        (MOST_AT_ONCE, "p-20260412t040000z"),
+        (MOST_AT_ONCE + 1, "p-20260412t050000z"),
+        (2 * MOST_AT_ONCE, "p-20260523t200000z"),
+        (2500, "p-20260613t160000z"),
+    ],
+)
+@pytest.mark.parametrize("catchup", [CatchUp.LATEST, CatchUp.NONE])
+def test_the_latest_of_very_many_missed_fire_times_starts_one_run(
+    catchup: CatchUp, missed: int, run: str
+) -> None:
+    known = scheduled(catchup)
 
-    assert fired_runs(known, NOW + timedelta(hours=2500)) == ["p-20260613t160000z"]
+    assert fired_runs(known, NOW + timedelta(hours=missed)) == [run]
 
 
 def test_a_takeover_around_a_fire_time_is_on_time_without_catch_up() -> None:

@@ -31,9 +31,9 @@ def fire_schedule(facts: Facts, now: datetime) -> Decision | None:
         if not passed:
             continue
         due = _due(schedule.catchup, passed, now)
+        moved_to = passed[-1] if due is None else due
         if len(passed) == MOST_AT_ONCE and schedule.catchup is not CatchUp.ALL:
-            due = None  # more have passed than one look shows: the latest is not among these
-        moved_to = due if schedule.catchup is CatchUp.ALL and due is not None else passed[-1]
+            due, moved_to = None, passed[-2]  # the last may be the latest of all: the next look decides
         return _fired(facts, record, spec, due, moved_to, now)
     return None
 
