@@ -37,6 +37,7 @@ from nimbus.engine.decision import ArchiveRun, Decision, PrepareRelease, ResignL
 from nimbus.engine.facts import Facts, Refusal
 from nimbus.engine.rules import next_decision, next_wakeup
 from nimbus.engine.rules.schedules import MOST_AT_ONCE
+from nimbus.records import RUN
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 NAME = PipelineName("p")
@@ -415,3 +416,83 @@ def test_activating_a_release_with_the_same_times_keeps_the_missed_fire_times() 
         "p-20260301t130000z",
         "p-20260301t140000z",
     ]
+
+
+DATES = TaskSpec(
+    name=TaskName("a"),
+    kind=TaskKind.PYTHON,
+    script="a.py",
+    args=(
+        "{{ ds }} {{ ds_nodash }}",
+        "{{ run.logical_date }}",
+        "{{ run.logical_date.strftime('%d.%m.%Y') }}",
+    ),
+)
+
+
+def berlin(*commands: Command, position: datetime) -> Facts:
+    schedule = Schedule(cron="30 0 * * *", timezone="Europe/Berlin")
+    spec = replace(SPEC, parameters={}, schedule=schedule, tasks=(DATES,))
+    return facts(*commands, record=replace(RECORD, spec=spec, schedule_position=position))
+
+
+@pytest.mark.parametrize(
+    ("before", "utc", "date", "nodash", "local", "german"),
+    [
+        (NOW, "p-20260301t233000z", "2026-03-02", "20260302", "2026-03-02 00:30:00+01:00", "02.03.2026"),
+        (
+            NOW + timedelta(days=30),
+            "p-20260331t223000z",
+            "2026-04-01",
+            "20260401",
+            "2026-04-01 00:30:00+02:00",
+            "01.04.2026",
+        ),
+    ],
+    ids=["winter time", "summer time"],
+)
+def test_dates_of_a_scheduled_run_are_those_of_its_schedules_time_zone(
+    before: datetime, utc: str, date: str, nodash: str, local: str, german: str
+) -> None:
+    fired = decide(berlin(position=before), before + timedelta(days=1))
+
+    run = fired.facts.runs[RunId(utc)]
+    assert run.tasks[TaskName("a")].spec.args == (f"{date} {nodash}", local, german)
+    assert run.logical_date.isoformat(" ") == local
+
+
+def test_dates_of_a_run_started_by_hand_are_those_of_its_pipelines_time_zone() -> None:
+    start = StartRun(
+        pipeline=NAME, run_id=RunId("p-1"), logical_date=datetime(2026, 1, 31, 23, 15, tzinfo=UTC)
+    )
+
+    local = decide(berlin(start, position=NOW)).facts.runs[RunId("p-1")]
+    unscheduled = replace(RECORD, spec=replace(SPEC, parameters={}, tasks=(DATES,)))
+    in_utc = decide(facts(start, record=unscheduled)).facts.runs[RunId("p-1")]
+
+    assert local.tasks[TaskName("a")].spec.args[:2] == ("2026-02-01 20260201", "2026-02-01 00:15:00+01:00")
+    assert in_utc.tasks[TaskName("a")].spec.args[:2] == ("2026-01-31 20260131", "2026-01-31 23:15:00+00:00")
+
+
+@pytest.mark.parametrize(
+    ("utc", "local"),
+    [
+        (datetime(2026, 10, 25, 0, 30, tzinfo=UTC), "2026-10-25T02:30:00+02:00"),  # the repeated hour
+        (datetime(1850, 1, 1, tzinfo=UTC), "1850-01-01T00:53:00+00:53"),  # an offset of 53 min 28 s
+    ],
+)
+def test_a_local_date_is_the_same_in_a_record_that_was_written_and_read(utc: datetime, local: str) -> None:
+    start = StartRun(pipeline=NAME, run_id=RunId("p-1"), logical_date=utc)
+    run = decide(berlin(start, position=NOW)).facts.runs[RunId("p-1")]
+
+    read = RUN.decode(RUN.encode(run), "p-1")
+
+    assert read == run
+    assert read.logical_date == utc
+    assert read.logical_date.isoformat() == run.logical_date.isoformat() == local
+
+
+def test_a_logical_date_without_a_local_date_is_refused() -> None:
+    last = StartRun(pipeline=NAME, run_id=RunId("p-1"), logical_date=datetime.max.replace(tzinfo=UTC))
+
+    assert refusal(berlin(last, position=NOW)) == "invalid_parameters"
