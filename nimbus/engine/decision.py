@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.run import Run
 from nimbus.domain.writes import Write
-from nimbus.engine.facts import Facts
+from nimbus.engine.facts import Facts, Subject
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +26,22 @@ class ArchiveRun:
 
 
 @dataclass(frozen=True, slots=True)
+class RenderRun:
+    """Render the arguments of a run that does not exist yet."""
+
+    subject: Subject
+    """What starts the run: a command, or a pipeline whose schedule fires."""
+    draft: Run
+
+
+@dataclass(frozen=True, slots=True)
 class ResignLeadership:
     """Close the latch and queue again."""
 
     reason: str
 
 
-Effect = PrepareRelease | ArchiveRun | ResignLeadership
+Effect = PrepareRelease | ArchiveRun | RenderRun | ResignLeadership
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

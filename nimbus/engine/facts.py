@@ -46,6 +46,14 @@ class Subject:
     id: str
 
 
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """What became of the arguments of a draft."""
+
+    draft: Run
+    result: Run | Refusal
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """Everything that rules may look at. Never changed in place."""
@@ -62,6 +70,9 @@ class Facts:
     quarantined: Mapping[PipelineName, str] = field(default_factory=dict)
     preparing: frozenset[ReleaseOf] = frozenset()
     prepared: Mapping[ReleaseOf, PipelineSpec | Refusal] = field(default_factory=dict)
+    rendering: frozenset[Subject] = frozenset()
+    """What waits for the arguments of the run that it starts."""
+    rendered: Mapping[Subject, Rendered] = field(default_factory=dict)
     archiving: frozenset[RunId] = frozenset()
     archived: frozenset[RunId] = frozenset()
     set_aside: Mapping[Subject, str] = field(default_factory=dict)
@@ -117,6 +128,11 @@ def with_slots(facts: Facts, attempt: AttemptId, slots: Slots, now: datetime) ->
 def with_run(facts: Facts, run: Run, now: datetime) -> Facts:
     """Take in a run as a decision left it; slots of closed attempts are forgotten."""
     return note_silence(replace(facts, runs={**facts.runs, run.id: run}), now)
+
+
+def without_rendered(facts: Facts, subject: Subject) -> Facts:
+    """Forget a result that has served."""
+    return replace(facts, rendered={k: v for k, v in facts.rendered.items() if k != subject})
 
 
 def without_run(facts: Facts, run: RunId) -> Facts:

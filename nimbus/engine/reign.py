@@ -227,6 +227,15 @@ class Reign:
                     preparing=self.facts.preparing - {release},
                     prepared={**self.facts.prepared, release: result},
                 )
+            case n.RunRendered(subject, rendered) if subject in self.facts.rendering:
+                self.facts = replace(
+                    self.facts,
+                    rendering=self.facts.rendering - {subject},
+                    rendered={**self.facts.rendered, subject: rendered},
+                )
+            case n.RenderingFailed(subject, error) if subject in self.facts.rendering:
+                self.facts = replace(self.facts, rendering=self.facts.rendering - {subject})
+                self._set_aside(subject, error)
             case n.RunArchived(run) if run in self.facts.archiving:  # not one that an earlier reign asked for
                 self.facts = replace(
                     self.facts,

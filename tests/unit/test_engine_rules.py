@@ -31,14 +31,17 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.run import RunState
+from nimbus.domain.run import Run, RunState
 from nimbus.domain.workers import WorkerInfo
-from nimbus.engine.decision import ArchiveRun, Decision, PrepareRelease, ResignLeadership
-from nimbus.engine.facts import Facts, Refusal
+from nimbus.engine.decision import ArchiveRun, Decision, PrepareRelease, RenderRun, ResignLeadership
+from nimbus.engine.facts import Facts, Refusal, Rendered, Subject
 from nimbus.engine.rules import next_decision, next_wakeup
 from nimbus.engine.rules.schedules import MOST_AT_ONCE
 from nimbus.records import RUN
+from nimbus.templates.answers import TemplateError
+from tests.in_process_templates import InProcessTemplates
 
+TEMPLATES = InProcessTemplates()
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 NAME = PipelineName("p")
 DIGEST = ReleaseDigest("a" * 64)
@@ -93,9 +96,30 @@ def facts(
 
 
 def decide(known: Facts, now: datetime = NOW) -> Decision:
-    decision = next_decision(known, now)
-    assert decision is not None
-    return decision
+    """The next decision, with the arguments that it asks for already rendered."""
+    while True:
+        decision = next_decision(known, now)
+        assert decision is not None
+        if not any(isinstance(effect, RenderRun) for effect in decision.effects):
+            return decision
+        known = with_rendered(decision)
+
+
+def with_rendered(decision: Decision) -> Facts:
+    """What is known once the arguments are rendered that a decision asks for."""
+    known = decision.facts
+    for effect in decision.effects:
+        if isinstance(effect, RenderRun):
+            try:
+                result: Run | Refusal = TEMPLATES.render(effect.draft)
+            except TemplateError as exc:
+                result = Refusal(exc.code, str(exc))
+            known = replace(
+                known,
+                rendering=known.rendering - {effect.subject},
+                rendered={**known.rendered, effect.subject: Rendered(effect.draft, result)},
+            )
+    return known
 
 
 def refusal(known: Facts) -> str:
@@ -305,7 +329,7 @@ def test_a_fire_time_starts_its_run_and_moves_the_position_in_one_transaction() 
 
 def fired_runs(known: Facts, now: datetime, settle: Callable[[Facts], Facts] = lambda f: f) -> list[str]:
     while (decision := next_decision(known, now)) is not None:
-        known = settle(decision.facts)
+        known = settle(with_rendered(decision))
     return sorted(known.runs)
 
 
@@ -496,3 +520,102 @@ def test_a_logical_date_without_a_local_date_is_refused() -> None:
     last = StartRun(pipeline=NAME, run_id=RunId("p-1"), logical_date=datetime.max.replace(tzinfo=UTC))
 
     assert refusal(berlin(last, position=NOW)) == "invalid_parameters"
+
+
+BAD = replace(DATES, args=("{{ params.nothing }}",))
+
+
+def with_arguments(*tasks: TaskSpec, schedule: Schedule | None = None) -> PipelineRecord:
+    return replace(RECORD, spec=replace(SPEC, parameters={}, schedule=schedule, tasks=tasks))
+
+
+def test_a_command_waits_for_its_runs_arguments_and_holds_back_no_other_pipeline() -> None:
+    other = PipelineName("q")
+    start, again = (StartRun(pipeline=NAME, run_id=RunId(name)) for name in ("p-1", "p-2"))
+    stop = StopRun(run_id=RunId("p-1"), reason="test")
+    known = facts(start, stop, again, PausePipeline(pipeline=other), record=with_arguments(DATES))
+    known = replace(known, pipelines={**known.pipelines, other: replace(RECORD, name=other)})
+
+    asked = decide_once(known)
+    paused = decide_once(asked.facts)
+
+    assert isinstance(asked.effects[0], RenderRun)
+    assert (asked.writes, asked.effects[0].draft.tasks[TaskName("a")].spec) == ((), DATES)
+    assert paused.facts.pipelines[other].state is PipelineState.PAUSED
+    assert next_decision(paused.facts, NOW) is None, "the later ones about the run and its pipeline wait"
+    started = decide_once(with_rendered(replace(asked, facts=paused.facts)))
+    assert list(started.facts.runs) == ["p-1"]
+    assert started.facts.rendered == {}
+    assert decide_once(started.facts).facts.runs[RunId("p-1")].state is RunState.STOPPED
+
+
+def decide_once(known: Facts, now: datetime = NOW) -> Decision:
+    decision = next_decision(known, now)
+    assert decision is not None
+    return decision
+
+
+def test_a_run_whose_arguments_cannot_be_rendered_is_refused() -> None:
+    known = facts(StartRun(pipeline=NAME, run_id=RunId("p-1")), record=with_arguments(BAD))
+
+    assert refusal(known) == "template"
+    refused = decide(known)
+    assert (refused.facts.runs, refused.facts.rendered) == ({}, {})
+    assert "task a, argument 1: " in refused.about["message"]
+
+
+def test_a_fire_time_whose_arguments_cannot_be_rendered_is_passed_over() -> None:
+    hourly = Schedule(cron="0 * * * *", timezone="UTC", catchup=CatchUp.ALL)
+    known = facts(record=with_arguments(BAD, schedule=hourly))
+
+    refused = decide(known, NOW + timedelta(hours=2))
+
+    assert (refused.name, refused.facts.runs, refused.facts.rendered) == ("schedule_refused", {}, {})
+    assert refused.facts.pipelines[NAME].schedule_position == NOW + timedelta(hours=1)
+    assert fired_runs(known, NOW + timedelta(hours=2)) == []
+
+
+def test_a_fire_time_is_rendered_again_when_another_release_became_active_meanwhile() -> None:
+    hourly = Schedule(cron="0 * * * *", timezone="UTC", catchup=CatchUp.LATEST)
+    known = facts(record=with_arguments(DATES, schedule=hourly))
+    later = NOW + timedelta(hours=1)
+    rendered = with_rendered(decide_once(known, later))
+    newer = replace(
+        with_arguments(replace(DATES, args=("{{ 6 * 7 }}",)), schedule=hourly), release=NEWER, published=NEWER
+    )
+
+    fired = decide(replace(rendered, pipelines={NAME: newer}), later)
+
+    run = fired.facts.runs[RunId("p-20260301t130000z")]
+    assert (run.release, run.tasks[TaskName("a")].spec.args) == (NEWER, ("42",))
+
+
+@pytest.mark.parametrize("catchup", list(CatchUp))
+def test_a_fire_time_starts_its_run_however_long_its_arguments_take(catchup: CatchUp) -> None:
+    """Else a schedule that fires more often than its arguments are rendered would never start a run."""
+    minutely = Schedule(cron="* * * * *", timezone="UTC", catchup=catchup)
+    known = facts(record=with_arguments(DATES, schedule=minutely))
+    due = NOW + timedelta(minutes=1)
+    asked = decide_once(known, due)
+    assert next_decision(asked.facts, due) is None
+
+    fired = decide_once(with_rendered(asked), due + timedelta(minutes=5))
+
+    assert list(fired.facts.runs) == ["p-20260301t120100z"]
+    assert fired.facts.pipelines[NAME].schedule_position == due
+    assert Subject("pipeline", NAME) not in fired.facts.rendered
+
+
+def test_a_fire_time_that_waits_for_its_arguments_holds_back_no_other_pipeline() -> None:
+    hourly = Schedule(cron="0 * * * *", timezone="UTC", catchup=CatchUp.LATEST)
+    slow = with_arguments(DATES, schedule=hourly)
+    other = PipelineName("q")
+    without = replace(SPEC, name=other, schedule=hourly, tasks=(replace(DATES, args=()),))
+    plain = replace(slow, name=other, spec=without)
+    known = replace(facts(), pipelines={NAME: slow, other: plain})
+
+    asked = decide_once(known, NOW + timedelta(hours=1))
+    fired = decide_once(asked.facts, NOW + timedelta(hours=1))
+
+    assert isinstance(asked.effects[0], RenderRun)
+    assert list(fired.facts.runs) == ["q-20260301t130000z"]

@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
 
-from nimbus.definition.rendering import TemplateError
 from nimbus.domain import lifecycle
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.commands import (
@@ -36,19 +35,23 @@ from nimbus.domain.writes import (
     Write,
 )
 from nimbus.engine.decision import Decision, Effect, PrepareRelease, ResignLeadership
-from nimbus.engine.facts import Facts, Refusal, Subject, with_run
-from nimbus.engine.rules.new_run import new_run
+from nimbus.engine.facts import Facts, Refusal, Subject, with_run, without_rendered
+from nimbus.engine.rules.new_run import new_run, rendered
 
 
 def answer_command(facts: Facts, now: datetime) -> Decision | None:
     """Answer the oldest command that can be answered.
 
-    One that waits for its release holds back later ones about the same pipeline, and no others.
+    One that waits for its release, or for its run's arguments, holds back later ones about the same pipeline
+    or run, and no others.
     """
-    held: set[PipelineName] = set()
+    held: set[str] = set()
     for queued in facts.commands:
-        pipeline = getattr(queued.command, "pipeline", None)
-        if pipeline in held or Subject("command", queued.id) in facts.set_aside:
+        if Subject("command", queued.id) in facts.set_aside:
+            continue
+        about = {getattr(queued.command, "pipeline", ""), getattr(queued.command, "run_id", "")} - {""}
+        if about & held:
+            held |= about
             continue
         try:
             decision = _answer(facts, queued, now)
@@ -56,7 +59,7 @@ def answer_command(facts: Facts, now: datetime) -> Decision | None:
             decision = _consumed(facts, queued, now, code=exc.code, message=str(exc))
         if decision is not None:
             return decision
-        held.add(PipelineName(str(pipeline)))
+        held |= about
     return None
 
 
@@ -115,9 +118,10 @@ def _consumed(
         epoch=facts.epoch,
     )
     rest = tuple(other for other in facts.commands if other.id != queued.id)
+    known = without_rendered(facts, Subject("command", queued.id))
     return Decision(
         name="command_accepted" if outcome.accepted else "command_refused",
-        facts=replace(facts, commands=rest),
+        facts=replace(known, commands=rest),
         writes=(*writes, ConsumeCommand(outcome)),
         effects=effects,
         about={"command": queued.id, "type": queued.command.type, "code": code, "message": message},
@@ -267,7 +271,7 @@ def _remove(facts: Facts, queued: QueuedCommand, command: RemovePipeline, now: d
     )
 
 
-def _start(facts: Facts, queued: QueuedCommand, command: StartRun, now: datetime) -> Decision:
+def _start(facts: Facts, queued: QueuedCommand, command: StartRun, now: datetime) -> Decision | None:
     try:
         run_id(command.run_id)  # it becomes part of paths
     except InvalidNameError as exc:
@@ -292,7 +296,7 @@ def _start(facts: Facts, queued: QueuedCommand, command: StartRun, now: datetime
             "quarantined", f"pipeline {record.name} is quarantined: {facts.quarantined[record.name]}"
         )
     try:
-        run = new_run(
+        draft = new_run(
             record.spec,
             record.release,
             run_id=command.run_id,
@@ -302,8 +306,11 @@ def _start(facts: Facts, queued: QueuedCommand, command: StartRun, now: datetime
             priority=command.priority,
             now=now,
         )
-    except (InvalidParametersError, TemplateError) as exc:
+    except InvalidParametersError as exc:
         raise RefusedError(exc.code, str(exc)) from exc
+    run = rendered(facts, Subject("command", queued.id), draft)
+    if run is None or isinstance(run, Decision):
+        return run
     return _consumed(
         with_run(facts, run, now),
         queued,

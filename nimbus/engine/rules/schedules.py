@@ -7,16 +7,16 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from nimbus.definition.cron import fires_between, next_fire
-from nimbus.definition.rendering import TemplateError
 from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import RunId
 from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule
 from nimbus.domain.run import Run, RunCause
 from nimbus.domain.writes import CreateRun, PutPipeline
 from nimbus.engine.decision import Decision
-from nimbus.engine.facts import Facts, Subject, with_run
-from nimbus.engine.rules.new_run import new_run
+from nimbus.engine.facts import Facts, Rendered, Subject, with_run, without_rendered
+from nimbus.engine.rules.new_run import new_run, rendered
 
 MISFIRE_GRACE = timedelta(minutes=1)
 """A fire time seen this late, as after a takeover, is still on time for `catchup: none`."""
@@ -28,13 +28,10 @@ def fire_schedule(facts: Facts, now: datetime) -> Decision | None:
     """Start the run of the first fire time that is due, of the first pipeline that has one."""
     for record, spec, schedule, position in _scheduled(facts):
         passed = fires_between(schedule, position, now, MOST_AT_ONCE)
-        if not passed:
-            continue
-        due = _due(schedule.catchup, passed, now)
-        moved_to = passed[-1] if due is None else due
-        if len(passed) == MOST_AT_ONCE and schedule.catchup is not CatchUp.ALL:
-            due, moved_to = None, passed[-2]  # the last may be the latest of all: the next look decides
-        return _fired(facts, record, spec, due, moved_to, now)
+        if passed:
+            begun = facts.rendered.get(Subject("pipeline", record.name))
+            due, moved_to = _next(schedule.catchup, passed, begun, now)
+            return _fired(facts, record, spec, due, moved_to, now)
     return None
 
 
@@ -52,21 +49,26 @@ def _scheduled(facts: Facts) -> Iterator[tuple[PipelineRecord, PipelineSpec, Sch
         spec = record.spec
         if record.state is not PipelineState.ACTIVE or spec is None or spec.schedule is None:
             continue
-        if Subject("pipeline", name) in facts.set_aside:
+        if Subject("pipeline", name) in facts.set_aside or Subject("pipeline", name) in facts.rendering:
             continue
         if name in facts.quarantined or record.schedule_position is None:
             continue
         yield record, spec, spec.schedule, record.schedule_position
 
 
-def _due(catchup: CatchUp, passed: tuple[datetime, ...], now: datetime) -> datetime | None:
-    match catchup:
-        case CatchUp.ALL:
-            return passed[0]
-        case CatchUp.LATEST:
-            return passed[-1]
-        case CatchUp.NONE:
-            return passed[-1] if now - passed[-1] <= MISFIRE_GRACE else None
+def _next(
+    catchup: CatchUp, passed: tuple[datetime, ...], begun: Rendered | None, now: datetime
+) -> tuple[datetime | None, datetime]:
+    """The fire time to start a run for, if there is one, and where the position moves."""
+    for fire in passed:
+        if begun is not None and fire == begun.draft.logical_date:
+            return fire, fire  # was due when its arguments were asked for
+    if catchup is CatchUp.ALL:
+        return passed[0], passed[0]
+    if len(passed) == MOST_AT_ONCE:
+        return None, passed[-2]  # the last may be the latest of all: the next look decides
+    on_time = catchup is CatchUp.LATEST or now - passed[-1] <= MISFIRE_GRACE
+    return passed[-1] if on_time else None, passed[-1]
 
 
 def _fired(
@@ -76,19 +78,23 @@ def _fired(
     due: datetime | None,
     moved_to: datetime,
     now: datetime,
-) -> Decision:
+) -> Decision | None:
+    subject = Subject("pipeline", record.name)
     moved = replace(record, schedule_position=moved_to)
-    moved_facts = replace(facts, pipelines={**facts.pipelines, record.name: moved})
+    moved_facts = replace(without_rendered(facts, subject), pipelines={**facts.pipelines, record.name: moved})
     about = {"pipeline": str(record.name), "position": moved_to.isoformat()}
+    skipped = Decision(name="schedule_skipped", facts=moved_facts, writes=(PutPipeline(moved),), about=about)
     if due is None:
-        return Decision(name="schedule_skipped", facts=moved_facts, writes=(PutPipeline(moved),), about=about)
+        return skipped
     try:
-        run = _run_of(record, spec, due, now)
-    except (InvalidParametersError, TemplateError) as exc:
-        about |= {"error": str(exc)}
-        return Decision(name="schedule_refused", facts=moved_facts, writes=(PutPipeline(moved),), about=about)
-    if run.id in facts.runs:  # started by hand under the id of this fire time
-        return Decision(name="schedule_skipped", facts=moved_facts, writes=(PutPipeline(moved),), about=about)
+        draft = _run_of(record, spec, due, now)
+        if draft.id in facts.runs:  # started by hand under the id of this fire time
+            return skipped
+        run = rendered(facts, subject, draft)
+    except (InvalidParametersError, RefusedError) as exc:
+        return replace(skipped, name="schedule_refused", about=about | {"error": str(exc)})
+    if run is None or isinstance(run, Decision):
+        return run
     return Decision(
         name="schedule_fired",
         facts=with_run(moved_facts, run, now),
