@@ -45,7 +45,7 @@ class TaskContext:
     attempt: int
     """1 for the first attempt of the task in this run."""
     logical_date: datetime
-    """The time the run stands for, aware; not when it runs."""
+    """The time the run stands for, not when it runs. Aware, with the offset of the schedule's time zone."""
     parameters: Mapping[str, Any]
     inputs: Mapping[str, Path]
     """Committed output folders of the tasks this one needs, by task name."""

@@ -38,6 +38,7 @@ from nimbus.telemetry.artifacts import GarbageMetrics
 from nimbus.telemetry.engine import EngineMetrics
 from nimbus.telemetry.readiness import ReadinessMetrics
 from nimbus.telemetry.sync import SyncMetrics
+from nimbus.templates.helper import TemplateHelper
 from nimbus.worker.identity import host_id, hostname
 
 
@@ -75,6 +76,7 @@ def build_parts(foundation: Foundation) -> Parts:
         read_run=foundation.reader.run,
         history=history,
         preparer=LocalReleases(syncer),
+        renderer=TemplateHelper(),
         resign=late.resign,
         tell=late.tell,
     )

@@ -23,6 +23,7 @@ def read_sources(folder: Path) -> tuple[PipelineSpec, tuple[SourceFile, ...]]:
     """
     from blobsync import collect
     from nimbus.definition import read_definition
+    from nimbus.templates.helper import TemplateHelper
 
     place = folder / DEFINITION_FILE
     if not place.is_file():
@@ -31,7 +32,8 @@ def read_sources(folder: Path) -> tuple[PipelineSpec, tuple[SourceFile, ...]]:
             code="no_definition",
             exit_code=Exit.USAGE,
         )
-    spec = read_definition(place)
+    with TemplateHelper() as templates:
+        spec = read_definition(place, templates)
     files = collect(folder, include=(*spec.files, DEFINITION_FILE), dependencies=spec.dependencies)
     known = {item.path for item in files}
     absent = [f"task {task.name}: {task.script}" for task in spec.tasks if task.script not in known]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -15,7 +15,7 @@ def moment(text: str | None) -> datetime | None:
 def clock(text: str | None) -> str:
     """`2026-03-01 06:00:00Z`, or nothing."""
     at = moment(text)
-    return f"{at:%Y-%m-%d %H:%M:%SZ}" if at else ""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}" if at else ""
 
 
 def span(seconds: float | None) -> str:

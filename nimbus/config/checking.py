@@ -11,8 +11,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from nimbus.config.document import Document
-from nimbus.config.problems import KeyPath, Problem, SuggestingError, closest
+from nimbus.config.problems import KeyPath, Problem, SuggestingError
 from nimbus.config.values import described, is_secret
+from nimbus.domain.spelling import closest
 
 AnyModel = TypeVar("AnyModel", bound=BaseModel)
 

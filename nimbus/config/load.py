@@ -12,10 +12,11 @@ from pydantic import BaseModel
 
 from nimbus.config.checking import check
 from nimbus.config.document import Document, read_document
-from nimbus.config.problems import InvalidConfigurationError, InvalidDocumentError, Problem, closest
+from nimbus.config.problems import InvalidConfigurationError, InvalidDocumentError, Problem
 from nimbus.config.relations import relation_faults
 from nimbus.config.settings import DERIVED, Settings, with_derived
 from nimbus.config.values import is_secret
+from nimbus.domain.spelling import closest
 
 PREFIX = "NIMBUS__"
 """Variables that begin so are ours: `NIMBUS__SECTION__KEY`."""

@@ -1,4 +1,4 @@
-"""Pipeline definitions: read, checked as a whole, and their schedules and templates worked out.
+"""Pipeline definitions: read, checked as a whole, and their schedules worked out.
 
 The same layer as `nimbus.config`, whose documents it uses.
 """

@@ -16,8 +16,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from cronsim import CronSim, CronSimError
 
-from nimbus.config.problems import SuggestingError, closest
+from nimbus.config.problems import SuggestingError
 from nimbus.domain.pipeline import Schedule
+from nimbus.domain.spelling import closest
 
 ALIASES = {
     "@hourly": "0 * * * *",

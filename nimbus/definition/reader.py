@@ -7,65 +7,71 @@ from pathlib import Path
 
 from nimbus.config.checking import check
 from nimbus.config.document import Document, parse_document, read_document
-from nimbus.config.problems import InvalidDocumentError, Problem, closest
+from nimbus.config.problems import InvalidDocumentError, Problem
 from nimbus.definition.build import build_pipeline
 from nimbus.definition.errors import InvalidDefinitionError
 from nimbus.definition.models import DefinitionModel
 from nimbus.definition.rules import faults
-from nimbus.definition.templates import file_faults
 from nimbus.domain.pipeline import DEFINITION_FILE, PipelineSpec, TaskKind
+from nimbus.domain.spelling import closest
+from nimbus.templates.client import Templates
 
 _LARGEST_SQL = 1 << 20
 
 
-def read_definition(path: Path) -> PipelineSpec:
+def read_definition(path: Path, templates: Templates) -> PipelineSpec:
     """Read a definition and check it against the files beside it.
 
     Args:
         path: The file, or the folder that holds it as `pipeline.yaml`.
+        templates: Checks templates.
 
     Raises:
         InvalidDefinitionError: with everything that is wrong, each with its place.
+        TemplateHelperError: templates cannot be checked now.
     """
     file = path / DEFINITION_FILE if path.is_dir() else path
     try:
         document = read_document(file)
     except InvalidDocumentError as exc:
         raise InvalidDefinitionError(exc.problems) from exc
-    return _checked(document, file.parent)
+    return _checked(document, templates, file.parent)
 
 
-def parse_definition(text: bytes, name_for_errors: str) -> PipelineSpec:
+def parse_definition(text: bytes, name_for_errors: str, templates: Templates) -> PipelineSpec:
     """Read a definition that is not on its own disk any more, such as one of a verified release.
 
     Raises:
         InvalidDefinitionError: with everything that is wrong, each with its place.
+        TemplateHelperError: templates cannot be checked now.
     """
     try:
         document = parse_document(text, name_for_errors)
     except InvalidDocumentError as exc:
         raise InvalidDefinitionError(exc.problems) from exc
-    return _checked(document, None)
+    return _checked(document, templates, None)
 
 
-def _checked(document: Document, root: Path | None) -> PipelineSpec:
+def _checked(document: Document, templates: Templates, root: Path | None) -> PipelineSpec:
     model, problems = check(DefinitionModel, document)
     if model is not None:
-        problems = [document.problem(*fault) for fault in faults(model)]
+        problems = [document.problem(*fault) for fault in faults(model, templates)]
         if root is not None:
-            problems += _file_problems(document, model, root)
+            problems += _file_problems(document, model, templates, root)
     if model is None or problems:
         raise InvalidDefinitionError(problems)
     return build_pipeline(model)
 
 
-def _file_problems(document: Document, model: DefinitionModel, root: Path) -> Iterator[Problem]:
+def _file_problems(
+    document: Document, model: DefinitionModel, templates: Templates, root: Path
+) -> Iterator[Problem]:
     for name, task in model.tasks.items():
         fault, suggestion = _script_fault(root, task.script)
         if fault is not None:
             yield document.problem(("tasks", name, "script"), fault, suggestion)
         elif task.type is TaskKind.SQL:
-            yield from _sql_problems(root / task.script, model)
+            yield from _sql_problems(root / task.script, model, templates)
     for number, folder in enumerate(model.python_path):
         if not (root / folder).is_dir():
             yield document.problem(
@@ -86,7 +92,7 @@ def _script_fault(root: Path, script: str) -> tuple[str | None, str | None]:
     return None, None
 
 
-def _sql_problems(file: Path, model: DefinitionModel) -> Iterator[Problem]:
+def _sql_problems(file: Path, model: DefinitionModel, templates: Templates) -> Iterator[Problem]:
     try:
         if file.stat().st_size > _LARGEST_SQL:
             yield Problem(file=str(file), message=f"the file is larger than {_LARGEST_SQL >> 20} MiB")
@@ -95,5 +101,5 @@ def _sql_problems(file: Path, model: DefinitionModel) -> Iterator[Problem]:
     except (OSError, UnicodeDecodeError) as exc:
         yield Problem(file=str(file), message=f"the file cannot be read as UTF-8 text: {exc}")
         return
-    for message, suggestion, line in file_faults(text, model.parameters):
+    for message, suggestion, line in templates.file_faults(text, model.parameters):
         yield Problem(file=str(file), line=line, message=message, suggestion=suggestion)

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
-from nimbus.config.problems import KeyPath, closest
+from nimbus.config.problems import KeyPath
 from nimbus.config.values import format_duration
 from nimbus.definition.build import build_parameter, build_retries
 from nimbus.definition.models import DefinitionModel, ParameterModel, TaskModel
-from nimbus.definition.templates import argument_faults
 from nimbus.domain.parameters import has_type, value_fault
 from nimbus.domain.pipeline import TaskKind
+from nimbus.domain.spelling import closest
+from nimbus.templates.client import Templates
 
 SUFFIX = {TaskKind.PYSPARK: ".py", TaskKind.PYTHON: ".py", TaskKind.SQL: ".sql"}
 
@@ -25,14 +26,15 @@ class Fault(NamedTuple):
     suggestion: str | None = None
 
 
-def faults(model: DefinitionModel) -> Iterator[Fault]:
-    """Everything that is wrong between the parts of a definition."""
+def faults(model: DefinitionModel, templates: Templates) -> Iterator[Fault]:
+    """Everything that is wrong between the parts of a definition, and in its templates."""
     for name, parameter in model.parameters.items():
         for fault in _parameter_faults(parameter):
             yield fault._replace(path=("parameters", name, *fault.path))
     for name, task in model.tasks.items():
         for fault in (*_needs_faults(name, task, model.tasks), *_task_faults(task, model)):
             yield fault._replace(path=("tasks", name, *fault.path))
+    yield from _argument_faults(model, templates)
     yield from _cycles(model.tasks)
     yield from _schedule_faults(model)
 
@@ -92,9 +94,6 @@ def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
         yield Fault(("args",), "a sql task takes no args; its file can use {{ params.name }}")
     if task.type is TaskKind.PYTHON and task.spark.conf:
         yield Fault(("spark",), "a python task has no Spark; make it a pyspark task, or remove this")
-    for number, argument in enumerate(task.args):
-        for message, suggestion, _ in argument_faults(argument, model.parameters):
-            yield Fault(("args", number), message, suggestion)
     retries = build_retries(task.retries, model.defaults.retries)
     if retries.max_delay < retries.delay:
         message = (
@@ -102,6 +101,16 @@ def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
             f"({format_duration(retries.delay)}); raise the one or lower the other"
         )
         yield Fault(("retries",), message)
+
+
+def _argument_faults(model: DefinitionModel, templates: Templates) -> Iterator[Fault]:
+    """Of all tasks at once: each question costs a way to another process."""
+    places = [(name, number) for name, task in model.tasks.items() for number in range(len(task.args))]
+    texts = [model.tasks[name].args[number] for name, number in places]
+    found = templates.argument_faults(texts, model.parameters)
+    for (name, number), faults_of_one in zip(places, found, strict=True):
+        for message, suggestion, _ in faults_of_one:
+            yield Fault(("tasks", name, "args", number), message, suggestion)
 
 
 def _cycles(tasks: Mapping[str, TaskModel]) -> Iterator[Fault]:

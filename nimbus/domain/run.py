@@ -148,6 +148,7 @@ class RunHeader:
     release: ReleaseDigest
     parameters: Mapping[str, Any]
     logical_date: datetime
+    """Aware, with the offset of the schedule's time zone; in UTC if the pipeline has no schedule."""
     created_at: datetime
     cause: RunCause
     priority: Priority

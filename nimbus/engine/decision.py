@@ -8,7 +8,9 @@ from datetime import datetime
 
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import RunId
+from nimbus.domain.run import Run
 from nimbus.domain.writes import RemoveAttempt, RemoveRun, RequestStop, Write, WriteClaim, WriteEnd
+from nimbus.engine.agenda import Subject
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +28,22 @@ class ArchiveRun:
 
 
 @dataclass(frozen=True, slots=True)
+class RenderRun:
+    """Render the arguments of a run that does not exist yet."""
+
+    subject: Subject
+    """What starts the run: a command, or a pipeline whose schedule fires."""
+    draft: Run
+
+
+@dataclass(frozen=True, slots=True)
 class ResignLeadership:
     """Close the latch and queue again."""
 
     reason: str
 
 
-Effect = PrepareRelease | ArchiveRun | ResignLeadership
+Effect = PrepareRelease | ArchiveRun | RenderRun | ResignLeadership
 
 MAY_LOSE = (WriteClaim, WriteEnd, RequestStop, RemoveAttempt, RemoveRun)
 

@@ -1,7 +1,7 @@
 """Effects of decisions: work that takes time, on threads of its own, its outcome told as news.
 
-Two threads: `nimbus-archive` waits for S3 as long as it must; `nimbus-prepare` fetches releases for commands.
-Neither holds up the engine, nor the other.
+Three threads: `nimbus-archive` waits for S3 as long as it must; `nimbus-prepare` fetches releases for
+commands; `nimbus-render` waits for the template helper. None holds up the engine, nor another.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import RunId
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import Run
-from nimbus.engine.decision import ArchiveRun, Effect, PrepareRelease, ResignLeadership
-from nimbus.engine.news import News, ReleasePrepared, RunArchived
-from nimbus.engine.state import Refusal
+from nimbus.engine.decision import ArchiveRun, Effect, PrepareRelease, RenderRun, ResignLeadership
+from nimbus.engine.news import News, ReleasePrepared, RenderingFailed, RunArchived, RunRendered
+from nimbus.engine.state import Refusal, Rendered
 from nimbus.ports import History
+from nimbus.templates.answers import TemplateError
 
 _log = structlog.get_logger(__name__)
 
@@ -43,6 +44,23 @@ class ReleasePreparer(Protocol):
         ...
 
 
+class Renderer(Protocol):
+    """Renders the arguments of runs. See `nimbus.templates.client.Templates`."""
+
+    def render(self, run: Run) -> Run:
+        """The run with its arguments rendered.
+
+        Raises:
+            TemplateError: a template cannot be rendered, or breaks the limits.
+            TemplateHelperError: none can be rendered now.
+        """
+        ...
+
+    def close(self) -> None:
+        """End; a `render` under way raises. From any thread."""
+        ...
+
+
 class Effects:
     """Starts effects. `start` may be called from any thread and does not block."""
 
@@ -52,12 +70,14 @@ class Effects:
         read_run: Callable[[RunId], Run | None],
         history: History,
         preparer: ReleasePreparer,
+        renderer: Renderer,
         resign: Callable[[str], None],
         tell: Callable[[News], None],
     ) -> None:
         self._read_run = read_run
         self._history = history
         self._preparer = preparer
+        self._renderer = renderer
         self._resign = resign
         self._tell = tell
         self._stopping = threading.Event()
@@ -65,6 +85,7 @@ class Effects:
         """Tries to store a run that failed since one succeeded. Archive thread only."""
         self._archive = ThreadPoolExecutor(1, thread_name_prefix="nimbus-archive")
         self._prepare = ThreadPoolExecutor(1, thread_name_prefix="nimbus-prepare")
+        self._render = ThreadPoolExecutor(1, thread_name_prefix="nimbus-render")
 
     def start(self, effect: Effect) -> None:
         """Start one effect."""
@@ -75,6 +96,8 @@ class Effects:
                 self._submit(self._archive, self._store, run_id)
             case PrepareRelease(release):
                 self._submit(self._prepare, self._bring, release)
+            case RenderRun():
+                self._submit(self._render, self._fill_in, effect)
             case ResignLeadership(reason):
                 self._resign(reason)
             case _:
@@ -83,8 +106,9 @@ class Effects:
     def close(self) -> None:
         """End waiting effects at once; runs that were not archived are archived by the next leader."""
         self._stopping.set()
-        for pool in (self._archive, self._prepare):
+        for pool in (self._archive, self._prepare, self._render):
             pool.shutdown(wait=False, cancel_futures=True)
+        self._renderer.close()
 
     def _submit(self, pool: ThreadPoolExecutor, work: Callable[..., None], about: object) -> None:
         try:
@@ -120,3 +144,13 @@ class Effects:
             _log.exception("release_preparation_failed", pipeline=release.pipeline, release=release.digest)
             result = Refusal("internal", f"release {release.digest[:12]} could not be prepared: {exc!r}")
         self._tell(ReleasePrepared(release, result))
+
+    def _fill_in(self, effect: RenderRun) -> None:
+        try:
+            result: Run | Refusal = self._renderer.render(effect.draft)
+        except TemplateError as exc:
+            result = Refusal(exc.code, str(exc))
+        except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
+            self._tell(RenderingFailed(effect.subject, exc))
+            return
+        self._tell(RunRendered(effect.subject, Rendered(effect.draft, result)))

@@ -9,7 +9,8 @@ from leader import Leadership
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import AttemptId, PipelineName, RunId
 from nimbus.domain.pipeline import PipelineSpec
-from nimbus.engine.state import Refusal
+from nimbus.engine.agenda import Subject
+from nimbus.engine.state import Refusal, Rendered
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,22 @@ class ReleasePrepared:
 
 
 @dataclass(frozen=True, slots=True)
+class RunRendered:
+    """The arguments of a draft are rendered; or cannot be, through their own fault."""
+
+    subject: Subject
+    rendered: Rendered
+
+
+@dataclass(frozen=True, slots=True)
+class RenderingFailed:
+    """The arguments of a draft could not be rendered, through no fault of theirs."""
+
+    subject: Subject
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
 class RunArchived:
     """History has a run."""
 
@@ -78,6 +95,8 @@ News = (
     | WorkersChanged
     | AttemptChanged
     | ReleasePrepared
+    | RunRendered
+    | RenderingFailed
     | RunArchived
     | QuarantineChanged
     | StopAsked

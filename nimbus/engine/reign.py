@@ -143,6 +143,11 @@ class Reign:
             match news:
                 case n.ReleasePrepared(release, result):
                     self.state.release_prepared(release, result)
+                case n.RunRendered(subject, rendered):
+                    self.state.run_rendered(subject, rendered)
+                case n.RenderingFailed(subject, error) if subject in self.state.rendering:
+                    self.state.rendering.discard(subject)
+                    self._set_aside(subject, error)
                 case n.RunArchived(run):
                     self.state.run_archived(run)
                 case n.QuarantineChanged(quarantined):
@@ -363,7 +368,7 @@ class Reign:
         """
         why = f"{type(exc).__name__}: {exc}"
         _log.error("subject_set_aside", kind=subject.kind, id=subject.name, why=why, exc_info=exc)
-        self.state.set_aside[subject] = why
+        self.state.put_aside(subject, why)
 
     # -- the rest
 
@@ -393,7 +398,7 @@ class Reign:
                 case "pipeline":
                     self._read_pipeline(subject.pipeline)
                 case "command":
-                    self.state.agenda.add(subject)
+                    self.state.line_up(subject.command)
                 case _:
                     self._read_run(subject.run)
 

@@ -7,14 +7,14 @@ agenda what must be looked at again because of it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import assert_never
 
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
-from nimbus.domain.commands import Abdication, QueuedCommand
+from nimbus.domain.commands import Abdication, ActivatePipeline, PublishRelease, QueuedCommand
 from nimbus.domain.ids import AttemptId, CommandId, HostId, PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.refusals import Refusals, refusals, with_last
@@ -34,7 +34,7 @@ from nimbus.engine.agenda import (
     about_task,
     about_worker,
 )
-from nimbus.engine.decision import ArchiveRun, Decision, Nothing, PrepareRelease, ResignLeadership
+from nimbus.engine.decision import ArchiveRun, Decision, Nothing, PrepareRelease, RenderRun, ResignLeadership
 from nimbus.engine.needs import Needs
 from nimbus.engine.policy import Policy
 from nimbus.engine.ready import ReadyTasks
@@ -61,6 +61,14 @@ class Finished:
     """History has it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """What became of the arguments of a draft."""
+
+    draft: Run
+    result: Run | Refusal
+
+
 class State:
     """Everything that rules may look at. They read it and never change it."""
 
@@ -80,10 +88,15 @@ class State:
         self.commands: dict[CommandId, QueuedCommand] = {}
         """That wait, oldest first."""
         self._lines: defaultdict[str, dict[CommandId, None]] = defaultdict(dict)
-        """The same by pipeline: a command that waits for its release holds back later ones of its line."""
+        """The same by pipeline and by run: a command that waits for its release, or for the arguments of its
+        run, holds back later ones about the same."""
         self.preparing: dict[PipelineName, ReleaseOf] = {}
         self.prepared: dict[PipelineName, tuple[ReleaseOf, PipelineSpec | Refusal]] = {}
         """Of the first command in the pipeline's line; the next one asks the disk again."""
+
+        self.rendering: set[Subject] = set()
+        """What waits for the arguments of the run that it starts."""
+        self.rendered: dict[Subject, Rendered] = {}
 
         self.runs: dict[RunId, Run] = {}
         """Runs that are not final."""
@@ -140,9 +153,8 @@ class State:
             raise LookupError(f"tasks need some that the run does not have: {self._needs[run].unknown}")
 
     def heads_its_line(self, queued: QueuedCommand) -> bool:
-        """Whether no older command about the same pipeline waits."""
-        line = _line_of(queued)
-        return not line or next(iter(self._lines[line])) == queued.id
+        """Whether no older command about the same pipeline, or the same run, waits."""
+        return all(next(iter(self._lines[line]), queued.id) == queued.id for line in _lines_of(queued))
 
     def open_attempt(self, attempt: AttemptId) -> tuple[Run, Attempt] | None:
         """A run and its open attempt; None if it is not open (any more)."""
@@ -170,6 +182,8 @@ class State:
                     self.preparing[release.pipeline] = release
                 case ArchiveRun(run_id):
                     self.finished[run_id] = replace(self.finished[run_id], archiving=True)
+                case RenderRun(subject, _):
+                    self.rendering.add(subject)
                 case ResignLeadership():
                     self.resigning = True
                 case _:
@@ -390,7 +404,10 @@ class State:
         self.agenda.add(ABOUT_ABDICATION)
 
     def put_pipeline(self, record: PipelineRecord) -> None:
-        """Take in a pipeline's record."""
+        """Take in a pipeline's record. A run was rendered for one position of its schedule."""
+        before = self.pipelines.get(record.name)
+        if before is not None and before.schedule_position != record.schedule_position:
+            self.rendered.pop(about_pipeline(record.name), None)
         self.pipelines[record.name] = record
         self.agenda.add(about_pipeline(record.name))
 
@@ -410,23 +427,48 @@ class State:
         """Take in a command that waits."""
         if queued.id not in self.commands:
             self.commands[queued.id] = queued
-            if line := _line_of(queued):
-                self._lines[line].setdefault(queued.id)
-            self.agenda.add(about_command(queued.id))
+            self.line_up(queued.id)
+
+    def line_up(self, command: CommandId) -> None:
+        """Look at a command when it is the first in its lines."""
+        for line in _lines_of(self.commands[command]):
+            self._lines[line].setdefault(command)
+        self.agenda.add(about_command(command))
+
+    def _leave_lines(self, command: CommandId) -> None:
+        """Let later commands of the same lines be looked at."""
+        for line in _lines_of(self.commands[command]):
+            rest = self._lines[line]
+            rest.pop(command, None)
+            if rest:
+                self.agenda.add(about_command(next(iter(rest))))
+            else:
+                del self._lines[line]
 
     def drop_command(self, command: CommandId) -> None:
-        """A command is out of the queue; the next one of its line is looked at."""
-        queued = self.commands.pop(command, None)
-        self.agenda.forget(about_command(command))
-        if queued is None or not (line := _line_of(queued)):
-            return
-        rest = self._lines[line]
-        rest.pop(command, None)
-        self.prepared.pop(PipelineName(line), None)
-        if rest:
-            self.agenda.add(about_command(next(iter(rest))))
-        else:
-            del self._lines[line]
+        """A command is out of the queue."""
+        subject = about_command(command)
+        self.agenda.forget(subject)
+        self.rendering.discard(subject)
+        self.rendered.pop(subject, None)
+        if command in self.commands:
+            self._leave_lines(command)
+            queued = self.commands.pop(command)
+            if isinstance(queued.command, PublishRelease | ActivatePipeline):
+                self.prepared.pop(queued.command.pipeline, None)
+
+    def put_aside(self, subject: Subject, why: str) -> None:
+        """Ask no rule about a subject for a while. A command lets those behind it pass."""
+        self.set_aside[subject] = why
+        if subject.kind == "command" and subject.command in self.commands:
+            self._leave_lines(subject.command)
+
+    def run_rendered(self, subject: Subject, rendered: Rendered) -> None:
+        """The arguments of a draft are rendered, or cannot be."""
+        if subject in self.rendering:  # not what an earlier reign asked for
+            self.rendering.discard(subject)
+            self.rendered[subject] = rendered
+            self.agenda.add(subject)
 
     def release_prepared(self, release: ReleaseOf, result: PipelineSpec | Refusal) -> None:
         """A release is on this disk, or cannot be had."""
@@ -448,12 +490,19 @@ class State:
         for name, prepared in before.prepared.items():
             if name in self._lines:
                 self.prepared[name] = prepared
+        self.rendering |= {subject for subject in before.rendering if self._waits(subject)}
+        self.rendered |= {
+            subject: found for subject, found in before.rendered.items() if self._waits(subject)
+        }
         for run_id, finished in before.finished.items():
             if run_id in self.finished:
                 self.finished[run_id] = finished
         for attempt, since_s in before.silent_since.items():
             if attempt in self.silent_since:
                 self.silent_since[attempt] = since_s
+
+    def _waits(self, subject: Subject) -> bool:
+        return subject.command in self.commands or subject.pipeline in self.pipelines
 
     def dismiss(self, subject: Subject) -> None:
         """Do not ask about a subject that is set aside. It comes back when it is read again."""
@@ -485,6 +534,10 @@ class State:
                     self.agenda.add(subject)
 
 
-def _line_of(queued: QueuedCommand) -> str:
-    """The pipeline that a command is about; empty: it waits for no other."""
-    return getattr(queued.command, "pipeline", "")
+def _lines_of(queued: QueuedCommand) -> Iterator[str]:
+    """The pipeline and the run that a command is about; a run's name may be that of a pipeline."""
+    pipeline, run = (getattr(queued.command, name, "") for name in ("pipeline", "run_id"))
+    if pipeline:
+        yield pipeline
+    if run:
+        yield f"run {run}"

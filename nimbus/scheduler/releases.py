@@ -11,6 +11,7 @@ from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import DEFINITION_FILE, PipelineSpec
+from nimbus.templates.helper import TemplateHelper
 
 PREPARE_TIMEOUT = timedelta(seconds=60)
 """How long a command waits for its release to come from storage."""
@@ -44,7 +45,8 @@ class LocalReleases:
                 f"release {release.digest[:12]} has no {DEFINITION_FILE}: publish the pipeline's folder.",
             ) from exc
         try:
-            spec = parse_definition(text, f"{release.pipeline}/{DEFINITION_FILE}")
+            with TemplateHelper() as templates:
+                spec = parse_definition(text, f"{release.pipeline}/{DEFINITION_FILE}", templates)
         except NimbusError as exc:
             raise RefusedError(exc.code, str(exc)) from exc
         if spec.name != release.pipeline:

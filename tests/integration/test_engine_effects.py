@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -11,14 +12,17 @@ import pytest
 from nimbus.adapters.memory import MemoryHistory
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId
-from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority
-from nimbus.domain.run import Run, RunCause, RunState
-from nimbus.engine.decision import ArchiveRun, PrepareRelease, ResignLeadership
+from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
+from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
+from nimbus.domain.run import Run, RunCause, RunState, TaskRun
+from nimbus.engine.agenda import Subject
+from nimbus.engine.decision import ArchiveRun, PrepareRelease, RenderRun, ResignLeadership
 from nimbus.engine.effects import Effects
-from nimbus.engine.news import News, ReleasePrepared, RunArchived
-from nimbus.engine.state import Refusal
+from nimbus.engine.news import News, ReleasePrepared, RenderingFailed, RunArchived, RunRendered
+from nimbus.engine.state import Refusal, Rendered
 from nimbus.ports import StoreUnavailableError
+from nimbus.templates.answers import TemplateError, TemplateHelperError
+from tests.in_process_templates import InProcessTemplates
 
 Eventually = Callable[..., None]
 NAME = PipelineName("p")
@@ -71,15 +75,35 @@ class Preparer:
         return SPEC
 
 
+class Renderer(InProcessTemplates):
+    """Templates that a test holds up, or breaks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trouble: Exception | None = None
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def render(self, run: Run) -> Run:
+        self.gate.wait(60)
+        if self.trouble is not None:
+            raise self.trouble
+        return super().render(run)
+
+    def close(self) -> None:
+        self.gate.set()
+
+
 class Bench:
     def __init__(self) -> None:
-        self.history, self.preparer = History(), Preparer()
+        self.history, self.preparer, self.renderer = History(), Preparer(), Renderer()
         self.told: list[News] = []
         self.resigned: list[str] = []
         self.effects = Effects(
             read_run=finished,
             history=self.history,
             preparer=self.preparer,
+            renderer=self.renderer,
             resign=self.resigned.append,
             tell=self.told.append,
         )
@@ -157,3 +181,58 @@ def test_closing_ends_waiting_at_once_and_nothing_starts_afterwards(
     bench.effects.start(ResignLeadership("late"))
     assert "p-2" not in bench.history.tries
     assert bench.resigned == []
+
+
+WAITING = Subject("command", "cmd-0")
+DRAFT = replace(
+    finished("p-9"),
+    tasks={
+        TaskName("a"): TaskRun(
+            spec=TaskSpec(name=TaskName("a"), kind=TaskKind.PYTHON, script="a.py", args=("{{ ds }}",))
+        )
+    },
+)
+
+
+def test_a_draft_is_rendered_and_its_result_told(bench: Bench, eventually: Eventually) -> None:
+    bench.effects.start(RenderRun(WAITING, DRAFT))
+
+    eventually(lambda: bench.told)
+    (told,) = bench.told
+    assert isinstance(told, RunRendered)
+    assert isinstance(told.rendered.result, Run)
+    assert (told.subject, told.rendered.draft) == (WAITING, DRAFT)
+    assert told.rendered.result.tasks[TaskName("a")].spec.args == ("2026-03-01",)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "told"),
+    [
+        (
+            TemplateError("too costly"),
+            RunRendered(WAITING, Rendered(DRAFT, Refusal("template", "too costly"))),
+        ),
+        (helper_away := TemplateHelperError("no process"), RenderingFailed(WAITING, helper_away)),
+        (defect := RuntimeError("a defect"), RenderingFailed(WAITING, defect)),
+    ],
+    ids=["its own fault", "no helper", "a defect"],
+)
+def test_a_draft_is_refused_for_its_own_faults_only(
+    bench: Bench, eventually: Eventually, trouble: Exception, told: News
+) -> None:
+    bench.renderer.trouble = trouble
+    bench.effects.start(RenderRun(WAITING, DRAFT))
+
+    eventually(lambda: bench.told)
+    assert bench.told == [told]
+
+
+def test_a_slow_template_holds_up_neither_releases_nor_history(bench: Bench, eventually: Eventually) -> None:
+    bench.renderer.gate.clear()
+    bench.effects.start(RenderRun(WAITING, DRAFT))
+    bench.effects.start(PrepareRelease(RELEASE))
+    bench.effects.start(ArchiveRun(RunId("p-1")))
+
+    eventually(lambda: len(bench.told) == 2)
+    assert not any(isinstance(news, RunRendered) for news in bench.told)
+    bench.effects.close()  # ends the wait

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,22 +12,42 @@ from prometheus_client import CollectorRegistry
 
 from leader import FencingToken, Leadership, Participant
 from nimbus.adapters.clock import SystemClock
+from nimbus.adapters.memory import MemoryHistory
 from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
-from nimbus.domain.commands import ActivatePipeline, Command, CommandOutcome, QueuedCommand, StartRun
+from nimbus.domain.commands import (
+    ActivatePipeline,
+    Command,
+    CommandOutcome,
+    PausePipeline,
+    QueuedCommand,
+    StartRun,
+)
 from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.tasks import Tasks
 from nimbus.engine import loop, reign
-from nimbus.engine.decision import Effect, PrepareRelease, ResignLeadership
+from nimbus.engine.agenda import Subject
+from nimbus.engine.decision import Effect, PrepareRelease, RenderRun, ResignLeadership
+from nimbus.engine.effects import Effects
 from nimbus.engine.loop import Engine
-from nimbus.engine.news import QuarantineChanged, ReleasePrepared, RunArchived
+from nimbus.engine.news import (
+    CommandsChanged,
+    QuarantineChanged,
+    ReleasePrepared,
+    RenderingFailed,
+    RunArchived,
+    RunRendered,
+)
 from nimbus.engine.policy import Policy
 from nimbus.engine.reign import Reign
 from nimbus.engine.rules.new_run import new_run
-from nimbus.ports import Snapshot, StoreUnavailableError
+from nimbus.engine.state import Rendered
+from nimbus.ports import Clock, Snapshot, StoreUnavailableError
 from nimbus.telemetry.engine import EngineMetrics
+from nimbus.templates.answers import TemplateHelperError
+from nimbus.templates.helper import TemplateHelper
 
 Eventually = Callable[..., None]
 
@@ -74,13 +94,14 @@ class Bench:
         self.gate.set()
         self.loads = self.refused = 0
         self.effects: list[Effect] = []
+        self.start_effect: Callable[[Effect], None] = self.effects.append
         self.leads = True
         self.registry = CollectorRegistry()
         self.no_store = False
         self.engine = Engine(
             store_for=self._store,
             still_leads=lambda: self.leads,
-            start_effect=self.effects.append,
+            start_effect=self._start,
             policy=Policy(),
             clock=SystemClock(),
             metrics=EngineMetrics(self.registry),
@@ -92,6 +113,9 @@ class Bench:
         if self.no_store:
             raise RuntimeError("no store")
         return Store(self.cluster, leadership.epoch, self)
+
+    def _start(self, effect: Effect) -> None:
+        self.start_effect(effect)
 
     def elect(self, epoch: int) -> None:
         self.cluster.change(epoch=epoch)
@@ -129,11 +153,11 @@ def start(run_id: str = "p-1") -> StartRun:
     return StartRun(pipeline=NAME, run_id=RunId(run_id))
 
 
-def a_run(run_id: str) -> Run:
+def draft() -> Run:
     return new_run(
         SPEC,
         DIGEST,
-        run_id=RunId(run_id),
+        run_id=RunId("p-0"),
         parameters={},
         logical_date=RECORD.updated_at,
         cause=RunCause.MANUAL,
@@ -259,7 +283,7 @@ def test_a_rule_that_fails_over_one_pipeline_or_run_leaves_the_others_alone(
     bench: Bench, eventually: Eventually
 ) -> None:
     strange = replace(SPEC, name=PipelineName("q"), schedule=Schedule(cron="* * * * *", timezone="No/Where"))
-    run = a_run("p-0")
+    run = draft()
     (task,) = run.tasks.values()
     broken = replace(task, spec=replace(task.spec, needs=(TaskName("nowhere"),)))
     bench.cluster.change(
@@ -315,19 +339,120 @@ def test_old_outcomes_are_forgotten_by_the_reign_at_most_once_a_minute(
     assert CommandId("cmd-older") in bench.cluster.world.outcomes
 
 
-def test_a_result_that_an_earlier_reign_asked_for_is_not_taken_for_ours(bench: Bench) -> None:
+@dataclass
+class HeldClock:
+    time: datetime = RECORD.updated_at
+
+    def now(self) -> datetime:
+        return self.time
+
+    def elapsed_s(self) -> float:
+        return (self.time - RECORD.updated_at).total_seconds()
+
+
+def reign_of(bench: Bench, clock: Clock, effects: list[Effect]) -> Reign:
+    bench.cluster.change(epoch=1)
     ours = Reign(
         epoch=1,
         store=MemoryLeaderStore(bench.cluster, 1),
         inbox=lambda _news: None,
-        start_effect=lambda _effect: None,
+        start_effect=effects.append,
         policy=Policy(),
-        clock=SystemClock(),
+        clock=clock,
         metrics=EngineMetrics(CollectorRegistry()),
     )
-    run = replace(a_run("p-1"), state=RunState.SUCCEEDED, finished_at=RECORD.updated_at)
+    ours.recover()
+    return ours
+
+
+def test_a_result_that_an_earlier_reign_asked_for_is_not_taken_for_ours(bench: Bench) -> None:
+    ours = reign_of(bench, SystemClock(), [])
+    subject = Subject("command", "cmd-0")
+    run = replace(draft(), state=RunState.SUCCEEDED, finished_at=RECORD.updated_at)
     bench.cluster.change(runs={run.id: run})
     ours.recover()
-    ours.hear((RunArchived(run.id),))
+    ours.hear((RunArchived(run.id), RunRendered(subject, Rendered(draft(), draft()))))
+    ours.hear((RenderingFailed(subject, TemplateHelperError("no process")),))
 
     assert not ours.state.finished[run.id].archived, "a later run of this id would never go to history"
+    assert (ours.state.rendered, ours.state.set_aside) == ({}, {})
+
+
+def test_a_template_that_breaks_the_limits_is_refused_and_the_leader_leads_on(
+    bench: Bench, eventually: Eventually
+) -> None:
+    endless = "{{ ([[1] * 1000] * 3000) | sum(start=[]) | length }}"
+    (plain,) = SPEC.tasks
+    names = {PipelineName("q"): endless, PipelineName("r"): "{{ ds }}"}
+    bench.cluster.change(
+        pipelines={
+            name: replace(
+                RECORD, name=name, spec=replace(SPEC, name=name, tasks=(replace(plain, args=(text,)),))
+            )
+            for name, text in names.items()
+        }
+    )
+    effects = Effects(
+        read_run=lambda _run: None,
+        history=MemoryHistory(),
+        preparer=NoPreparer(),
+        renderer=TemplateHelper(cpu_s=0.5),
+        resign=lambda _reason: None,
+        tell=bench.engine.tell,
+    )
+    bench.start_effect = effects.start
+    try:
+        bench.elect(1)
+        bad, good = (
+            bench.submit(StartRun(pipeline=name, run_id=RunId(f"{name}-1"), logical_date=RECORD.updated_at))
+            for name in names
+        )
+        eventually(lambda: bench.outcome(bad) and bench.outcome(good))
+    finally:
+        effects.close()
+
+    refused = bench.cluster.world.outcomes[bad]
+    assert (refused.code, "s of processor time" in refused.message) == ("template", True)
+    (run,) = bench.cluster.world.runs.values()
+    assert [task.spec.args for task in run.tasks.values()] == [("2026-03-01",)]
+    assert bench.engine.status.epoch == 1
+
+
+class NoPreparer:
+    def prepare(self, release: ReleaseOf) -> PipelineSpec:
+        raise AssertionError(release)
+
+
+def test_a_run_that_no_helper_could_render_is_set_aside_and_tried_again(bench: Bench) -> None:
+    (plain,) = SPEC.tasks
+    with_template = replace(SPEC, tasks=(replace(plain, args=("{{ ds }}",)),))
+    other = PipelineName("q")
+    bench.cluster.change(
+        pipelines={NAME: replace(RECORD, spec=with_template), other: replace(RECORD, name=other)}
+    )
+    waiting = bench.submit(start())
+    effects: list[Effect] = []
+    clock = HeldClock()
+    ours = reign_of(bench, clock, effects)
+    ours.decide()
+    (asked,) = effects
+    assert isinstance(asked, RenderRun)
+
+    ours.hear((RenderingFailed(asked.subject, TemplateHelperError("no process")),))
+    paused = bench.submit(PausePipeline(pipeline=other))
+    ours.look((CommandsChanged(),))
+    ours.decide()
+
+    assert effects == [asked], "not at once, for ever"
+    assert (bench.outcome(waiting), ours.state.set_aside.keys()) == (None, {asked.subject})
+    assert bench.outcome(paused), "and the others go on"
+
+    clock.time += timedelta(seconds=reign.TIDY_EVERY_S)
+    ours.tend()
+    ours.decide()
+    assert len(effects) == 2
+    ours.hear((RunRendered(asked.subject, Rendered(asked.draft, asked.draft)),))
+    ours.decide()
+    found = bench.outcome(waiting)
+    assert found is not None
+    assert found.accepted

@@ -14,10 +14,13 @@ from hypothesis import strategies as st
 from nimbus.config.problems import SuggestingError
 from nimbus.definition import InvalidDefinitionError, parse_definition
 from nimbus.definition.cron import check_cron, fires_between
-from nimbus.definition.rendering import TemplateError, render_tasks
-from nimbus.domain.ids import PipelineName, TaskName
+from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.parameters import InvalidParametersError, resolve_parameters
 from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, Schedule, TaskKind, TaskSpec
+from nimbus.domain.run import RunCause
+from nimbus.engine.rules.new_run import new_run
+from nimbus.templates.answers import TemplateError
+from tests.in_process_templates import InProcessTemplates
 
 GOOD = yaml.safe_load((Path(__file__).parents[2] / "examples" / "flights" / "pipeline.yaml").read_text())
 
@@ -39,15 +42,31 @@ VALUES = st.recursive(
     max_leaves=8,
 )
 WHEN = datetime(2013, 2, 5, tzinfo=UTC)
+TEMPLATES = InProcessTemplates()
 
 
 def read(text: bytes) -> PipelineSpec | None:
     try:
-        return parse_definition(text, "x.yaml")
+        return parse_definition(text, "x.yaml", TEMPLATES)
     except InvalidDefinitionError as refused:
         assert refused.problems
         assert all(problem.message for problem in refused.problems)
         return None
+
+
+def render(spec: PipelineSpec) -> None:
+    draft = new_run(
+        spec,
+        ReleaseDigest("a" * 64),
+        run_id=RunId("r1"),
+        parameters={},
+        logical_date=WHEN,
+        cause=RunCause.MANUAL,
+        priority=None,
+        now=WHEN,
+    )
+    with contextlib.suppress(TemplateError):
+        TEMPLATES.render(draft)
 
 
 @UNHURRIED
@@ -80,9 +99,7 @@ def test_good_definition_with_anything_put_anywhere_is_a_definition_or_refused(d
     spec = read(yaml.safe_dump(document, allow_unicode=True).encode("utf-8", "surrogatepass"))
 
     if spec is not None:  # what was accepted can be run: its defaults resolve and its templates render
-        parameters = resolve_parameters(spec, {})
-        with contextlib.suppress(TemplateError):
-            render_tasks(spec, run_id="r1", logical_date=WHEN, parameters=parameters)
+        render(spec)
 
 
 @UNHURRIED
@@ -91,10 +108,9 @@ def test_random_template_renders_or_is_refused(text: str) -> None:
     task = TaskSpec(
         name=TaskName("a"), kind=TaskKind.PYTHON, script="a.py", args=("{{ " + text + " }}", text)
     )
-    spec = PipelineSpec(name=PipelineName("p"), tasks=(task,))
+    parameters = {"x": ParameterSpec(type="integer", default=1)}
 
-    with contextlib.suppress(TemplateError):
-        render_tasks(spec, run_id="r1", logical_date=WHEN, parameters={"x": 1})
+    render(PipelineSpec(name=PipelineName("p"), parameters=parameters, tasks=(task,)))
 
 
 @UNHURRIED

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from random import Random
 
 import pytest
@@ -33,14 +34,16 @@ from nimbus.domain.run import Outcome, RunState, TaskState
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.workers import Assignment, AssignmentKind, WorkerInfo
 from nimbus.engine.agenda import about_task
-from nimbus.engine.decision import Effect
-from nimbus.engine.news import AttemptChanged, CommandsChanged, News, WorkersChanged
+from nimbus.engine.decision import Effect, RenderRun
+from nimbus.engine.news import AttemptChanged, CommandsChanged, News, RunRendered, WorkersChanged
 from nimbus.engine.policy import Policy
 from nimbus.engine.reign import Reign
-from nimbus.engine.state import State
+from nimbus.engine.state import Rendered, State
 from nimbus.ports import FencedOutError
 from nimbus.telemetry.engine import EngineMetrics
+from tests.in_process_templates import InProcessTemplates
 
+TEMPLATES = InProcessTemplates()
 START = datetime(2026, 3, 1, tzinfo=UTC)
 NAME = PipelineName("p")
 RUN_IDS = tuple(RunId(f"p-{number}") for number in range(5))
@@ -79,6 +82,8 @@ class Play:
     executions: list[AttemptId] = field(default_factory=list)
     read: dict[WorkerId, dict[AttemptId, Assignment]] = field(default_factory=dict)
     """Orders as each worker last read them: it may act on them long after they were taken back."""
+    asked: dict[int, list[RenderRun]] = field(default_factory=dict)
+    """Of each epoch, the runs whose arguments its leader waits for."""
     accepted_from_zombies: int = 0
     commits: Random = field(default_factory=lambda: Random(1))
 
@@ -88,6 +93,7 @@ class Play:
                 name=TaskName(name),
                 kind=TaskKind.PYTHON,
                 script="x.py",
+                args=("{{ run.id }}",),
                 needs=tuple(TaskName(need) for need in needs),
                 retries=RetryPolicy(limit=1, delay=timedelta(seconds=1)),
             )
@@ -128,16 +134,17 @@ class Play:
             epoch=epoch,
             store=MemoryLeaderStore(self.cluster, epoch),
             inbox=lambda _news: None,
-            start_effect=self._ignore,
+            start_effect=partial(self._started, epoch),
             policy=Policy(max_mishaps=1000),
             clock=self.clock,
             metrics=EngineMetrics(CollectorRegistry()),
         )
         self.reign.recover()
 
-    @staticmethod
-    def _ignore(_effect: Effect) -> None:
-        """History is not what this play is about."""
+    def _started(self, epoch: int, effect: Effect) -> None:
+        """Arguments are rendered when their leader acts next; history is not what this play is about."""
+        if isinstance(effect, RenderRun):
+            self.asked.setdefault(epoch, []).append(effect)
 
     def lead(self, most: int) -> None:
         """Let the leader take at most `most` decisions: being interrupted after any write is the point."""
@@ -165,7 +172,11 @@ class Play:
 
     def news(self, reign: Reign) -> tuple[News, ...]:
         attempts = tuple(AttemptChanged(attempt) for attempt in reign.state.slots)
-        return (CommandsChanged(), WorkersChanged(), *attempts)
+        rendered = (
+            RunRendered(asked.subject, Rendered(asked.draft, TEMPLATES.render(asked.draft)))
+            for asked in self.asked.pop(reign.state.epoch, ())
+        )
+        return (CommandsChanged(), WorkersChanged(), *attempts, *rendered)
 
     # -- workers and drivers
 
@@ -267,6 +278,7 @@ class Play:
         for run in self.cluster.world.runs.values():
             for name, task in run.tasks.items():
                 assert good[run.id, name] <= 1, f"{name} has two successful ENDs"
+                assert task.spec.args == (run.id,)
                 if task.state is TaskState.SUCCEEDED:
                     assert good[run.id, name] == 1
 

@@ -12,7 +12,6 @@ from nimbus.config.problems import (
     InvalidDocumentError,
     Problem,
     SuggestingError,
-    closest,
     spelled,
 )
 from nimbus.config.values import format_duration, parse_duration
@@ -126,22 +125,6 @@ def test_problem_is_written_with_place_key_message_and_suggestion() -> None:
     assert str(problem) == 'x.yaml:3: a.b[0]: unknown key (did you mean "c"?)'
     assert str(Problem(file="x.yaml", message="is empty")) == "x.yaml: is empty"
     assert spelled(("a", 0, "b", 1, 2)) == "a[0].b[1][2]"
-
-
-@pytest.mark.parametrize(
-    ("word", "known", "meant"),
-    [
-        ("slotz", ["slots", "id"], "slots"),
-        ("maxDelay", ["max_delay", "delay"], "max_delay"),
-        ("MAX-DELAY", ["max_delay", "limit"], "max_delay"),
-        ("zebra", ["slots", "id"], None),
-        ("x", [], None),
-    ],
-)
-def test_closest_finds_what_was_meant_also_across_spellings(
-    word: str, known: list[str], meant: str | None
-) -> None:
-    assert closest(word, known) == meant
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,9 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
+from tests.in_process_templates import InProcessTemplates
 
+TEMPLATES = InProcessTemplates()
 EXAMPLES = Path(__file__).parents[2] / "examples"
 HEAD = "schema: 1\nname: flights\n"
 TASKS = "tasks:\n  a: {type: python, script: a.py}\n"
@@ -29,7 +31,7 @@ TASKS = "tasks:\n  a: {type: python, script: a.py}\n"
 
 def refusal(text: str) -> list[str]:
     with pytest.raises(InvalidDefinitionError) as refused:
-        parse_definition(text.encode(), "pipeline.yaml")
+        parse_definition(text.encode(), "pipeline.yaml", TEMPLATES)
     assert refused.value.exit_code == 2
     assert refused.value.code == "invalid_definition"
     return str(refused.value).splitlines()
@@ -221,7 +223,7 @@ def test_definition_becomes_the_pipeline_that_it_describes() -> None:
     retries = RetryPolicy(limit=1, delay=timedelta(seconds=2), factor=3.0, max_delay=timedelta(minutes=1))
     ten_minutes = timedelta(minutes=10)
 
-    assert parse_definition(FULL.encode(), "x") == PipelineSpec(
+    assert parse_definition(FULL.encode(), "x", TEMPLATES) == PipelineSpec(
         name="flights",  # type: ignore[arg-type]  # names are texts; the comparison is what counts
         description="All of it.",
         schedule=Schedule(cron="0 6 * * *", timezone="America/New_York", catchup=CatchUp.ALL),
@@ -272,7 +274,7 @@ def test_definition_becomes_the_pipeline_that_it_describes() -> None:
 
 
 def test_smallest_definition_has_the_defaults_of_the_domain() -> None:
-    spec = parse_definition((HEAD + TASKS).encode(), "x")
+    spec = parse_definition((HEAD + TASKS).encode(), "x", TEMPLATES)
 
     assert spec == PipelineSpec(
         name=spec.name, tasks=(TaskSpec(name=spec.tasks[0].name, kind=TaskKind.PYTHON, script="a.py"),)
@@ -281,8 +283,8 @@ def test_smallest_definition_has_the_defaults_of_the_domain() -> None:
 
 @pytest.mark.parametrize("example", ["flights", "hello"])
 def test_example_pipeline_is_good(example: str) -> None:
-    assert read_definition(EXAMPLES / example).name == example
-    assert read_definition(EXAMPLES / example / "pipeline.yaml").tasks
+    assert read_definition(EXAMPLES / example, TEMPLATES).name == example
+    assert read_definition(EXAMPLES / example / "pipeline.yaml", TEMPLATES).tasks
 
 
 def folder(place: Path, tasks: str, more: str = "") -> Path:
@@ -293,7 +295,7 @@ def folder(place: Path, tasks: str, more: str = "") -> Path:
 
 def disk_refusal(place: Path) -> list[str]:
     with pytest.raises(InvalidDefinitionError) as refused:
-        read_definition(place)
+        read_definition(place, TEMPLATES)
     return str(refused.value).replace(f"{place}/", "").splitlines()
 
 
@@ -363,7 +365,7 @@ def test_good_template_in_a_sql_file_passes(tmp_path: Path) -> None:
         "{% if params.other is defined %}SELECT 1{% endif %} SELECT '{{ run.logical_date }}'"
     )
 
-    assert read_definition(place).tasks[0].script == "a.sql"
+    assert read_definition(place, TEMPLATES).tasks[0].script == "a.sql"
 
 
 def test_sql_file_that_is_no_text_is_refused(tmp_path: Path) -> None:

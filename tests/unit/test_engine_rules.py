@@ -31,13 +31,18 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.run import RunState
+from nimbus.domain.run import Run, RunState
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.agenda import Instant
-from nimbus.engine.decision import ArchiveRun, Decision, PrepareRelease, ResignLeadership
+from nimbus.engine.decision import ArchiveRun, Decision, PrepareRelease, RenderRun, ResignLeadership
 from nimbus.engine.rules import ask, assign, next_subject
-from nimbus.engine.state import Refusal, State
+from nimbus.engine.rules.schedules import MOST_AT_ONCE
+from nimbus.engine.state import Refusal, Rendered, State
+from nimbus.records import RUN
+from nimbus.templates.answers import TemplateError
+from tests.in_process_templates import InProcessTemplates
 
+TEMPLATES = InProcessTemplates()
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 NAME = PipelineName("p")
 DIGEST = ReleaseDigest("a" * 64)
@@ -115,10 +120,30 @@ def next_decision(state: State, now: datetime = NOW) -> Decision | None:
     return None
 
 
-def decide(state: State, now: datetime = NOW) -> Decision:
+def decide_once(state: State, now: datetime = NOW) -> Decision:
     decision = next_decision(state, now)
     assert decision is not None
     return decision
+
+
+def decide(state: State, now: datetime = NOW) -> Decision:
+    """The next decision, with the arguments that it asks for already rendered."""
+    while True:
+        decision = decide_once(state, now)
+        if not any(isinstance(effect, RenderRun) for effect in decision.effects):
+            return decision
+        render(state, decision)
+
+
+def render(state: State, decision: Decision) -> None:
+    """Render the arguments that a decision asks for."""
+    for effect in decision.effects:
+        if isinstance(effect, RenderRun):
+            try:
+                result: Run | Refusal = TEMPLATES.render(effect.draft)
+            except TemplateError as exc:
+                result = Refusal(exc.code, str(exc))
+            state.run_rendered(effect.subject, Rendered(effect.draft, result))
 
 
 def refusal(state: State) -> str:
@@ -365,8 +390,8 @@ def test_a_fire_time_starts_its_run_and_moves_the_position_in_one_transaction() 
 
 
 def fired_runs(state: State, now: datetime) -> list[str]:
-    while next_decision(state, now) is not None:
-        pass
+    while (decision := next_decision(state, now)) is not None:
+        render(state, decision)
     return sorted(state.runs)
 
 
@@ -382,10 +407,23 @@ def test_missed_fire_times_are_made_up_for_as_the_schedule_says() -> None:
     ]
 
 
-def test_the_latest_of_very_many_missed_fire_times_starts_one_run() -> None:
-    state = known(record=scheduled(CatchUp.LATEST))
+@pytest.mark.parametrize(
+    ("missed", "run"),
+    [
+        (MOST_AT_ONCE - 1, "p-20260412t030000z"),
+        (MOST_AT_ONCE, "p-20260412t040000z"),
+        (MOST_AT_ONCE + 1, "p-20260412t050000z"),
+        (2 * MOST_AT_ONCE, "p-20260523t200000z"),
+        (2500, "p-20260613t160000z"),
+    ],
+)
+@pytest.mark.parametrize("catchup", [CatchUp.LATEST, CatchUp.NONE])
+def test_the_latest_of_very_many_missed_fire_times_starts_one_run(
+    catchup: CatchUp, missed: int, run: str
+) -> None:
+    state = known(record=scheduled(catchup))
 
-    assert fired_runs(state, NOW + timedelta(hours=2500)) == ["p-20260613t160000z"]
+    assert fired_runs(state, NOW + timedelta(hours=missed)) == [run]
 
 
 def test_a_takeover_around_a_fire_time_is_on_time_without_catch_up() -> None:
@@ -415,3 +453,251 @@ def test_what_passed_while_paused_is_not_made_up_for_on_resumption() -> None:
     state.release_prepared(ReleaseOf(NAME, DIGEST), record.spec)
 
     assert fired_runs(state, later) == []
+
+
+def activated(
+    schedule: Schedule | None,
+    *,
+    before: Schedule | None = None,
+    position: datetime = NOW,
+    now: datetime = NOW,
+) -> State:
+    """A release with `schedule` was activated, in place of one with `before`, whose position this was."""
+    paused = replace(RECORD, state=PipelineState.PAUSED)
+    state = known(ActivatePipeline(pipeline=NAME, digest=NEWER), record=paused)
+    decide(state, now)
+    state.put_pipeline(replace(RECORD, spec=replace(SPEC, schedule=before), schedule_position=position))
+    state.release_prepared(ReleaseOf(NAME, NEWER), replace(SPEC, schedule=schedule))
+    assert decide(state, now).name == "command_accepted"
+    return state
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        None,
+        Schedule(cron="0 0 * * *", timezone="UTC", catchup=CatchUp.ALL),
+        Schedule(cron="0 * * * *", timezone="Asia/Kolkata", catchup=CatchUp.ALL),
+    ],
+    ids=["no schedule", "another cron", "another time zone"],
+)
+@pytest.mark.parametrize("catchup", list(CatchUp))
+def test_activating_a_changed_schedule_fires_nothing_of_the_past(
+    before: Schedule | None, catchup: CatchUp
+) -> None:
+    changed = Schedule(cron="0 * * * *", timezone="UTC", catchup=catchup)
+    state = activated(changed, before=before, position=NOW - timedelta(days=180))
+
+    assert state.pipelines[NAME].schedule_position == NOW
+    assert next_decision(state, NOW) is None
+    assert fired_runs(state, NOW + timedelta(hours=1)) == ["p-20260301t130000z"]
+
+
+def test_activating_a_release_with_the_same_times_keeps_the_missed_fire_times() -> None:
+    """Only `catchup` changes: whoever sets it to `all` while fire times are missed wants them."""
+    before = Schedule(cron="0 * * * *", timezone="UTC", catchup=CatchUp.LATEST)
+    later = NOW + timedelta(hours=2, minutes=5)
+    state = activated(replace(before, catchup=CatchUp.ALL), before=before, now=later)
+
+    assert fired_runs(state, later) == [
+        "p-20260301t130000z",
+        "p-20260301t140000z",
+    ]
+
+
+DATES = TaskSpec(
+    name=TaskName("a"),
+    kind=TaskKind.PYTHON,
+    script="a.py",
+    args=(
+        "{{ ds }} {{ ds_nodash }}",
+        "{{ run.logical_date }}",
+        "{{ run.logical_date.strftime('%d.%m.%Y') }}",
+    ),
+)
+
+
+def berlin(*commands: Command, position: datetime) -> State:
+    schedule = Schedule(cron="30 0 * * *", timezone="Europe/Berlin")
+    spec = replace(SPEC, parameters={}, schedule=schedule, tasks=(DATES,))
+    return known(*commands, record=replace(RECORD, spec=spec, schedule_position=position))
+
+
+def started(state: State) -> Run:
+    decide(state)
+    return state.runs[RunId("p-1")]
+
+
+@pytest.mark.parametrize(
+    ("before", "utc", "date", "nodash", "local", "german"),
+    [
+        (NOW, "p-20260301t233000z", "2026-03-02", "20260302", "2026-03-02 00:30:00+01:00", "02.03.2026"),
+        (
+            NOW + timedelta(days=30),
+            "p-20260331t223000z",
+            "2026-04-01",
+            "20260401",
+            "2026-04-01 00:30:00+02:00",
+            "01.04.2026",
+        ),
+    ],
+    ids=["winter time", "summer time"],
+)
+def test_dates_of_a_scheduled_run_are_those_of_its_schedules_time_zone(
+    before: datetime, utc: str, date: str, nodash: str, local: str, german: str
+) -> None:
+    state = berlin(position=before)
+    decide(state, before + timedelta(days=1))
+
+    run = state.runs[RunId(utc)]
+    assert run.tasks[TaskName("a")].spec.args == (f"{date} {nodash}", local, german)
+    assert run.logical_date.isoformat(" ") == local
+
+
+def test_dates_of_a_run_started_by_hand_are_those_of_its_pipelines_time_zone() -> None:
+    start = StartRun(
+        pipeline=NAME, run_id=RunId("p-1"), logical_date=datetime(2026, 1, 31, 23, 15, tzinfo=UTC)
+    )
+
+    local = started(berlin(start, position=NOW))
+    unscheduled = replace(RECORD, spec=replace(SPEC, parameters={}, tasks=(DATES,)))
+    in_utc = started(known(start, record=unscheduled))
+
+    assert local.tasks[TaskName("a")].spec.args[:2] == ("2026-02-01 20260201", "2026-02-01 00:15:00+01:00")
+    assert in_utc.tasks[TaskName("a")].spec.args[:2] == ("2026-01-31 20260131", "2026-01-31 23:15:00+00:00")
+
+
+@pytest.mark.parametrize(
+    ("utc", "local"),
+    [
+        (datetime(2026, 10, 25, 0, 30, tzinfo=UTC), "2026-10-25T02:30:00+02:00"),  # the repeated hour
+        (datetime(1850, 1, 1, tzinfo=UTC), "1850-01-01T00:53:00+00:53"),  # an offset of 53 min 28 s
+    ],
+)
+def test_a_local_date_is_the_same_in_a_record_that_was_written_and_read(utc: datetime, local: str) -> None:
+    start = StartRun(pipeline=NAME, run_id=RunId("p-1"), logical_date=utc)
+    run = started(berlin(start, position=NOW))
+
+    read = RUN.decode(RUN.encode(run), "p-1")
+
+    assert read == run
+    assert read.logical_date == utc
+    assert read.logical_date.isoformat() == run.logical_date.isoformat() == local
+
+
+def test_a_logical_date_without_a_local_date_is_refused() -> None:
+    last = StartRun(pipeline=NAME, run_id=RunId("p-1"), logical_date=datetime.max.replace(tzinfo=UTC))
+
+    assert refusal(berlin(last, position=NOW)) == "invalid_parameters"
+
+
+BAD = replace(DATES, args=("{{ params.nothing }}",))
+
+
+def with_arguments(*tasks: TaskSpec, schedule: Schedule | None = None) -> PipelineRecord:
+    return replace(RECORD, spec=replace(SPEC, parameters={}, schedule=schedule, tasks=tasks))
+
+
+def test_a_command_waits_for_its_runs_arguments_and_holds_back_no_other_pipeline() -> None:
+    other = PipelineName("q")
+    start, again = (StartRun(pipeline=NAME, run_id=RunId(name)) for name in ("p-1", "p-2"))
+    stop = StopRun(run_id=RunId("p-1"), reason="test")
+    state = known(start, stop, again, PausePipeline(pipeline=other), record=with_arguments(DATES))
+    state.put_pipeline(replace(RECORD, name=other))
+
+    asked = decide_once(state)
+    decide_once(state)
+
+    assert isinstance(asked.effects[0], RenderRun)
+    assert (asked.writes, asked.effects[0].draft.tasks[TaskName("a")].spec) == ((), DATES)
+    assert state.pipelines[other].state is PipelineState.PAUSED
+    assert next_decision(state) is None, "the later ones about the run and its pipeline wait"
+    render(state, asked)
+    decide_once(state)
+    assert list(state.runs) == ["p-1"]
+    assert state.rendered == {}
+    (put, _) = decide_once(state).writes
+    assert isinstance(put, w.PutRun)
+    assert put.run.state is RunState.STOPPED
+
+
+def test_a_command_that_is_set_aside_lets_those_behind_it_pass() -> None:
+    start, again = (StartRun(pipeline=NAME, run_id=RunId(name)) for name in ("p-1", "p-2"))
+    state = known(start, again, record=with_arguments(DATES))
+    asked = decide_once(state)
+    assert isinstance(asked.effects[0], RenderRun)
+
+    state.rendering.clear()
+    state.put_aside(asked.effects[0].subject, "no process")
+
+    assert decide_once(state).about["run"] == "p-2"
+
+
+def test_a_run_whose_arguments_cannot_be_rendered_is_refused() -> None:
+    state = known(StartRun(pipeline=NAME, run_id=RunId("p-1")), record=with_arguments(BAD))
+
+    refused = decide(state)
+
+    assert refused.about["code"] == "template"
+    assert "task a, argument 1: " in refused.about["message"]
+    assert (state.runs, state.rendered) == ({}, {})
+
+
+def test_a_fire_time_whose_arguments_cannot_be_rendered_is_passed_over() -> None:
+    hourly = Schedule(cron="0 * * * *", timezone="UTC", catchup=CatchUp.ALL)
+    state = known(record=with_arguments(BAD, schedule=hourly))
+
+    refused = decide(state, NOW + timedelta(hours=2))
+
+    assert (refused.name, state.runs, state.rendered) == ("schedule_refused", {}, {})
+    assert state.pipelines[NAME].schedule_position == NOW + timedelta(hours=1)
+    assert fired_runs(state, NOW + timedelta(hours=2)) == []
+
+
+def test_a_fire_time_is_rendered_again_when_another_release_became_active_meanwhile() -> None:
+    hourly = Schedule(cron="0 * * * *", timezone="UTC", catchup=CatchUp.LATEST)
+    state = known(record=with_arguments(DATES, schedule=hourly))
+    later = NOW + timedelta(hours=1)
+    render(state, decide_once(state, later))
+    newer = replace(
+        with_arguments(replace(DATES, args=("{{ 6 * 7 }}",)), schedule=hourly), release=NEWER, published=NEWER
+    )
+
+    state.put_pipeline(newer)
+    decide(state, later)
+
+    run = state.runs[RunId("p-20260301t130000z")]
+    assert (run.release, run.tasks[TaskName("a")].spec.args) == (NEWER, ("42",))
+
+
+@pytest.mark.parametrize("catchup", list(CatchUp))
+def test_a_fire_time_starts_its_run_however_long_its_arguments_take(catchup: CatchUp) -> None:
+    """Else a schedule that fires more often than its arguments are rendered would never start a run."""
+    minutely = Schedule(cron="* * * * *", timezone="UTC", catchup=catchup)
+    state = known(record=with_arguments(DATES, schedule=minutely))
+    due = NOW + timedelta(minutes=1)
+    asked = decide_once(state, due)
+    assert next_decision(state, due) is None
+
+    render(state, asked)
+    decide_once(state, due + timedelta(minutes=5))
+
+    assert list(state.runs) == ["p-20260301t120100z"]
+    assert state.pipelines[NAME].schedule_position == due
+    assert state.rendered == {}
+
+
+def test_a_fire_time_that_waits_for_its_arguments_holds_back_no_other_pipeline() -> None:
+    hourly = Schedule(cron="0 * * * *", timezone="UTC", catchup=CatchUp.LATEST)
+    slow = with_arguments(DATES, schedule=hourly)
+    other = PipelineName("q")
+    without = replace(SPEC, name=other, schedule=hourly, tasks=(replace(DATES, args=()),))
+    plain = replace(slow, name=other, spec=without)
+    state = known(record=slow)
+    state.put_pipeline(plain)
+
+    asked = decide_once(state, NOW + timedelta(hours=1))
+    decide_once(state, NOW + timedelta(hours=1))
+
+    assert isinstance(asked.effects[0], RenderRun)
+    assert list(state.runs) == ["q-20260301t130000z"]

@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
 
-from nimbus.definition.rendering import TemplateError
 from nimbus.domain import lifecycle
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.commands import (
@@ -26,7 +25,7 @@ from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import CommandId, InvalidNameError, PipelineName, run_id
 from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.run import RunCause, RunState
+from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.writes import (
     ConsumeCommand,
     CreatePipeline,
@@ -37,8 +36,9 @@ from nimbus.domain.writes import (
     RemovePipelineRecord,
     Write,
 )
+from nimbus.engine.agenda import about_command
 from nimbus.engine.decision import Answer, Decision, Nothing, PrepareRelease
-from nimbus.engine.rules.new_run import new_run
+from nimbus.engine.rules.new_run import new_run, rendered
 from nimbus.engine.state import Refusal, State
 
 MOST_NAMED = 5
@@ -46,7 +46,7 @@ MOST_NAMED = 5
 
 
 def answer_command(state: State, command: CommandId, now: datetime) -> Answer:
-    """Answer a command, unless an older one about the same pipeline waits for its release."""
+    """Answer a command, unless an older one about the same pipeline or run waits."""
     queued = state.commands.get(command)
     if queued is None or not state.heads_its_line(queued):
         return Nothing()
@@ -194,8 +194,12 @@ def _activate(state: State, queued: QueuedCommand, command: ActivatePipeline, no
 def _activated(
     record: PipelineRecord, release: ReleaseOf, spec: PipelineSpec, now: datetime
 ) -> PipelineRecord:
-    """Fire times that passed while the pipeline was inactive or paused are not made up for."""
-    fresh = record.state is not PipelineState.ACTIVE or record.schedule_position is None
+    """The record with `release` active. A schedule that starts or changes here has no missed fire times."""
+    fresh = (
+        record.state is not PipelineState.ACTIVE
+        or record.schedule_position is None
+        or _times(record.spec) != _times(spec)
+    )
     return replace(
         record,
         state=PipelineState.ACTIVE,
@@ -204,6 +208,12 @@ def _activated(
         schedule_position=now if fresh else record.schedule_position,
         updated_at=now,
     )
+
+
+def _times(spec: PipelineSpec | None) -> tuple[str, str] | None:
+    """What decides when a pipeline fires. `catchup` decides only what becomes of missed fire times."""
+    schedule = None if spec is None else spec.schedule
+    return None if schedule is None else (schedule.cron, schedule.timezone)
 
 
 def _pause(state: State, queued: QueuedCommand, command: PausePipeline, now: datetime) -> Decision:
@@ -240,7 +250,7 @@ def _remove(state: State, queued: QueuedCommand, command: RemovePipeline, now: d
     )
 
 
-def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime) -> Decision:
+def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime) -> Answer:
     try:
         run_id(command.run_id)  # it becomes part of paths
     except InvalidNameError as exc:
@@ -265,7 +275,7 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
             "quarantined", f"pipeline {record.name} is quarantined: {state.quarantined[record.name]}"
         )
     try:
-        run = new_run(
+        draft = new_run(
             record.spec,
             record.release,
             run_id=command.run_id,
@@ -275,8 +285,11 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
             priority=command.priority,
             now=now,
         )
-    except (InvalidParametersError, TemplateError) as exc:
+    except InvalidParametersError as exc:
         raise RefusedError(exc.code, str(exc)) from exc
+    run = rendered(state, about_command(queued.id), draft)
+    if not isinstance(run, Run):
+        return run
     return _consumed(
         state,
         queued,

@@ -1,8 +1,8 @@
-"""Jinja2, fenced in: what a template may call, and how much it may make. Pure.
+"""Jinja2 with what a template may call, and with bounds on what one operation may make.
 
-The leader renders arguments of pipelines that anybody may have published. Jinja's own sandbox keeps them from
-Python, not from costing the leader its memory or minutes (`'x' * 10**10`): so costly operators and filters
-are bounded here, and what nobody needs is not there at all.
+These bounds find most costly templates at once, and name the operation. They do not bound a template as a
+whole, since a list can stand for far more text than it holds: the limits of the process do, see
+`nimbus.templates.helper`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jinja2.runtime import Context
 from jinja2.sandbox import SandboxedEnvironment
 
 LONGEST = 1 << 20
-"""Characters of any text within a template, and of what SQL renders to."""
+"""Characters or items of what one operation makes."""
 _LARGEST_EXPONENT = 64
 _LARGEST_BASE = 10**9
 _LARGEST_PRECISION = 20
@@ -50,7 +50,7 @@ _PLAIN_FILTERS = _words(
 
 
 class Sandbox(SandboxedEnvironment):
-    """A template environment in which no expression is costly."""
+    """A template environment in which no single operation is costly."""
 
     intercepted_binops = frozenset({"*", "**", "%"})
 

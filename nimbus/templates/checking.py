@@ -1,16 +1,19 @@
-"""Checks templates without rendering them: typing errors are found when a pipeline is written. Pure."""
+"""Checks templates without rendering them: typing errors are found when a pipeline is written.
+
+Runs in the template helper only: to compile a template is to compute its constants.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import NamedTuple
 
 from jinja2 import TemplateSyntaxError, meta, nodes
 from jinja2.sandbox import SandboxedEnvironment
 
-from nimbus.config.problems import closest
-from nimbus.definition.rendering import BROKEN
-from nimbus.definition.sandbox import Sandbox
+from nimbus.domain.spelling import closest
+from nimbus.templates.answers import Fault
+from nimbus.templates.rendering import BROKEN
+from nimbus.templates.sandbox import Sandbox
 
 LONGEST_TEMPLATE = 4096
 """Characters of an argument as it is written."""
@@ -20,19 +23,11 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "task": ("name",),
 }
 NAMES = ("params", *_FIELDS, "ds", "ds_nodash")
-"""What templates can use; `nimbus.definition.rendering.render_context` provides it."""
+"""What templates can use; `nimbus.templates.rendering.render_context` provides it."""
 
 _sandbox = Sandbox()
 _sql = SandboxedEnvironment()
 """For files: refuses what every Jinja does. They are rendered where they harm only their own task."""
-
-
-class Fault(NamedTuple):
-    """Something in a template that cannot work."""
-
-    message: str
-    suggestion: str | None = None
-    line: int | None = None
 
 
 def argument_faults(text: str, parameters: Collection[str]) -> list[Fault]:
@@ -88,18 +83,19 @@ def _unknown_names(tree: nodes.Template, parameters: Collection[str]) -> Iterato
 
 def _lookups(tree: nodes.Template) -> Iterator[tuple[str, str, int]]:
     """Each `params.x`, `params["x"]`, `run.x`, ...: the name before, the name after, and the line."""
+    guarded = _asked_whether_defined(tree)
     for dotted in tree.find_all(nodes.Getattr):
-        if isinstance(dotted.node, nodes.Name) and not _asks_whether_defined(tree, dotted):
+        if isinstance(dotted.node, nodes.Name) and id(dotted) not in guarded:
             yield dotted.node.name, dotted.attr, dotted.lineno
     for indexed in tree.find_all(nodes.Getitem):
         if isinstance(indexed.node, nodes.Name) and isinstance(indexed.arg, nodes.Const):
             yield indexed.node.name, str(indexed.arg.value), indexed.lineno
 
 
-def _asks_whether_defined(tree: nodes.Template, dotted: nodes.Getattr) -> bool:
-    """Whether the lookup is guarded, as in `params.x is defined`: then it may name what is not there."""
-    tests = (test for test in tree.find_all(nodes.Test) if test.name in {"defined", "undefined"})
-    return any(test.node is dotted for test in tests)
+def _asked_whether_defined(tree: nodes.Template) -> frozenset[int]:
+    """Ids of the lookups that are guarded, as in `params.x is defined`: they may name what is not there."""
+    tests = tree.find_all(nodes.Test)
+    return frozenset(id(test.node) for test in tests if test.name in {"defined", "undefined"})
 
 
 def _line(tree: nodes.Template, name: str) -> int | None:

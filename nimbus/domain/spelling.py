@@ -1,0 +1,20 @@
+"""Guesses what a misspelled word was meant to be."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that `word` was probably meant to be; None: none is near."""
+    candidates = list(known)
+    found = difflib.get_close_matches(word, candidates, n=1, cutoff=0.6)
+    if not found:  # NEW_YORK for new_york, maxDelay for max_delay
+        plain = {_plain(candidate): candidate for candidate in candidates}
+        found = [plain[match] for match in difflib.get_close_matches(_plain(word), plain, n=1, cutoff=0.6)]
+    return found[0] if found else None
+
+
+def _plain(word: str) -> str:
+    return word.casefold().replace("_", "").replace("-", "")

@@ -1,0 +1,92 @@
+"""What others ask of templates, whoever answers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from nimbus.domain.run import Run
+from nimbus.domain.tasks import Tasks
+from nimbus.templates.answers import Fault, TemplateError
+
+Question = Literal["render", "arguments", "file"]
+MOST_TEXT = 4 << 20
+"""Characters of all templates of one question."""
+
+
+class Templates(ABC):
+    """Renders and checks templates.
+
+    All methods raise TemplateHelperError if there is no answer, through no fault of a template.
+    """
+
+    def render(self, run: Run) -> Run:
+        """The run with its tasks' arguments rendered, which so far are as they were written.
+
+        Raises:
+            TemplateError: names the task and the argument.
+        """
+        places = [(name, number) for name, task in run.tasks.items() for number in range(len(task.spec.args))]
+        texts = [run.tasks[name].spec.args[number] for name, number in places]
+        try:
+            results = self._results(
+                "render",
+                texts,
+                tasks=[name for name, _ in places],
+                pipeline=run.pipeline,
+                run_id=run.id,
+                logical_date=run.logical_date.isoformat(),
+                parameters=dict(run.parameters),
+            )
+        except TemplateError as exc:
+            if exc.at is None:
+                raise
+            name, number = places[exc.at]
+            raise TemplateError(f"task {name}, argument {number + 1}: {exc}") from exc
+        rendered = iter(results)
+        tasks = Tasks(
+            replace(task, spec=replace(task.spec, args=tuple(next(rendered) for _ in task.spec.args)))
+            for task in run.tasks.values()
+        )
+        return replace(run, tasks=tasks)
+
+    def argument_faults(self, texts: Sequence[str], parameters: Collection[str]) -> list[list[Fault]]:
+        """Of each argument, what is wrong with it: syntax, unknown names, statements, unknown filters.
+
+        Args:
+            texts: Arguments as they are written.
+            parameters: Names of the pipeline's parameters.
+        """
+        return self._faults("arguments", texts, parameters)
+
+    def file_faults(self, text: str, parameters: Collection[str]) -> list[Fault]:
+        """What is wrong with the template in a SQL file: syntax, unknown names; with lines."""
+        (faults,) = self._faults("file", [text], parameters)
+        return faults
+
+    def _faults(
+        self, question: Question, texts: Sequence[str], parameters: Collection[str]
+    ) -> list[list[Fault]]:
+        try:
+            results = self._results(question, texts, parameters=sorted(parameters))
+        except TemplateError as exc:  # breaks the limits: the others are not known
+            found = [Fault(str(exc))]
+            return [found if number == (exc.at or 0) else [] for number in range(len(texts))]
+        return [[Fault(*fault) for fault in faults] for faults in results]
+
+    def _results(self, question: Question, texts: Sequence[str], **more: Any) -> list[Any]:
+        if not texts:
+            return []
+        size = sum(map(len, texts))
+        if size > MOST_TEXT:
+            raise TemplateError(f"the templates have {size} characters, {MOST_TEXT} is the most")
+        answer = self._ask({"question": question, "texts": list(texts), **more})
+        if "error" in answer:
+            raise TemplateError(answer["error"], answer["at"])
+        return list(answer["results"])
+
+    @abstractmethod
+    def _ask(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The answer, as `nimbus.templates.program.Program.answer` gives it."""

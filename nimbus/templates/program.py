@@ -1,0 +1,49 @@
+"""The template helper's answers, without its process and its limits. Nothing but the program imports this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, assert_never, cast
+
+from nimbus.templates.answers import TemplateError
+from nimbus.templates.checking import argument_faults, file_faults
+from nimbus.templates.client import Question
+from nimbus.templates.rendering import Renderer, render_arguments
+
+
+class Program:
+    """Answers questions; keeps compiled templates between them."""
+
+    def __init__(self, at: Callable[[int], object]) -> None:
+        """`at` is called with the number of each text, before the work on it begins."""
+        self._at = at
+        self.number: int | None = None
+        """Of the text in work, or of the last."""
+        self._renderer = Renderer()
+
+    def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """`{"results": [...]}`, one for each text; or `{"error": ..., "at": ...}`, with the text's number."""
+        try:
+            return {"results": self._results(cast("Question", question["question"]), question)}
+        except TemplateError as exc:
+            return {"error": str(exc), "at": exc.at}
+
+    def _results(self, kind: Question, question: Mapping[str, Any]) -> list[Any]:
+        texts = question["texts"]
+        self.number = None
+        match kind:
+            case "render":
+                return list(render_arguments(self._renderer, texts, question, self._begin))
+            case "arguments" | "file":
+                faults = argument_faults if kind == "arguments" else file_faults
+                results = []
+                for number, text in enumerate(texts):
+                    self._begin(number)
+                    results.append(faults(text, question["parameters"]))
+                return results
+            case _:
+                assert_never(kind)
+
+    def _begin(self, number: int) -> None:
+        self.number = number
+        self._at(number)

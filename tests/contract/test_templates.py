@@ -1,0 +1,216 @@
+"""Templates: what they see and what they refuse. One suite for the helper and for the fake that tests use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
+from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
+from nimbus.domain.run import Run, RunCause, TaskRun
+from nimbus.templates.answers import Fault, TemplateError
+from nimbus.templates.checking import NAMES
+from nimbus.templates.client import MOST_TEXT, Templates
+from nimbus.templates.helper import TemplateHelper
+from nimbus.templates.rendering import LONGEST_ARGUMENT, render_context
+from tests.conftest import LongLived
+from tests.in_process_templates import InProcessTemplates
+
+WHEN = datetime(2013, 2, 5, 6, 0, tzinfo=UTC)
+
+Rendered = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def helper() -> Iterator[TemplateHelper]:
+    with TemplateHelper() as helper:
+        yield helper
+
+
+@pytest.fixture(params=["in process", "helper"])
+def templates(request: pytest.FixtureRequest, long_lived: LongLived) -> Iterator[Templates]:
+    if request.param == "in process":
+        yield InProcessTemplates()
+        return
+    helper = request.getfixturevalue("helper")
+    yield helper
+    long_lived.pids |= {helper.pid} - {None}  # one process for all of this file
+
+
+@pytest.fixture
+def rendered(templates: Templates) -> Rendered:
+    def render(text: str, **parameters: Any) -> str:
+        run = templates.render(draft(text, parameters=parameters))
+        (argument,) = run.tasks[TaskName("load")].spec.args
+        return argument
+
+    return render
+
+
+def draft(*args: str, parameters: dict[str, Any]) -> Run:
+    load = TaskSpec(name=TaskName("load"), kind=TaskKind.PYTHON, script="load.py", args=args)
+    return Run(
+        id=RunId("r1"),
+        pipeline=PipelineName("flights"),
+        release=ReleaseDigest("a" * 64),
+        parameters=parameters,
+        logical_date=WHEN,
+        created_at=WHEN,
+        cause=RunCause.MANUAL,
+        priority=Priority.MEDIUM,
+        failure_strategy=FailureStrategy.END,
+        tasks={TaskName("quiet"): TaskRun(spec=quiet(load)), TaskName("load"): TaskRun(spec=load)},
+    )
+
+
+def quiet(load: TaskSpec) -> TaskSpec:
+    return TaskSpec(name=TaskName("quiet"), kind=load.kind, script="quiet.py")
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("plain", "plain"),
+        ("{{ params.month }}", "3"),
+        ("{{ params['month'] + 1 }}", "4"),
+        ("{{ run.id }}/{{ ds }}/{{ ds_nodash }}", "r1/2013-02-05/20130205"),
+        ("{{ run.logical_date }}", "2013-02-05 06:00:00+00:00"),
+        ("{{ run.logical_date.strftime('%d.%m.%Y') }}", "05.02.2013"),
+        ("{{ run.logical_date.isoformat() }}", "2013-02-05T06:00:00+00:00"),
+        ("{{ pipeline.name }}.{{ task.name }}", "flights.load"),
+        ("{{ '%02d' % params.month }} {{ '%02d' | format(params.month) }}", "03 03"),
+        ("{% if params.month > 2 %}late{% else %}early{% endif %}", "late"),
+        ("{{ params.who | upper | replace('A', 'xy') }} {{ params.who.title() }}", "xyNN Ann"),
+        ("{{ 2.345 | round(1) }} {{ [1, 2] | join('+') }} {{ params.who | tojson }}", '2.3 1+2 "ann"'),
+        ("{{ 7 * 6 }} {{ 2 ** 10 }} {{ 'ab' * 2 }} {{ 7 % 4 }}", "42 1024 abab 3"),
+        ("line\n", "line\n"),
+        ("<&>", "<&>"),
+    ],
+)
+def test_argument_is_rendered(rendered: Rendered, text: str, result: str) -> None:
+    assert rendered(text, month=3, who="ann") == result
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{{ nothing }}", "'nothing' is undefined"),
+        ("{{ params.nothing }}", "has no attribute 'nothing'"),
+        ("{{ params.month.__class__ }}", "unsafe"),
+        ("{{ ''.__class__.__mro__ }}", "unsafe"),
+        ("{{ params.who.format(1) }}", "unsafe"),
+        ("{{ params.who.ljust(9) }}", "unsafe"),
+        ("{{ params.who['format'](1) }}", "unsafe"),
+        ("{{ params.who | map('upper') }}", "No filter named 'map'"),
+        ("{{ 1 / 0 }}", "division by zero"),
+        ("{{ params.who + 1 }}", "can only concatenate"),
+        ("{{ '%d' % params.who }}", "number is required"),
+        ("{{ '%(a)s' | format(b=1) }}", "'a'"),
+        ("{{ 'a' | nothing }}", "No filter named 'nothing'"),
+        ("{{ lipsum() }}", "'lipsum' is undefined"),
+        ("{{ ", "unexpected"),
+        ("{% include 'x' %}", "no loader"),
+        ("{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}", "cannot be rendered"),
+        ("{{ 1" + ".real" * 3000 + " }}", "cannot be rendered"),
+    ],
+)
+def test_template_that_cannot_be_rendered_names_task_and_argument(
+    rendered: Rendered, text: str, words: str
+) -> None:
+    with pytest.raises(TemplateError) as refused:
+        rendered(text, month=3, who="ann")
+
+    assert words in str(refused.value)
+    assert str(refused.value).startswith("task load, argument 1: template ")
+    assert (refused.value.code, refused.value.exit_code) == ("template", 2)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ 'x' * 10 ** 10 }}",
+        "{{ 10 ** 10 * 'x' }}",
+        "{{ [0] * 10 ** 10 }}",
+        "{{ 10 ** 10 ** 10 }}",
+        "{{ 10 ** -(10 ** 10) }}",
+        "{{ '%1000000000d' % 1 }}",
+        "{{ '%.1000000000f' % 1 }}",
+        "{{ '%*d' % (10 ** 10, 1) }}",
+        "{{ '%1000000000d' | format(1) }}",
+        "{{ range(10 ** 10) | list }}",
+        "{{ range(90000) | join(('x' * 1000000)) }}",
+        "{{ ('x' * 100000) | replace('x', 'y' * 100000) }}",
+        "{{ 5 | round(-(10 ** 9)) }}",
+        "{{ 'x' | center(10 ** 10) }}",
+        "{{ [1] | tojson(indent=10 ** 10) }}",
+        "{{ 'x' | indent(10 ** 10) }}",
+        "{{ 'x' * 70000 }}",
+        "{{ '{:1000000000}'.format(1) }}",
+        "{{ run.logical_date.strftime('%100000000Y') }}",
+        "{{ ('%s' | string).format_map({}) }}",
+        "{{ run.logical_date.strftime('%Y' * 9000) }}",
+    ],
+)
+def test_costly_operation_is_refused_by_name_before_it_costs_anything(rendered: Rendered, text: str) -> None:
+    with pytest.raises(TemplateError) as refused:
+        rendered(text)
+
+    assert "processor time" not in str(refused.value)
+
+
+def test_argument_and_all_arguments_are_bounded(templates: Templates, rendered: Rendered) -> None:
+    assert len(rendered("{{ params.x }}", x="x" * LONGEST_ARGUMENT)) == LONGEST_ARGUMENT
+    with pytest.raises(TemplateError, match="renders to more than 65536 characters"):
+        rendered("{{ params.x }}", x="x" * (LONGEST_ARGUMENT + 1))
+
+    with pytest.raises(TemplateError, match=r"^the arguments of all tasks render to more than 262144 char"):
+        templates.render(draft(*["{{ params.x }}"] * 5, parameters={"x": "x" * 60_000}))
+
+
+def test_text_with_loops_is_cut_off_while_it_grows(rendered: Rendered) -> None:
+    text = "{% for a in range(9999) %}{% for b in range(9999) %}xxxxxxxxxx{% endfor %}{% endfor %}"
+
+    with pytest.raises(TemplateError, match="renders to more than 65536 characters"):
+        rendered(text)
+
+
+def test_templates_of_one_question_are_bounded(templates: Templates) -> None:
+    long = "x" * 4096
+
+    with pytest.raises(TemplateError, match=f"^the templates have .* characters, {MOST_TEXT} is the most"):
+        templates.render(draft(*[long] * (MOST_TEXT // len(long) + 1), parameters={}))
+
+
+def test_second_argument_is_named_as_such(templates: Templates) -> None:
+    with pytest.raises(TemplateError, match="task load, argument 2: "):
+        templates.render(draft("a", "{{ b }}", parameters={}))
+
+
+def test_a_template_is_rendered_anew_for_each_run(rendered: Rendered) -> None:
+    assert [rendered("{{ params.x }}", x=x) for x in ("ä", "\ud800", 7)] == ["ä", "\ud800", "7"]
+
+
+def test_all_faults_are_found_each_at_its_argument(templates: Templates) -> None:
+    found = templates.argument_faults(["{{ ds }}", "{{ dss }}", "{% for a in b %}{% endfor %}"], ["month"])
+
+    assert found == [
+        [],
+        [Fault("there is no 'dss'", "ds", 1)],
+        [Fault("may use {{ ... }} and {% if %} only; compute anything else in the task")],
+    ]
+    assert templates.argument_faults([], []) == []
+
+
+def test_faults_of_a_file_have_lines(templates: Templates) -> None:
+    assert templates.file_faults("SELECT\n{{ params.moth }}", ["month"]) == [
+        Fault("there is no parameter 'moth'", "params.month", 2)
+    ]
+
+
+def test_context_has_the_names_that_the_check_knows() -> None:
+    context = render_context(pipeline="p", task="t", run_id="r", logical_date=WHEN, parameters={})
+
+    assert set(context) == set(NAMES)
