@@ -616,8 +616,8 @@ def test_a_command_waits_for_its_runs_arguments_and_holds_back_no_other_pipeline
     decide_once(state)
     assert list(state.runs) == ["p-1"]
     assert state.rendered == {}
-    (put, _) = decide_once(state).writes
-    assert isinstance(put, w.PutRun)
+    both = (*decide_once(state).writes, *decide_once(state).writes)
+    (put,) = (write for write in both if isinstance(write, w.PutRun))
     assert put.run.state is RunState.STOPPED
 
 
