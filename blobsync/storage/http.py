@@ -136,7 +136,8 @@ class Connection:
         if not data and self._asked_before:
             raise StaleConnectionError("closed while idle")
         head = self._head(data, going_on)
-        self._keeps_open = head.keeps_open
+        # Without a length nobody knows where the body ends, so the next answer cannot be told from it.
+        self._keeps_open = head.keeps_open and head.size_bytes is not None
         self._left = head.size_bytes or 0
         return head
 

@@ -28,7 +28,9 @@ class Head:
 
     @property
     def size_bytes(self) -> int | None:
-        """How long the body is; None: that is said in another way, or not at all."""
+        """How long the body is; None: that is said in another way (chunked), or not at all."""
+        if "transfer-encoding" in self.headers:  # RFC 9112, section 6.3: it overrides Content-Length
+            return None
         length = self.headers.get("content-length", "")
         return int(length) if length.isascii() and length.isdigit() and len(length) < 20 else None
 

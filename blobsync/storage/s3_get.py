@@ -181,7 +181,7 @@ class S3Getter:
             raise LeftToClientError
         if head.status != _OK:
             raise self._refusal(head, _told(connection, go_on), None)
-        if head.size_bytes is None or head.size_bytes > _ERROR_BYTES or "transfer-encoding" in head.headers:
+        if head.size_bytes is None or head.size_bytes > _ERROR_BYTES:
             return False
         while connection.left:
             connection.take(connection.left, go_on)
@@ -253,7 +253,7 @@ class S3Getter:
             BlobSyncError: as of `ObjectStore.read`.
         """
         if head.status in {_OK, _PARTIAL}:
-            if head.size_bytes is None or "transfer-encoding" in head.headers:
+            if head.size_bytes is None:
                 raise LeftToClientError
             found = given(head.headers.get("content-range"), head.size_bytes, wanted)
             if found is None or (head.status == _PARTIAL and "content-range" not in head.headers):

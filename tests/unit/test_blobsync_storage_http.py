@@ -246,3 +246,18 @@ def test_file_system_without_splice_is_written_in_another_way(
             at += connection.fill(file.fileno(), at, 1 << 20, nothing)
     assert (tmp_path / "file").read_bytes() == body
     connection.close()
+
+
+@pytest.mark.parametrize(
+    "head",
+    [b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked\r\nContent-Length: 0", b"X: no length"],
+    ids=["chunked", "chunked with a length", "until the end"],
+)
+def test_connection_is_not_reusable_when_the_length_of_the_body_is_not_told(say: Say, head: bytes) -> None:
+    """The rest of the body may come later, and would pass for the answer to the next request."""
+    connection = Connection(say(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n\r\n"))
+
+    ask(connection)
+
+    assert not connection.reusable
+    connection.close()
