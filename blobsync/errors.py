@@ -146,7 +146,10 @@ class BlobMissingError(BlobSyncError):
 
 
 class LocalStoreError(BlobSyncError):
-    """The disk did not do what was asked: full, read-only, or permission lost. What was there is unharmed."""
+    """The disk did not do what was asked: full, read-only, permission lost, or a file was removed meanwhile.
+
+    What was there is unharmed.
+    """
 
     code = "local_store"
     retryable = True

@@ -77,7 +77,13 @@ class DiskHealth:
             self._set(DiskState(), 0)
 
     def failed(self, what: str, exc: OSError) -> LocalStoreError:
-        """Remember an error of the disk, and give it in our words."""
+        """Remember an error of the disk, and give it in our words.
+
+        A file that vanished, as one that is collected does, says nothing of the disk; unless the store
+        vanished with it.
+        """
+        if isinstance(exc, FileNotFoundError) and (self._root / "sessions").is_dir():
+            return LocalStoreError(f"{what} failed: {exc}; another process removed it. {_LAST_WORDS}")
         return LocalStoreError(self._note(what, exc))
 
     def need_room(self, size_bytes: int, what: str) -> None:

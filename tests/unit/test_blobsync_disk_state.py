@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from blobsync.errors import LocalStoreError
 from blobsync.local.store import LocalStore
 from tests.local_store_samples import Sample, bring, fill, sample
 
-FULL = 28
+ENOENT, FULL = 2, 28
 
 
 def refuse(*_: object) -> int:
@@ -108,3 +109,36 @@ def test_change_of_the_condition_is_told_once(local: LocalStore, release: Sample
     health.wrote()
 
     assert told == [DiskCondition.OK, DiskCondition.FULL]
+
+
+def test_file_that_vanished_is_no_trouble_of_the_disk(tmp_path: Path, release: Sample) -> None:
+    pack = release.packs[0]
+
+    def remove(step: str) -> None:
+        if step == "rename":
+            (tmp_path / "partial" / pack.name).unlink()
+
+    with LocalStore(tmp_path, on_step=remove) as local:
+        with pytest.raises(LocalStoreError, match="another process removed it") as caught:
+            bring(local, pack, release.objects[pack])
+
+        assert caught.value.retryable
+        assert local.disk_state().ok
+
+
+def test_file_that_vanished_does_not_clear_the_trouble_of_a_disk(local: LocalStore) -> None:
+    told = local.foundation.disk.failed("reading a file", FileNotFoundError(ENOENT, os.strerror(ENOENT)))
+
+    assert "another process removed it" in str(told)
+    assert local.disk_state().condition is DiskCondition.FULL
+
+
+def test_store_that_vanished_as_a_whole_is_trouble_of_the_disk(tmp_path: Path, release: Sample) -> None:
+    """Such as a disk that is not mounted any more."""
+    with LocalStore(tmp_path / "store") as local:
+        shutil.rmtree(tmp_path / "store")
+
+        with pytest.raises(LocalStoreError):
+            local.receive(release.packs[0])
+
+        assert local.disk_state().condition is DiskCondition.FAILING
