@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterable
 
+from blobsync.errors import LocalStoreError
 from blobsync.local.store import LocalStore
+from blobsync.log import Log
 from blobsync.release.manifest import ReleaseRef
+
+_log = Log(__name__)
 
 
 class Holds:
@@ -20,7 +25,7 @@ class Holds:
         self._local = local
         self._lock = threading.Lock()
         self._wanted: frozenset[str] = frozenset()
-        self._pinned: set[ReleaseRef] = set()
+        self._pins: Counter[str] = Counter()
         self._written: frozenset[str] = frozenset()
         self._unsettled = False
 
@@ -44,37 +49,34 @@ class Holds:
             with self._lock:
                 self._write()
 
-    def pin(self, ref: ReleaseRef) -> bool:
-        """Protect a release until `unpin`, wanted or not. False: it was already.
+    def pin(self, ref: ReleaseRef) -> None:
+        """Protect a release, wanted or not, until `unpin` was called as often.
 
         Raises:
             LocalStoreError: the disk failed; it is not pinned.
         """
         with self._lock:
-            if ref in self._pinned:
-                return False
-            self._pinned.add(ref)
+            self._pins[ref.digest] += 1
             try:
                 self._write()
             except BaseException:
                 if ref.digest not in self._written:
-                    self._pinned.discard(ref)
+                    self._pins[ref.digest] -= 1
                     raise
-            return True
 
     def unpin(self, ref: ReleaseRef) -> None:
-        """Take back `pin`.
-
-        Raises:
-            LocalStoreError: the disk failed; it is protected until `settle`.
-        """
+        """Take back one `pin`. If the disk fails, the release stays protected until `settle`."""
         with self._lock:
-            self._pinned.discard(ref)
-            self._write()
+            self._pins[ref.digest] -= 1
+            try:
+                self._write()
+            except LocalStoreError as exc:
+                _log.warning("holds_not_written", error=str(exc))
 
     def _write(self) -> None:
         """Nothing is written when nothing changes: on a full disk, what is protected can be used."""
-        needed = self._wanted | {ref.digest for ref in self._pinned}
+        self._pins = +self._pins  # without those at 0
+        needed = self._wanted | self._pins.keys()
         self._unsettled = needed != self._written
         if self._unsettled:
             self._local.hold(needed)

@@ -84,12 +84,11 @@ class OnDemand:
                     raise
                 raise ReleaseCorruptError(f"{ref} is damaged in the object store: {exc}") from exc
 
-        newly_pinned = self.holds.pin(ref)
+        self.holds.pin(ref)
         try:
             return call_retrying(_telling_why(attempt), policy, what=f"ensure {ref}", stopping=self.stopping)
         except BaseException:
-            if newly_pinned:  # else somebody uses what an earlier call gave
-                self.holds.unpin(ref)
+            self.holds.unpin(ref)
             raise
 
     def _attempt(self, ref: ReleaseRef, until_s: float) -> Path:

@@ -11,7 +11,7 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from pathlib import Path
@@ -210,7 +210,7 @@ class Syncer:
     def ensure(self, ref: ReleaseRef, timeout: timedelta) -> Path:
         """Bring one release here, wanted or not, and give it as a folder. Blocks; needs no `start`.
 
-        The release is protected from collection until `let_go`.
+        The release is protected from collection until the local store is closed; see `pinned`.
 
         Raises:
             ReleaseAbsentError: the store answered: it, or a file of it, does not exist.
@@ -224,9 +224,14 @@ class Syncer:
         self._inbox.put(LookNow(ref))  # if it is wanted too, readiness learns of it now
         return path
 
-    def let_go(self, ref: ReleaseRef) -> None:
-        """What `ensure` gave is not used any more."""
-        self._holds.unpin(ref)
+    @contextlib.contextmanager
+    def pinned(self, ref: ReleaseRef, timeout: timedelta) -> Iterator[Path]:
+        """As `ensure`, for the use in a `with`: its end ends the protection from collection."""
+        path = self.ensure(ref, timeout)
+        try:
+            yield path
+        finally:
+            self._holds.unpin(ref)
 
     def _run(self) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
 
@@ -23,9 +24,11 @@ class LocalReleases:
     def __init__(self, syncer: Syncer) -> None:
         self._syncer = syncer
 
-    def ensure(self, pipeline: PipelineName, digest: ReleaseDigest, timeout: timedelta) -> Path:
-        """The folder of a verified release. Raises what `blobsync.Syncer.ensure` raises."""
-        return self._syncer.ensure(ReleaseRef(pipeline, digest), timeout)
+    def pinned(
+        self, pipeline: PipelineName, digest: ReleaseDigest, timeout: timedelta
+    ) -> AbstractContextManager[Path]:
+        """See `nimbus.worker.preparation.ReleaseProvider`. Raises what `blobsync.Syncer.ensure` raises."""
+        return self._syncer.pinned(ReleaseRef(pipeline, digest), timeout)
 
     def is_here(self, pipeline: PipelineName, digest: ReleaseDigest) -> bool:
         """Whether a release is complete on this disk. Raises `blobsync.LocalStoreError`."""
@@ -34,11 +37,10 @@ class LocalReleases:
     def prepare(self, release: ReleaseOf) -> PipelineSpec:
         """Bring a release here and read its definition. See `nimbus.engine.effects.ReleasePreparer`."""
         try:
-            folder = self.ensure(release.pipeline, release.digest, PREPARE_TIMEOUT)
+            with self.pinned(release.pipeline, release.digest, PREPARE_TIMEOUT) as folder:
+                text = (folder / DEFINITION_FILE).read_bytes()
         except BlobSyncError as exc:
             raise RefusedError(exc.code, f"release {release.digest[:12]} cannot be used: {exc}") from exc
-        try:
-            text = (folder / DEFINITION_FILE).read_bytes()
         except FileNotFoundError as exc:
             raise RefusedError(
                 "no_definition",

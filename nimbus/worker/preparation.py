@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
 from typing import Protocol
@@ -27,8 +28,13 @@ MIN_FREE_BYTES = 64 << 20
 class ReleaseProvider(Protocol):
     """Gets releases onto this machine's disk."""
 
-    def ensure(self, pipeline: PipelineName, digest: ReleaseDigest, timeout: timedelta) -> Path:
+    def pinned(
+        self, pipeline: PipelineName, digest: ReleaseDigest, timeout: timedelta
+    ) -> AbstractContextManager[Path]:
         """Make a release's files be here, verified; the folder they are in.
+
+        They are not collected before the `with` ends. Afterwards the live run protects them: see
+        `nimbus.scheduler.live_releases`.
 
         Raises:
             Exception: `retryable` is true when it may heal (S3 away), false when not (no such release).
@@ -39,7 +45,7 @@ class ReleaseProvider(Protocol):
         """Whether a release is complete on this machine's disk. Asks no storage.
 
         Raises:
-            Exception: as of `ensure`.
+            Exception: as of `pinned`.
         """
         ...
 
@@ -82,9 +88,9 @@ def prepare(
     java_home = None
     if order.task.kind is not TaskKind.PYTHON and settings.java_home is not None:
         java_home = settings.java_home()
-    root = releases.ensure(order.pipeline, order.release, settings.prepare_timeout)
-    _check_script(root, order)
-    wheels = tuple(unpack_wheel(wheel, settings.work_dir / "wheels") for wheel in find_wheels(root))
+    with releases.pinned(order.pipeline, order.release, settings.prepare_timeout) as root:
+        _check_script(root, order)
+        wheels = tuple(unpack_wheel(wheel, settings.work_dir / "wheels") for wheel in find_wheels(root))
     return RunnerPlan(
         cluster=cluster,
         worker=settings.id,

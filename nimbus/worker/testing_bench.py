@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -72,7 +73,8 @@ class Bench:
             board=f"{MEMORY_FILE}{root / 'board'}", logs=f"{MEMORY_FILE}{root / 'logs'}"
         )
 
-    def ensure(self, pipeline: PipelineName, digest: ReleaseDigest, timeout: timedelta) -> Path:
+    @contextmanager
+    def pinned(self, pipeline: PipelineName, digest: ReleaseDigest, timeout: timedelta) -> Iterator[Path]:
         """See `nimbus.worker.preparation.ReleaseProvider`: the release is here, or `trouble` is raised."""
         del pipeline
         self.asked += 1
@@ -80,7 +82,7 @@ class Bench:
             self.missing[digest].wait(timeout.total_seconds())
         if self.trouble is not None:
             raise self.trouble
-        return self.release
+        yield self.release
 
     def is_here(self, pipeline: PipelineName, digest: ReleaseDigest) -> bool:
         """See `nimbus.worker.preparation.ReleaseProvider`."""

@@ -100,8 +100,8 @@ def syncing(work: Work) -> None:
             wanted = work.dice.sample(there, min(len(there), 3))
             syncer.want([*wanted, work.stays])
             for ref in wanted:
-                syncer.ensure(ref, timedelta(seconds=30))
-                syncer.let_go(ref)
+                with syncer.pinned(ref, timedelta(seconds=30)):
+                    pass
 
 
 def scrubbing(work: Work) -> None:

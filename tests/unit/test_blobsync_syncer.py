@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from blobsync import (
+    InvalidManifestError,
     LocalStore,
+    Manifest,
     Readiness,
     ReleaseAbsentError,
     ReleaseCorruptError,
@@ -221,20 +223,56 @@ def test_ensure_waits_for_a_store_that_comes_back(rig: Rig) -> None:
     assert (syncer.ensure(p, SOON) / "a").read_text() == "1"
 
 
-def test_ensured_release_is_not_collected_until_let_go(rig: Rig) -> None:
+def collect_all_but(rig: Rig, ref: ReleaseRef) -> None:
+    """Collect twice, as another process of the host: the first collection only marks."""
+    with LocalStore(rig.folder / "local") as collector:
+        for _ in range(2):
+            gc(collector, {ref.digest}, grace=timedelta(0), max_share=1)
+
+
+def test_ensured_release_is_not_collected(rig: Rig) -> None:
     p, q = rig.publish("p", a="1"), rig.publish("q", b="2")
     syncer = rig.syncer(start=False)
     tree = syncer.ensure(p, SOON)
-    syncer.ensure(q, SOON)
-    with LocalStore(rig.folder / "local") as collector:
-        for _ in range(2):
-            gc(collector, {q.digest}, grace=timedelta(0), max_share=1)
+
+    collect_all_but(rig, q)
+
+    assert (tree / "a").read_text() == "1"
+
+
+def test_pinned_release_is_not_collected_until_its_last_user_is_done(rig: Rig) -> None:
+    p, q = rig.publish("p", a="1"), rig.publish("q", b="2")
+    syncer = rig.syncer(start=False)
+    with syncer.pinned(p, SOON) as tree:
+        with syncer.pinned(p, SOON):
+            pass
+        collect_all_but(rig, q)
         assert (tree / "a").read_text() == "1"
 
-        syncer.let_go(p)
-        for _ in range(2):
-            gc(collector, {q.digest}, grace=timedelta(0), max_share=1)
-        assert not tree.exists()
+    collect_all_but(rig, q)
+
+    assert not tree.exists()
+
+
+def test_release_is_not_collected_when_another_call_for_it_fails_meanwhile(rig: Rig) -> None:
+    p, q = rig.publish("p", a="1"), rig.publish("q", b="2")
+    trees: list[Path] = []
+
+    class FailingFirst(LocalStore):
+        def materialise(self, manifest: Manifest) -> Path:
+            if not trees:
+                trees.append(Path())
+                trees[0] = syncer.ensure(p, SOON)  # pinned after the call that fails, and done before it
+                raise InvalidManifestError("asked for by a test")
+            return super().materialise(manifest)
+
+    syncer = rig.syncer(start=False, local=FailingFirst(rig.folder / "local"))
+    with pytest.raises(ReleaseCorruptError, match="asked for by a test"):
+        syncer.ensure(p, SOON)
+
+    collect_all_but(rig, q)
+
+    assert (trees[0] / "a").read_text() == "1"
 
 
 def test_wanted_release_is_not_collected_by_another_user_of_the_store(

@@ -27,16 +27,18 @@ from blobsync.storage import keys
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters.memory import MemoryCluster
 from nimbus.config.sections import Artifacts
-from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.ids import PipelineName, ReleaseDigest
-from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.pipeline import DEFINITION_FILE, PipelineSpec
 from nimbus.domain.run import Run
 from nimbus.records import UnreadableRecordError
 from nimbus.scheduler.garbage import BucketGarbage, LocalGarbage
+from nimbus.scheduler.releases import LocalReleases
 from nimbus.telemetry.artifacts import GarbageMetrics
 from tests.collection_samples import DAY, QUICK, START, Clock
 
 MINUTE = timedelta(minutes=1)
+DEFINITION = "schema: 1\nname: p\ntasks:\n  a: {type: python, script: a.py}\n"
 ARTIFACTS = Artifacts(
     gc=True, gc_keep_age=DAY, gc_keep_newest=0, gc_max_share=1.0, local_gc_grace=timedelta(0)
 )
@@ -69,8 +71,8 @@ class World:
         return self.leads
 
     def publish(self, text: str) -> ReleaseRef:
-        (self.folder / "file").write_text(text)
-        made = publish(self.store, name="p", files=collect(self.folder, include=["file"]))
+        (self.folder / DEFINITION_FILE).write_text(f"# {text}\n{DEFINITION}")
+        made = publish(self.store, name="p", files=collect(self.folder, include=[DEFINITION_FILE]))
         self.clock.forward(MINUTE)
         return ReleaseRef("p", made.digest)
 
@@ -248,10 +250,10 @@ def local(tmp_path: Path) -> Iterator[LocalStore]:
 
 
 def on_disk(world: World, local: LocalStore) -> LocalGarbage:
+    """Collections of a daemon that has prepared both releases, and does not restart."""
     syncer = Syncer(world.store, local, retry=RetryPolicy())
     for ref in (world.old, world.new):
-        syncer.ensure(ref, MINUTE)
-        syncer.let_go(ref)
+        LocalReleases(syncer).prepare(ReleaseOf(PipelineName(ref.name), ReleaseDigest(ref.digest)))
     syncer.close(MINUTE)
     return LocalGarbage(store=local, state=world.cluster, artifacts=ARTIFACTS, metrics=world.metrics)
 
