@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import unicodedata
@@ -69,6 +70,7 @@ def test_what_was_written_is_read_back(items: list[Artifact]) -> None:
 def test_no_changed_byte_keeps_the_digest(items: list[Artifact], place: int, byte: int) -> None:
     assume(collision(item.path for item in items) is None)
     manifest = Manifest("p", tuple(items))
+    assert manifest.digest == hashlib.sha256(manifest.canonical).hexdigest()
     data = bytearray(manifest.canonical)
     data[place % len(data)] ^= byte
 
@@ -76,6 +78,7 @@ def test_no_changed_byte_keeps_the_digest(items: list[Artifact], place: int, byt
         changed = Manifest.parse(bytes(data))
     except InvalidManifestError:
         return
+    assert changed.canonical == bytes(data)
     assert changed.digest != manifest.digest
 
 

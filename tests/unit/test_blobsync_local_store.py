@@ -367,6 +367,27 @@ def test_overwritten_objects_do_not_count_and_go_to_quarantine(local: LocalStore
     assert {path.read_bytes() for path in (local.root / "quarantine").iterdir()} == {b"evil"}
 
 
+@pytest.mark.parametrize("changed", ["size", "time", "inode"])
+def test_object_of_which_only_the_size_time_or_inode_changed_is_hashed_before_it_counts(
+    local: LocalStore, tmp_path: Path, changed: str
+) -> None:
+    (blob,) = fill(local, sample({"a": LARGE})).objects
+    path = local.object_path(blob)
+    before = path.stat()
+    evil = b"evil" + LARGE[4:] + (b"!" if changed == "size" else b"")
+    if changed == "inode":
+        path.rename(tmp_path / "old")  # so that its inode is not taken again
+    else:
+        path.chmod(0o644)
+    path.write_bytes(evil)
+    mtime_ns = before.st_mtime_ns + (changed == "time")
+    os.utime(path, ns=(before.st_atime_ns, mtime_ns))
+
+    assert not local.has(blob)
+
+    assert [found.read_bytes() for found in (local.root / "quarantine").iterdir()] == [evil]
+
+
 def test_touched_object_counts_again_after_it_was_hashed(local: LocalStore) -> None:
     release = fill(local, mixed())
     for item in release.objects:

@@ -179,6 +179,35 @@ def watch_deletions(world: World, lost_at: int, seen: list[str]) -> None:
     world.store.delete_many = watched  # type: ignore[method-assign,assignment]
 
 
+def test_nothing_is_deleted_when_leadership_is_lost_while_the_state_is_read(world: World) -> None:
+    """At whichever reading of the state it is lost, nothing was deleted since."""
+
+    def deletions_after(lost_at: int) -> tuple[int, list[str]]:
+        """How often the state was read, and what was deleted after that reading."""
+        other, deleted = World(world.folder), list[str]()
+        other.condemn()
+        all_runs, delete_many, reads = other.cluster.all_runs, other.store.delete_many, 0
+
+        def read() -> tuple[Run, ...]:
+            nonlocal reads
+            reads += 1
+            other.leads = other.leads and reads != lost_at
+            return all_runs()
+
+        def delete(names: list[str]) -> None:
+            deleted.extend(names if not other.leads else ())
+            delete_many(names)
+
+        other.cluster.all_runs = read  # type: ignore[method-assign]
+        other.store.delete_many = delete  # type: ignore[method-assign,assignment]
+        other.collect()
+        return reads, deleted
+
+    reads, _ = deletions_after(0)
+    assert reads >= 3, "at the beginning, and before each request that deletes"
+    assert [deletions_after(lost_at)[1] for lost_at in range(1, reads + 1)] == [[]] * reads
+
+
 def test_release_that_comes_into_use_during_a_collection_is_not_deleted(world: World) -> None:
     world.condemn()
     lists = world.store.list
