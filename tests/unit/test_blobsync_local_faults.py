@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,10 +25,12 @@ class CrashedError(Exception):
     """The process died here."""
 
 
+@cache
 def first() -> Sample:
     return sample({"a": b"1" * 5000, "run.sh": b"#!", "large": LARGE, "c": CHUNKED}, executable={"run.sh"})
 
 
+@cache
 def second() -> Sample:
     return sample({"a": b"1" * 5000, "b/b": b"new"})
 
