@@ -17,6 +17,7 @@ from leader.office import events as ev
 from leader.office.core import OfficeCore
 from leader.protocol import requests as rq
 from leader.protocol.card import Card, decode_card
+from leader.protocol.control import Control, encode_control
 from leader.protocol.driving import drive
 from leader.protocol.paths import ElectionPaths, in_queue_order
 
@@ -61,6 +62,12 @@ class Server:
     def delete(self, path: str) -> None:
         """As an operator does."""
         self.zookeeper.write(rq.Delete(path))
+
+    def wish(self, control: Control) -> None:
+        """Write the control node, as an operator does."""
+        data = encode_control(control)
+        there = self.zookeeper.tree.get(PATHS.control) is not None
+        self.zookeeper.write(rq.SetData(PATHS.control, data) if there else rq.Create(PATHS.control, data))
 
 
 class Member:

@@ -79,6 +79,7 @@ class EpochClaimant:
         could not be taken back.
         """
         self._awaited = self._bequest = None
+        yield from self._eligibility.look_for_leader()
         if position <= 1:
             yield from self._eligibility.refresh()
         leads = before is not None and (yield from self._watch_card(before))

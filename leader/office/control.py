@@ -12,11 +12,11 @@ from leader.protocol.card import Card, decode_card
 from leader.protocol.control import Control, decode_control
 from leader.protocol.participant import decode_id
 from leader.protocol.paths import ElectionPaths, in_queue_order
-from leader.protocol.requests import NodeMissingError, Steps, get_children, get_each
+from leader.protocol.requests import NodeMissingError, Steps, exists, get_children, get_each
 from leader.publication import watched
 
 MAX_YIELDS = 3
-"""How often in a row one participant yields; then its guard decides."""
+"""How often one participant yields to a better one before somebody leads; then its own guard decides."""
 
 
 class Eligibility:
@@ -49,8 +49,13 @@ class Eligibility:
         return self._control.pause is None and self._control.switchover is None
 
     def settled(self) -> None:
-        """We lead: yielding begins anew next time."""
+        """A participant leads, so the count of yields starts again."""
         self._yields = 0
+
+    def look_for_leader(self) -> Steps[None]:
+        """Start the count of yields again if a participant leads. Without a yield nothing is read."""
+        if self._yields and (yield from exists(self._paths.leader)) is not None:
+            self.settled()
 
     def objection(self, node: Node) -> Steps[ev.Postponed | ev.Barred | None]:
         """Why we should not claim now; None if nothing speaks against it."""
@@ -58,17 +63,14 @@ class Eligibility:
         me = own.participant.id
         if control.pause is not None and control.pause.leader_id != me:
             return ev.Postponed(f"elections are paused: {control.pause.reason}")
-        if self._yields >= MAX_YIELDS:
-            return None
         better: str | None = None
-        if control.switchover is not None and control.switchover.to != me:
-            better = yield from self._other(node, control.switchover.to)
-        elif control.switchover is None and (own.rank.unready == 2 or own.rank.reserve > 0):
+        if control.switchover is not None:
+            if control.switchover.to != me:
+                better = yield from self._other(node, control.switchover.to)
+        elif self._yields < MAX_YIELDS and (own.rank.unready == 2 or own.rank.reserve > 0):
             better = yield from self._better_than(node, own)
-        if better is None:
-            return None
-        self._yields += 1
-        return ev.Barred(f"yields to {better}", at_once=True)
+            self._yields += better is not None
+        return None if better is None else ev.Barred(f"yields to {better}", at_once=True)
 
     def _other(self, node: Node, wanted: str) -> Steps[str | None]:
         """The participant whom an operator named, if it is in the queue."""

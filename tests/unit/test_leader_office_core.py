@@ -8,10 +8,11 @@ from typing import Any
 from leader import GatePolicy
 from leader.office import events as ev
 from leader.office import states as st
+from leader.office.control import MAX_YIELDS
 from leader.protocol import requests as rq
 from leader.protocol.control import Control, Pause, Switchover, encode_control
 from leader.protocol.paths import new_latch_prefix
-from tests.office_stage import NO, PATHS, YES, S, Server
+from tests.office_stage import NO, PATHS, YES, Member, S, Server
 
 
 def test_a_leader_alone_whose_session_is_replaced_leads_again_at_once() -> None:
@@ -402,3 +403,86 @@ def test_an_unready_head_asks_little_of_zookeeper_however_long_the_queue() -> No
 
     assert isinstance(others[-1].core.state, st.Guarding)
     assert len(asked) < 20
+
+
+def _steps_down(server: Server, leader: Member) -> None:
+    """Leave the queue, and come back to its end."""
+    leader.post(ev.RemoveAsked())
+    server.settle()
+    leader.post(ev.AddAsked())
+    server.settle()
+
+
+def _leading(members: list[Member]) -> Member:
+    (leader,) = (member for member in members if member.core.leadership() is not None)
+    return leader
+
+
+def test_a_reserve_yields_to_ready_members_however_many_terms_there_were_before() -> None:
+    server = Server()
+    first, reserve, second = server.member("a"), server.member("r", priority=-1), server.member("b")
+    everybody = [first, reserve, second]
+    for member in everybody:
+        member.publish_readiness(True)
+        member.post(ev.AddAsked())
+        server.settle()
+
+    for _ in range(2 * MAX_YIELDS):
+        _steps_down(server, _leading(everybody))
+
+    assert reserve.told == []
+
+
+def test_a_reserve_that_never_stands_behind_a_leader_learns_of_one_and_yields_again() -> None:
+    server = Server()
+    first, second = server.member("a"), server.member("b")
+    between, reserve = (server.member(name, priority=-1) for name in ("q", "r"))
+    everybody = [first, between, reserve, second]
+    for member in everybody:
+        member.publish_readiness(True)
+        member.post(ev.AddAsked())
+        server.settle()
+
+    for _ in range(2 * MAX_YIELDS):
+        server.wait(4 * S)
+        _steps_down(server, _leading(everybody))
+
+    assert between.told == reserve.told == []
+
+
+def test_a_reserve_claims_after_three_yields_to_a_member_that_declines_and_comes_back() -> None:
+    server = Server()
+    other, reserve = server.member("a"), server.member("r", priority=-1)
+    other.answer_at_once = NO
+    returns: list[rq.Request] = []
+
+    def come_back(request: rq.Request) -> None:
+        if request == rq.GetChildren(PATHS.queue) and len(returns) < 100:
+            returns.append(request)
+            other.post(ev.Poked())
+            while other.work():
+                pass
+
+    reserve.before = come_back
+    for member in (other, reserve):
+        member.publish_readiness(True)
+        member.post(ev.AddAsked())
+    server.settle()
+
+    assert [kind for kind, _ in reserve.told] == ["elected"]
+    assert len(returns) < 20, "it must not yield for ever"
+
+
+def test_members_yield_to_the_target_of_a_switchover_however_often_they_have_yielded() -> None:
+    server = Server()
+    members = {name: server.member(name) for name in ("a", "b", "c", "d")}
+    for member in members.values():
+        member.post(ev.AddAsked())
+        server.settle()
+
+    for named in ("d", "a") * (MAX_YIELDS + 1):
+        leadership = _leading(list(members.values())).core.leadership()
+        assert leadership is not None
+        server.wish(Control(switchover=Switchover(named, leadership.epoch, "upgrade")))
+        server.settle()
+        assert _leading(list(members.values())).name == named
