@@ -33,15 +33,20 @@ class Eligibility:
         self.paused: str | None = None
         """Why there is a pause, if there is one."""
 
-    def refresh(self) -> Steps[Control]:
-        """Read what operators want, and watch it. Something unreadable counts as nothing."""
-        try:
+    def refresh(self) -> Steps[tuple[Control, int | None]]:
+        """Read what operators want, and watch it. Something unreadable counts as nothing.
+
+        Returns:
+            Content and version of the control node; the version is None if there is nothing to read.
+        """
+        control, version = Control(), None
+        with suppress(RecordError):
             found = yield from watched(self._paths.control)
-            self._control = Control() if found is None else decode_control(found[0], self._paths.control)
-        except RecordError:
-            self._control = Control()
-        self.paused = None if self._control.pause is None else self._control.pause.reason
-        return self._control
+            if found is not None:
+                control, version = decode_control(found[0], self._paths.control), found[1].version
+        self._control = control
+        self.paused = None if control.pause is None else control.pause.reason
+        return control, version
 
     @property
     def open(self) -> bool:

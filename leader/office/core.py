@@ -394,11 +394,11 @@ class OfficeCore:
         refused = yield from self._announcement.keep(leadership, session_id)
         if refused is not None:
             return [ev.Refused(refused)]
-        control = yield from self._eligibility.refresh()
+        control, version = yield from self._eligibility.refresh()
         latch = self._latch
         if latch is not None and isinstance(latch.state, latch_st.Holding):
             yield from self._claimant.find_successor(latch.state.node)
-        wish = yield from see_to(self.paths, control, leadership)
+        wish = yield from see_to(self.paths, control, version, leadership)
         if wish is not None:
             what = f"switchover to {wish.to}" if wish.to else "abdication"
             reason = f"{what}: {wish.reason}"

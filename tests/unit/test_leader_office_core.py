@@ -10,7 +10,7 @@ from leader.office import events as ev
 from leader.office import states as st
 from leader.office.control import MAX_YIELDS
 from leader.protocol import requests as rq
-from leader.protocol.control import Control, Pause, Switchover, encode_control
+from leader.protocol.control import Control, Pause, Switchover, decode_control, encode_control
 from leader.protocol.paths import new_latch_prefix
 from tests.office_stage import NO, PATHS, YES, Member, S, Server
 
@@ -486,3 +486,24 @@ def test_members_yield_to_the_target_of_a_switchover_however_often_they_have_yie
         server.wish(Control(switchover=Switchover(named, leadership.epoch, "upgrade")))
         server.settle()
         assert _leading(list(members.values())).name == named
+
+
+def test_a_pause_that_is_written_while_a_void_switchover_is_removed_stays() -> None:
+    server = Server()
+    one = server.member("one")
+    void = Switchover("two", 0, "too late")
+
+    def pause(request: rq.Request) -> None:
+        if isinstance(request, rq.Transaction) and request.operations[-1].path == PATHS.control:
+            one.before = lambda _request: None
+            server.wish(Control(Pause("one", "upgrade"), void))
+
+    one.post(ev.AddAsked())
+    server.settle()
+    one.before = pause
+    server.wish(Control(switchover=void))
+    server.settle()
+
+    node = server.zookeeper.tree.get(PATHS.control)
+    assert node is not None
+    assert decode_control(node.data, "") == Control(Pause("one", "upgrade"))
