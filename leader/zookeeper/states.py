@@ -33,12 +33,14 @@ class SessionStates:
         self._changed = threading.Condition()
 
     def add(self, listener: Listener) -> None:
-        """Tell `listener` of each change."""
-        self._listeners = [*self._listeners, listener]
+        """Tell `listener` of each change. Any thread."""
+        with self._changed:
+            self._listeners = [*self._listeners, listener]
 
     def remove(self, listener: Listener) -> None:
-        """Tell it no more."""
-        self._listeners = [known for known in self._listeners if known != listener]
+        """Tell it no more. Any thread."""
+        with self._changed:
+            self._listeners = [known for known in self._listeners if known != listener]
 
     def connected(self, session_id: int | None) -> None:
         """There is a connection, and it is for this session."""

@@ -72,6 +72,31 @@ def test_who_was_removed_hears_nothing() -> None:
     assert heard == []
 
 
+def test_a_listener_that_is_added_while_another_is_removed_hears_what_follows() -> None:
+    session = Told()
+    heard: list[SessionState] = []
+    added = threading.Thread(target=session.add_listener, args=(heard.append,))
+
+    class AddsAnother:
+        def __call__(self, state: SessionState) -> None:
+            return
+
+        def __eq__(self, other: object) -> bool:
+            if not added.ident:
+                added.start()
+                added.join(0.2)  # it waits for the end of `remove_listener`, or it is done
+            return False
+
+        __hash__ = None  # type: ignore[assignment]
+
+    session.add_listener(AddsAnother())
+    session.remove_listener(lambda _state: None)
+    added.join(5)
+    session.kazoo_says(KazooState.CONNECTED, 7)
+
+    assert heard == [SessionState.CONNECTED]
+
+
 def test_a_call_on_a_session_that_never_started_fails_at_once_and_starts_nothing() -> None:
     session = Told()
 
