@@ -83,6 +83,7 @@ class LeaderElectionService:
         self._lock = threading.Lock()  # held for a few instructions, never while calling anybody
         self._started = False
         self._ended = threading.Event()
+        self._revocation = threading.Event()  # set when the contenders have been told, or `stop` gives up
         self._now = _Present()
         self._components = Components(
             seats=self._seats,
@@ -172,6 +173,7 @@ class LeaderElectionService:
         try:
             if not told.wait(countdown.remaining().total_seconds() / 2):
                 _log.warning("contender_still_busy")
+                self._revocation.set()
             self._elector.close(countdown.remaining())
             if not self._thread.join(countdown.remaining()):
                 _log.warning("election_service_still_busy")
@@ -214,7 +216,7 @@ class LeaderElectionService:
     def _confirm(self, seat: Seat, session: UUID, address: str) -> None:
         self._post(lambda: self._components.confirmed(seat, session, address))
 
-    # --- called by the elector, on its notifier's thread ----------------------------------------------
+    # --- called by the elector, on any of its threads --------------------------------------------------
 
     def _elected(self, leadership: Leadership) -> None:
         term = Term(leadership, self._new_session())
@@ -225,12 +227,17 @@ class LeaderElectionService:
             self._thread.post(lambda: self._components.grant_all(term))
 
     def _revoked(self) -> None:
-        """Return when the contenders were told, so that the lock is not let go before."""
+        """Return when the contenders were told, so that the lock is not released before.
+
+        A contender that hangs holds the calling thread: until `revoked` returns, the elector does not let
+        this participant lead, and its contenders could not hear that they lead. `stop` ends the wait.
+        """
         told = threading.Event()
         with self._lock:
             self._now.term = None
             if self._now.stopped:
                 return  # and so they are told already, or about to be
+            self._revocation = told
             self._thread.post(lambda: self._components.revoke_all(told))
         if not self._thread.here:  # as with an elector that answers `abdicate` by calling us at once
             told.wait()

@@ -82,14 +82,14 @@ class Slow:
 
     def revoke(self) -> None:
         self.hangs.set()
-        self.go_on.wait(LONG.total_seconds())
+        self.go_on.wait(60)
 
     def handle_error(self, error: LeaderError) -> None:
         return
 
 
-def test_a_second_stop_of_a_service_waits_for_the_first() -> None:
-    slow = Slow()
+def _leading(contender: Slow) -> LeaderElectionService:
+    """A service of one participant, whose contender leads."""
     service = LeaderElectionService(
         elect=lambda electable: MemoryElector(
             MemoryElection(),
@@ -100,11 +100,35 @@ def test_a_second_stop_of_a_service_waits_for_the_first() -> None:
         ),
         root="/e",
     )
-    service.election("c").start(slow)
+    service.election("c").start(contender)
     service.start()
-    assert slow.leads.wait(LONG.total_seconds())
+    assert contender.leads.wait(LONG.total_seconds())
+    return service
+
+
+def test_a_second_stop_of_a_service_waits_for_the_first() -> None:
+    slow = Slow()
+    service = _leading(slow)
 
     _second_waits(service.stop, slow.hangs, slow.go_on)
+
+
+def test_a_service_that_stops_while_a_contender_hangs_leaves_no_thread_of_the_election(
+    eventually: Eventually,
+) -> None:
+    slow = Slow()
+    service = _leading(slow)
+    electing = [one for one in threading.enumerate() if one.name.startswith("leader-election-")]
+    try:
+        service.elector.abdicate("enough")
+        assert slow.hangs.wait(LONG.total_seconds())
+
+        service.stop(A_WHILE)
+
+        eventually(lambda: not any(thread.is_alive() for thread in electing))
+        assert not slow.go_on.is_set()
+    finally:
+        slow.go_on.set()
 
 
 def test_a_second_close_of_a_session_waits_for_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
