@@ -1,7 +1,7 @@
 """What a latch asks its core to do. Plain values.
 
-An arrow names the events that may answer. A transition has at most one effect that is answered, as its
-last, so an answer always meets the state that asked.
+An arrow names the events that may answer. A transition has at most one effect that is answered, and the
+answer is handled after all its effects, so it always meets the state that asked.
 """
 
 from __future__ import annotations

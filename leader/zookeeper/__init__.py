@@ -1,1 +1,1 @@
-"""The only part of `leader` that knows kazoo: a session with care, and requests answered over it."""
+"""A ZooKeeper session over kazoo, and requests answered over it. `leader.fencing` uses kazoo, too."""

@@ -23,7 +23,7 @@ _log = structlog.get_logger(__name__)
 
 
 class ReadinessGuard:
-    """Decides whether this scheduler may lead. `__call__` runs on the election's guard thread."""
+    """Decides whether this scheduler may lead. `__call__` runs on any thread `leader-election-N`."""
 
     def __init__(
         self,
