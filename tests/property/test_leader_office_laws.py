@@ -83,15 +83,15 @@ class Witness:
                 pass
 
 
-def hopeful(state: State, epoch: int) -> ev.Event:
-    """The event that brings this state closer to leading."""
+def hopeful(state: State, epoch: int, *, ready: bool = True) -> ev.Event:
+    """The event that brings this state closer to leading; `ready` is the guard's answer."""
     match state:
         case st.Outside() | st.BackingOff():
             return ev.AddAsked()
         case st.InLine():
             return ev.LatchGained(term(epoch))
         case st.Guarding(leadership):
-            return ev.GuardSaid(leadership.epoch, Verdict(True))
+            return ev.GuardSaid(leadership.epoch, Verdict(ready))
         case st.Leading() | st.Closed():
             return ev.Nudged()
         case st.Draining(leadership):
@@ -115,7 +115,7 @@ def test_whatever_happens_nobody_leads_without_the_guards_yes_in_that_epoch_and_
     state: State = st.Outside()
     witness = Witness()
     for number, (luck, chance) in enumerate(history):
-        event = hopeful(state, number) if luck else chance
+        event = hopeful(state, number, ready=luck > 1) if luck else chance
         if not possible(state, event, witness.latch):
             continue
         moved = step(state, event)
