@@ -183,15 +183,18 @@ def _leaves_nothing(long_lived: LongLived) -> Iterator[None]:
     """
     tag = uuid.uuid4().hex
     threads_before = set(threading.enumerate())
-    children_before = set(psutil.Process().children(recursive=True))
+    pids_before = set(psutil.pids())
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(LEAK_TAG, tag)
         yield
 
     def processes() -> set[psutil.Process]:
-        children = set(psutil.Process().children(recursive=True)) - children_before
         kept = long_lived.all_pids()
-        return {child for child in children | set(_tagged(tag)) if not _is_kept(child, kept)}
+        new = set(psutil.pids()) - pids_before - kept
+        if not new:  # as after most tests: to ask for our children, and whose tag is ours, takes milliseconds
+            return set()
+        children = {child for child in psutil.Process().children(recursive=True) if child.pid in new}
+        return {child for child in children | set(_tagged(tag, new)) if not _is_kept(child, kept)}
 
     def threads() -> set[threading.Thread]:
         return set(threading.enumerate()) - threads_before - long_lived.threads
@@ -211,10 +214,10 @@ def _is_kept(child: psutil.Process, kept: set[int]) -> bool:
         return True  # gone by now
 
 
-def _tagged(tag: str) -> Iterator[psutil.Process]:
-    """Processes started by this test, also those that are no longer below us."""
+def _tagged(tag: str, pids: set[int]) -> Iterator[psutil.Process]:
+    """Those of `pids` that this test started, also those that are no longer below us."""
     wanted = f"{LEAK_TAG}={tag}".encode()
-    for pid in psutil.pids():
+    for pid in pids:
         try:
             if wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
                 yield psutil.Process(pid)
