@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from nimbus.domain.ids import HostId
@@ -264,7 +265,15 @@ def test_runner_killed_between_claim_and_go_leaves_no_user_code_behind(bench: Be
     # The board answers no claim, so the driver is there and waits; then the claim is made in its name.
     bench.board.cut_off(down=True)
     folder = _start(bench, COUNTS, str(tmp_path / "ran"))
-    driver = eventually(bench.driver_tree, "the driver waits")[0]
+    driver = eventually(bench.driver_tree, "the driver is there")[0]
+    used = [-1.0]
+
+    def rests() -> bool:
+        """Whether it has used no processor time in the last ten looks."""
+        used.append(sum(psutil.Process(driver.pid).cpu_times()[:2]))
+        return used[-1] == used[-10:][0]
+
+    eventually(rests, "the driver waits")
     runner = bench.runner()
     assert runner is not None
 
@@ -340,6 +349,7 @@ def test_running_task_survives_a_board_that_is_away_and_its_end_arrives_later(
     bench.board.cut_off(down=True)
     gate.touch()
     eventually(lambda: folder.exit_record() is not None, "the record is on disk")
+    eventually(lambda: '"wanted": "end"' in folder.runner_log.read_text(), "the runner cannot deliver it")
     assert not folder.is_delivered
 
     bench.board.cut_off(down=False)

@@ -15,7 +15,7 @@ import pytest
 from nimbus.domain.ids import ReleaseDigest
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim
-from nimbus.domain.workers import AssignmentKind
+from nimbus.domain.workers import AssignmentKind, WorkerInfo
 from nimbus.ports import StoreUnavailableError
 from nimbus.worker import procfs
 from nimbus.worker.launcher import launch
@@ -38,6 +38,23 @@ while not Path(sys.argv[2]).exists():
 
 class HealingError(Exception):
     retryable = True
+
+
+class FollowingRegistrations(RecordingRegistrations):
+    """They are away while the board is."""
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__()
+        self._bench = bench
+        self.refused = 0
+
+    def publish_worker(self, info: WorkerInfo) -> None:
+        try:
+            self._bench.slots()
+        except StoreUnavailableError:
+            self.refused += 1
+            raise
+        super().publish_worker(info)
 
 
 @pytest.fixture
@@ -363,9 +380,9 @@ def test_worker_that_starts_without_zookeeper_takes_orders_once_it_is_there(
     _ordered(bench, tmp_path)
     (tmp_path / "gate").touch()
     bench.board.cut_off(down=True)
-    with pytest.raises(StoreUnavailableError):
-        bench.slots()
-    _started(bench, workers)
+    registrations = FollowingRegistrations(bench)
+    _started(bench, workers, registrations=registrations)
+    eventually(lambda: registrations.refused, "the worker finds nobody")
 
     bench.board.cut_off(down=False)
 
