@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fastapi import FastAPI
 
 from nimbus.api import routes_cluster, routes_health, routes_pipelines, routes_runs
+from nimbus.api.cross_site import CrossSiteGuard
 from nimbus.api.middleware import BodyLimit, HttpMetrics, Measure
 from nimbus.api.models import ProblemModel
 from nimbus.api.problems import install
@@ -19,8 +22,13 @@ ask with `?wait=10` to get the decision with the answer. Errors are problem deta
 """
 
 
-def create_app(services: ApiServices) -> FastAPI:
-    """Build the application over `services`. Starts nothing."""
+def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> FastAPI:
+    """Build the application over `services`. Starts nothing.
+
+    Args:
+        services: What it reads from and writes to.
+        allowed_hosts: Names and addresses that requests may be sent to, beside loopback's.
+    """
     app = FastAPI(
         title="Nimbus",
         version=services.health.info().version,
@@ -31,6 +39,7 @@ def create_app(services: ApiServices) -> FastAPI:
     )
     install(app)
     app.add_middleware(BodyLimit)
+    app.add_middleware(CrossSiteGuard, allowed_hosts=allowed_hosts)
     app.add_middleware(Measure, metrics=HttpMetrics(services.metrics))
     for part in (routes_cluster, routes_pipelines, routes_runs):
         app.include_router(part.router(services, PREFIX))

@@ -131,7 +131,8 @@ def build_parts(foundation: Foundation) -> Parts:
             health=report,
             metrics=registry,
             clock=foundation.clock,
-        )
+        ),
+        allowed_hosts=_allowed_hosts(settings),
     )
     embedded = settings.worker.embedded
     return Parts(
@@ -175,6 +176,13 @@ def _participant(settings: Settings, identity: Identity) -> Participant:
         port=advertised.port or settings.scheduler.port,
         boot_id=identity.boot_id,
     )
+
+
+def _allowed_hosts(settings: Settings) -> list[str]:
+    """What callers may name this scheduler, in `Host`: as it advertises itself, and as it was told."""
+    scheduler = settings.scheduler
+    advertised = urlsplit(scheduler.advertise_url).hostname or scheduler.host
+    return [scheduler.host, advertised, *scheduler.allowed_hosts]
 
 
 def _election_config(settings: Settings) -> ElectionConfig:

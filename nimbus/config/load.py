@@ -107,7 +107,7 @@ class _Overrides:
             self.values[place], self.variables[place] = value, variable
 
     def _parsed(self, variable: str, text: str, annotation: Any) -> Any:
-        if _IN_YAML & {annotation, *get_args(annotation)} or get_origin(annotation) is dict:
+        if _IN_YAML & {annotation, *get_args(annotation)} or get_origin(annotation) in (dict, list):
             try:
                 return yaml.safe_load(text)
             except (yaml.YAMLError, ValueError, RecursionError):

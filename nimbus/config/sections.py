@@ -68,6 +68,8 @@ class Scheduler(Strict):
     port: Annotated[int, Field(ge=1, le=65535)] = 8470
     advertise_url: Url
     """Derived: http://host:port."""
+    allowed_hosts: list[Annotated[str, BeforeValidator(texts.host_name)]] = Field(default_factory=list)
+    """Beside loopback, host, advertise_url, and the address that a connection arrives at."""
     state_dir: AbsolutePath
     shutdown_timeout: PositiveDuration = timedelta(seconds=30)
 

@@ -63,6 +63,17 @@ def url(value: object) -> str:
     return value.rstrip("/")
 
 
+def host_name(value: object) -> str:
+    """A name or address as in a `Host` header, without port."""
+    match = _HOST.fullmatch(value) if isinstance(value, str) else None
+    if match is None or match["port"] is not None:
+        raise SuggestingError(
+            f"must be a name or address without port, such as nimbus.example.com or [2001:db8::1], "
+            f"not {described(value)}"
+        )
+    return match[0]
+
+
 def member_id(value: object) -> str:
     """A scheduler's or worker's id: a part of paths."""
     if not isinstance(value, str) or not _ID.fullmatch(value):

@@ -164,6 +164,9 @@ SECTIONS: list[tuple[dict[str, Any], str]] = [
         "access_key_id is given and secret_access_key is",
     ),
     ({"scheduler": {}}, "scheduler.state_dir: is missing"),
+    ({"scheduler": {"state_dir": "/x", "allowed_hosts": "a.b"}}, "must be a list, not 'a.b'; write [a.b]"),
+    ({"scheduler": {"state_dir": "/x", "allowed_hosts": ["a.b:80"]}}, "name or address without port"),
+    ({"scheduler": {"state_dir": "/x", "allowed_hosts": ["http://a.b"]}}, "name or address without port"),
     ({"scheduler": {"state_dir": "data"}}, "'data' must be an absolute path"),
     ({"scheduler": {"state_dir": "/x", "port": 70000}}, "scheduler.port: must be at most 65535, not 70000"),
     ({"scheduler": {"state_dir": "/x", "port": 0}}, "scheduler.port: must be at least 1, not 0"),
@@ -253,6 +256,7 @@ def test_environment_wins_over_the_file_and_values_take_their_types(tmp_path: Pa
         {
             "NIMBUS__SCHEDULER__PORT": "8471",
             "NIMBUS__SCHEDULER__ID": "12",
+            "NIMBUS__SCHEDULER__ALLOWED_HOSTS": '["nimbus.example.com", "[2001:db8::1]"]',
             "NIMBUS__WORKER__EMBEDDED": "false",
             "NIMBUS__WORKER__SPARK_CONF": '{"spark.a": 1, "spark.b": true, "spark.c": "x"}',
             "NIMBUS__ZOOKEEPER__SESSION_TIMEOUT": "12s",
@@ -268,6 +272,7 @@ def test_environment_wins_over_the_file_and_values_take_their_types(tmp_path: Pa
     assert settings.scheduler.port == 8471
     assert settings.scheduler.advertise_url == "http://127.0.0.1:8471"
     assert settings.scheduler.id == "12"
+    assert settings.scheduler.allowed_hosts == ["nimbus.example.com", "[2001:db8::1]"]
     assert settings.worker.embedded is False
     assert settings.worker.spark_conf == {"spark.a": "1", "spark.b": "true", "spark.c": "x"}
     assert settings.zookeeper.session_timeout == timedelta(seconds=12)
