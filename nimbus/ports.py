@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Protocol
 
 from nimbus.domain.catalog import PipelineRecord
@@ -152,12 +152,11 @@ class CommandQueue(Protocol):
         """Queue a command."""
         ...
 
-    def outcome(self, command: CommandId) -> CommandOutcome | None:
-        """What became of it; None while it waits. Outcomes are kept for about an hour."""
-        ...
+    def outcome(self, command: CommandId, changed: Enqueue | None = None) -> CommandOutcome | None:
+        """What became of it; None while it waits, and then `changed` is called when it may be decided.
 
-    def await_outcome(self, command: CommandId, timeout: timedelta) -> CommandOutcome | None:
-        """Wait for the outcome, at most `timeout`."""
+        Outcomes are kept for about an hour.
+        """
         ...
 
 

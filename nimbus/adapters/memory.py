@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand
@@ -13,7 +13,7 @@ from nimbus.domain.run import Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import WorkerInfo
-from nimbus.ports import StoreUnavailableError
+from nimbus.ports import Enqueue, StoreUnavailableError
 
 Decide = Callable[[QueuedCommand], CommandOutcome | None]
 """Plays the leader: the outcome, or None to leave the command waiting."""
@@ -28,7 +28,7 @@ class MemoryCluster:
 
     def __init__(self, decide: Decide | None = None) -> None:
         self._decide = decide
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._pipelines: dict[PipelineName, PipelineRecord] = {}
         self._runs: dict[RunId, Run] = {}
         self._slots: dict[AttemptId, Slots] = {}
@@ -36,12 +36,13 @@ class MemoryCluster:
         self._workers: dict[WorkerId, WorkerInfo] = {}
         self._waiting: dict[CommandId, QueuedCommand] = {}
         self._outcomes: dict[CommandId, CommandOutcome] = {}
+        self._watches: dict[CommandId, list[Enqueue]] = {}
         self._count = 0
         self._down = False
 
     def put(self, *records: PipelineRecord | Run | SchedulerInfo | WorkerInfo) -> None:
         """Add or replace records."""
-        with self._changed:
+        with self._lock:
             for record in records:
                 match record:
                     case PipelineRecord():
@@ -55,29 +56,31 @@ class MemoryCluster:
 
     def put_slots(self, attempt: AttemptId, slots: Slots) -> None:
         """Set what there is of an attempt."""
-        with self._changed:
+        with self._lock:
             self._slots[attempt] = slots
 
     def drop_run(self, run: RunId) -> None:
         """Forget a run, as when it has moved to history."""
-        with self._changed:
+        with self._lock:
             self._runs.pop(run, None)
 
     def set_down(self, down: bool) -> None:
         """Play a ZooKeeper that does not answer: every call raises StoreUnavailableError."""
-        with self._changed:
+        with self._lock:
             self._down = down
 
     def answer(self, outcome: CommandOutcome) -> None:
         """Play the leader: decide a waiting command."""
-        with self._changed:
+        with self._lock:
             self._waiting.pop(outcome.command, None)
             self._outcomes[outcome.command] = outcome
-            self._changed.notify_all()
+            watches = self._watches.pop(outcome.command, [])
+        for changed in watches:
+            changed()
 
     def submit(self, command: Command, *, submitted_by: str) -> CommandId:
         """See `nimbus.ports.CommandQueue.submit`."""
-        with self._changed:
+        with self._lock:
             self._check()
             queued = QueuedCommand(
                 id=CommandId(f"cmd-{self._count:010d}"),
@@ -92,64 +95,59 @@ class MemoryCluster:
             self.answer(outcome)
         return queued.id
 
-    def outcome(self, command: CommandId) -> CommandOutcome | None:
+    def outcome(self, command: CommandId, changed: Enqueue | None = None) -> CommandOutcome | None:
         """See `nimbus.ports.CommandQueue.outcome`."""
-        with self._changed:
+        with self._lock:
             self._check()
-            return self._outcomes.get(command)
-
-    def await_outcome(self, command: CommandId, timeout: timedelta) -> CommandOutcome | None:
-        """See `nimbus.ports.CommandQueue.await_outcome`."""
-        with self._changed:
-            self._check()
-            self._changed.wait_for(lambda: command in self._outcomes, timeout.total_seconds())
+            if changed is not None and command not in self._outcomes:
+                self._watches.setdefault(command, []).append(changed)
             return self._outcomes.get(command)
 
     def pipelines(self) -> tuple[PipelineRecord, ...]:
         """See `nimbus.ports.ClusterReader.pipelines`."""
-        with self._changed:
+        with self._lock:
             self._check()
             return tuple(self._pipelines[name] for name in sorted(self._pipelines))
 
     def pipeline(self, name: PipelineName) -> PipelineRecord | None:
         """See `nimbus.ports.ClusterReader.pipeline`."""
-        with self._changed:
+        with self._lock:
             self._check()
             return self._pipelines.get(name)
 
     def runs(self) -> tuple[Run, ...]:
         """See `nimbus.ports.ClusterReader.runs`."""
-        with self._changed:
+        with self._lock:
             self._check()
             return _newest_first(self._runs.values())
 
     def run(self, run: RunId) -> Run | None:
         """See `nimbus.ports.ClusterReader.run`."""
-        with self._changed:
+        with self._lock:
             self._check()
             return self._runs.get(run)
 
     def slots(self, attempts: Iterable[AttemptId]) -> Mapping[AttemptId, Slots]:
         """See `nimbus.ports.ClusterReader.slots`."""
-        with self._changed:
+        with self._lock:
             self._check()
             return {attempt: self._slots.get(attempt, Slots()) for attempt in attempts}
 
     def schedulers(self) -> tuple[SchedulerInfo, ...]:
         """See `nimbus.ports.ClusterReader.schedulers`."""
-        with self._changed:
+        with self._lock:
             self._check()
             return tuple(self._schedulers[name] for name in sorted(self._schedulers))
 
     def workers(self) -> tuple[WorkerInfo, ...]:
         """See `nimbus.ports.ClusterReader.workers`."""
-        with self._changed:
+        with self._lock:
             self._check()
             return tuple(self._workers[name] for name in sorted(self._workers))
 
     def commands(self) -> tuple[QueuedCommand, ...]:
         """See `nimbus.ports.ClusterReader.commands`."""
-        with self._changed:
+        with self._lock:
             self._check()
             return tuple(self._waiting.values())
 

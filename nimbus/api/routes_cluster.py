@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from fastapi import APIRouter, Response
+from starlette.concurrency import run_in_threadpool
 
 from nimbus.api import views
 from nimbus.api.models import CommandModel, LeaderAnswer, ParticipantsModel, StatusModel, WorkerModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import ReasonBody
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, command_model, submit
-from nimbus.domain.commands import Abdicate
+from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, await_outcome, command_model, submit
+from nimbus.domain.commands import Abdicate, CommandOutcome
 from nimbus.domain.ids import CommandId
 from nimbus.domain.workers import busy_workers
+
+
+def known_command(services: ApiServices, command: CommandId) -> CommandOutcome | None:
+    """What became of a command; None while it waits.
+
+    Raises:
+        NotFoundError: it neither waits nor has an outcome.
+    """
+    outcome = services.commands.outcome(command)
+    if outcome is None and command not in {queued.id for queued in services.reader.commands()}:
+        outcome = services.commands.outcome(command)  # decided between the two looks
+        if outcome is None:
+            raise NotFoundError(
+                "unknown_command",
+                f"command {command} is not waiting and has no outcome: it was never submitted, or was "
+                "decided more than an hour ago. Look at what it was meant to change.",
+            )
+    return outcome
 
 
 def router(services: ApiServices, prefix: str) -> APIRouter:
@@ -56,25 +73,17 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         return {"workers": views.worker_models(reader.workers(), reader.runs())}
 
     @routes.get("/commands/{command_id}")
-    def command(command_id: str, wait: Wait = 0) -> CommandModel:
+    async def command(command_id: str, wait: Wait = 0) -> CommandModel:
         """What became of a command. Outcomes are kept for about an hour."""
         wanted = CommandId(command_id)
-        outcome = services.commands.outcome(wanted)
-        if outcome is None and wanted not in {queued.id for queued in services.reader.commands()}:
-            outcome = services.commands.outcome(wanted)  # decided between the two looks
-            if outcome is None:
-                raise NotFoundError(
-                    "unknown_command",
-                    f"command {command_id} is not waiting and has no outcome: it was never submitted, or was "
-                    "decided more than an hour ago. Look at what it was meant to change.",
-                )
+        outcome = await run_in_threadpool(known_command, services, wanted)
         if outcome is None and wait > 0:
-            outcome = services.commands.await_outcome(wanted, timedelta(seconds=wait))
+            outcome = await await_outcome(services.commands, wanted, wait)
         return command_model(wanted, outcome)
 
     @routes.post("/cluster/abdicate", status_code=202, responses=ACCEPTED_RESPONSES)
-    def abdicate(body: ReasonBody, response: Response, wait: Wait = 0) -> CommandModel:
+    async def abdicate(body: ReasonBody, response: Response, wait: Wait = 0) -> CommandModel:
         """Ask the leader to hand over: it closes its latch and queues again."""
-        return submit(services, Abdicate(reason=body.reason), response, wait_s=wait)
+        return await submit(services, lambda: Abdicate(reason=body.reason), response, wait_s=wait)
 
     return routes

@@ -1,7 +1,12 @@
-"""Routes for load balancers, supervisors and Prometheus: outside `/api/v1`, where those look."""
+"""Routes for load balancers, supervisors and Prometheus: outside `/api/v1`, where those look.
+
+They answer while every thread for requests waits for ZooKeeper: else a supervisor ends a healthy process.
+"""
 
 from __future__ import annotations
 
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
@@ -12,25 +17,29 @@ from nimbus.api.services import ApiServices
 def router(services: ApiServices) -> APIRouter:
     """Build the routes over `services`."""
     routes = APIRouter(tags=["health"])
+    threads = CapacityLimiter(2)  # beside those for requests
+    info = services.health.info()
+    alive = {"status": "ok", "id": info.id, "version": info.version}
 
     @routes.get("/healthz")
-    def healthz() -> dict[str, str]:
+    async def healthz() -> dict[str, str]:
         """The process answers. Looks at nothing else: restarting us would not heal ZooKeeper."""
-        info = services.health.info()
-        return {"status": "ok", "id": info.id, "version": info.version}
+        return alive
 
     @routes.get("/readyz", responses={503: {"model": ReadinessModel}})
-    def readyz(response: Response) -> ReadinessModel:
+    async def readyz(response: Response) -> ReadinessModel:
         """200 when this scheduler can serve; a standby can."""
-        checks = services.health.readiness()
+        checks = await run_sync(services.health.readiness, limiter=threads)
         ready = all(check.ok for check in checks if check.required)
         response.status_code = 200 if ready else 503
         rows = [CheckModel.model_validate(check) for check in checks]
-        return ReadinessModel(ready=ready, role=services.health.info().role, checks=rows)
+        role = (await run_sync(services.health.info, limiter=threads)).role
+        return ReadinessModel(ready=ready, role=role, checks=rows)
 
     @routes.get("/metrics", response_class=Response)
-    def metrics() -> Response:
+    async def metrics() -> Response:
         """Prometheus, text format."""
-        return Response(generate_latest(services.metrics), media_type=CONTENT_TYPE_LATEST)
+        text = await run_sync(generate_latest, services.metrics, limiter=threads)
+        return Response(text, media_type=CONTENT_TYPE_LATEST)
 
     return routes

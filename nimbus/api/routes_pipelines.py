@@ -48,34 +48,43 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         return views.pipeline_model(record, views.quarantined(services.reader.schedulers()))
 
     @routes.post("/{name}/releases", status_code=202, responses=ACCEPTED_RESPONSES)
-    def publish(
+    async def publish(
         name: PipelineNameText, body: ReleaseBody, response: Response, wait: Wait = 0
     ) -> CommandModel:
         """Make a release known whose files are in storage already; with `activate`, the active one."""
         command = PublishRelease(
             pipeline=PipelineName(name), digest=ReleaseDigest(body.digest), activate=body.activate
         )
-        return submit(services, command, response, wait_s=wait)
+        return await submit(services, lambda: command, response, wait_s=wait)
 
     @routes.post("/{name}/activate", status_code=202, responses=ACCEPTED_RESPONSES)
-    def activate(
+    async def activate(
         name: PipelineNameText, response: Response, body: ActivateBody | None = None, wait: Wait = 0
     ) -> CommandModel:
         """Choose the active release, and let the schedule fire."""
-        record = known_pipeline(services, name)
         digest = ReleaseDigest(body.digest) if body is not None and body.digest is not None else None
-        return submit(services, ActivatePipeline(pipeline=record.name, digest=digest), response, wait_s=wait)
+
+        def command() -> ActivatePipeline:
+            return ActivatePipeline(pipeline=known_pipeline(services, name).name, digest=digest)
+
+        return await submit(services, command, response, wait_s=wait)
 
     @routes.post("/{name}/pause", status_code=202, responses=ACCEPTED_RESPONSES)
-    def pause(name: PipelineNameText, response: Response, wait: Wait = 0) -> CommandModel:
+    async def pause(name: PipelineNameText, response: Response, wait: Wait = 0) -> CommandModel:
         """Stop the schedule; runs under way go on."""
-        record = known_pipeline(services, name)
-        return submit(services, PausePipeline(pipeline=record.name), response, wait_s=wait)
+
+        def command() -> PausePipeline:
+            return PausePipeline(pipeline=known_pipeline(services, name).name)
+
+        return await submit(services, command, response, wait_s=wait)
 
     @routes.delete("/{name}", status_code=202, responses=ACCEPTED_RESPONSES)
-    def remove(name: PipelineNameText, response: Response, wait: Wait = 0) -> CommandModel:
+    async def remove(name: PipelineNameText, response: Response, wait: Wait = 0) -> CommandModel:
         """Take a pipeline out of the catalog. Refused while it has live runs."""
-        record = known_pipeline(services, name)
-        return submit(services, RemovePipeline(pipeline=record.name), response, wait_s=wait)
+
+        def command() -> RemovePipeline:
+            return RemovePipeline(pipeline=known_pipeline(services, name).name)
+
+        return await submit(services, command, response, wait_s=wait)
 
     return routes

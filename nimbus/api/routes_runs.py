@@ -21,7 +21,7 @@ from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
 from nimbus.api.timeline import timeline
 from nimbus.domain.commands import StartRun, StopRun
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName
+from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.run import Run, RunState
 
 MAX_LOG_BYTES = 1 << 20
@@ -49,20 +49,9 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         return RunsModel(runs=rows, history_complete=complete)
 
     @routes.post("", status_code=202, responses=ACCEPTED_RESPONSES)
-    def start(body: StartRunBody, response: Response, wait: Wait = 0) -> CommandModel:
+    async def start(body: StartRunBody, response: Response, wait: Wait = 0) -> CommandModel:
         """Start a run. With a `run_id` of the caller, asking twice starts one run."""
-        record = known_pipeline(services, body.pipeline)
-        run_id = RunId(body.run_id) if body.run_id else make_run_id(record.name, services.clock.now())
-        if body.run_id:
-            refuse_used_id(services, body.run_id)
-        command = StartRun(
-            pipeline=PipelineName(body.pipeline),
-            run_id=run_id,
-            parameters=body.parameters,
-            logical_date=body.logical_date,
-            priority=body.priority,
-        )
-        return submit(services, command, response, wait_s=wait, run_id=run_id)
+        return await submit(services, lambda: _start(services, body), response, wait_s=wait)
 
     @routes.get("/{run_id}")
     def run(run_id: RunIdText) -> RunModel:
@@ -80,14 +69,9 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         return timeline(find_run(services, run_id)[0])
 
     @routes.post("/{run_id}/stop", status_code=202, responses=ACCEPTED_RESPONSES)
-    def stop(run_id: RunIdText, body: ReasonBody, response: Response, wait: Wait = 0) -> CommandModel:
+    async def stop(run_id: RunIdText, body: ReasonBody, response: Response, wait: Wait = 0) -> CommandModel:
         """End a run: nothing new starts, what runs is stopped."""
-        found, _ = find_run(services, run_id)
-        if found.state.is_final:
-            raise RefusedError("run_finished", f"run {run_id} has {found.state} already: nothing to stop.")
-        return submit(
-            services, StopRun(run_id=found.id, reason=body.reason), response, wait_s=wait, run_id=run_id
-        )
+        return await submit(services, lambda: _stop(services, run_id, body.reason), response, wait_s=wait)
 
     @routes.get(
         "/{run_id}/tasks/{task}/log",
@@ -124,6 +108,26 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         return Response(data, media_type="text/plain; charset=utf-8", headers=headers)
 
     return routes
+
+
+def _start(services: ApiServices, body: StartRunBody) -> StartRun:
+    record = known_pipeline(services, body.pipeline)
+    if body.run_id:
+        refuse_used_id(services, body.run_id)
+    return StartRun(
+        pipeline=record.name,
+        run_id=RunId(body.run_id) if body.run_id else make_run_id(record.name, services.clock.now()),
+        parameters=body.parameters,
+        logical_date=body.logical_date,
+        priority=body.priority,
+    )
+
+
+def _stop(services: ApiServices, run_id: str, reason: str) -> StopRun:
+    run, _ = find_run(services, run_id)
+    if run.state.is_final:
+        raise RefusedError("run_finished", f"run {run_id} has {run.state} already: nothing to stop.")
+    return StopRun(run_id=run.id, reason=reason)
 
 
 def _attempt(run: Run, task: str, number: int | None) -> tuple[int, str]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Annotated
 
 from fastapi import Query, Response
+from starlette.concurrency import run_in_threadpool
 
 from nimbus.api.models import CommandModel, OutcomeModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.services import ApiServices
-from nimbus.domain.commands import Command, CommandOutcome
+from nimbus.domain.commands import Command, CommandOutcome, StartRun, StopRun
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import CommandId
+from nimbus.domain.ids import CommandId, RunId
+from nimbus.ports import CommandQueue
 
 MAX_WAIT_S = 60.0
 
@@ -28,20 +32,30 @@ ACCEPTED_RESPONSES: dict[int | str, dict[str, object]] = {
 }
 
 
-def submit(
-    services: ApiServices, command: Command, response: Response, *, wait_s: float, run_id: str | None = None
+async def submit(
+    services: ApiServices, make: Callable[[], Command], response: Response, *, wait_s: float
 ) -> CommandModel:
-    """Queue `command`; answer 202, or the outcome if it comes within `wait_s`.
+    """Queue a command; answer 202, or the outcome if it comes within `wait_s`.
+
+    Args:
+        services: Where it is queued.
+        make: Builds the command. Runs on a worker thread, so it may read.
+        response: Takes the status.
+        wait_s: Longest time to wait for the outcome.
 
     Raises:
         RefusedError: a leader refused it while we waited.
         NotFoundError: refused, since what it is about is not there.
         StoreUnavailableError: it could not be queued.
     """
-    command_id = services.commands.submit(command, submitted_by=f"api@{services.health.info().id}")
-    outcome = None
-    if wait_s > 0:
-        outcome = services.commands.await_outcome(command_id, timedelta(seconds=wait_s))
+
+    def queue() -> tuple[CommandId, RunId | None]:
+        command = make()
+        run_id = command.run_id if isinstance(command, StartRun | StopRun) else None
+        return services.commands.submit(command, submitted_by=f"api@{services.health.info().id}"), run_id
+
+    command_id, run_id = await run_in_threadpool(queue)
+    outcome = await await_outcome(services.commands, command_id, wait_s) if wait_s > 0 else None
     if outcome is not None and not outcome.accepted:
         # A release that is not there is a broken reference within the request, so only these two are 404.
         if outcome.code in ("unknown_pipeline", "unknown_run"):
@@ -49,6 +63,31 @@ def submit(
         raise RefusedError(outcome.code, outcome.message)
     response.status_code = 202 if outcome is None else 200
     return command_model(command_id, outcome, run_id=run_id)
+
+
+async def await_outcome(queue: CommandQueue, command: CommandId, wait_s: float) -> CommandOutcome | None:
+    """Wait for a decision on the event loop: a request that waits holds no thread.
+
+    Raises:
+        StoreUnavailableError: ZooKeeper does not answer.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + wait_s
+    while True:
+        look_again = asyncio.Event()
+
+        def changed(event: asyncio.Event = look_again) -> None:
+            with suppress(RuntimeError):  # the server has stopped, and its loop is closed
+                loop.call_soon_threadsafe(event.set)
+
+        outcome = await run_in_threadpool(queue.outcome, command, changed)
+        if outcome is not None:
+            return outcome
+        try:
+            async with asyncio.timeout_at(deadline):
+                await look_again.wait()
+        except TimeoutError:
+            return await run_in_threadpool(queue.outcome, command)
 
 
 def command_model(

@@ -60,6 +60,7 @@ from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import Catalog, ClusterReader, CommandQueue
 from tests.leader_writes import commit
+from tests.outcomes import await_outcome
 
 Eventually = Callable[..., None]
 NOW = datetime(2026, 3, 1, 12, 30, 15, 123456, tzinfo=UTC)
@@ -231,25 +232,18 @@ def test_an_outcome_takes_the_command_out_of_the_queue(bench: Bench) -> None:
 
     assert [queued.id for queued in bench.reader.commands()] == [second]
     assert bench.queue.outcome(first) == outcome(first, code="unknown_run")
-    assert bench.queue.await_outcome(first, LONG) == outcome(first, code="unknown_run")
+    assert await_outcome(bench.queue, first, LONG) == outcome(first, code="unknown_run")
 
 
-def test_waiting_for_an_outcome_ends_when_it_comes(bench: Bench) -> None:
+def test_who_asked_for_an_outcome_in_vain_is_told_when_it_comes(bench: Bench) -> None:
     key = bench.queue.submit(COMMANDS[0], submitted_by="")
-    found: list[CommandOutcome | None] = []
-    waiting = threading.Thread(target=lambda: found.append(bench.queue.await_outcome(key, LONG)))
-    waiting.start()
+    told = [threading.Event() for _ in range(2)]
+    for event in told:
+        assert bench.queue.outcome(key, event.set) is None
     bench.answer(outcome(key))
-    waiting.join(60)
 
-    assert found == [outcome(key)]
-
-
-def test_waiting_for_an_outcome_ends_without_one_in_time(bench: Bench) -> None:
-    key = bench.queue.submit(COMMANDS[0], submitted_by="")
-
-    assert bench.queue.await_outcome(key, timedelta(milliseconds=20)) is None
-    assert bench.queue.await_outcome(key, timedelta(0)) is None
+    assert all(event.wait(LONG.total_seconds()) for event in told)
+    assert bench.queue.outcome(key) == outcome(key)
 
 
 def test_nothing_is_there_at_first(bench: Bench) -> None:

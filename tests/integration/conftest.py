@@ -163,6 +163,14 @@ class World:
             command=queued.id, accepted=code == "ok", code=code, message=message, decided_at=T0, epoch=7
         )
 
+    def decide(self) -> None:
+        """Let the leader decide, from now on and what waits already."""
+        self.deciding = True
+        for queued in self.cluster.commands():
+            outcome = self._decide(queued)
+            assert outcome is not None
+            self.cluster.answer(outcome)
+
     def new_run(self, run_id: str, **changes: object) -> Run:
         """A run of `sums` of which nothing was started."""
         run = Run(
@@ -228,12 +236,18 @@ def world() -> World:
 
 
 @pytest.fixture
-def api_url(world: World) -> Iterator[str]:
+def server(world: World) -> Iterator[ApiServer]:
     """A real server over `world`, on a free port."""
     server = ApiServer(create_app(world.services()))
     server.start()
-    yield server.url
+    yield server
     server.stop()
+
+
+@pytest.fixture
+def api_url(server: ApiServer) -> str:
+    """The server's base URL."""
+    return server.url
 
 
 @pytest.fixture

@@ -57,6 +57,7 @@ from nimbus.engine.policy import Policy
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.ports import StoreUnavailableError
 from nimbus.telemetry.engine import EngineMetrics
+from tests.outcomes import await_outcome
 
 Eventually = Callable[..., None]
 
@@ -188,7 +189,7 @@ class Cluster:
         return self.queue.submit(command, submitted_by="test")
 
     def answer(self, command: Command) -> CommandOutcome:
-        outcome = self.queue.await_outcome(self.submit(command), LONG)
+        outcome = await_outcome(self.queue, self.submit(command), LONG)
         assert outcome is not None, f"no answer to {command}"
         return outcome
 
@@ -290,7 +291,7 @@ def test_a_deposed_leader_writes_nothing_and_counts_it(cluster: Cluster, eventua
     command = CommandId(str(results[1]).rpartition("/")[2])
 
     eventually(lambda: leader.fenced_writes() == 1)
-    outcome = cluster.queue.await_outcome(command, LONG)
+    outcome = await_outcome(cluster.queue, command, LONG)
     assert outcome is not None
     assert epoch is not None
     assert outcome.epoch > epoch, "it is done by whoever leads next"
@@ -329,7 +330,7 @@ def test_a_write_without_an_answer_is_looked_up_and_the_work_goes_on(
         own_zookeeper.kill()
         own_zookeeper.start()
 
-        outcome = cluster.queue.await_outcome(asked, timedelta(seconds=60))
+        outcome = await_outcome(cluster.queue, asked, timedelta(seconds=60))
         assert outcome is not None
         assert outcome.accepted
         assert cluster.answer(start()).accepted
@@ -367,7 +368,7 @@ def test_a_command_that_cannot_be_read_is_refused_and_out_of_the_way(
     leader = leading(cluster, eventually)
     broken = cluster.create(cluster.paths.new_command, data, sequence=True).rpartition("/")[2]
 
-    outcome = cluster.queue.await_outcome(CommandId(broken), LONG)
+    outcome = await_outcome(cluster.queue, CommandId(broken), LONG)
     assert outcome is not None
     assert (outcome.accepted, outcome.code) == (False, "unreadable_command")
     assert cluster.answer(start()).accepted

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from kazoo.exceptions import NodeExistsError
 
@@ -95,22 +93,13 @@ class ZooKeeperCommandQueue:
         made = self._calls.create(self._paths.new_command, records.COMMAND.encode(body), sequence=True)
         return CommandId(made.rpartition("/")[2])
 
-    def outcome(self, command: CommandId) -> CommandOutcome | None:
-        """What became of a command."""
+    def outcome(self, command: CommandId, changed: Enqueue | None = None) -> CommandOutcome | None:
+        """What became of a command; with a watch while it waits."""
         path = self._paths.outcome(command)
         data = self._calls.get(path)
+        if data is None and changed is not None and self._calls.exists(path, changed):
+            data = self._calls.get(path)  # it came between the two calls
         return None if data is None else records.OUTCOME.decode(data, path)
-
-    def await_outcome(self, command: CommandId, timeout: timedelta) -> CommandOutcome | None:
-        """Wait on a watch, not by polling."""
-        deadline = time.clock_gettime(time.CLOCK_BOOTTIME) + timeout.total_seconds()
-        while True:
-            appeared = threading.Event()
-            if self._calls.exists(self._paths.outcome(command), appeared.set):
-                return self.outcome(command)
-            left = deadline - time.clock_gettime(time.CLOCK_BOOTTIME)
-            if left <= 0 or not appeared.wait(left):
-                return self.outcome(command)
 
 
 class ZooKeeperRegistrations:
