@@ -159,6 +159,10 @@ class CommandQueue(Protocol):
         """
         ...
 
+    def refused_start(self, run: RunId) -> CommandOutcome | None:
+        """The newest refusal to start `run`, while it is kept. Reads all outcomes."""
+        ...
+
 
 class ClusterReader(Protocol):
     """Read-only view for API, web and command line: the same on every scheduler."""

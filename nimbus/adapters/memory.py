@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 
 from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand
+from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand, newest_refusal
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.run import Run
 from nimbus.domain.schedulers import SchedulerInfo
@@ -102,6 +102,12 @@ class MemoryCluster:
             if changed is not None and command not in self._outcomes:
                 self._watches.setdefault(command, []).append(changed)
             return self._outcomes.get(command)
+
+    def refused_start(self, run: RunId) -> CommandOutcome | None:
+        """See `nimbus.ports.CommandQueue.refused_start`."""
+        with self._lock:
+            self._check()
+            return newest_refusal(run, self._outcomes.values())
 
     def pipelines(self) -> tuple[PipelineRecord, ...]:
         """See `nimbus.ports.ClusterReader.pipelines`."""

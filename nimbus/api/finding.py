@@ -1,14 +1,19 @@
-"""Finds runs where they are: in ZooKeeper while they live and for a while after, then in history."""
+"""Finds runs: in the command queue, in ZooKeeper while they live and for a while after, then in history."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import structlog
 
 from nimbus.api.explain import Surroundings
+from nimbus.api.models_runs import RequestedRunModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.services import ApiServices
+from nimbus.api.submitting import command_model
+from nimbus.domain.commands import CommandOutcome, StartRun
 from nimbus.domain.errors import NimbusError, RefusedError
-from nimbus.domain.ids import PipelineName, RunId
+from nimbus.domain.ids import CommandId, PipelineName, RunId
 from nimbus.domain.refusals import refusals
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.workers import busy_workers
@@ -19,22 +24,70 @@ MAX_RUNS = 500
 """In one answer."""
 
 
-def find_run(services: ApiServices, run_id: str) -> tuple[Run, bool]:
-    """A run, and whether it came from history.
+@dataclass(frozen=True, slots=True)
+class FoundRun:
+    """A run that a leader has started."""
+
+    run: Run
+    archived: bool
+    """It came from history."""
+
+
+def look_for_run(services: ApiServices, run_id: str) -> FoundRun | RequestedRunModel:
+    """A run; else the command that asks for it, or its refusal.
 
     Raises:
-        NotFoundError: neither ZooKeeper nor history has it.
+        NotFoundError: nothing of it is known.
     """
     wanted = RunId(run_id)
     live = services.reader.run(wanted)
+    if live is None:
+        for queued in services.reader.commands():
+            if isinstance(queued.command, StartRun) and queued.command.run_id == wanted:
+                return _pending(queued.id, queued.command)
+        live = services.reader.run(wanted)  # started between the two looks
     if live is not None:
-        return live, False
+        return FoundRun(live, archived=False)
     old = services.history.read(wanted)
-    if old is None:
-        raise NotFoundError(
-            "unknown_run", f"run {run_id} is neither live nor in history: see `nimbus run list`."
-        )
-    return old, True
+    if old is not None:
+        return FoundRun(old, archived=True)
+    refusal = services.commands.refused_start(wanted)
+    if refusal is not None:
+        return _refused(wanted, refusal)
+    raise NotFoundError("unknown_run", f"run {run_id} is neither live nor in history: see `nimbus run list`.")
+
+
+def _pending(command_id: CommandId, start: StartRun) -> RequestedRunModel:
+    return RequestedRunModel(
+        id=start.run_id,
+        pipeline=start.pipeline,
+        state="pending",
+        reason="",
+        command=command_model(command_id, None, run_id=start.run_id),
+    )
+
+
+def _refused(run_id: RunId, refusal: CommandOutcome) -> RequestedRunModel:
+    return RequestedRunModel(
+        id=run_id,
+        pipeline=None,
+        state="refused",
+        reason=refusal.message,
+        command=command_model(refusal.command, refusal, run_id=run_id),
+    )
+
+
+def find_run(services: ApiServices, run_id: str) -> Run:
+    """A run that a leader has started.
+
+    Raises:
+        NotFoundError: there is none; the code says whether it is pending, was refused, or is unknown.
+    """
+    found = look_for_run(services, run_id)
+    if isinstance(found, FoundRun):
+        return found.run
+    why = found.reason or f"command {found.command.command_id} waits for a leader's decision"
+    raise NotFoundError(f"run_{found.state}", f"run {run_id} is not started: {why}")
 
 
 def refuse_used_id(services: ApiServices, run_id: str) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
-from nimbus.api.models import Model, PriorityName
+from pydantic import Field
+
+from nimbus.api.models import CommandModel, Model, PriorityName
 from nimbus.domain.pipeline import FailureStrategy, TaskKind
 from nimbus.domain.run import Outcome, RunCause, RunState, TaskState
 
@@ -71,6 +73,19 @@ class RunModel(RunSummaryModel):
     deadline: datetime | None
     failure_strategy: FailureStrategy
     tasks: list[TaskModel]
+
+
+class RequestedRunModel(Model):
+    """A run that was asked for and that no leader has started."""
+
+    id: str
+    pipeline: str | None
+    """Known while the command waits."""
+    state: Literal["pending", "refused"]
+    reason: str
+    """Why it was refused."""
+    tasks: list[TaskModel] = Field(default_factory=list, max_length=0)
+    command: CommandModel
 
 
 class RunsModel(Model):

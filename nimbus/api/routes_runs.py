@@ -10,9 +10,17 @@ from fastapi import APIRouter, Query, Response
 
 from nimbus.api import views
 from nimbus.api.explain import Surroundings
-from nimbus.api.finding import MAX_RUNS, find_run, list_runs, refuse_used_id, surroundings
+from nimbus.api.finding import (
+    MAX_RUNS,
+    FoundRun,
+    find_run,
+    list_runs,
+    look_for_run,
+    refuse_used_id,
+    surroundings,
+)
 from nimbus.api.models import CommandModel
-from nimbus.api.models_runs import RunModel, RunsModel, TimelineModel
+from nimbus.api.models_runs import RequestedRunModel, RunModel, RunsModel, TimelineModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import PipelineNameText, ReasonBody, RunIdText, StartRunBody
 from nimbus.api.routes_pipelines import known_pipeline
@@ -54,19 +62,18 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         return await submit(services, lambda: _start(services, body), response, wait_s=wait)
 
     @routes.get("/{run_id}")
-    def run(run_id: RunIdText) -> RunModel:
-        """One run: tasks, attempts, progress, and why what waits is waiting."""
-        found, archived = find_run(services, run_id)
-        if found.state.is_final:  # nothing of it waits: no need to look around
-            around = Surroundings(now=services.clock.now(), leader=None)
-            return views.run_model(found, {}, around, archived=archived)
-        slots = services.reader.slots(found.open_attempts())
-        return views.run_model(found, slots, surroundings(services))
+    def run(run_id: RunIdText) -> RunModel | RequestedRunModel:
+        """One run: tasks, attempts, progress, and why what waits is waiting.
+
+        Readable as soon as its start is answered: `pending` until a leader decides, or `refused`.
+        """
+        found = look_for_run(services, run_id)
+        return _shown(services, found) if isinstance(found, FoundRun) else found
 
     @routes.get("/{run_id}/timeline")
     def events(run_id: RunIdText) -> TimelineModel:
         """What happened in a run, oldest first."""
-        return timeline(find_run(services, run_id)[0])
+        return timeline(find_run(services, run_id))
 
     @routes.post("/{run_id}/stop", status_code=202, responses=ACCEPTED_RESPONSES)
     async def stop(run_id: RunIdText, body: ReasonBody, response: Response, wait: Wait = 0) -> CommandModel:
@@ -92,7 +99,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         `X-Log-End` is the offset to ask for next. `X-Attempt-State` is `open`, or how the attempt ended
         (`ended` for an early one that the run's record only counts).
         """
-        found, _ = find_run(services, run_id)
+        found = find_run(services, run_id)
         number, state = _attempt(found, task, attempt)
         # The state was read before the bytes: "ended, and nothing more" can then be believed.
         data = services.logs.read(AttemptId(found.id, TaskName(task), number), offset, limit)
@@ -110,6 +117,15 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     return routes
 
 
+def _shown(services: ApiServices, found: FoundRun) -> RunModel:
+    run = found.run
+    if run.state.is_final:  # nothing of it waits: no need to look around
+        around = Surroundings(now=services.clock.now(), leader=None)
+        return views.run_model(run, {}, around, archived=found.archived)
+    slots = services.reader.slots(run.open_attempts())
+    return views.run_model(run, slots, surroundings(services))
+
+
 def _start(services: ApiServices, body: StartRunBody) -> StartRun:
     record = known_pipeline(services, body.pipeline)
     if body.run_id:
@@ -124,7 +140,7 @@ def _start(services: ApiServices, body: StartRunBody) -> StartRun:
 
 
 def _stop(services: ApiServices, run_id: str, reason: str) -> StopRun:
-    run, _ = find_run(services, run_id)
+    run = find_run(services, run_id)
     if run.state.is_final:
         raise RefusedError("run_finished", f"run {run_id} has {run.state} already: nothing to stop.")
     return StopRun(run_id=run.id, reason=reason)

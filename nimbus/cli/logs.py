@@ -86,11 +86,11 @@ def _wait_for_attempt(
         try:
             return api.fetch(path, attempt=number, limit=1)
         except ProblemError as exc:
-            if exc.code not in ("no_attempt", "unknown_attempt"):
+            if exc.code not in ("no_attempt", "unknown_attempt", "run_pending"):
                 raise
             found = api.get(f"/runs/{quote(run_id, safe='')}")
             states = {row["name"]: row["state"] for row in found["tasks"]}
-            if states[task] not in ("waiting", "running"):
+            if exc.code != "run_pending" and states[task] not in ("waiting", "running"):
                 if number is None or number == 1:
                     raise
                 return None

@@ -94,11 +94,7 @@ def start(
         return code
     from nimbus.cli.watch import follow
 
-    if answer["status"] == "pending":
-        out.note(f"run {body['run_id']} is queued; it starts when somebody leads")
-    return follow(
-        api, out, body["run_id"], timeout_s=watch_timeout, may_be_absent=answer["status"] == "pending"
-    )
+    return follow(api, out, body["run_id"], timeout_s=watch_timeout)
 
 
 @click.command(name="list")
@@ -144,6 +140,9 @@ def show(api: Api, out: Output, run_id: str) -> None:
     now = datetime.now(UTC)
     out.line(f"run       {answer['id']}")
     out.line(f"state     {answer['state']}" + (f" ({answer['reason']})" if answer["reason"] else ""))
+    if answer["state"] in ("pending", "refused"):
+        out.line(f"command   {answer['command']['command_id']} ({answer['command']['status']})")
+        return
     out.line(f"pipeline  {answer['pipeline']}, release {short(answer['release'])}")
     when = f"{clock(answer['created_at'])} ({answer['cause']}), for {clock(answer['logical_date'])}"
     out.line(f"created   {when}")

@@ -46,9 +46,7 @@ def watch(api: Api, out: Output, run_id: str, watch_timeout: float | None) -> in
     return follow(api, out, run_id, timeout_s=watch_timeout)
 
 
-def follow(
-    api: Api, out: Output, run_id: str, *, timeout_s: float | None, may_be_absent: bool = False
-) -> Exit:
+def follow(api: Api, out: Output, run_id: str, *, timeout_s: float | None) -> Exit:
     """Show a run until it is final.
 
     Args:
@@ -56,27 +54,25 @@ def follow(
         out: With JSON: nothing is shown but the final document.
         run_id: Which run.
         timeout_s: Longest time to watch.
-        may_be_absent: It is queued, and nobody has made it yet.
 
     Returns:
         OK, RUN_FAILED or WATCH_TIMEOUT.
-    """
-    from nimbus.cli.client import ProblemError
 
+    Raises:
+        ProblemError: a leader refused to start it.
+    """
     api.patience_s = _OUTAGE_PATIENCE_S if timeout_s is None else min(_OUTAGE_PATIENCE_S, max(timeout_s, 1.0))
     until = None if timeout_s is None else time.monotonic() + timeout_s
+    pending = False
     with _view(out) as show:
         while True:
-            try:
-                run = api.get(f"/runs/{quote(run_id, safe='')}")
-            except ProblemError as exc:
-                if not (exc.code == "unknown_run" and may_be_absent):
-                    raise
-            else:
-                may_be_absent = False
+            run = api.get(f"/runs/{quote(run_id, safe='')}")
+            _check_started(out, run, told=pending)
+            pending = run["state"] == "pending"
+            if not pending:
                 show(run)
-                if run["state"] in ("succeeded", "failed", "stopped"):
-                    break
+            if run["state"] in ("succeeded", "failed", "stopped"):
+                break
             if until is not None and time.monotonic() >= until:
                 out.note(f"run {run_id} is not finished after {timeout_s:g} s; it goes on without a watcher.")
                 return Exit.WATCH_TIMEOUT
@@ -86,6 +82,16 @@ def follow(
     took = between(run["created_at"], run["finished_at"], datetime.now(UTC))
     out.note(f"run {run_id} {run['state']} after {took}" + (f": {run['reason']}" if run["reason"] else ""))
     return Exit.OK if run["state"] == "succeeded" else Exit.RUN_FAILED
+
+
+def _check_started(out: Output, run: dict[str, Any], *, told: bool) -> None:
+    """Raise if the run was refused; say once that it is pending."""
+    from nimbus.cli.client import ProblemError
+
+    if run["state"] == "refused":
+        raise ProblemError(409, run["command"]["outcome"]["code"], run["reason"])
+    if run["state"] == "pending" and not told:
+        out.note(f"run {run['id']} is queued; it starts when a scheduler leads")
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -116,3 +116,11 @@ class CommandOutcome:
     message: str
     decided_at: datetime
     epoch: int
+    run_id: RunId | None = None
+    """Of a start: the run that was asked for, so that a refusal can be found by it."""
+
+
+def newest_refusal(run: RunId, outcomes: Iterable[CommandOutcome]) -> CommandOutcome | None:
+    """The refusal of the newest command that asked to start `run`."""
+    refusals = (outcome for outcome in outcomes if outcome.run_id == run and not outcome.accepted)
+    return max(refusals, key=lambda outcome: outcome.command, default=None)

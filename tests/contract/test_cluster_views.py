@@ -246,6 +246,21 @@ def test_who_asked_for_an_outcome_in_vain_is_told_when_it_comes(bench: Bench) ->
     assert bench.queue.outcome(key) == outcome(key)
 
 
+def test_newest_refusal_of_a_start_is_found_by_its_run(bench: Bench) -> None:
+    assert bench.queue.refused_start(RUN.id) is None
+    keys = [bench.queue.submit(COMMANDS[4], submitted_by="") for _ in range(5)]
+    first, second, other, accepted, _ = keys
+    bench.answer(replace(outcome(first, code="busy"), run_id=RUN.id))
+    bench.answer(replace(outcome(second, code="busy"), run_id=RUN.id))
+    bench.answer(replace(outcome(other, code="busy"), run_id=RunId("other")))
+    bench.answer(replace(outcome(accepted), run_id=RUN.id))
+
+    found = bench.queue.refused_start(RUN.id)
+    assert found is not None
+    assert (found.command, found.code) == (second, "busy")
+    assert bench.queue.refused_start(RunId("unknown")) is None
+
+
 def test_nothing_is_there_at_first(bench: Bench) -> None:
     reader = bench.reader
     assert (reader.pipelines(), reader.runs(), reader.commands()) == ((), (), ())

@@ -160,7 +160,13 @@ class World:
         if isinstance(command, StartRun) and code == "ok" and self.cluster.run(command.run_id) is None:
             self.cluster.put(self.new_run(command.run_id, parameters=dict(command.parameters)))
         return CommandOutcome(
-            command=queued.id, accepted=code == "ok", code=code, message=message, decided_at=T0, epoch=7
+            command=queued.id,
+            accepted=code == "ok",
+            code=code,
+            message=message,
+            decided_at=T0,
+            epoch=7,
+            run_id=command.run_id if isinstance(command, StartRun) else None,
         )
 
     def decide(self) -> None:

@@ -160,6 +160,66 @@ def test_watch_prints_each_change_once_and_ends_with_the_run(
     assert lines[-1] == "run succeeded, 2/2 tasks"
 
 
+@pytest.fixture
+def undecided(world: Any, api: httpx.Client) -> None:
+    """Run `r1` is asked for, and no leader has decided."""
+    world.deciding = False
+    api.post("/runs", json={"pipeline": "sums", "run_id": "r1"})
+
+
+def test_show_tells_of_a_run_that_waits_for_a_decision_and_of_one_that_was_refused(
+    world: Any, nimbus: Invoke, undecided: None
+) -> None:
+    pending, document = nimbus("run", "show", "r1"), nimbus("run", "show", "r1", "-o", "json")
+    world.refuse = ("quarantined", "file lost")
+    world.decide()
+    refused = nimbus("run", "show", "r1")
+
+    assert (pending.exit_code, document.exit_code, refused.exit_code) == (0, 0, 0)
+    assert re.search(r"^state +pending$", pending.stdout, re.MULTILINE)
+    assert re.search(r"^command +cmd-0000000000 \(pending\)$", pending.stdout, re.MULTILINE)
+    assert json.loads(document.stdout)["state"] == "pending"
+    assert re.search(r"^state +refused \(file lost\)$", refused.stdout, re.MULTILINE)
+
+
+def test_watch_waits_for_a_run_that_is_pending(
+    world: Any, nimbus: Invoke, monkeypatch: pytest.MonkeyPatch, undecided: None
+) -> None:
+    looks = iter([lambda: None, world.decide, lambda: world.succeeded("r1")])
+    monkeypatch.setattr("nimbus.cli.watch.time.sleep", lambda _s: next(looks)())
+
+    watched = nimbus("run", "watch", "r1")
+
+    assert (watched.exit_code, watched.stdout.splitlines()[-1][-9:]) == (0, "2/2 tasks")
+    assert watched.stderr.count("it starts when a scheduler leads") == 1
+
+
+def test_watch_of_a_run_whose_start_is_refused_is_exit_4_with_the_reason(
+    world: Any, nimbus: Invoke, monkeypatch: pytest.MonkeyPatch, undecided: None
+) -> None:
+    world.refuse = ("quarantined", "file lost")
+    monkeypatch.setattr("nimbus.cli.watch.time.sleep", lambda _s: world.decide())
+
+    watched = nimbus("run", "watch", "r1")
+
+    assert (watched.exit_code, watched.stdout) == (4, "")
+    assert watched.stderr.endswith("error: file lost\n")
+
+
+def test_following_the_log_of_a_pending_run_waits_for_its_start(
+    world: Any, nimbus: Invoke, monkeypatch: pytest.MonkeyPatch, undecided: None
+) -> None:
+    attempt = AttemptId(RunId("r1"), TaskName("extract"), 1)
+    world.logs.append(attempt, 0, b"one\n")
+    looks = iter([world.decide, lambda: world.succeeded("r1")])
+    monkeypatch.setattr("nimbus.cli.logs.time.sleep", lambda _s: next(looks, lambda: None)())
+    monkeypatch.setattr("nimbus.cli.logs._LATE_S", 0.0)
+
+    followed = nimbus("run", "logs", "r1", "extract", "-f")
+
+    assert (followed.exit_code, followed.stdout) == (0, "one\n")
+
+
 def test_watch_timeout_is_exit_5(world: Any, nimbus: Invoke) -> None:
     world.opened(world.new_run("r1"), "extract")
 

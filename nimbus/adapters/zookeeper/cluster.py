@@ -20,7 +20,7 @@ from nimbus.adapters.zookeeper.leader_store import (
 from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.adapters.zookeeper.runs import read_run
 from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand
+from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand, newest_refusal
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId
 from nimbus.domain.run import Run
 from nimbus.domain.schedulers import SchedulerInfo
@@ -100,6 +100,10 @@ class ZooKeeperCommandQueue:
         if data is None and changed is not None and self._calls.exists(path, changed):
             data = self._calls.get(path)  # it came between the two calls
         return None if data is None else records.OUTCOME.decode(data, path)
+
+    def refused_start(self, run: RunId) -> CommandOutcome | None:
+        """The newest refusal to start a run."""
+        return newest_refusal(run, read_all(self._calls, self._paths.outcomes, records.OUTCOME))
 
 
 class ZooKeeperRegistrations:

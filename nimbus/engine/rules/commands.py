@@ -108,6 +108,7 @@ def _consumed(
         message=message,
         decided_at=now,
         epoch=state.epoch,
+        run_id=queued.command.run_id if isinstance(queued.command, StartRun) else None,
     )
     return Decision(
         name="command_accepted" if outcome.accepted else "command_refused",
