@@ -8,7 +8,8 @@ from fastapi import FastAPI
 
 from nimbus.api import routes_cluster, routes_health, routes_pipelines, routes_runs
 from nimbus.api.cross_site import CrossSiteGuard
-from nimbus.api.middleware import BodyLimit, HttpMetrics, Measure
+from nimbus.api.document import DocumentedApi
+from nimbus.api.middleware import AnswerHead, BodyLimit, HttpMetrics, Measure
 from nimbus.api.models import ProblemModel
 from nimbus.api.problems import install
 from nimbus.api.services import ApiServices
@@ -29,7 +30,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         services: What it reads from and writes to.
         allowed_hosts: Names and addresses that requests may be sent to, beside loopback's.
     """
-    app = FastAPI(
+    app = DocumentedApi(
         title="Nimbus",
         version=services.health.info().version,
         description=_DESCRIPTION,
@@ -41,6 +42,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
     app.add_middleware(BodyLimit)
     app.add_middleware(CrossSiteGuard, allowed_hosts=allowed_hosts)
     app.add_middleware(Measure, metrics=HttpMetrics(services.metrics))
+    app.add_middleware(AnswerHead)
     for part in (routes_cluster, routes_pipelines, routes_runs):
         app.include_router(part.router(services, PREFIX))
     app.include_router(routes_health.router(services))

@@ -122,7 +122,12 @@ def _http(request: Request, exc: Exception) -> JSONResponse:
     assert isinstance(exc, HTTPException)  # noqa: S101 - as above
     code = HTTPStatus(exc.status_code).name.lower()
     detail = f"{request.method} {request.url.path}: {exc.detail}. The routes are in /openapi.json."
-    return problem(exc.status_code, code, detail, headers=dict(exc.headers or {}))
+    headers = dict(exc.headers or {})
+    if exc.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        # The header names the methods of one route, and a path may have several.
+        path = getattr(request.scope.get("route"), "path", "")
+        headers["Allow"] = ", ".join(request.app.methods(path)) or headers["Allow"]
+    return problem(exc.status_code, code, detail, headers=headers)
 
 
 def _unexpected(request: Request, exc: Exception) -> JSONResponse:

@@ -5,15 +5,32 @@ Unknown keys are refused, so that a mistyped `paramters` is no silent default.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Annotated, Any
+import json
+import re
+from datetime import MAXYEAR, UTC, datetime
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StringConstraints,
+    WithJsonSchema,
+)
+from pydantic_core import to_jsonable_python
 
 from nimbus.domain import ids
 from nimbus.domain.pipeline import Priority
 
-_Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500)]
+_Reason = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500, pattern=r"\S")
+]
+
+
+_PriorityName = Literal["highest", "high", "medium", "low", "lowest"]
 
 
 def _priority(value: Any) -> Any:
@@ -29,12 +46,34 @@ def _priority(value: Any) -> Any:
 def _utc(value: datetime) -> datetime:
     if value.tzinfo is None:
         raise ValueError("needs an offset, such as 2026-01-31T06:00:00Z or +02:00")
+    # A day from either end of the calendar: a time there is none in some time zones.
+    if not 1 < value.year < MAXYEAR:
+        raise ValueError(f"must be in the years 2 to {MAXYEAR - 1}")
     return value.astimezone(UTC)
 
 
-PipelineNameText = Annotated[str, AfterValidator(ids.pipeline_name)]
-RunIdText = Annotated[str, AfterValidator(ids.run_id)]
-DigestText = Annotated[str, AfterValidator(ids.release_digest)]
+def _storable(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Refuse what the command's record could not hold: `json` reads more than JSON."""
+    try:
+        json.dumps(to_jsonable_python(parameters), allow_nan=False, ensure_ascii=False).encode()
+    except ValueError as exc:
+        raise ValueError(f"cannot be stored as JSON: {exc}") from exc
+    return parameters
+
+
+def _matching(pattern: re.Pattern[str]) -> dict[str, str]:
+    """What the schema shows of a text that a function checks."""
+    return {"type": "string", "pattern": f"^{pattern.pattern}$"}
+
+
+PipelineNameText = Annotated[
+    str, AfterValidator(ids.pipeline_name), WithJsonSchema(_matching(ids.NAME_PATTERN))
+]
+RunIdText = Annotated[str, AfterValidator(ids.run_id), WithJsonSchema(_matching(ids.RUN_ID_PATTERN))]
+DigestText = Annotated[str, AfterValidator(ids.release_digest), WithJsonSchema(_matching(ids.DIGEST_PATTERN))]
+CommandIdText = Annotated[
+    str, AfterValidator(ids.command_id), WithJsonSchema(_matching(ids.COMMAND_ID_PATTERN))
+]
 
 
 class _Body(BaseModel):
@@ -45,7 +84,7 @@ class ReleaseBody(_Body):
     """Make a release known whose files are already in storage."""
 
     digest: DigestText = Field(description="SHA-256 of the release's manifest.")
-    activate: bool = Field(False, description="Make it the active release, too.")
+    activate: StrictBool = Field(False, description="Make it the active release, too.")
 
 
 class ActivateBody(_Body):
@@ -61,12 +100,12 @@ class StartRunBody(_Body):
     run_id: RunIdText | None = Field(
         None, description="Give one, and asking again starts nothing twice. Without it the server makes one."
     )
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: Annotated[dict[str, Any], AfterValidator(_storable)] = Field(default_factory=dict)
     logical_date: Annotated[datetime, AfterValidator(_utc)] | None = Field(
         None, description="The time the run stands for, with offset. Without it: the time of acceptance."
     )
-    priority: Annotated[Priority, BeforeValidator(_priority, json_schema_input_type=str)] | None = Field(
-        None, description="highest, high, medium, low or lowest. Without it: the pipeline's."
+    priority: Annotated[Priority, BeforeValidator(_priority, json_schema_input_type=_PriorityName)] | None = (
+        Field(None, description="highest, high, medium, low or lowest. Without it: the pipeline's.")
     )
 
 

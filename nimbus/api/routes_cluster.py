@@ -8,7 +8,7 @@ from starlette.concurrency import run_in_threadpool
 from nimbus.api import views
 from nimbus.api.models import CommandModel, LeaderAnswer, ParticipantsModel, StatusModel, WorkerModel
 from nimbus.api.problems import NotFoundError
-from nimbus.api.requests import ReasonBody
+from nimbus.api.requests import CommandIdText, ReasonBody
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, await_outcome, command_model, submit
 from nimbus.domain.commands import Abdicate, CommandOutcome
@@ -73,7 +73,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         return {"workers": views.worker_models(reader.workers(), reader.runs())}
 
     @routes.get("/commands/{command_id}")
-    async def command(command_id: str, wait: Wait = 0) -> CommandModel:
+    async def command(command_id: CommandIdText, wait: Wait = 0) -> CommandModel:
         """What became of a command. Outcomes are kept for about an hour."""
         wanted = CommandId(command_id)
         outcome = await run_in_threadpool(known_command, services, wanted)

@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import Query, Response
 from starlette.concurrency import run_in_threadpool
 
-from nimbus.api.models import CommandModel, OutcomeModel
+from nimbus.api.models import CommandModel, OutcomeModel, ProblemModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.services import ApiServices
 from nimbus.domain.commands import Command, CommandOutcome, StartRun, StopRun
@@ -26,9 +26,9 @@ Wait = Annotated[
 ]
 
 ACCEPTED_RESPONSES: dict[int | str, dict[str, object]] = {
-    200: {"description": "Decided while waiting: accepted."},
+    200: {"description": "Decided while waiting: accepted.", "model": CommandModel},
     202: {"description": "Durable; a leader will decide.", "model": CommandModel},
-    409: {"description": "Decided while waiting: refused; `code` says why."},
+    409: {"description": "Decided while waiting: refused; `code` says why.", "model": ProblemModel},
 }
 
 

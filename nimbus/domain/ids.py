@@ -22,6 +22,7 @@ NAME_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 """Pipelines and tasks. No dot, no slash: names become parts of ZooKeeper paths, S3 keys and attempt ids."""
 RUN_ID_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,126}")
 DIGEST_PATTERN = re.compile(r"[0-9a-f]{64}")
+COMMAND_ID_PATTERN = re.compile(r"cmd-[0-9]{1,20}")
 
 
 class InvalidNameError(ValueError):
@@ -52,6 +53,15 @@ def release_digest(text: str) -> ReleaseDigest:
     if not DIGEST_PATTERN.fullmatch(text):
         raise InvalidNameError("release digest", text, "64 hexadecimal characters (0-9, a-f)")
     return ReleaseDigest(text)
+
+
+def command_id(text: str) -> CommandId:
+    """Check a command's id that came from outside: it becomes part of a path."""
+    if not COMMAND_ID_PATTERN.fullmatch(text):
+        raise InvalidNameError(
+            "command id", text, "cmd- and 1 to 20 digits, as the answer to the command said"
+        )
+    return CommandId(text)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -22,6 +22,8 @@ from nimbus.domain.commands import (
 from nimbus.domain.pipeline import Priority
 
 DIGEST = "ab" * 32
+EARLIEST, LATEST = "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"
+"""Times that are none in UTC."""
 
 
 def _queued(cluster: MemoryCluster) -> Any:
@@ -156,6 +158,8 @@ def test_a_finished_run_cannot_be_stopped(world: Any, api: httpx.Client) -> None
             422,
             "body.logical_date",
         ),
+        ("POST", "/runs", {"pipeline": "sums", "logical_date": EARLIEST}, 422, "body.logical_date"),
+        ("POST", "/runs", {"pipeline": "sums", "logical_date": LATEST}, 422, "body.logical_date"),
         ("POST", "/runs", {"pipeline": "sums", "priority": "urgent"}, 422, "body.priority"),
         ("POST", "/runs?wait=61", {"pipeline": "sums"}, 422, "query.wait"),
         ("POST", "/runs/r1/stop", {"reason": "  "}, 422, "body.reason"),
@@ -166,6 +170,8 @@ def test_a_finished_run_cannot_be_stopped(world: Any, api: httpx.Client) -> None
         ("GET", "/runs?limit=501", None, 422, "query.limit"),
         ("GET", "/runs?state=sleeping", None, 422, "query.state"),
         ("GET", "/runs/a.b", None, 422, "path.run_id"),
+        ("GET", "/commands/%2e%2e", None, 422, "path.command_id"),
+        ("GET", "/commands/cmd-1%00", None, 422, "path.command_id"),
         ("GET", "/runs/r1/tasks/t/log?offset=-1", None, 422, "query.offset"),
         ("PUT", "/runs", {}, 405, None),
         ("POST", "/runs", {"pipeline": "absent"}, 404, None),
@@ -183,6 +189,22 @@ def test_bad_input_is_refused_with_its_place_and_reaches_no_leader(
     if place is not None:
         assert problem["code"] == "invalid_request"
         assert [error["place"] for error in problem["errors"]] == [place]
+    assert world.cluster.commands() == ()
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["NaN", "-Infinity", '"\\ud800"', '{"\\ud800": 1}', "[" * 500 + "]" * 500],
+    ids=["nan", "infinity", "surrogate", "surrogate-key", "deep"],
+)
+def test_parameter_that_cannot_be_stored_as_it_is_is_refused(
+    world: Any, api: httpx.Client, value: str
+) -> None:
+    body = f'{{"pipeline": "sums", "parameters": {{"x": {value}}}}}'
+
+    answer = api.post("/runs", content=body, headers={"content-type": "application/json"})
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
     assert world.cluster.commands() == ()
 
 

@@ -1,0 +1,44 @@
+"""The application's OpenAPI document, and what follows from it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from fastapi import FastAPI
+
+from nimbus.api.models import ProblemModel
+from nimbus.api.problems import MEDIA_TYPE
+
+
+class DocumentedApi(FastAPI):
+    """FastAPI, with problems documented under their own media type."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._documenting = threading.Lock()
+
+    def openapi(self) -> dict[str, Any]:
+        """The document. Made at its first use, which takes a while; any thread."""
+        with self._documenting:
+            if self.openapi_schema is None:
+                for path in super().openapi()["paths"].values():
+                    for operation in path.values():
+                        _retype_problems(operation["responses"])
+            return self.openapi_schema or {}
+
+    def methods(self, path: str) -> list[str]:
+        """The methods of a path template such as `/api/v1/runs/{run_id}`, sorted."""
+        methods = {method.upper() for method in self.openapi()["paths"].get(path, {})}
+        return sorted(methods | {"HEAD"} if "GET" in methods else methods)
+
+
+def _retype_problems(responses: dict[str, Any]) -> None:
+    """FastAPI documents every model under the media type of the route's answer."""
+    problem = f"#/components/schemas/{ProblemModel.__name__}"
+    for response in responses.values():
+        content = response.get("content", {})
+        for media_type in [
+            name for name, told in content.items() if told.get("schema", {}).get("$ref") == problem
+        ]:
+            content[MEDIA_TYPE] = content.pop(media_type)
