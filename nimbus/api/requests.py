@@ -28,8 +28,6 @@ from nimbus.domain.pipeline import Priority
 _Reason = Annotated[
     str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500, pattern=r"\S")
 ]
-
-
 _PriorityName = Literal["highest", "high", "medium", "low", "lowest"]
 
 
@@ -46,7 +44,7 @@ def _priority(value: Any) -> Any:
 def _utc(value: datetime) -> datetime:
     if value.tzinfo is None:
         raise ValueError("needs an offset, such as 2026-01-31T06:00:00Z or +02:00")
-    # A day from either end of the calendar: a time there is none in some time zones.
+    # Times at the ends of the calendar do not exist in every time zone.
     if not 1 < value.year < MAXYEAR:
         raise ValueError(f"must be in the years 2 to {MAXYEAR - 1}")
     return value.astimezone(UTC)
