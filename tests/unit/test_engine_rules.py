@@ -171,7 +171,7 @@ def test_a_run_starts_in_the_transaction_that_consumes_its_command() -> None:
 
 
 def test_outcome_of_a_start_names_its_run_also_when_it_is_refused() -> None:
-    consumed = [decide(facts(START, record=record)).writes[-1] for record in (RECORD, None)]
+    consumed = [decide(known(START, record=record)).writes[-1] for record in (RECORD, None)]
 
     assert [isinstance(write, w.ConsumeCommand) and write.outcome.run_id for write in consumed] == ["p-1"] * 2
 
