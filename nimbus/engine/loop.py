@@ -1,13 +1,17 @@
-"""The engine's thread: waits for leadership, reigns while it lasts, and never decides without it."""
+"""The engine's thread: waits for leadership, reigns while it lasts, and never decides without it.
+
+`Engine.steps` is everything but the waiting, so that a test can drive it without the thread.
+"""
 
 from __future__ import annotations
 
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 import structlog
 
@@ -21,6 +25,10 @@ from nimbus.ports import Clock, FencedOutError, LeaderStore, StoreUnavailableErr
 from nimbus.telemetry.engine import EngineMetrics
 
 _log = structlog.get_logger(__name__)
+
+Result = TypeVar("Result")
+Steps = Generator[float | None, tuple[n.News, ...], Result]
+"""Yields for how many seconds to wait for news (None: until some come), and is sent what came."""
 
 LONGEST_WAIT_S = 5.0
 """The facts are looked over at least this often, should the wall clock step."""
@@ -88,25 +96,45 @@ class Engine:
         self._inbox.put(news)
 
     def _run(self) -> None:
+        steps = self.steps()
+        wait_s = next(steps)
+        try:
+            while True:
+                wait_s = steps.send(self.collect(wait_s))
+        except StopIteration:
+            return
+
+    def steps(self) -> Steps[None]:
+        """Do the engine's work until it is asked to stop. Engine thread only."""
         while True:
-            match self._next():
+            match (yield from self._next()):
                 case n.StopAsked():
                     return
                 case n.Elected(leadership):
-                    if self._reign(leadership):
+                    if (yield from self._reign(leadership)):
                         return
                 case n.QuarantineChanged(quarantined):
                     self._quarantined = quarantined
                 case _:  # news for a reign that is over
                     continue
 
-    def _reign(self, leadership: Leadership) -> bool:
+    def collect(self, timeout_s: float | None) -> tuple[n.News, ...]:
+        """Wait for news, then take all there is. Engine thread only."""
+        batch = []
+        try:
+            batch.append(self._inbox.get(timeout=timeout_s))
+            while True:
+                batch.append(self._inbox.get_nowait())
+        except queue.Empty:
+            return tuple(batch)
+
+    def _reign(self, leadership: Leadership) -> Steps[bool]:
         """Lead until it is over. True: the process is shutting down."""
         epoch = leadership.epoch
         self._set_status(EngineStatus(epoch=epoch, leader_since=self._clock.now()))
         _log.info("reign_started", epoch=epoch)
         try:
-            return self._lead(self._take_office(leadership), epoch)
+            return (yield from self._lead(self._take_office(leadership), epoch))
         except FencedOutError as exc:
             self._metrics.fenced_out()
             _log.warning("write_fenced", epoch=epoch, error=str(exc))
@@ -131,7 +159,7 @@ class Engine:
         reign.hear((n.QuarantineChanged(self._quarantined),))
         return reign
 
-    def _lead(self, reign: Reign, epoch: int) -> bool:
+    def _lead(self, reign: Reign, epoch: int) -> Steps[bool]:
         fresh = False
         batch: tuple[n.News, ...] = ()
         while True:
@@ -150,7 +178,9 @@ class Engine:
             except StoreUnavailableError as exc:
                 _log.warning("store_unavailable", epoch=epoch, error=str(exc))
                 fresh = False  # the last write may or may not have been done: look at everything again
-            batch = self._collect(timeout)
+            kept = tuple(self._kept)
+            self._kept.clear()
+            batch = (*kept, *(yield 0.0 if kept else timeout))
             over = self._over(batch, epoch)
             if over is not None:
                 return over
@@ -185,21 +215,11 @@ class Engine:
                     continue
         return None
 
-    def _next(self) -> n.News:
+    def _next(self) -> Steps[n.News]:
         """The oldest news; waits for it."""
-        return self._kept.popleft() if self._kept else self._inbox.get()
-
-    def _collect(self, timeout_s: float) -> tuple[n.News, ...]:
-        """Wait for news, then take all there is."""
-        batch = list(self._kept)
-        self._kept.clear()
-        try:
-            if not batch:
-                batch.append(self._inbox.get(timeout=timeout_s))
-            while True:
-                batch.append(self._inbox.get_nowait())
-        except queue.Empty:
-            return tuple(batch)
+        while not self._kept:
+            self._kept.extend((yield None))
+        return self._kept.popleft()
 
     def _note_recovery(self) -> None:
         if self.status.recovered_at is None:
