@@ -343,8 +343,8 @@ class State:
     def put_workers(self, workers: Iterable[WorkerInfo], now: Instant) -> None:
         """Take in who is registered."""
         before, self.workers = self.workers, {worker.id: worker for worker in workers}
-        for worker in before.keys() ^ self.workers.keys():
-            for attempt in self._open_on.get(worker, ()):
+        for worker in sorted(before.keys() ^ self.workers.keys()):
+            for attempt in sorted(self._open_on.get(worker, ())):
                 self._note_silence(attempt, now)
         if before.keys() != self.workers.keys():  # who looks for a silent attempt may have come or gone
             for attempt in self.silent_since:
