@@ -188,10 +188,10 @@ class Engine:
 
     def _act(self, reign: Reign) -> float:
         """Decide what is to be decided now. Returns for how many seconds there is nothing more to do."""
-        more = reign.decide()
+        reign.decide()
         self._note_recovery()
         reign.tend()
-        if more:
+        if reign.has_more():
             return 0.0
         idle_s = reign.idle_s()
         return LONGEST_WAIT_S if idle_s is None else min(max(0.0, idle_s), LONGEST_WAIT_S)

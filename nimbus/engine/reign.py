@@ -184,11 +184,10 @@ class Reign:
 
     # -- deciding
 
-    def decide(self) -> bool:
+    def decide(self) -> None:
         """Ask the rules about what is on the agenda, for a while, and write what they decide.
 
-        Returns:
-            Whether there may be more to decide: first hear the news, so that no flood keeps them waiting.
+        What is left then waits until the news are heard, so that no flood keeps them waiting.
 
         Raises:
             FencedOutError: another scheduler leads.
@@ -197,10 +196,12 @@ class Reign:
         self.state.wake(self._now())
         for _ in range(MOST_AT_ONCE):
             if not self.decide_next():
-                self._flush()
-                return next_subject(self.state) is not None
+                break
         self._flush()
-        return True
+
+    def has_more(self) -> bool:
+        """Whether there may be more to decide now."""
+        return next_subject(self.state) is not None
 
     def decide_next(self) -> bool:
         """Ask the rule of the next subject. False: the agenda is empty."""
