@@ -66,6 +66,7 @@ class Snapshot:
     workers: tuple[WorkerInfo, ...] = ()
     slots: Mapping[AttemptId, Slots] = field(default_factory=dict)
     """Of all open attempts of `runs`."""
+    schedulers: tuple[SchedulerInfo, ...] = ()
     abdication: Abdication | None = None
     """The last one that was accepted, whatever its epoch."""
 
@@ -117,6 +118,10 @@ class LeaderStore(Protocol):
 
     def read_workers(self) -> tuple[WorkerInfo, ...]:
         """Registered workers."""
+        ...
+
+    def read_schedulers(self) -> tuple[SchedulerInfo, ...]:
+        """Registered schedulers."""
         ...
 
     def read_slots(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:

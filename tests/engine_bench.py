@@ -107,8 +107,9 @@ class Bench:
         """Tell the reign that everything may have changed, and let it decide."""
         attempts = tuple(AttemptChanged(attempt) for attempt in self.reign.state.slots)
         self.reign.take((CommandsChanged(), WorkersChanged(), *attempts))
-        while self.reign.decide():
-            continue
+        self.reign.decide()
+        while self.reign.has_more():
+            self.reign.decide()
 
     def run(self, run: RunId = RUN) -> Run:
         return self.cluster.world.runs[run]

@@ -16,6 +16,7 @@ from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Abdication, CommandOutcome, QueuedCommand
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.run import Run
+from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import Assignment, WorkerInfo
 from nimbus.ports import (
@@ -39,6 +40,7 @@ class World:
     outcomes: dict[CommandId, CommandOutcome] = field(default_factory=dict)
     abdication: Abdication | None = None
     workers: dict[WorkerId, WorkerInfo] = field(default_factory=dict)
+    schedulers: tuple[SchedulerInfo, ...] = ()
     slots: dict[AttemptId, Slots] = field(default_factory=dict)
     orders: dict[tuple[WorkerId, AttemptId], Assignment] = field(default_factory=dict)
 
@@ -115,6 +117,7 @@ class MemoryLeaderStore:
             commands=self.read_commands((), len(world.commands)),
             workers=self.read_workers(),
             slots=self.read_slots([a for run in world.runs.values() for a in run.open_attempts()]),
+            schedulers=world.schedulers,
             abdication=world.abdication,
         )
 
@@ -126,6 +129,10 @@ class MemoryLeaderStore:
     def read_workers(self) -> tuple[WorkerInfo, ...]:
         """Registered workers."""
         return tuple(self._world().workers.values())
+
+    def read_schedulers(self) -> tuple[SchedulerInfo, ...]:
+        """Registered schedulers."""
+        return self._world().schedulers
 
     def read_slots(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
         """Slots of some attempts; empty ones if one is not there."""

@@ -112,6 +112,7 @@ class Reign:
             state.put_run(run, now)
         state.count_refusals(snapshot.runs.values())
         state.put_abdication(snapshot.abdication)
+        state.put_schedulers(snapshot.schedulers)
         for queued in snapshot.commands:
             state.put_command(queued)
         for attempt, slots in snapshot.slots.items():
@@ -384,6 +385,7 @@ class Reign:
         if now_s >= self._workers_due_s:
             self._workers_due_s = now_s + WORKERS_EVERY_S
             self.state.put_workers(self._store.read_workers(), self._now())
+            self.state.put_schedulers(self._store.read_schedulers())
         if now_s >= self._tidy_due_s:
             self._tidy_due_s = now_s + TIDY_EVERY_S
             self._unexplained = 0

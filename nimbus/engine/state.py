@@ -18,7 +18,8 @@ from nimbus.domain.commands import Abdication, ActivatePipeline, PublishRelease,
 from nimbus.domain.ids import AttemptId, CommandId, HostId, PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.refusals import Refusals, refusals, with_last
-from nimbus.domain.run import Attempt, Run, RunState, TaskRun, TaskState
+from nimbus.domain.run import NEWEST_LAYOUT, Attempt, Run, RunState, TaskRun, TaskState
+from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import WorkerInfo, free_slots, open_workers
 from nimbus.engine.agenda import (
@@ -98,6 +99,8 @@ class State:
         """What waits for the arguments of the run that it starts."""
         self.rendered: dict[Subject, Rendered] = {}
 
+        self.run_layout = 1
+        """Of new runs: the newest one that every registered scheduler reads, as any of them may lead next."""
         self.runs: dict[RunId, Run] = {}
         """Runs that are not final."""
         self.finished: dict[RunId, Finished] = {}
@@ -339,6 +342,11 @@ class State:
             self.slots[attempt] = slots
             self._note_silence(attempt, now)
             self.agenda.add(about_attempt(attempt))
+
+    def put_schedulers(self, schedulers: Iterable[SchedulerInfo]) -> None:
+        """Take in who may lead next."""
+        layouts = [scheduler.run_layout for scheduler in schedulers]
+        self.run_layout = min(NEWEST_LAYOUT, *layouts) if layouts else 1
 
     def put_workers(self, workers: Iterable[WorkerInfo], now: Instant) -> None:
         """Take in who is registered."""

@@ -16,6 +16,7 @@ from leader import LeaderError, LeaderLockQueue, Phase
 from nimbus.api.services import Check, LeaderView, QueuePlace
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import HostId, PipelineName
+from nimbus.domain.run import NEWEST_LAYOUT
 from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
 from nimbus.engine.loop import EngineStatus
 from nimbus.engine.readiness import hopeless, lacking
@@ -84,6 +85,7 @@ class SelfReport:
         missing = _missing(required or frozenset(), readiness)
         leads = engine.epoch is not None and self._election.is_leader()
         return SchedulerInfo(
+            run_layout=NEWEST_LAYOUT,
             id=self._identity.id,
             boot_id=self._identity.boot_id,
             host=self._identity.host,

@@ -162,6 +162,7 @@ def draft() -> Run:
         logical_date=RECORD.updated_at,
         cause=RunCause.MANUAL,
         priority=None,
+        layout=1,
         now=RECORD.updated_at,
     )
 

@@ -63,6 +63,7 @@ def render(spec: PipelineSpec) -> None:
         logical_date=WHEN,
         cause=RunCause.MANUAL,
         priority=None,
+        layout=1,
         now=WHEN,
     )
     with contextlib.suppress(TemplateError):

@@ -23,6 +23,7 @@ from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Abdication, QueuedCommand, Unreadable
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId
 from nimbus.domain.run import Run
+from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import Enqueue, FencedOutError, SlotTakenError, Snapshot, StaleStateError
@@ -80,6 +81,7 @@ class ZooKeeperLeaderStore:
             commands=self.read_commands((), MOST_COMMANDS),
             workers=self.read_workers(),
             slots=self.read_slots([attempt for run in runs.values() for attempt in run.open_attempts()]),
+            schedulers=self.read_schedulers(),
             abdication=self._read_abdication(),
         )
 
@@ -97,6 +99,10 @@ class ZooKeeperLeaderStore:
     def read_workers(self) -> tuple[WorkerInfo, ...]:
         """Registered workers."""
         return tuple(_readable(self._calls, self._paths.workers, records.WORKER, self._on_workers))
+
+    def read_schedulers(self) -> tuple[SchedulerInfo, ...]:
+        """Registered schedulers."""
+        return tuple(_readable(self._calls, self._paths.schedulers, records.SCHEDULER))
 
     def read_slots(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
         """What there is of some attempts."""

@@ -284,6 +284,7 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
             logical_date=command.logical_date or now,
             cause=RunCause.MANUAL,
             priority=command.priority,
+            layout=state.run_layout,
             now=now,
         )
     except InvalidParametersError as exc:

@@ -32,6 +32,7 @@ def new_run(
     logical_date: datetime,
     cause: RunCause,
     priority: Priority | None,
+    layout: int,
     now: datetime,
 ) -> Run:
     """A run that has started nothing yet, pinned to `release`; its arguments are as they were written.
@@ -52,6 +53,7 @@ def new_run(
         failure_strategy=spec.failure_strategy,
         python_path=spec.python_path,
         deadline=None if spec.timeout is None else now + spec.timeout,
+        layout=layout,
         tasks=Tasks(TaskRun(spec=task) for task in spec.tasks),
     )
     return settle(run, now)

@@ -71,7 +71,7 @@ def _fired(
     if due is None:
         return skipped
     try:
-        draft = _run_of(record, spec, due, now)
+        draft = _run_of(record, spec, due, state.run_layout, now)
         if draft.id in state.runs or draft.id in state.finished:  # started by hand under this fire time's id
             return skipped
         run = rendered(state, about_pipeline(record.name), draft)
@@ -86,7 +86,7 @@ def _fired(
     )
 
 
-def _run_of(record: PipelineRecord, spec: PipelineSpec, due: datetime, now: datetime) -> Run:
+def _run_of(record: PipelineRecord, spec: PipelineSpec, due: datetime, layout: int, now: datetime) -> Run:
     """The run of a fire time. Its id is made of it, so that no two leaders can start it twice."""
     if record.release is None:
         raise InvalidParametersError(("the pipeline has no active release",))
@@ -98,5 +98,6 @@ def _run_of(record: PipelineRecord, spec: PipelineSpec, due: datetime, now: date
         logical_date=due,
         cause=RunCause.SCHEDULE,
         priority=None,
+        layout=layout,
         now=now,
     )
