@@ -112,7 +112,9 @@ def test_closed_worker_leaves_its_task_running_and_its_successor_launches_nothin
     _ordered(bench, tmp_path)
     eventually(lambda: _runs(tmp_path), "the task runs")
     first.close(SOON)
-    _started(bench, workers)
+    registrations = RecordingRegistrations()
+    _started(bench, workers, registrations=registrations)
+    eventually(lambda: len(registrations.workers) > 2, "the successor has read its orders, and goes on")
     eventually(lambda: bench.slots().beating, "the runner beats on")
 
     (tmp_path / "gate").touch()
