@@ -29,7 +29,7 @@ demo: examples ## Start three schedulers, run a real pipeline, kill the leader, 
 test: examples ## Run all tests, three files at a time; NIMBUS_TEST_JOBS=0 runs one after the other
 	$(PYTEST) $(SIDE_BY_SIDE)
 
-check: lint ## Static checks, unit and property tests; under a minute
+check: lint ## Static checks, unit tests, a sample of the property tests; under a minute
 	$(PYTEST) $(SIDE_BY_SIDE) tests/unit tests/property
 
 lint: setup ## Static checks: ruff, format, mypy, layers
@@ -42,9 +42,11 @@ format: setup ## Format the code and mend what ruff can mend
 	$(PY) -m ruff check --fix-only --exit-zero .
 	$(PY) -m ruff format .
 
-simulate: setup ## Ten thousand simulated elections, then built-in faults that the simulator must find
+simulate: setup ## Ten thousand simulated elections, built-in faults that must be found, ten times the random tests
 	$(PY) -m leader.testing.simulator --seeds $${NIMBUS_SEEDS:-10000} --jobs $${NIMBUS_JOBS:-2}
 	$(PY) -m leader.testing.simulator --mutants
+	NIMBUS_LAW_TIMES=$${NIMBUS_LAW_TIMES:-10} $(PYTEST) $(SIDE_BY_SIDE) -m "thorough or not thorough" tests/property
+	$(PYTEST) $(SIDE_BY_SIDE) -m thorough tests/unit
 
 chaos: setup ## Ten minutes of faults against an election of five on three ZooKeeper servers, with a checker
 	NIMBUS_CHAOS_SECONDS=$${NIMBUS_CHAOS_SECONDS:-600} $(PYTEST) tests/chaos/test_election_chaos.py

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blobsync.release.blob import CHUNK_BYTES, PACKED_BYTES, Blob, BlobDigest, chunk_count, chunks_digest
+from tests.thorough import examples
 
 BYTES = random.Random(4).randbytes(2 * CHUNK_BYTES + 7)
 """Two whole chunks and a short one."""
@@ -20,7 +21,7 @@ sizes = st.sampled_from([0, 1, PACKED_BYTES, PACKED_BYTES + 1, len(BYTES)]) | st
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(size_bytes=sizes, seed=st.integers(0, 1000), cut_count=st.integers(0, 30))
 def test_digest_is_that_of_hashlib_and_blake3_in_whatever_parts_the_bytes_come(
     size_bytes: int, seed: int, cut_count: int

@@ -38,6 +38,7 @@ from tests.collection_samples import (
     publishing,
     sample,
 )
+from tests.thorough import examples
 
 POLICY = CollectionPolicy(keep_age=DAY, keep_newest=0, max_share=1.0, patience=timedelta(0))
 PARTS = ["a", "b", "c"]
@@ -324,5 +325,5 @@ def test_collection_whose_requests_take_long_postpones(minutes: int) -> None:
 
 CollectionsTest = Collections.TestCase
 CollectionsTest.settings = settings(
-    deadline=None, max_examples=EXAMPLES or 200, stateful_step_count=30, derandomize=not EXAMPLES
+    deadline=None, max_examples=EXAMPLES or examples(50), stateful_step_count=30, derandomize=not EXAMPLES
 )

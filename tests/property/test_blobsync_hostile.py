@@ -27,6 +27,7 @@ from blobsync.release.pack import (
     tail_bytes,
 )
 from tests.hostile_samples import VALID, Case, bombs, crafted, fuzzed
+from tests.thorough import examples
 
 MOST_CPU_S = 5.0
 """For any one case; most take less than a millisecond."""
@@ -140,19 +141,19 @@ def tampered(draw: st.DrawFn) -> Case:
     return Case(valid.kind, "tampered", text.encode(errors="surrogatepass"))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(case=tampered())
 def test_document_with_another_value_anywhere_is_refused_or_sound(case: Case) -> None:
     is_refused(case)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(kind=st.sampled_from(["manifest", "layout", "pack"]), data=st.binary(max_size=400))
 def test_any_bytes_are_refused(kind: str, data: bytes) -> None:
     assert is_refused(Case(kind, "any bytes", data))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(valid=st.sampled_from(VALID), seed=st.integers(FUZZED, 1 << 40))
 def test_fuzzed_one_is_refused_or_sound(valid: Case, seed: int) -> None:
     is_refused(fuzzed(valid, seed))

@@ -33,6 +33,7 @@ from blobsync.release.pack import (
     parse_table,
     tail_bytes,
 )
+from tests.thorough import examples
 
 NOISE = random.Random(4).randbytes(PACKED_BYTES)
 
@@ -78,7 +79,7 @@ def _read(pack: bytes) -> dict[str, bytes]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     items=st.lists(blobs, max_size=8), compress=st.booleans(), frame_bytes=st.sampled_from([1, 100, 70_000])
 )

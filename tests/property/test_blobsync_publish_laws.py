@@ -18,6 +18,7 @@ from blobsync.release.layout import Pack
 from blobsync.release.manifest import Role
 from blobsync.testing.memory import MemoryObjectStore
 from blobsync.testing.releases import read_release
+from tests.thorough import examples
 
 QUICK = RetryPolicy(first_wait=timedelta(milliseconds=1), max_wait=timedelta(milliseconds=5))
 FEW = 3
@@ -47,7 +48,7 @@ def _publish(store: MemoryObjectStore, tree: Mapping[str, bytes], name: str = "p
         return publish(store, name=name, files=files, retry=QUICK, published_by="law")
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(20))
 @given(history=st.lists(trees, min_size=1, max_size=6))
 def test_each_release_of_a_history_has_its_files_and_the_name_it_has_anywhere(
     history: list[dict[str, bytes]],
@@ -61,7 +62,7 @@ def test_each_release_of_a_history_has_its_files_and_the_name_it_has_anywhere(
         assert release.uploaded_bytes + release.reused_bytes == sum(map(len, set(tree.values())))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(20))
 @given(history=st.lists(trees, min_size=1, max_size=4), tree=trees)
 def test_dry_run_tells_the_truth(history: list[dict[str, bytes]], tree: dict[str, bytes]) -> None:
     store = MemoryObjectStore()

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from nimbus.config import InvalidConfigurationError, load_settings
 from nimbus.config.load import settings_keys
 from nimbus.config.values import format_duration, parse_duration
+from tests.thorough import examples
 
 GOOD = yaml.safe_load((Path(__file__).parents[2] / "configs" / "nimbus.example.yaml").read_text())
 UNHURRIED = settings(deadline=None)
@@ -49,7 +50,7 @@ def test_random_bytes_are_settings_or_refused(text: bytes) -> None:
     load(text, {})
 
 
-@settings(UNHURRIED, max_examples=200)
+@settings(UNHURRIED, max_examples=examples(40))
 @given(
     st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=3),
     st.dictionaries(st.sampled_from(KEYS), st.text(), max_size=2),

@@ -21,6 +21,7 @@ from nimbus.domain.run import RunCause
 from nimbus.engine.rules.new_run import new_run
 from nimbus.templates.answers import TemplateError
 from tests.in_process_templates import InProcessTemplates
+from tests.thorough import examples
 
 GOOD = yaml.safe_load((Path(__file__).parents[2] / "examples" / "flights" / "pipeline.yaml").read_text())
 
@@ -82,7 +83,7 @@ def test_random_yaml_like_text_is_a_definition_or_refused(text: str) -> None:
     read(text.encode())
 
 
-@settings(UNHURRIED, max_examples=300)
+@settings(UNHURRIED, max_examples=examples(60))
 @given(st.data())
 def test_good_definition_with_anything_put_anywhere_is_a_definition_or_refused(data: st.DataObject) -> None:
     document = yaml.safe_load(yaml.safe_dump(GOOD))

@@ -11,6 +11,7 @@ from leader.office import events as ev
 from leader.office import states as st
 from leader.office.machine import step
 from leader.office.states import State
+from tests.thorough import examples
 
 SELF = Participant("a", "h", 1, "b")
 
@@ -108,7 +109,7 @@ def possible(state: State, event: ev.Event, latch: bool) -> bool:
 
 
 @given(some.lists(some.tuples(some.integers(0, 3), anything), max_size=60))
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_whatever_happens_nobody_leads_without_the_guards_yes_in_that_epoch_and_one_latch_lives(
     history: list[tuple[int, ev.Event]],
 ) -> None:

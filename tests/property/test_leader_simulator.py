@@ -10,8 +10,9 @@ from leader.testing.history import Kind
 from leader.testing.simulator import Simulator
 from leader.testing.simulator_runner import Tally, main, quiet, run_seeds
 from leader.testing.simulator_world import Settings
+from tests.thorough import examples
 
-_SEEDS = range(300)
+_SEEDS = range(100)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +72,9 @@ def test_nobody_outlives_its_session_when_signs_of_life_are_cut_off_from_the_ens
     )
     with quiet():
         broken = {
-            seed: str(found) for seed in range(150) for found in Simulator(seed, storm).run().violations
+            seed: str(found)
+            for seed in range(examples(30))
+            for found in Simulator(seed, storm).run().violations
         }
 
     assert broken == {}

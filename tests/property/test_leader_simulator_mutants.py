@@ -1,7 +1,7 @@
 """Faults that other elections had, built into ours: the simulator finds each, and would find it again.
 
-Here each has a storm of the faults that bring it to light, to be quick; `make simulate` lets the usual storm
-find them.
+Here each has a storm of the faults that bring it to light, to be quick; `make simulate` runs these, and lets
+the usual storm find them, too.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import pytest
 from leader.latch.steps import LatchSteps
 from leader.testing.simulator_mutants import MUTANTS
 from leader.testing.simulator_runner import find
+from tests.thorough import thorough
 
 _SEEDS = 1000
 
 
+@thorough
 @pytest.mark.parametrize("name", MUTANTS)
 def test_simulator_finds_the_fault(name: str) -> None:
     found = find(name, seeds=_SEEDS, storm=MUTANTS[name].storm)
