@@ -211,6 +211,19 @@ class AttemptBoard(Protocol):
         """
         ...
 
+    def refuse(self, claim: Claim, end: End) -> Claim:
+        """Put `claim` and `end` into both slots in one step, unless CLAIM is taken.
+
+        A leader that saw the one without the other would close the attempt with a reason of its own.
+
+        Returns:
+            What stands in CLAIM; if it is not `claim`, nothing was written.
+
+        Raises:
+            AttemptWithdrawnError: the attempt is not known (any more), or was ended before it was claimed.
+        """
+        ...
+
     def end(self, end: End) -> End:
         """Put `end` into the END slot; the answer is what stands there.
 

@@ -94,7 +94,7 @@ def supervise(
         return Close(slots.end)
     if slots.claim is None:
         return _unclaimed(attempt, silent_since, timings, now)
-    if slots.claim.is_fenced:  # the fencer died between the two slots
+    if slots.claim.is_fenced:  # by a worker that did not fill both slots at once
         return FenceEnd("closed before a driver claimed it", Outcome.FENCED)
     if slots.beating:
         return Wait("running")

@@ -45,26 +45,27 @@ def ending_of_the_dead(
     if runner is not None:  # also while ZooKeeper is away, and with it the attempt's tag
         kill_session(runner)
     kill_tagged(attempt_tag(board.cluster(), attempt))
-    won = fence(board, attempt, worker, now)
+    why = f"its runner ended before it could claim the attempt: {_last_words(folder)}"
+    refused = _end(attempt, Outcome.REFUSED, why, now)
+    won = fence(board, refused, worker, now)
     if won is None:
         return None
     if won.is_fenced:
-        why = f"its runner ended before it could claim the attempt: {_last_words(folder)}"
-        return folder.record_exit(_end(attempt, Outcome.REFUSED, why, now))
+        return folder.record_exit(refused)
     if won.worker != worker:
         return None
     return folder.record_exit(_end(attempt, Outcome.LOST, "its runner died without a word", now))
 
 
-def fence(board: AttemptBoard, attempt: str, worker: WorkerId, now: datetime) -> Claim | None:
-    """Fill CLAIM so that no driver can start the attempt, unless one has claimed it.
+def fence(board: AttemptBoard, end: End, worker: WorkerId, now: datetime) -> Claim | None:
+    """Fill CLAIM so that no driver can start the attempt, and END with it, unless a driver has claimed it.
 
     Returns:
         Our fence, or a driver's claim; None when a leader closed the attempt or it is not known any more.
     """
-    ours = Claim(attempt=attempt, fenced_by_epoch=0, worker=worker, host=host_id(), claimed_at=now)
+    ours = Claim(attempt=end.attempt, fenced_by_epoch=0, worker=worker, host=host_id(), claimed_at=now)
     try:
-        standing = board.claim(ours)
+        standing = board.refuse(ours, end)
     except AttemptWithdrawnError:
         return None
     if standing.is_fenced and (standing.fenced_by_epoch, standing.worker) != (0, worker):
@@ -74,9 +75,7 @@ def fence(board: AttemptBoard, attempt: str, worker: WorkerId, now: datetime) ->
 
 def refuse(board: AttemptBoard, order: Assignment, worker: WorkerId, reason: str, now: datetime) -> None:
     """Say that an attempt cannot be started here: fence it, and end it as refused. Safe to repeat."""
-    standing = fence(board, order.attempt, worker, now)
-    if standing is not None and standing.is_fenced:
-        put_end(board, _end(order.attempt, Outcome.REFUSED, reason, now))
+    fence(board, _end(order.attempt, Outcome.REFUSED, reason, now), worker, now)
 
 
 def put_end(board: AttemptBoard, end: End) -> str:

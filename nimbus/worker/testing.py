@@ -1,16 +1,19 @@
 """Fakes with real semantics, shipped: a board and a log store in a folder, shared by processes.
 
 For tests, and for trying a worker without ZooKeeper. Slots are filled by link(2), so create-once
-holds between processes as it does in ZooKeeper. `cut_off` makes the board unreachable for all who use it.
+holds between processes as it does in ZooKeeper; two slots at once are filled under a lock. `cut_off` makes
+the board unreachable for all who use it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from nimbus.domain.ids import AttemptId, ClusterId, WorkerId
@@ -78,15 +81,25 @@ class FileBoard:
 
     def claim(self, claim: Claim) -> Claim:
         """See `nimbus.ports.AttemptBoard`."""
-        path = self._known(claim.attempt) / "claim"
-        write_once(path, CLAIM.encode(claim))
-        return CLAIM.decode(path.read_bytes(), str(path))
+        with self._slots_of(claim.attempt) as place:
+            return self._fill_claim(place, claim)
+
+    def refuse(self, claim: Claim, end: End) -> Claim:
+        """See `nimbus.ports.AttemptBoard`. One step for all who read, but not for a process killed within."""
+        with self._slots_of(claim.attempt) as place:
+            if not (place / "claim").exists() and (place / "end").exists():
+                raise AttemptWithdrawnError(claim.attempt)
+            standing = self._fill_claim(place, claim)
+            if standing == claim:
+                write_once(place / "end", END.encode(end))
+            return standing
 
     def end(self, end: End) -> End:
         """See `nimbus.ports.AttemptBoard`."""
-        path = self._known(end.attempt) / "end"
-        write_once(path, END.encode(end))
-        return END.decode(path.read_bytes(), str(path))
+        with self._slots_of(end.attempt) as place:
+            path = place / "end"
+            write_once(path, END.encode(end))
+            return END.decode(path.read_bytes(), str(path))
 
     def read(self, attempt: AttemptId, changed: Enqueue | None = None) -> Slots:
         """See `nimbus.ports.AttemptBoard`."""
@@ -94,7 +107,8 @@ class FileBoard:
         place = self._place(str(attempt))
         if changed is not None:
             self._watch(place, changed)
-        claim, end = read_if_there(place / "claim"), read_if_there(place / "end")
+        with self._alone():
+            claim, end = read_if_there(place / "claim"), read_if_there(place / "end")
         beat = read_if_there(place / "beat")
         pid, ticks, progress = json.loads(beat) if beat else (0, 0, {})
         return Slots(
@@ -129,6 +143,29 @@ class FileBoard:
 
     def _place(self, attempt: str) -> Path:
         return self._root / "attempts" / attempt
+
+    @staticmethod
+    def _fill_claim(place: Path, claim: Claim) -> Claim:
+        path = place / "claim"
+        write_once(path, CLAIM.encode(claim))
+        return CLAIM.decode(path.read_bytes(), str(path))
+
+    @contextmanager
+    def _slots_of(self, attempt: str) -> Iterator[Path]:
+        """The place of an attempt that is known, to be changed by nobody else meanwhile."""
+        with self._alone():
+            yield self._known(attempt)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep all other processes and threads from the slots."""
+        self._root.mkdir(parents=True, exist_ok=True)
+        fd = os.open(self._root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
 
     def _reach(self) -> None:
         if self._down.exists():

@@ -12,6 +12,7 @@ import pytest
 
 from leader import FencingToken, ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
+from nimbus.adapters.zookeeper.calls import Calls
 from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
 from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.domain import writes as w
@@ -32,6 +33,8 @@ CLAIM = Claim(attempt=str(ATTEMPT), worker=WORKER, host=HostId("h"), pid=7, star
 END = End(
     attempt=str(ATTEMPT), outcome=Outcome.SUCCEEDED, written_by="runner", ended_at=NOW, output="p/r/t/1"
 )
+FENCE = Claim(attempt=str(ATTEMPT), fenced_by_epoch=0, worker=WORKER, host=HostId("h"), claimed_at=NOW)
+REFUSAL = replace(END, outcome=Outcome.REFUSED, written_by="worker", reason="no Java", output=None)
 ORDER = Assignment(
     attempt=str(ATTEMPT),
     kind=AssignmentKind.RUN,
@@ -163,6 +166,33 @@ def test_the_first_end_stands_and_everybody_learns_it(bench: Bench) -> None:
     assert bench.other.read(ATTEMPT).end == END
 
 
+def test_a_refusal_fills_both_slots_once(bench: Bench) -> None:
+    bench.add(ATTEMPT)
+
+    assert bench.board.refuse(FENCE, REFUSAL) == FENCE
+    assert bench.board.refuse(FENCE, REFUSAL) == FENCE, "asking twice, as after a lost answer"
+    slots = bench.other.read(ATTEMPT)
+    assert (slots.claim, slots.end) == (FENCE, REFUSAL)
+    assert bench.other.claim(CLAIM) == FENCE
+
+
+def test_a_refusal_of_what_is_claimed_writes_nothing(bench: Bench) -> None:
+    bench.add(ATTEMPT)
+    bench.board.claim(CLAIM)
+
+    assert bench.other.refuse(FENCE, REFUSAL) == CLAIM
+    assert bench.board.read(ATTEMPT).end is None
+
+
+def test_a_refusal_of_what_is_ended_unclaimed_writes_nothing(bench: Bench) -> None:
+    bench.add(ATTEMPT)
+    bench.board.end(END)
+
+    with pytest.raises(AttemptWithdrawnError):
+        bench.other.refuse(FENCE, REFUSAL)
+    assert bench.board.read(ATTEMPT).claim is None
+
+
 def test_of_many_that_claim_at_once_one_wins(bench: Bench) -> None:
     bench.add(ATTEMPT)
     claims = [replace(CLAIM, pid=pid) for pid in range(1, 9)]
@@ -190,6 +220,8 @@ def test_an_attempt_that_is_not_known_cannot_be_claimed_ended_or_beaten_for(benc
 
     with pytest.raises(AttemptWithdrawnError):
         bench.board.claim(CLAIM)
+    with pytest.raises(AttemptWithdrawnError):
+        bench.board.refuse(FENCE, REFUSAL)
     with pytest.raises(AttemptWithdrawnError):
         bench.board.end(END)
     with pytest.raises(AttemptWithdrawnError):
@@ -268,6 +300,7 @@ def test_a_folder_that_is_cut_off_is_unavailable_until_it_is_back(tmp_path: Path
     board.cut_off(down=True)
     for call in (
         lambda: board.claim(CLAIM),
+        lambda: board.refuse(FENCE, REFUSAL),
         lambda: board.end(END),
         lambda: board.beat(ATTEMPT, {}),
         lambda: board.read(ATTEMPT),
@@ -280,6 +313,22 @@ def test_a_folder_that_is_cut_off_is_unavailable_until_it_is_back(tmp_path: Path
 
 
 # What ZooKeeper alone can do to us.
+
+
+def test_a_refusal_is_one_transaction(
+    zookeeper_board: Bench, zk_root: str, zookeeper: ZooKeeperServer
+) -> None:
+    zookeeper_board.add(ATTEMPT)
+    zookeeper_board.board.refuse(FENCE, REFUSAL)
+    session = ZooKeeperSession(ZooKeeperConfig(hosts=zookeeper.hosts))
+    session.start(timedelta(seconds=30))
+    calls, paths = Calls(session), Paths(zk_root)
+
+    made_by = {calls.origin(paths.claim(ATTEMPT)), calls.origin(paths.end(ATTEMPT))}
+
+    session.close(timedelta(seconds=10))
+    assert len(made_by) == 1
+    assert made_by != {None}
 
 
 def test_an_order_that_cannot_be_read_hides_no_other(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 import structlog
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from leader import ZooKeeperSession
 from nimbus import records
-from nimbus.adapters.zookeeper.calls import Calls, readable
+from nimbus.adapters.zookeeper.calls import Calls, check_size, readable
 from nimbus.adapters.zookeeper.paths import BEAT, CLAIM, END, STOP, Paths
 from nimbus.domain.ids import AttemptId, ClusterId, WorkerId
 from nimbus.domain.run import Outcome
@@ -51,16 +52,41 @@ class ZooKeeperAttemptBoard:
         path = self._paths.claim(attempt)
         return _claim(self._fill(path, records.CLAIM.encode(claim), claim.attempt), attempt, path)
 
+    def refuse(self, claim: Claim, end: End) -> Claim:
+        """Fill both slots, or learn who has CLAIM."""
+        attempt = AttemptId.parse(claim.attempt)
+        path = self._paths.claim(attempt)
+        end_data = records.END.encode(end)
+        check_size(self._paths.end(attempt), len(end_data))
+        found = self._fill(
+            path,
+            records.CLAIM.encode(claim),
+            claim.attempt,
+            lambda transaction: transaction.create(self._paths.end(attempt), end_data),
+        )
+        return _claim(found, attempt, path)
+
     def end(self, end: End) -> End:
         """Fill END, or learn who did."""
         attempt = AttemptId.parse(end.attempt)
         path = self._paths.end(attempt)
         return _end(self._fill(path, records.END.encode(end), end.attempt), attempt, path)
 
-    def _fill(self, path: str, data: bytes, attempt: str) -> bytes:
-        """Create-once. After a lost reply the second try finds the first one's node: read, never assume."""
+    def _fill(
+        self, path: str, data: bytes, attempt: str, beside: Callable[[Any], None] = lambda _transaction: None
+    ) -> bytes:
+        """Create-once, with what `beside` adds to the transaction.
+
+        After a lost reply the second try finds the first one's node: read, never assume.
+        """
+
+        def build(transaction: Any) -> None:
+            transaction.create(path, data)
+            beside(transaction)
+
+        check_size(path, len(data))
         try:
-            self._calls.create(path, data)
+            self._calls.transact(f"create {path}", build)
         except NodeExistsError:
             standing = self._calls.get(path)
             if standing is None:  # removed between the two calls: the run is over

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +11,7 @@ import structlog
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
 from leader import LeaderError, ZooKeeperSession
+from leader.fencing import first_failure
 from nimbus.domain.errors import RecordTooLargeError
 from nimbus.ports import Enqueue, StoreUnavailableError
 from nimbus.records import RecordCodec, T, UnreadableRecordError
@@ -125,6 +126,18 @@ class Calls:
                 self.session.client.create_async, path, data, ephemeral=ephemeral, sequence=sequence
             )
             return made
+
+    def transact(self, what: str, build: Callable[[Any], None]) -> None:
+        """Do all that `build` adds to kazoo's transaction, or nothing.
+
+        NodeExistsError and NoNodeError pass through: they are those of the first operation that was refused.
+        """
+        transaction = self.session.client.transaction()
+        build(transaction)
+        with in_our_words(what):
+            refused = first_failure(self.session.call(transaction.commit_async))
+            if refused is not None:
+                raise refused[1]
 
     def ensure(self, path: str) -> None:
         """Create a persistent node and its parents, unless it is there."""

@@ -1,0 +1,70 @@
+"""What a worker says of attempts whose runner is gone, and what a leader makes of it meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from nimbus.domain.ids import AttemptId, WorkerId
+from nimbus.domain.run import Outcome
+from nimbus.domain.slots import Claim, End
+from nimbus.worker import settlement
+from nimbus.worker.testing import FileBoard
+from nimbus.worker.testing_bench import Bench
+
+ATTEMPT = "run1.task.1"
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+WORKER = WorkerId("w1")
+
+
+class WatchedBoard(FileBoard):
+    """A board with a leader that looks after each write and closes what it finds fenced but not ended."""
+
+    def claim(self, claim: Claim) -> Claim:
+        standing = super().claim(claim)
+        slots = self.read(AttemptId.parse(claim.attempt))
+        if standing.is_fenced and slots.end is None:
+            end = End(
+                attempt=claim.attempt,
+                outcome=Outcome.FENCED,
+                written_by="leader",
+                ended_at=NOW,
+                reason="closed before a driver claimed it",
+            )
+            self.end(end)
+        return standing
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    made.board = WatchedBoard(tmp_path / "board")
+    yield made
+    made.close()
+
+
+def test_reason_of_a_refusal_reaches_a_leader_that_looks_after_each_write(bench: Bench) -> None:
+    order = bench.order("absent.py")
+
+    settlement.refuse(bench.board, order, WORKER, "the release has no file absent.py", NOW)
+
+    end = bench.slots().end
+    assert end is not None
+    assert (end.outcome, end.written_by) == (Outcome.REFUSED, "worker")
+    assert end.reason == "the release has no file absent.py"
+
+
+def test_last_words_of_a_runner_reach_a_leader_that_looks_after_each_write(bench: Bench) -> None:
+    folder = bench.folder()
+    folder.create(bench.order("task.py"))
+    folder.runner_log.write_text("no module named spark\n")
+
+    record = settlement.ending_of_the_dead(folder, bench.board, WORKER, NOW)
+
+    assert record is not None
+    assert record == folder.exit_record()
+    assert "no module named spark" in record.reason
+    assert bench.slots().end == record
