@@ -228,7 +228,8 @@ class AttemptBoard(Protocol):
         """Put `end` into the END slot; the answer is what stands there.
 
         Raises:
-            AttemptWithdrawnError: the attempt is not known any more (its run is over and archived).
+            AttemptWithdrawnError: the attempt is not known any more (its run is over and archived), or it is
+                that of a later run of the same id: the claim whose nonce `end` bears does not stand.
         """
         ...
 

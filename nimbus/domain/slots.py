@@ -30,6 +30,8 @@ class Claim:
     start_ticks: int | None = None
     """The process's start time in clock ticks since boot: a pid alone is no identity, pids wrap."""
     claimed_at: datetime
+    nonce: str | None = None
+    """Random. An END with a nonce is accepted only where its claim stands. None: a leader's."""
 
     @property
     def is_fenced(self) -> bool:
@@ -50,6 +52,8 @@ class End:
     exit_code: int | None = None
     reason: str = ""
     output: str | None = None
+    nonce: str | None = None
+    """Of the claim that it ends. Tells the attempt from one of the same id in a later run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from typing import Any
 
 import structlog
 
+from nimbus.domain.slots import Claim
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, Enqueue, StoreUnavailableError
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.files import read_if_there
@@ -30,11 +31,14 @@ _log = structlog.get_logger(__name__)
 class BoardLink:
     """Thread `runner-board`."""
 
-    def __init__(self, folder: AttemptFolder, board: AttemptBoard, ring: Callable[[], None]) -> None:
-        self._folder, self._board, self._ring = folder, board, ring
+    def __init__(
+        self, folder: AttemptFolder, board: AttemptBoard, claim: Claim, ring: Callable[[], None]
+    ) -> None:
+        """`claim` is the runner's own, and stood when this was made."""
+        self._folder, self._board, self._claim, self._ring = folder, board, claim, ring
         self.stop_requested = False
         self.outdated = False
-        """END is filled, or the attempt is gone for good."""
+        """END is filled, or the attempt is gone for good, or it is that of a later run of the same id."""
         self._signal, self._leaving = threading.Event(), threading.Event()
         self._driver_ended = False
         self._last_beat = self._last_look = float("-inf")
@@ -95,6 +99,10 @@ class BoardLink:
 
     def _look(self, now: float, changed: Enqueue | None) -> None:
         slots = self._board.read(self._folder.attempt, changed)
+        if slots.claim is not None and slots.claim.nonce != self._claim.nonce:
+            self._note_outdated("attempt_of_a_later_run")
+            self._last_look = now
+            return
         if not slots.beating and not self._leaving.is_set():
             self._beat(self._progress(), now)
         if slots.stop_requested and not self.stop_requested:

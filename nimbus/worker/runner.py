@@ -15,6 +15,7 @@ not ours, user code did not run.
 from __future__ import annotations
 
 import os
+import secrets
 import select
 import signal
 import sys
@@ -36,7 +37,7 @@ from nimbus.worker.identity import own_process
 from nimbus.worker.log_upload import LogUploader
 from nimbus.worker.retry import pauses
 from nimbus.worker.settings import RunnerStartup
-from nimbus.worker.verdict import Ordered, judge
+from nimbus.worker.verdict import Ordered, Verdict, judge
 from nimbus.worker.wake import Wake
 
 _LOCK_PATIENCE_S = 1.0
@@ -104,12 +105,13 @@ class Runner:
             pid=driver.id.pid,
             start_ticks=driver.id.start_ticks,
             claimed_at=datetime.now(UTC),
+            nonce=secrets.token_hex(8),
         )
         if not self._claim(board, claim):
             driver.end_all()
             return EXIT_NOT_STARTED
         self._folder.record_claim(claim)
-        return self._run_claimed(board, driver)
+        return self._run_claimed(board, driver, claim)
 
     def _claim(self, board: AttemptBoard, ours: Claim) -> bool:
         for pause in pauses():
@@ -122,7 +124,7 @@ class Runner:
                 self._folder.mark_delivered(str(exc))
                 return False
             else:
-                if _same_driver(standing, ours):
+                if standing.nonce == ours.nonce:
                     return True
                 # Marked, so that no worker takes the silence of this runner for a loss.
                 self._folder.mark_delivered(f"not ours to run: the claim is {standing}")
@@ -130,15 +132,16 @@ class Runner:
                 return False
         raise AssertionError("pauses() is endless")
 
-    def _run_claimed(self, board: AttemptBoard, driver: DriverProcess) -> int:
+    def _run_claimed(self, board: AttemptBoard, driver: DriverProcess, claim: Claim) -> int:
         output = self._plan.data_dir / self._order.output
         try:
             output.mkdir(parents=True, exist_ok=True)
         except OSError as exc:
             driver.end_all()
             why = f"its output folder {output} cannot be made: {exc.strerror}. Check `worker.data_dir`."
-            return self._finish(board, self._end(Outcome.REFUSED, why, None, None), self._uploader())
-        link = BoardLink(self._folder, board, self._wake.ring)
+            refused = Verdict(Outcome.REFUSED, why, None)
+            return self._finish(board, self._end(refused, None, claim), self._uploader())
+        link = BoardLink(self._folder, board, claim, self._wake.ring)
         uploader = self._uploader()
         started_at, started_s = datetime.now(UTC), boottime_s()
         driver.go()
@@ -156,9 +159,8 @@ class Runner:
             timeout=self._order.timeout,
             log_tail=self._log_tail(),
         )
-        end = self._end(verdict.outcome, verdict.reason, verdict.exit_code, started_at)
         try:
-            return self._finish(board, end, uploader)
+            return self._finish(board, self._end(verdict, started_at, claim), uploader)
         finally:
             link.close()
 
@@ -188,16 +190,17 @@ class Runner:
             poll.poll(max(1, int(next_s * 1000)))
             self._wake.clear()
 
-    def _end(self, outcome: Outcome, reason: str, code: int | None, started_at: datetime | None) -> End:
+    def _end(self, verdict: Verdict, started_at: datetime | None, claim: Claim) -> End:
         return End(
             attempt=self._attempt,
-            outcome=outcome,
+            outcome=verdict.outcome,
             written_by="runner",
             ended_at=datetime.now(UTC),
             started_at=started_at,
-            exit_code=code,
-            reason=reason,
-            output=self._order.output if outcome is Outcome.SUCCEEDED else None,
+            exit_code=verdict.exit_code,
+            reason=verdict.reason,
+            output=self._order.output if verdict.outcome is Outcome.SUCCEEDED else None,
+            nonce=claim.nonce,
         )
 
     def _finish(self, board: AttemptBoard, end: End, uploader: LogUploader) -> int:
@@ -246,10 +249,6 @@ def _order_to_end(link: BoardLink, *, overdue: bool) -> Ordered:
     if link.outdated:
         return Ordered.OUTDATED
     return Ordered.TIMEOUT if overdue else Ordered.NOT
-
-
-def _same_driver(standing: Claim, ours: Claim) -> bool:
-    return (standing.host, standing.pid, standing.start_ticks) == (ours.host, ours.pid, ours.start_ticks)
 
 
 def _take_lock(folder: AttemptFolder) -> int | None:

@@ -6,6 +6,8 @@ only then is it called lost. If nobody had claimed it, filling CLAIM ourselves m
 
 from __future__ import annotations
 
+import secrets
+from dataclasses import replace
 from datetime import datetime
 
 from nimbus.domain.ids import HostId, WorkerId
@@ -50,11 +52,10 @@ def ending_of_the_dead(
     won = fence(board, refused, worker, now)
     if won is None:
         return None
-    if won.is_fenced:
-        return folder.record_exit(refused)
-    if won.worker != worker:
+    if not won.is_fenced and won.worker != worker:
         return None
-    return folder.record_exit(_end(attempt, Outcome.LOST, "its runner died without a word", now))
+    end = refused if won.is_fenced else _end(attempt, Outcome.LOST, "its runner died without a word", now)
+    return folder.record_exit(replace(end, nonce=won.nonce))
 
 
 def fence(board: AttemptBoard, end: End, worker: WorkerId, now: datetime) -> Claim | None:
@@ -63,9 +64,16 @@ def fence(board: AttemptBoard, end: End, worker: WorkerId, now: datetime) -> Cla
     Returns:
         Our fence, or a driver's claim; None when a leader closed the attempt or it is not known any more.
     """
-    ours = Claim(attempt=end.attempt, fenced_by_epoch=0, worker=worker, host=host_id(), claimed_at=now)
+    ours = Claim(
+        attempt=end.attempt,
+        fenced_by_epoch=0,
+        worker=worker,
+        host=host_id(),
+        claimed_at=now,
+        nonce=secrets.token_hex(8),
+    )
     try:
-        standing = board.refuse(ours, end)
+        standing = board.refuse(ours, replace(end, nonce=ours.nonce))
     except AttemptWithdrawnError:
         return None
     if standing.is_fenced and (standing.fenced_by_epoch, standing.worker) != (0, worker):
@@ -113,7 +121,8 @@ def reap(board: AttemptBoard, order: Assignment, now: datetime) -> bool:
     if is_supervised(tag, claim):
         return False
     kill_tagged(tag)
-    put_end(board, _end(order.attempt, Outcome.LOST, "its runner is gone from its host", now))
+    end = _end(order.attempt, Outcome.LOST, "its runner is gone from its host", now)
+    put_end(board, end if claim is None else replace(end, nonce=claim.nonce))
     return True
 
 

@@ -98,6 +98,11 @@ class FileBoard:
         """See `nimbus.ports.AttemptBoard`."""
         with self._slots_of(end.attempt) as place:
             path = place / "end"
+            claim = read_if_there(place / "claim")
+            if end.nonce is not None and (
+                claim is None or CLAIM.decode(claim, str(place)).nonce != end.nonce
+            ):
+                raise AttemptWithdrawnError(end.attempt)
             write_once(path, END.encode(end))
             return END.decode(path.read_bytes(), str(path))
 

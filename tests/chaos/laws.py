@@ -130,6 +130,8 @@ def _is_leaders_slot_write(slot: str, operation: Operation) -> bool:
         return False
     if slot == "stop" or operation.kind != "create":
         return True
+    if slot.startswith("claim-"):
+        return False
     document = json.loads(operation.data)
     if slot == "claim":
         return bool(document.get("fenced_by_epoch"))  # 0: a worker fenced what it could not start

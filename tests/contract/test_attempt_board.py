@@ -166,6 +166,36 @@ def test_the_first_end_stands_and_everybody_learns_it(bench: Bench) -> None:
     assert bench.other.read(ATTEMPT).end == END
 
 
+def test_an_end_is_accepted_only_where_its_claim_stands(bench: Bench) -> None:
+    """A run id may serve twice, and with it an attempt id: the driver of the first run ends nothing else."""
+    late, new = replace(END, nonce="first"), replace(END, nonce="second")
+    bench.add(ATTEMPT)
+    bench.board.claim(replace(CLAIM, nonce="first"))
+    bench.remove(ATTEMPT)
+    bench.add(ATTEMPT)
+
+    with pytest.raises(AttemptWithdrawnError):
+        bench.board.end(late)
+    bench.board.claim(replace(CLAIM, nonce="second"))
+    with pytest.raises(AttemptWithdrawnError):
+        bench.board.end(late)
+    assert bench.other.read(ATTEMPT).end is None
+    assert bench.board.end(new) == new
+    assert bench.board.end(new) == new, "asking twice, as after a lost answer"
+
+
+def test_an_end_that_names_a_refusal_is_accepted_where_that_stands(bench: Bench) -> None:
+    fence, refusal = replace(FENCE, nonce="first"), replace(REFUSAL, nonce="first")
+    bench.add(ATTEMPT)
+    bench.board.refuse(fence, refusal)
+
+    assert bench.board.end(refusal) == refusal
+    bench.remove(ATTEMPT)
+    bench.add(ATTEMPT)
+    with pytest.raises(AttemptWithdrawnError):
+        bench.board.end(refusal)
+
+
 def test_a_refusal_fills_both_slots_once(bench: Bench) -> None:
     bench.add(ATTEMPT)
 

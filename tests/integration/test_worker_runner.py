@@ -338,6 +338,45 @@ def test_running_task_survives_a_board_that_is_away_and_its_end_arrives_later(
     assert _lines(ran) == ["ran"]
 
 
+def _make_again(bench: Bench) -> None:
+    """The run is archived, and its id serves again."""
+    bench.board.remove_attempt(ATTEMPT)
+    bench.board.add_attempt(ATTEMPT)
+
+
+def test_runner_that_was_cut_off_does_not_end_the_attempt_of_a_later_run(
+    bench: Bench, tmp_path: Path
+) -> None:
+    ran, gate = tmp_path / "ran", tmp_path / "gate"
+    folder = _start(bench, WAITS_FOR_FILE, str(ran), str(gate))
+    eventually(lambda: _lines(ran), "the task runs")
+    bench.board.cut_off(down=True)
+    gate.touch()
+    eventually(lambda: folder.exit_record() is not None, "the record is on disk")
+    _make_again(bench)
+
+    bench.board.cut_off(down=False)
+
+    assert _await_delivered(folder).outcome is Outcome.SUCCEEDED
+
+    assert bench.slots().end is None
+
+
+def test_driver_is_ended_when_the_attempt_is_that_of_a_later_run(bench: Bench, tmp_path: Path) -> None:
+    folder = _start(bench, HANGS, str(tmp_path / "ran"))
+    eventually(lambda: len(_lines(tmp_path / "ran")) == 2, "the task runs")
+    other = Claim(attempt=ATTEMPT, host=HostId("far"), pid=1, claimed_at=datetime.now(UTC), nonce="other")
+
+    _make_again(bench)
+    bench.board.claim(other)
+
+    assert _await_delivered(folder).outcome is Outcome.STOPPED
+
+    slots = bench.slots()
+    assert (slots.claim, slots.end, slots.beating) == (other, None, False)
+    assert bench.driver_tree() == []
+
+
 def test_progress_of_a_task_reaches_the_board(bench: Bench, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     folder = _start(bench, WAITS_FOR_FILE, str(tmp_path / "ran"), str(gate))

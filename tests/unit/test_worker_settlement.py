@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from nimbus.domain.ids import AttemptId, WorkerId
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End
 from nimbus.worker import settlement
+from nimbus.worker.identity import host_id
 from nimbus.worker.testing import FileBoard
 from nimbus.worker.testing_bench import Bench
 
@@ -68,3 +70,38 @@ def test_last_words_of_a_runner_reach_a_leader_that_looks_after_each_write(bench
     assert record == folder.exit_record()
     assert "no module named spark" in record.reason
     assert bench.slots().end == record
+
+
+def test_order_to_reap_of_an_earlier_run_ends_no_attempt_of_a_later_one(bench: Bench) -> None:
+    order = bench.order("task.py")
+    claim = Claim(attempt=ATTEMPT, worker=WORKER, host=host_id(), claimed_at=NOW, nonce="first")
+    bench.board.claim(replace(claim, nonce="second"))
+
+    assert settlement.reap(bench.board, replace(order, claim=claim), NOW)
+
+    assert bench.slots().end is None
+
+
+def test_dead_runner_is_reported_lost_under_its_own_claim(bench: Bench) -> None:
+    folder = bench.folder()
+    folder.create(bench.order("task.py"))
+    bench.board.claim(Claim(attempt=ATTEMPT, worker=WORKER, host=host_id(), claimed_at=NOW, nonce="first"))
+
+    record = settlement.ending_of_the_dead(folder, bench.board, WORKER, NOW)
+
+    assert record is not None
+    assert (record.outcome, record.nonce) == (Outcome.LOST, "first")
+
+
+def test_refusal_that_was_written_before_bears_the_nonce_that_stands(bench: Bench) -> None:
+    """As after a lost answer, or a worker that was killed between the slots and its folder."""
+    folder = bench.folder()
+    folder.create(bench.order("task.py"))
+    settlement.refuse(bench.board, folder.order(), WORKER, "no Java", NOW)
+
+    record = settlement.ending_of_the_dead(folder, bench.board, WORKER, NOW)
+
+    standing = bench.slots().claim
+    assert record is not None
+    assert standing is not None
+    assert record.nonce == standing.nonce is not None

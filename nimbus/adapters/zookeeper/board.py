@@ -29,6 +29,18 @@ LARGEST_PROGRESS = 64 * 1024
 """Bytes of a driver's progress document that are passed on: it comes from user code."""
 
 
+Part = Callable[[Any], None]
+"""Adds operations to a transaction of kazoo, which has no types."""
+
+
+def _nothing(_transaction: Any) -> None:
+    """Add nothing."""
+
+
+def _exists(path: str) -> Part:
+    return lambda transaction: transaction.check(path, -1)
+
+
 class ZooKeeperAttemptBoard:
     """See `nimbus.ports.AttemptBoard`."""
 
@@ -48,41 +60,45 @@ class ZooKeeperAttemptBoard:
 
     def claim(self, claim: Claim) -> Claim:
         """Fill CLAIM, or learn who did."""
-        attempt = AttemptId.parse(claim.attempt)
-        path = self._paths.claim(attempt)
-        return _claim(self._fill(path, records.CLAIM.encode(claim), claim.attempt), attempt, path)
+        return self._fill_claim(claim, _nothing)
 
     def refuse(self, claim: Claim, end: End) -> Claim:
         """Fill both slots, or learn who has CLAIM."""
-        attempt = AttemptId.parse(claim.attempt)
-        path = self._paths.claim(attempt)
-        end_data = records.END.encode(end)
-        check_size(self._paths.end(attempt), len(end_data))
-        found = self._fill(
-            path,
-            records.CLAIM.encode(claim),
-            claim.attempt,
-            lambda transaction: transaction.create(self._paths.end(attempt), end_data),
-        )
-        return _claim(found, attempt, path)
+        path, data = self._paths.end(AttemptId.parse(end.attempt)), records.END.encode(end)
+        check_size(path, len(data))
+        return self._fill_claim(claim, lambda transaction: transaction.create(path, data))
 
     def end(self, end: End) -> End:
-        """Fill END, or learn who did."""
+        """Fill END, or learn who did.
+
+        A version says nothing of a node that was removed and made again; whether the node with the claim's
+        nonce in its name is there does, and is checked in the transaction that fills END.
+        """
         attempt = AttemptId.parse(end.attempt)
         path = self._paths.end(attempt)
-        return _end(self._fill(path, records.END.encode(end), end.attempt), attempt, path)
+        check = _nothing if end.nonce is None else _exists(self._paths.nonce(attempt, end.nonce))
+        return _end(self._fill(path, records.END.encode(end), attempt, check), attempt, path)
 
-    def _fill(
-        self, path: str, data: bytes, attempt: str, beside: Callable[[Any], None] = lambda _transaction: None
-    ) -> bytes:
+    def _fill_claim(self, claim: Claim, beside: Part) -> Claim:
+        attempt = AttemptId.parse(claim.attempt)
+        path = self._paths.claim(attempt)
+
+        def with_nonce(transaction: Any) -> None:
+            beside(transaction)
+            if claim.nonce is not None:
+                transaction.create(self._paths.nonce(attempt, claim.nonce), b"")
+
+        return _claim(self._fill(path, records.CLAIM.encode(claim), attempt, with_nonce), attempt, path)
+
+    def _fill(self, path: str, data: bytes, attempt: AttemptId, beside: Part) -> bytes:
         """Create-once, with what `beside` adds to the transaction.
 
         After a lost reply the second try finds the first one's node: read, never assume.
         """
 
         def build(transaction: Any) -> None:
-            transaction.create(path, data)
             beside(transaction)
+            transaction.create(path, data)
 
         check_size(path, len(data))
         try:
@@ -90,10 +106,10 @@ class ZooKeeperAttemptBoard:
         except NodeExistsError:
             standing = self._calls.get(path)
             if standing is None:  # removed between the two calls: the run is over
-                raise AttemptWithdrawnError(attempt) from None
+                raise AttemptWithdrawnError(str(attempt)) from None
             return standing
         except NoNodeError as exc:
-            raise AttemptWithdrawnError(attempt) from exc
+            raise AttemptWithdrawnError(str(attempt)) from exc
         return data
 
     def read(self, attempt: AttemptId, changed: Enqueue | None = None) -> Slots:

@@ -120,6 +120,10 @@ class Paths:
         """CLAIM slot; persistent, created once."""
         return f"{self.attempts}/{attempt}/{CLAIM}"
 
+    def nonce(self, attempt: AttemptId, nonce: str) -> str:
+        """Created and removed with CLAIM, so that a transaction can check whose claim stands."""
+        return f"{self.attempts}/{attempt}/{CLAIM}-{nonce}"
+
     def end(self, attempt: AttemptId) -> str:
         """END slot; persistent, created once."""
         return f"{self.attempts}/{attempt}/{END}"
