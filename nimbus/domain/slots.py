@@ -33,6 +33,9 @@ class Claim:
     nonce: str | None = None
     """Random. An END with a nonce is accepted only where its claim stands. None: a leader's."""
 
+    folder: str | None = None
+    """Of the attempt, on that host: its exit record stands there until it is delivered. An absolute path."""
+
     @property
     def is_fenced(self) -> bool:
         """No driver holds the slot."""

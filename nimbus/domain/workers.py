@@ -36,7 +36,8 @@ class AssignmentKind(StrEnum):
 
     RUN = "run"
     REAP = "reap"
-    """Look for what is left of it on this host; if its driver is gone, end the rest and write END lost."""
+    """Look for what is left of it on this host; if its driver is gone, end the rest and write END: what the
+    runner had recorded and could not deliver, or lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

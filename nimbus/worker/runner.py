@@ -106,6 +106,7 @@ class Runner:
             start_ticks=driver.id.start_ticks,
             claimed_at=datetime.now(UTC),
             nonce=secrets.token_hex(8),
+            folder=str(self._folder.path),
         )
         if not self._claim(board, claim):
             driver.end_all()

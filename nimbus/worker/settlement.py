@@ -9,12 +9,16 @@ from __future__ import annotations
 import secrets
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
+
+import structlog
 
 from nimbus.domain.ids import HostId, WorkerId
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.workers import Assignment
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError
+from nimbus.records import UnreadableRecordError
 from nimbus.worker import procfs
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.files import read_if_there
@@ -23,6 +27,8 @@ from nimbus.worker.procfs import ProcessId
 from nimbus.worker.settings import ATTEMPT_VARIABLE, RUNNER_VARIABLE, attempt_tag
 
 _KILL_DEADLINE_S = 10.0
+
+_log = structlog.get_logger(__name__)
 
 
 def ending_of_the_dead(
@@ -121,9 +127,33 @@ def reap(board: AttemptBoard, order: Assignment, now: datetime) -> bool:
     if is_supervised(tag, claim):
         return False
     kill_tagged(tag)
-    end = _end(order.attempt, Outcome.LOST, "its runner is gone from its host", now)
-    put_end(board, end if claim is None else replace(end, nonce=claim.nonce))
+    # Only now: a runner writes its record as long as it lives.
+    left = None if claim is None else _undelivered(claim)
+    if left is None:
+        nonce = None if claim is None else claim.nonce
+        lost = _end(order.attempt, Outcome.LOST, "its runner is gone from its host", now)
+        left = replace(lost, nonce=nonce)
+    put_end(board, left)
     return True
+
+
+def _undelivered(claim: Claim) -> End | None:
+    """Read what the dead runner recorded, in the folder that its claim names, of whichever worker.
+
+    The path comes from ZooKeeper, so only a record with the claim's own nonce counts. The folder stays as it
+    is: its worker stores the log when it starts.
+    """
+    path = Path(claim.folder or "")
+    if not path.is_absolute() or path.name != claim.attempt:
+        return None
+    try:
+        record = AttemptFolder(path).exit_record()
+    except (OSError, ValueError, UnreadableRecordError) as exc:
+        _log.warning("exit_record_unreadable", attempt=claim.attempt, folder=claim.folder, error=str(exc))
+        return None
+    if record is None or (record.attempt, record.nonce) != (claim.attempt, claim.nonce):
+        return None
+    return record
 
 
 def kill_session(runner: ProcessId) -> bool:

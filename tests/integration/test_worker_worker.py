@@ -288,6 +288,31 @@ def test_attempt_of_another_worker_on_this_host_is_left_while_its_runner_lives_t
     assert _runs(tmp_path) == 1
 
 
+def test_success_that_a_dead_worker_could_not_deliver_is_delivered_by_another_of_the_host(
+    bench: Bench, workers: list[Worker], tmp_path: Path
+) -> None:
+    args = (str(tmp_path / "ran"), str(tmp_path / "gate"))
+    order = bench.order(bench.script("task.py", WAITS), args=args)
+    folder = bench.folder(worker="w9")
+    folder.create(order)
+    runner = launch(folder, bench.startup(worker="w9"))
+    eventually(lambda: _runs(tmp_path), "the task runs")
+    claim = bench.slots().claim
+    bench.board.cut_off(down=True)
+    (tmp_path / "gate").touch()
+    eventually(lambda: folder.exit_record() is not None, "the record is on disk")
+    assert runner is not None
+    os.kill(runner.pid, signal.SIGKILL)
+    eventually(lambda: not bench.processes(), "the runner's end")
+    bench.board.cut_off(down=False)
+
+    bench.board.assign("w1", replace(order, kind=AssignmentKind.REAP, claim=claim))
+    _started(bench, workers)
+
+    end = bench.await_end()
+    assert (end.outcome, end.written_by) == (Outcome.SUCCEEDED, "runner")
+
+
 def test_attempt_that_a_leader_fenced_is_not_ended_by_its_worker(bench: Bench, workers: list[Worker]) -> None:
     order = bench.order(bench.script("task.py", "print(1)\n"))
     bench.board.claim(Claim(attempt=ATTEMPT, fenced_by_epoch=7, claimed_at=datetime.now(UTC)))

@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nimbus.domain.ids import AttemptId, WorkerId
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End
+from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.worker import settlement
+from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.identity import host_id
 from nimbus.worker.testing import FileBoard
 from nimbus.worker.testing_bench import Bench
@@ -105,3 +108,76 @@ def test_refusal_that_was_written_before_bears_the_nonce_that_stands(bench: Benc
     assert record is not None
     assert standing is not None
     assert record.nonce == standing.nonce is not None
+
+
+def _left_by(bench: Bench, **claim: Any) -> tuple[Assignment, AttemptFolder]:
+    """An attempt of worker w9, whose runner and worker are gone; and the order to reap it."""
+    order = bench.order("task.py")
+    folder = bench.folder(worker="w9")
+    folder.create(order)
+    fields = {"folder": str(folder.path), "nonce": "first", **claim}
+    standing = Claim(attempt=ATTEMPT, worker=WorkerId("w9"), host=host_id(), claimed_at=NOW, **fields)
+    bench.board.claim(standing)
+    return replace(order, kind=AssignmentKind.REAP, claim=standing), folder
+
+
+def _success(**fields: Any) -> End:
+    end = End(attempt=ATTEMPT, outcome=Outcome.SUCCEEDED, written_by="runner", ended_at=NOW, nonce="first")
+    return replace(end, **fields)
+
+
+def test_reaper_delivers_the_exit_record_that_another_worker_of_the_host_could_not(bench: Bench) -> None:
+    order, folder = _left_by(bench)
+    record = folder.record_exit(_success(output="bench/run1/task/1"))
+
+    assert settlement.reap(bench.board, order, NOW)
+
+    assert bench.slots().end == record
+    assert not folder.is_delivered, "its worker stores the log when it starts"
+
+
+@pytest.mark.parametrize(
+    "record",
+    [_success(nonce="zeroth"), _success(attempt="run1.other.1"), None],
+    ids=["of an earlier run", "of another attempt", "none"],
+)
+def test_reaper_writes_lost_when_the_folder_holds_no_record_of_the_claim(
+    bench: Bench, record: End | None
+) -> None:
+    order, folder = _left_by(bench)
+    if record is not None:
+        folder.record_exit(record)
+
+    assert settlement.reap(bench.board, order, NOW)
+
+    end = bench.slots().end
+    assert end is not None
+    assert end.outcome is Outcome.LOST
+
+
+@pytest.mark.parametrize(
+    "place", [None, "", "w9/attempts/run1.task.1", "/proc/self", "/nowhere/run1.task.1", "/\0/run1.task.1"]
+)
+def test_reaper_writes_lost_when_the_claim_names_no_folder_of_the_attempt(
+    bench: Bench, place: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(bench.root)
+    order, folder = _left_by(bench, folder=place)
+    folder.record_exit(_success())
+
+    assert settlement.reap(bench.board, order, NOW)
+
+    end = bench.slots().end
+    assert end is not None
+    assert end.outcome is Outcome.LOST
+
+
+def test_reaper_writes_lost_when_the_exit_record_cannot_be_read(bench: Bench) -> None:
+    order, folder = _left_by(bench)
+    folder.exit_file.write_bytes(b"{broken")
+
+    assert settlement.reap(bench.board, order, NOW)
+
+    end = bench.slots().end
+    assert end is not None
+    assert end.outcome is Outcome.LOST
