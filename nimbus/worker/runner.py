@@ -5,9 +5,11 @@ What holds, whatever dies when:
   * User code starts only after our CLAIM stands in ZooKeeper. A runner that dies before it says go takes its
     driver along unstarted (PDEATHSIG, and EOF on the pipe).
   * ZooKeeper or S3 being away changes nothing for a running driver.
+  * A success's output is on disk before its exit record.
   * The exit record is on disk before it is delivered, and stays there until it is.
 
-Threads: main (the loop below), `runner-board`, `runner-log-uploader`, and those of the ZooKeeper client.
+Threads: main (the loop below), `runner-board`, `runner-log-uploader`, `runner-flush_<n>` while an output is
+flushed, and those of the ZooKeeper client.
 Exit codes: 0 done, or left to be delivered by a worker, or another runner has the attempt; 75 the claim is
 not ours, user code did not run.
 """
@@ -33,6 +35,7 @@ from nimbus.worker.board_link import BoardLink
 from nimbus.worker.connections import OpenBoard, open_board, open_logs
 from nimbus.worker.driver import EXIT_NOT_STARTED
 from nimbus.worker.driver_process import DriverProcess, adopt_orphans
+from nimbus.worker.flushing import flushed
 from nimbus.worker.identity import own_process
 from nimbus.worker.log_upload import LogUploader
 from nimbus.worker.retry import pauses
@@ -160,6 +163,7 @@ class Runner:
             timeout=self._order.timeout,
             log_tail=self._log_tail(),
         )
+        verdict = flushed(verdict, output, self._plan.data_dir)
         try:
             return self._finish(board, self._end(verdict, started_at, claim), uploader)
         finally:

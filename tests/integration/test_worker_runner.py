@@ -169,6 +169,19 @@ def test_process_that_ends_with_zero_inside_the_code_is_no_success(bench: Bench)
     assert "os._exit" in record.reason
 
 
+def test_success_whose_output_cannot_be_flushed_is_a_failure_that_says_why(bench: Bench) -> None:
+    text = (
+        "from nimbus.task import context\nplace = context().output.parent\nplace.rename(f'{place}-moved')\n"
+    )
+    folder = _start(bench, text)
+
+    record = _await_delivered(folder)
+
+    assert (record.outcome, record.output) == (Outcome.FAILED, None)
+    assert "could not be flushed" in record.reason
+    assert str(bench.data / "bench/run1/task") in record.reason
+
+
 def test_killed_driver_is_a_failure_that_names_the_signal(bench: Bench, tmp_path: Path) -> None:
     folder = _start(bench, HANGS, str(tmp_path / "ran"))
     eventually(lambda: len(_lines(tmp_path / "ran")) == 2, "the task runs")

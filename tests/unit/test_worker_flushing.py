@@ -1,0 +1,88 @@
+"""What is on the disk before an attempt counts as a success, shown by the calls of fsync."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from nimbus.domain.run import Outcome
+from nimbus.worker.flushing import flush_tree, flushed
+from nimbus.worker.verdict import Verdict
+
+SUCCESS = Verdict(Outcome.SUCCEEDED, "", 0)
+
+
+class Disk:
+    """Stands for `os.fsync`: notes what is flushed, and fails for one file if told to."""
+
+    def __init__(self, fails: str = "", error: int = errno.EIO) -> None:
+        self.flushed: set[Path] = set()
+        self._fails, self._error = fails, error
+
+    def fsync(self, fd: int) -> None:
+        path = Path(f"/proc/self/fd/{fd}").readlink()
+        if path.name == self._fails:
+            raise OSError(self._error, os.strerror(self._error))
+        self.flushed.add(path)
+        os.fsync(fd)
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    place = tmp_path / "data" / "p" / "r" / "t" / "1"
+    (place / "deep" / "empty").mkdir(parents=True)
+    (place / "part").write_text("rows")
+    (place / "deep" / "part").write_text("rows")
+    return place
+
+
+def test_flush_reaches_each_file_and_folder_and_all_folders_above(tmp_path: Path, output: Path) -> None:
+    disk, data = Disk(), tmp_path / "data"
+
+    flush_tree(output, data, fsync=disk.fsync)
+
+    above = {data, data / "p", data / "p" / "r", data / "p" / "r" / "t"}
+    assert disk.flushed == above | {output, *output.rglob("*")}
+
+
+def test_flush_follows_no_symbolic_link_and_opens_no_pipe(tmp_path: Path, output: Path) -> None:
+    disk, outside = Disk(), tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("of somebody else")
+    (output / "folder-link").symlink_to(outside)
+    (output / "file-link").symlink_to(outside / "file")
+    (output / "dangling").symlink_to("nowhere")
+    os.mkfifo(output / "pipe")
+
+    flush_tree(output, tmp_path / "data", fsync=disk.fsync)
+
+    assert not {path for path in disk.flushed if path.is_relative_to(outside) or path.name == "pipe"}
+    assert output / "deep" / "part" in disk.flushed
+
+
+@pytest.mark.parametrize("fails", ["part", "empty", "t"])
+def test_success_is_a_failure_when_a_file_or_folder_cannot_be_flushed(
+    tmp_path: Path, output: Path, fails: str
+) -> None:
+    verdict = flushed(SUCCESS, output, tmp_path / "data", fsync=Disk(fails).fsync)
+
+    assert (verdict.outcome, verdict.exit_code) == (Outcome.FAILED, 0)
+    assert "could not be flushed" in verdict.reason
+    assert "Input/output error" in verdict.reason
+
+
+@pytest.mark.parametrize("error", [errno.EINVAL, errno.ENOTSUP])
+def test_success_stays_one_where_the_file_system_flushes_no_folders(
+    tmp_path: Path, output: Path, error: int
+) -> None:
+    assert flushed(SUCCESS, output, tmp_path / "data", fsync=Disk("deep", error).fsync) == SUCCESS
+
+
+def test_output_of_a_failure_is_not_flushed(tmp_path: Path, output: Path) -> None:
+    disk, failure = Disk(), Verdict(Outcome.FAILED, "no flights", 1)
+
+    assert flushed(failure, output, tmp_path / "data", fsync=disk.fsync) == failure
+    assert disk.flushed == set()
