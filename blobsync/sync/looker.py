@@ -69,6 +69,18 @@ class Looker:
         found = KeptRelease(manifest, self._layout(manifest))
         return self._kept(found, self._local.lacks(manifest, found.layout), asked_store=True)
 
+    def is_here(self, ref: ReleaseRef) -> bool:
+        """Tell whether a release is complete here, without the object store.
+
+        Raises:
+            LocalStoreError: the disk does not say.
+        """
+        found = self._local.kept(ref)
+        try:
+            return found is not None and not self._local.lacks_kept(found)
+        except (BlobMissingError, InvalidLayoutError, InvalidManifestError):
+            return False
+
     def _manifest(self, ref: ReleaseRef, found: KeptRelease | None) -> Manifest:
         with contextlib.suppress(BlobMissingError):
             if found is not None:

@@ -199,6 +199,14 @@ class Syncer:
         """Be told of progress while there is any, some ten times a second. As `subscribe`."""
         return self._progress_listeners.subscribe(listener)
 
+    def is_here(self, ref: ReleaseRef) -> bool:
+        """Whether a release is complete and verified on this disk. Asks no store; needs no `start`.
+
+        Raises:
+            LocalStoreError: the disk does not say.
+        """
+        return self._looker.is_here(ref)
+
     def ensure(self, ref: ReleaseRef, timeout: timedelta) -> Path:
         """Bring one release here, wanted or not, and give it as a folder. Blocks; needs no `start`.
 

@@ -26,6 +26,10 @@ class LocalReleases:
         """The folder of a verified release. Raises what `blobsync.Syncer.ensure` raises."""
         return self._syncer.ensure(ReleaseRef(pipeline, digest), timeout)
 
+    def is_here(self, pipeline: PipelineName, digest: ReleaseDigest) -> bool:
+        """Whether a release is complete on this disk. Raises `blobsync.LocalStoreError`."""
+        return self._syncer.is_here(ReleaseRef(pipeline, digest))
+
     def prepare(self, release: ReleaseOf) -> PipelineSpec:
         """Bring a release here and read its definition. See `nimbus.engine.effects.ReleasePreparer`."""
         try:

@@ -1,4 +1,7 @@
-"""Everything that must be there before a runner is launched. Threads `worker-prepare-*` of a worker."""
+"""Everything that must be there before a runner is launched.
+
+Threads `worker-prepare-*` and `worker-fetch-*` of a worker.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,14 @@ class ReleaseProvider(Protocol):
 
         Raises:
             Exception: `retryable` is true when it may heal (S3 away), false when not (no such release).
+        """
+        ...
+
+    def is_here(self, pipeline: PipelineName, digest: ReleaseDigest) -> bool:
+        """Whether a release is complete on this machine's disk. Asks no storage.
+
+        Raises:
+            Exception: as of `ensure`.
         """
         ...
 
@@ -88,6 +99,15 @@ def prepare(
         spark_conf=settings.spark_conf,
         stop_grace_s=settings.stop_grace.total_seconds(),
     )
+
+
+def prepare_if_here(
+    order: Assignment, settings: WorkerSettings, releases: ReleaseProvider, cluster: ClusterId
+) -> RunnerPlan | None:
+    """As `prepare`, but None if the release must be fetched first: that may take minutes."""
+    if not releases.is_here(order.pipeline, order.release):
+        return None
+    return prepare(order, settings, releases, cluster)
 
 
 def _check_space(folder: Path) -> None:

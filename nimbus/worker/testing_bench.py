@@ -6,6 +6,7 @@ For tests. Everything lies below one folder; the board and the logs are the fake
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -64,6 +65,8 @@ class Bench:
         self.attempts: list[str] = []
         self.trouble: Exception | None = None
         self.asked = 0
+        self.missing: dict[ReleaseDigest, threading.Event] = {}
+        """Releases that are not on the disk; each comes when its event is set."""
         self.release.mkdir(parents=True)
         self.connections = Connections(
             board=f"{MEMORY_FILE}{root / 'board'}", logs=f"{MEMORY_FILE}{root / 'logs'}"
@@ -71,11 +74,18 @@ class Bench:
 
     def ensure(self, pipeline: PipelineName, digest: ReleaseDigest, timeout: timedelta) -> Path:
         """See `nimbus.worker.preparation.ReleaseProvider`: the release is here, or `trouble` is raised."""
-        del pipeline, digest, timeout
+        del pipeline
         self.asked += 1
+        if digest in self.missing:
+            self.missing[digest].wait(timeout.total_seconds())
         if self.trouble is not None:
             raise self.trouble
         return self.release
+
+    def is_here(self, pipeline: PipelineName, digest: ReleaseDigest) -> bool:
+        """See `nimbus.worker.preparation.ReleaseProvider`."""
+        del pipeline
+        return self.trouble is None and digest not in self.missing
 
     def script(self, name: str, text: str) -> str:
         """Put a file into the release."""

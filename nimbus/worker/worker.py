@@ -4,9 +4,11 @@ What holds:
   * Stopping, killing or restarting a worker ends no runner and no driver. What they did meanwhile is found in
     their folders.
   * A runner that dies is noticed at once, by its pidfd; its remains are killed before it is called lost.
+  * An order whose release is on the disk does not wait for orders whose release must be fetched.
   * Nothing is launched twice: the folder's lock and the CLAIM slot decide, not this worker's memory.
 
-Threads: `nimbus-worker` (all decisions), `worker-prepare-*` (releases), `worker-logs` (leftover logs).
+Threads: `nimbus-worker` (all decisions), `worker-prepare-*` (releases that are here), `worker-fetch-*`
+(those that are not), `worker-logs` (leftover logs).
 """
 
 from __future__ import annotations
@@ -36,13 +38,15 @@ from nimbus.worker.connections import Connections
 from nimbus.worker.keeper import Keeper, Phase
 from nimbus.worker.launcher import Launcher, LaunchFailedError, launch
 from nimbus.worker.loop import Action, Loop
-from nimbus.worker.preparation import ReleaseProvider, may_heal, prepare
+from nimbus.worker.preparation import ReleaseProvider, may_heal, prepare, prepare_if_here
 from nimbus.worker.registration import Registration
 from nimbus.worker.retry import pauses
 from nimbus.worker.settings import RunnerPlan, RunnerStartup, WorkerSettings
 from nimbus.worker.work_dir import take_work_dir
 
 _PREPARING_AT_ONCE = 2
+_FETCHING_AT_ONCE = 2
+"""Orders whose release is not on the disk. They have threads of their own: storage may be away for long."""
 _LOOK_AGAIN_S = 1.0
 _CLEAN_EVERY_S = 60.0
 
@@ -79,6 +83,7 @@ class Worker:
         self._reaping: set[str] = set()
         self._lock_fd = -1
         self._prepare_pool = ThreadPoolExecutor(_PREPARING_AT_ONCE, thread_name_prefix="worker-prepare")
+        self._fetch_pool = ThreadPoolExecutor(_FETCHING_AT_ONCE, thread_name_prefix="worker-fetch")
         self._thread = threading.Thread(target=self._run, name="nimbus-worker", daemon=True)
 
     # From any thread.
@@ -113,7 +118,8 @@ class Worker:
         self._loop.stop()
         if self._thread.ident is not None:
             self._thread.join(timeout.total_seconds())
-        self._prepare_pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._prepare_pool, self._fetch_pool):
+            pool.shutdown(wait=False, cancel_futures=True)
         self._keeper.close()
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
@@ -202,25 +208,40 @@ class Worker:
         if order.attempt not in self._orders:
             self._keeper.phases.pop(order.attempt, None)
             return
-        future = self._prepare_pool.submit(prepare, order, self._settings, self._releases, cluster)
-        again = partial(self._prepare, order, cluster, waits)
+        self._submit(self._prepare_pool, prepare_if_here, order, cluster, waits)
+
+    def _submit(
+        self,
+        pool: ThreadPoolExecutor,
+        how: Callable[[Assignment, WorkerSettings, ReleaseProvider, ClusterId], RunnerPlan | None],
+        order: Assignment,
+        cluster: ClusterId,
+        waits: Iterator[float],
+    ) -> None:
+        future = pool.submit(how, order, self._settings, self._releases, cluster)
         future.add_done_callback(
-            lambda done: self._loop.post(partial(self._prepared, order, done, again, waits))
+            lambda done: self._loop.post(partial(self._prepared, order, cluster, done, waits))
         )
 
     def _prepared(
-        self, order: Assignment, done: Future[RunnerPlan], again: Action, waits: Iterator[float]
+        self,
+        order: Assignment,
+        cluster: ClusterId,
+        done: Future[RunnerPlan | None],
+        waits: Iterator[float],
     ) -> None:
         error = None if done.cancelled() else done.exception()
         if done.cancelled() or order.attempt not in self._orders:  # withdrawn before it was launched
             self._keeper.phases.pop(order.attempt, None)
-        elif error is None:
-            self._launch(order, done.result())
-        elif may_heal(error):
+        elif error is not None and may_heal(error):
             _log.warning("preparation_must_wait", attempt=order.attempt, error=str(error)[:300])
-            self._loop.after(next(waits), again)
-        else:
+            self._loop.after(next(waits), partial(self._prepare, order, cluster, waits))
+        elif error is not None:
             self._refuse(order, error)
+        elif (plan := done.result()) is not None:
+            self._launch(order, plan)
+        else:
+            self._submit(self._fetch_pool, prepare, order, cluster, waits)
 
     def _launch(self, order: Assignment, plan: RunnerPlan) -> None:
         folder = self._keeper.folder(order.attempt)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from nimbus.domain.ids import ReleaseDigest
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim
 from nimbus.domain.workers import AssignmentKind
@@ -233,6 +235,30 @@ def test_order_waits_while_storage_is_away_and_runs_when_it_is_back(
     bench.trouble = None
 
     assert bench.await_end().outcome is Outcome.SUCCEEDED
+
+
+def test_order_whose_release_is_on_the_disk_does_not_wait_for_downloads(
+    bench: Bench, workers: list[Worker]
+) -> None:
+    script = bench.script("task.py", "print(1)\n")
+    slow = [f"run1.slow{n}.1" for n in range(3)]
+    for n, attempt in enumerate(slow):
+        absent = ReleaseDigest(str(n + 1) * 64)
+        bench.missing[absent] = threading.Event()
+        bench.board.assign("w1", bench.order(script, attempt=attempt, release=absent))
+    _started(bench, workers, settings={"slots": 4})
+    eventually(lambda: bench.asked == 2, "two downloads are under way")
+
+    bench.board.assign("w1", bench.order(script))
+
+    try:
+        assert bench.await_end(deadline_s=15).outcome is Outcome.SUCCEEDED
+        assert [bench.slots(attempt).claim for attempt in slow] == [None, None, None]
+    finally:
+        for arrived in bench.missing.values():
+            arrived.set()
+    for attempt in slow:
+        assert bench.await_end(attempt).outcome is Outcome.SUCCEEDED
 
 
 def test_order_that_is_withdrawn_while_it_is_prepared_is_dropped(

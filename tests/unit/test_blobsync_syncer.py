@@ -567,3 +567,14 @@ def test_peers_are_asked_before_the_store_and_wrong_bytes_of_theirs_cost_nothing
     eventually(lambda: syncer.readiness().is_ready(p))
     reads = rig.store.reads
     assert [reads[rig.key(p, file)] for file in ("a", "b", "c")] == [0, 1, 1]
+
+
+def test_release_is_here_when_it_is_complete_on_the_disk_whatever_the_store_does(rig: Rig) -> None:
+    p, q = rig.publish("p", a="1"), rig.publish("q", b="22")
+    syncer = rig.syncer()
+    assert not syncer.is_here(p)
+    syncer.ensure(p, SOON)
+    rig.store.unavailable = True
+
+    assert syncer.is_here(p)
+    assert not syncer.is_here(q)
