@@ -127,13 +127,10 @@ def reap(board: AttemptBoard, order: Assignment, now: datetime) -> bool:
     if is_supervised(tag, claim):
         return False
     kill_tagged(tag)
-    # Only now: a runner writes its record as long as it lives.
-    left = None if claim is None else _undelivered(claim)
-    if left is None:
-        nonce = None if claim is None else claim.nonce
-        lost = _end(order.attempt, Outcome.LOST, "its runner is gone from its host", now)
-        left = replace(lost, nonce=nonce)
-    put_end(board, left)
+    end = _end(order.attempt, Outcome.LOST, "its runner is gone from its host", now)
+    if claim is not None:  # read only now: a living runner may still write its record
+        end = _undelivered(claim) or replace(end, nonce=claim.nonce)
+    put_end(board, end)
     return True
 
 
