@@ -35,7 +35,7 @@ from nimbus.domain.run import RunState
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.decision import ArchiveRun, Decision, PrepareRelease, ResignLeadership
 from nimbus.engine.facts import Facts, Refusal
-from nimbus.engine.rules import next_decision, next_wakeup
+from nimbus.engine.rules import assign, next_decision, next_wakeup
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 NAME = PipelineName("p")
@@ -229,6 +229,17 @@ def test_nothing_is_opened_while_no_slot_is_free() -> None:
     running = decide(facts(START, workers=(a_worker("w1", draining=True),))).facts
 
     assert next_decision(running, NOW) is None
+
+
+def test_a_ready_task_opens_when_a_more_urgent_one_has_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = replace(SPEC, tasks=tuple(replace(task, needs=()) for task in SPEC.tasks))
+    known = facts(START, workers=(a_worker("w1"),), record=replace(RECORD, spec=spec))
+    running = decide(known).facts
+    answers = iter((None, running.workers[WorkerId("w1")]))
+    # No rule makes the choice depend on the task yet; labels and pools will.
+    monkeypatch.setattr(assign, "choose_worker", lambda *_args: next(answers))
+
+    assert decide(running).about["attempt"] == "p-1.b.1"
 
 
 def test_the_more_urgent_run_goes_first() -> None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from nimbus.domain import lifecycle
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.run import RunState
-from nimbus.domain.workers import AssignmentKind, choose_worker
+from nimbus.domain.workers import AssignmentKind, choose_worker, free_slots
 from nimbus.domain.writes import Assign, CreateAttempt, PutRun
 from nimbus.engine.decision import Decision
 from nimbus.engine.facts import Facts, with_run
@@ -18,6 +18,8 @@ from nimbus.engine.rules.orders import order_for
 def open_next_attempt(facts: Facts, now: datetime) -> Decision | None:
     """The most urgent ready task of the most urgent run goes to the freest worker: the intent is written."""
     busy = facts.busy()
+    if not any(free_slots(worker, busy.get(worker.id, 0)) for worker in facts.workers.values()):
+        return None  # the common reason, found without a look at each ready task
     for run in facts.live_runs():
         for task in lifecycle.ready_tasks(run, now):
             unlucky = frozenset(
@@ -25,7 +27,7 @@ def open_next_attempt(facts: Facts, now: datetime) -> Decision | None:
             )
             worker = choose_worker(facts.workers.values(), busy, unlucky)
             if worker is None:
-                return None
+                continue  # a task that no worker can take must not block the others
             opened = lifecycle.open_attempt(run, task.spec.name, worker=worker.id, epoch=facts.epoch, now=now)
             attempt = AttemptId(run.id, task.spec.name, len(task.attempts) + 1)
             order = order_for(opened, attempt, epoch=facts.epoch, kind=AssignmentKind.RUN)
