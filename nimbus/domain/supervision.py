@@ -74,7 +74,7 @@ def supervise(
     attempt: Attempt,
     slots: Slots,
     *,
-    silent_since: datetime | None,
+    silent_for: timedelta | None,
     workers: Collection[WorkerInfo],
     timings: Timings,
     now: datetime,
@@ -84,8 +84,8 @@ def supervise(
     Args:
         attempt: As the run has it; without outcome.
         slots: What ZooKeeper says of it.
-        silent_since: When its worker (before CLAIM) or its runner (after CLAIM) was first seen missing in
-            this leader's time; None while it is there. So every grace starts anew with a new leader.
+        silent_for: How long this leader has missed its worker (before CLAIM) or its runner (after CLAIM),
+            on a clock that does not step; None while it is there. Every grace starts anew with a new leader.
         workers: All that are registered now.
         timings: The bounds.
         now: The time of the decision.
@@ -93,21 +93,21 @@ def supervise(
     if slots.end is not None:
         return Close(slots.end)
     if slots.claim is None:
-        return _unclaimed(attempt, silent_since, timings, now)
+        return _unclaimed(attempt, silent_for, timings, now)
     if slots.claim.is_fenced:  # by a worker that did not fill both slots at once
         return FenceEnd("closed before a driver claimed it", Outcome.FENCED)
     if slots.beating:
         return Wait("running")
-    return _silent(attempt, slots.claim, silent_since or now, workers, timings, now)
+    return _silent(attempt, slots.claim, silent_for or timedelta(0), workers, timings, now)
 
 
-def _unclaimed(attempt: Attempt, silent_since: datetime | None, timings: Timings, now: datetime) -> Action:
-    if silent_since is not None:
+def _unclaimed(attempt: Attempt, silent_for: timedelta | None, timings: Timings, now: datetime) -> Action:
+    if silent_for is not None:
         # The registration is ephemeral: it outlived the process by a session timeout already.
-        due = silent_since + timings.beat_grace
-        if now >= due:
+        left = timings.beat_grace - silent_for
+        if left <= timedelta(0):
             return FenceClaim(f"worker {attempt.worker} is gone and had not started it")
-        return Wait(f"worker {attempt.worker} is not registered", due)
+        return Wait(f"worker {attempt.worker} is not registered", now + left)
     due = attempt.opened_at + timings.claim_timeout
     if now >= due:
         return FenceClaim(f"worker {attempt.worker} did not start it within {timings.claim_timeout}")
@@ -117,7 +117,7 @@ def _unclaimed(attempt: Attempt, silent_since: datetime | None, timings: Timings
 def _silent(
     attempt: Attempt,
     claim: Claim,
-    silent_since: datetime,
+    silent_for: timedelta,
     workers: Collection[WorkerInfo],
     timings: Timings,
     now: datetime,
@@ -128,16 +128,15 @@ def _silent(
     if neighbours:
         if attempt.reaper in {w.id for w in neighbours}:
             return Wait(f"worker {attempt.reaper} looks for its driver on {neighbours[0].hostname}")
-        due = silent_since + timings.beat_grace
-        if now >= due:
+        left = timings.beat_grace - silent_for
+        if left <= timedelta(0):
             return Reap(neighbours[0].id, claim)
-        return Wait("its runner is silent", due)
-    due = silent_since + timings.host_lost_after
-    if now >= due:
-        return FenceEnd(
-            f"host {claim.host} is lost: no worker there, runner silent since {silent_since:%H:%M:%S}Z"
-        )
-    return Wait("its runner is silent and no worker on its host is registered", due)
+        return Wait("its runner is silent", now + left)
+    left = timings.host_lost_after - silent_for
+    if left <= timedelta(0):
+        silent_s = round(silent_for.total_seconds())
+        return FenceEnd(f"host {claim.host} is lost: no worker there, runner silent for {silent_s} s")
+    return Wait("its runner is silent and no worker on its host is registered", now + left)
 
 
 def fenced_claim(attempt: str, *, epoch: int, now: datetime) -> Claim:

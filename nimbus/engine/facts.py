@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Literal
 
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
@@ -57,8 +57,10 @@ class Facts:
     commands: tuple[QueuedCommand, ...] = ()
     workers: Mapping[WorkerId, WorkerInfo] = field(default_factory=dict)
     slots: Mapping[AttemptId, Slots] = field(default_factory=dict)
-    silent_since: Mapping[AttemptId, datetime] = field(default_factory=dict)
-    """Open attempts without a sign of life, with the time when this leader first missed it."""
+    elapsed_s: float = 0.0
+    """`Clock.elapsed_s` when the rules were asked, or something was last looked at."""
+    silent_since_s: Mapping[AttemptId, float] = field(default_factory=dict)
+    """Open attempts without a sign of life, with the `elapsed_s` at which this leader first missed it."""
     quarantined: Mapping[PipelineName, str] = field(default_factory=dict)
     preparing: frozenset[ReleaseOf] = frozenset()
     prepared: Mapping[ReleaseOf, PipelineSpec | Refusal] = field(default_factory=dict)
@@ -91,32 +93,34 @@ class Facts:
         return Counter(attempt.worker for _, _, attempt in self.open_attempts())
 
 
-def from_snapshot(snapshot: Snapshot, before: Facts, now: datetime) -> Facts:
+def from_snapshot(snapshot: Snapshot, before: Facts, elapsed_s: float) -> Facts:
     """Facts from a fresh look at everything, keeping what ZooKeeper does not hold."""
     fresh = replace(
         before,
+        elapsed_s=elapsed_s,
         pipelines=snapshot.pipelines,
         runs=snapshot.runs,
         commands=snapshot.commands,
         workers={worker.id: worker for worker in snapshot.workers},
         slots=snapshot.slots,
     )
-    return note_silence(fresh, now)
+    return note_silence(fresh)
 
 
-def with_workers(facts: Facts, workers: Iterable[WorkerInfo], now: datetime) -> Facts:
+def with_workers(facts: Facts, workers: Iterable[WorkerInfo], elapsed_s: float) -> Facts:
     """Take in who is registered."""
-    return note_silence(replace(facts, workers={worker.id: worker for worker in workers}), now)
+    found = {worker.id: worker for worker in workers}
+    return note_silence(replace(facts, elapsed_s=elapsed_s, workers=found))
 
 
-def with_slots(facts: Facts, attempt: AttemptId, slots: Slots, now: datetime) -> Facts:
+def with_slots(facts: Facts, attempt: AttemptId, slots: Slots, elapsed_s: float) -> Facts:
     """Take in what there is of one attempt."""
-    return note_silence(replace(facts, slots={**facts.slots, attempt: slots}), now)
+    return note_silence(replace(facts, elapsed_s=elapsed_s, slots={**facts.slots, attempt: slots}))
 
 
-def with_run(facts: Facts, run: Run, now: datetime) -> Facts:
+def with_run(facts: Facts, run: Run) -> Facts:
     """Take in a run as a decision left it; slots of closed attempts are forgotten."""
-    return note_silence(replace(facts, runs={**facts.runs, run.id: run}), now)
+    return note_silence(replace(facts, runs={**facts.runs, run.id: run}))
 
 
 def without_run(facts: Facts, run: RunId) -> Facts:
@@ -128,16 +132,16 @@ def without_run(facts: Facts, run: RunId) -> Facts:
     )
 
 
-def note_silence(facts: Facts, now: datetime) -> Facts:
+def note_silence(facts: Facts) -> Facts:
     """Start, keep or drop the clock of each open attempt that gives no sign of life.
 
     Before CLAIM the sign is the worker's registration, afterwards the runner's beat.
     """
-    silent: dict[AttemptId, datetime] = {}
+    silent: dict[AttemptId, float] = {}
     slots: dict[AttemptId, Slots] = {}
     for attempt_id, _, attempt in facts.open_attempts():
         seen = slots[attempt_id] = facts.slots.get(attempt_id, Slots())
         alive = attempt.worker in facts.workers if seen.claim is None else seen.beating
         if not alive:
-            silent[attempt_id] = facts.silent_since.get(attempt_id, now)
-    return replace(facts, slots=slots, silent_since=silent)
+            silent[attempt_id] = facts.silent_since_s.get(attempt_id, facts.elapsed_s)
+    return replace(facts, slots=slots, silent_since_s=silent)

@@ -80,7 +80,7 @@ class Reign:
 
     def recover(self) -> None:
         """Read everything, and adopt what is open: it goes on without being restarted."""
-        self.facts = f.from_snapshot(self._store.load(), self.facts, self._clock.now())
+        self.facts = f.from_snapshot(self._store.load(), self.facts, self._clock.elapsed_s())
         for attempt_id, _, attempt in self.facts.open_attempts():
             if attempt.opened_by_epoch != self.facts.epoch:
                 claim = self.facts.slots[attempt_id].claim
@@ -112,6 +112,7 @@ class Reign:
     def _asked(self, question: Callable[[f.Facts, datetime], Answer]) -> Answer:
         """What the rules say; over what one of them fails is set aside, and they are asked again."""
         now = self._clock.now()
+        self.facts = replace(self.facts, elapsed_s=self._clock.elapsed_s())
         while True:
             try:
                 return question(self.facts, now)
@@ -190,7 +191,11 @@ class Reign:
             self._look_at(attempt)
 
     def _look_at(self, attempt: AttemptId) -> None:
-        self.facts = f.with_slots(self.facts, attempt, self._store.read_slots(attempt), self._clock.now())
+        slots = self._store.read_slots(attempt)
+        self.facts = f.with_slots(self.facts, attempt, slots, self._clock.elapsed_s())
+
+    def _look_at_workers(self) -> None:
+        self.facts = f.with_workers(self.facts, self._store.read_workers(), self._clock.elapsed_s())
 
     def take(self, batch: Iterable[n.News]) -> None:
         """Take in news."""
@@ -210,11 +215,10 @@ class Reign:
             StoreUnavailableError: it could not be read; `recover` makes up for it.
         """
         batch = tuple(batch)
-        now = self._clock.now()
         if any(isinstance(news, n.CommandsChanged) for news in batch):
             self.facts = replace(self.facts, commands=self._store.read_commands())
         if any(isinstance(news, n.WorkersChanged) for news in batch):
-            self.facts = f.with_workers(self.facts, self._store.read_workers(), now)
+            self._look_at_workers()
         for attempt in sorted({news.attempt for news in batch if isinstance(news, n.AttemptChanged)}):
             if attempt in self.facts.slots:
                 self._look_at(attempt)
@@ -248,7 +252,7 @@ class Reign:
         now_s = self._clock.elapsed_s()
         if now_s >= self._workers_due_s:
             self._workers_due_s = now_s + WORKERS_EVERY_S
-            self.facts = f.with_workers(self.facts, self._store.read_workers(), self._clock.now())
+            self._look_at_workers()
         if now_s >= self._tidy_due_s:
             self._tidy_due_s = now_s + TIDY_EVERY_S
             self._store.prune_outcomes(self._clock.now() - OUTCOMES_KEPT)

@@ -54,8 +54,8 @@ def judge(
     attempt: Attempt = ATTEMPT,
 ) -> Action:
     now = NOW + timedelta(seconds=after_s)
-    silent_since = None if silent_s is None else now - timedelta(seconds=silent_s)
-    return supervise(attempt, slots, silent_since=silent_since, workers=workers, timings=TIMINGS, now=now)
+    silent_for = None if silent_s is None else timedelta(seconds=silent_s)
+    return supervise(attempt, slots, silent_for=silent_for, workers=workers, timings=TIMINGS, now=now)
 
 
 def test_an_end_is_believed_whatever_else_is_known() -> None:

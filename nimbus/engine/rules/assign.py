@@ -33,7 +33,7 @@ def open_next_attempt(facts: Facts, now: datetime) -> Decision | None:
             order = order_for(opened, attempt, epoch=facts.epoch, kind=AssignmentKind.RUN)
             return Decision(
                 name="attempt_opened",
-                facts=with_run(facts, opened, now),
+                facts=with_run(facts, opened),
                 writes=(PutRun(opened), CreateAttempt(attempt), Assign(worker.id, order)),
                 about={"attempt": str(attempt), "worker": worker.id},
             )

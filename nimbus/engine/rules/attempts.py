@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import assert_never
 
 from nimbus.domain import lifecycle
@@ -49,10 +49,11 @@ def _action(facts: Facts, attempt_id: AttemptId, run: Run, attempt: Attempt, now
     slots = facts.slots[attempt_id]
     if run.state is RunState.STOPPING and slots.claim is None and slots.end is None:
         return FenceClaim(f"its run is being stopped: {run.reason}")
+    since_s = facts.silent_since_s.get(attempt_id)
     return supervise(
         attempt,
         slots,
-        silent_since=facts.silent_since.get(attempt_id),
+        silent_for=None if since_s is None else timedelta(seconds=facts.elapsed_s - since_s),
         workers=tuple(facts.workers.values()),
         timings=facts.policy.timings,
         now=now,
@@ -87,7 +88,7 @@ def _decide(
             )
             return Decision(
                 name="attempt_reap_ordered",
-                facts=with_run(facts, asked, now),
+                facts=with_run(facts, asked),
                 writes=(PutRun(asked), *_withdraw(attempt_id, attempt), Assign(reaper, order)),
                 about={"attempt": text, "worker": reaper},
             )
@@ -110,7 +111,7 @@ def _closed(
     closed = lifecycle.close_attempt(run, attempt_id, end, max_mishaps=facts.policy.max_mishaps, now=now)
     return Decision(
         name=name,
-        facts=with_run(facts, closed, now),
+        facts=with_run(facts, closed),
         writes=(*fences, PutRun(closed), *_withdraw(attempt_id, attempt)),
         about={
             "attempt": str(attempt_id),

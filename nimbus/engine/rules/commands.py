@@ -295,7 +295,7 @@ def _start(facts: Facts, queued: QueuedCommand, command: StartRun, now: datetime
     except (InvalidParametersError, TemplateError) as exc:
         raise RefusedError(exc.code, str(exc)) from exc
     return _consumed(
-        with_run(facts, run, now),
+        with_run(facts, run),
         queued,
         now,
         message=f"run {run.id} of release {run.release[:12]} started",
@@ -311,7 +311,7 @@ def _stop(facts: Facts, queued: QueuedCommand, command: StopRun, now: datetime) 
         raise RefusedError("run_finished", f"run {run.id} has {run.state} already: nothing to stop.")
     stopped = lifecycle.stop(run, verdict=RunState.STOPPED, reason=f"stopped: {command.reason}", now=now)
     return _consumed(
-        with_run(facts, stopped, now),
+        with_run(facts, stopped),
         queued,
         now,
         message=f"run {run.id} is being stopped",

@@ -91,7 +91,7 @@ def _fired(
         return Decision(name="schedule_skipped", facts=moved_facts, writes=(PutPipeline(moved),), about=about)
     return Decision(
         name="schedule_fired",
-        facts=with_run(moved_facts, run, now),
+        facts=with_run(moved_facts, run),
         writes=(PutPipeline(moved), CreateRun(run)),
         about=about | {"run": run.id},
     )

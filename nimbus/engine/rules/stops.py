@@ -20,21 +20,21 @@ def stop_overdue_runs(facts: Facts, now: datetime) -> Decision | None:
             stopped = lifecycle.stop(run, verdict=RunState.FAILED, reason=reason, now=now)
             return Decision(
                 name="run_timed_out",
-                facts=with_run(facts, stopped, now),
+                facts=with_run(facts, stopped),
                 writes=(PutRun(stopped),),
                 about={"run": run.id},
             )
     return None
 
 
-def ask_runners_to_stop(facts: Facts, now: datetime) -> Decision | None:
+def ask_runners_to_stop(facts: Facts, _now: datetime) -> Decision | None:
     """An open attempt of a stopping run is asked, once, to end."""
     for attempt_id, run, attempt in facts.open_attempts():
         if run.state is RunState.STOPPING and not attempt.stop_requested:
             asked = lifecycle.ask_to_stop(run, attempt_id)
             return Decision(
                 name="attempt_stop_requested",
-                facts=with_run(facts, asked, now),
+                facts=with_run(facts, asked),
                 writes=(PutRun(asked), RequestStop(attempt_id, run.reason)),
                 about={"attempt": str(attempt_id), "reason": run.reason},
             )
