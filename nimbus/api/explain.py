@@ -135,5 +135,5 @@ def _failed(task: TaskRun) -> str | None:
     last = task.attempts[-1] if task.attempts else None
     if last is None or last.outcome is None:
         return None
-    tried = f"{len(task.attempts)} attempt{'s' if len(task.attempts) > 1 else ''}"
+    tried = f"{task.tried} attempt{'s' if task.tried > 1 else ''}"
     return f"failed after {tried}: {last.outcome.value}{': ' + last.reason if last.reason else ''}"

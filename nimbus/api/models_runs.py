@@ -41,6 +41,7 @@ class TaskModel(Model):
     why: str | None
     """Why it is not computing; null when there is nothing to explain."""
     attempts: list[AttemptModel]
+    """Oldest first; of a run with many tasks only the last ones. `number` counts those left out, too."""
 
 
 class RunSummaryModel(Model):

@@ -22,7 +22,7 @@ from nimbus.api.timeline import timeline
 from nimbus.domain.commands import StartRun, StopRun
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName
-from nimbus.domain.run import Attempt, Run, RunState
+from nimbus.domain.run import Run, RunState
 
 MAX_LOG_BYTES = 1 << 20
 """In one answer; a client asks on from `X-Log-End`."""
@@ -105,17 +105,18 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     ) -> Response:
         """A piece of an attempt's log, while it grows and afterwards.
 
-        `X-Log-End` is the offset to ask for next. `X-Attempt-State` is `open`, or how the attempt ended.
+        `X-Log-End` is the offset to ask for next. `X-Attempt-State` is `open`, or how the attempt ended
+        (`ended` for an early one that the run's record only counts).
         """
         found, _ = find_run(services, run_id)
-        chosen = _attempt(found, task, attempt)
+        number, state = _attempt(found, task, attempt)
         # The state was read before the bytes: "ended, and nothing more" can then be believed.
-        data = services.logs.read(AttemptId(found.id, TaskName(task), chosen.number), offset, limit)
+        data = services.logs.read(AttemptId(found.id, TaskName(task), number), offset, limit)
         headers = {
             "X-Log-Offset": str(offset),
             "X-Log-End": str(offset + len(data)),
-            "X-Attempt": str(chosen.number),
-            "X-Attempt-State": chosen.outcome.value if chosen.outcome else "open",
+            "X-Attempt": str(number),
+            "X-Attempt-State": state,
             "X-Run-State": found.state.value,
             "X-Content-Type-Options": "nosniff",
             "Cache-Control": "no-store",
@@ -125,7 +126,8 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     return routes
 
 
-def _attempt(run: Run, task: str, number: int | None) -> Attempt:
+def _attempt(run: Run, task: str, number: int | None) -> tuple[int, str]:
+    """Number and state of the attempt that is asked for; without a number, of the last one."""
     known = run.tasks.get(TaskName(task))
     if known is None:
         raise NotFoundError(
@@ -135,12 +137,13 @@ def _attempt(run: Run, task: str, number: int | None) -> Attempt:
         raise NotFoundError(
             "no_attempt", f"task {task} of run {run.id} is {known.state} and was not tried yet."
         )
-    if number is None:
-        return known.attempts[-1]
-    for attempt in known.attempts:
-        if attempt.number == number:
-            return attempt
-    raise NotFoundError(
-        "unknown_attempt",
-        f"task {task} of run {run.id} has no attempt {number}; the last is {len(known.attempts)}.",
-    )
+    if number is not None and number > known.tried:
+        raise NotFoundError(
+            "unknown_attempt",
+            f"task {task} of run {run.id} has no attempt {number}; the last is {known.tried}.",
+        )
+    wanted = known.tried if number is None else number
+    kept = next((attempt for attempt in known.attempts if attempt.number == wanted), None)
+    if kept is None:
+        return wanted, "ended"
+    return wanted, kept.outcome.value if kept.outcome else "open"

@@ -8,9 +8,14 @@ from typing import Any
 def task_rows(run: dict[str, Any]) -> list[tuple[Any, ...]]:
     """One row for each task: name, state, attempts, and why or how far."""
     return [
-        (task["name"], task["state"], len(task["attempts"]) or "", task["why"] or progress(task))
+        (task["name"], task["state"], _tried(task) or "", task["why"] or progress(task))
         for task in run["tasks"]
     ]
+
+
+def _tried(task: dict[str, Any]) -> int:
+    """How many attempts there were; of many, the answer lists only the last."""
+    return int(task["attempts"][-1]["number"]) if task["attempts"] else 0
 
 
 def progress(task: dict[str, Any]) -> str:

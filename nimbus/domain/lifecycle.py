@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from nimbus.domain.errors import InvalidTransitionError
+from nimbus.domain.growth import brief, with_attempt
 from nimbus.domain.ids import AttemptId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy
 from nimbus.domain.run import Attempt, Outcome, Run, RunState, TaskRun, TaskState
@@ -48,10 +49,8 @@ def open_attempt(run: Run, name: TaskName, *, worker: WorkerId, epoch: int, now:
         raise InvalidTransitionError(
             f"run {run.id} ({run.state}): task {name} ({task.state}) cannot open an attempt"
         )
-    attempt = Attempt(number=len(task.attempts) + 1, worker=worker, opened_at=now, opened_by_epoch=epoch)
-    return _with_task(
-        run, replace(task, state=TaskState.RUNNING, attempts=(*task.attempts, attempt), retry_at=None)
-    )
+    attempt = Attempt(number=task.tried + 1, worker=worker, opened_at=now, opened_by_epoch=epoch)
+    return _with_task(run, replace(with_attempt(run, task, attempt), state=TaskState.RUNNING, retry_at=None))
 
 
 def close_attempt(run: Run, attempt: AttemptId, end: End, *, max_mishaps: int, now: datetime) -> Run:
@@ -74,7 +73,7 @@ def close_attempt(run: Run, attempt: AttemptId, end: End, *, max_mishaps: int, n
     closed = replace(
         current,
         outcome=end.outcome,
-        reason=end.reason,
+        reason=brief(end.reason),
         exit_code=end.exit_code,
         started_at=end.started_at,
         ended_at=end.ended_at,
@@ -111,7 +110,7 @@ def stop(run: Run, *, verdict: RunState, reason: str, now: datetime) -> Run:
     """
     if run.state is not RunState.RUNNING:
         return run
-    return settle(replace(run, state=RunState.STOPPING, verdict=verdict, reason=reason), now)
+    return settle(replace(run, state=RunState.STOPPING, verdict=verdict, reason=brief(reason)), now)
 
 
 def settle(run: Run, now: datetime) -> Run:
@@ -135,7 +134,7 @@ def _settle_running(run: Run) -> Run:
     failed = sorted(task.spec.name for task in run.tasks.values() if task.state is TaskState.FAILED)
     if not failed:
         return run
-    reason = f"failed: {', '.join(failed)}"
+    reason = brief(f"failed: {', '.join(failed)}")
     if run.failure_strategy is FailureStrategy.END:
         return replace(run, state=RunState.STOPPING, verdict=RunState.FAILED, reason=reason)
     doomed = _downstream(run, failed)

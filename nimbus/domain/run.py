@@ -105,6 +105,10 @@ class TaskRun:
     spec: TaskSpec
     state: TaskState = TaskState.WAITING
     attempts: tuple[Attempt, ...] = ()
+    """The last ones; see `nimbus.domain.growth`."""
+    earlier_failures: int = 0
+    """`failures` among the attempts that the record does not hold any more."""
+    earlier_mishaps: int = 0
     retry_at: datetime | None = None
     """Not before this; None: at once."""
 
@@ -115,14 +119,23 @@ class TaskRun:
         return last if last is not None and last.outcome is None else None
 
     @property
+    def tried(self) -> int:
+        """How many attempts were opened; the number of the last one."""
+        return self.attempts[-1].number if self.attempts else 0
+
+    @property
     def failures(self) -> int:
         """Attempts that count against the task's retries."""
-        return sum(a.outcome in (Outcome.FAILED, Outcome.TIMED_OUT) for a in self.attempts)
+        return self.earlier_failures + sum(
+            a.outcome in (Outcome.FAILED, Outcome.TIMED_OUT) for a in self.attempts
+        )
 
     @property
     def mishaps(self) -> int:
         """Attempts that ended through no fault of the task."""
-        return sum(a.outcome is not None and a.outcome.is_infrastructure for a in self.attempts)
+        return self.earlier_mishaps + sum(
+            a.outcome is not None and a.outcome.is_infrastructure for a in self.attempts
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,7 +47,7 @@ class EngineMetrics:
             was = None if before is None else before.tasks[name].open_attempt
             if was is None:
                 continue
-            outcome = task.attempts[was.number - 1].outcome
+            outcome = task.attempts[-1].outcome  # a decision that closes an attempt opens none
             if outcome is not None:
                 self._attempts.labels(after.pipeline, outcome.value).inc()
         if after.finished_at is not None and (before is None or before.finished_at is None):

@@ -183,7 +183,7 @@ class World:
         at = T0 + timedelta(minutes=minutes)
         name = TaskName(task)
         run = lifecycle.open_attempt(run, name, worker=self.worker.id, epoch=7, now=at)
-        attempt = AttemptId(run.id, name, len(run.tasks[name].attempts))
+        attempt = AttemptId(run.id, name, run.tasks[name].tried)
         claim = Claim(attempt=str(attempt), worker=self.worker.id, host=HostId("h1"), pid=99, claimed_at=at)
         self.cluster.put_slots(attempt, Slots(claim=claim, beating=True, progress={"stages": "3/7"}))
         self.cluster.put(run)
@@ -193,7 +193,7 @@ class World:
         """End the open attempt of a task."""
         at = T0 + timedelta(minutes=minutes)
         name = TaskName(task)
-        attempt = AttemptId(run.id, name, len(run.tasks[name].attempts))
+        attempt = AttemptId(run.id, name, run.tasks[name].tried)
         end = End(
             attempt=str(attempt),
             outcome=outcome,

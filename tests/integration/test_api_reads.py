@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from nimbus.api.services import Check
+from nimbus.domain import growth
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.run import Outcome
 
@@ -157,6 +158,25 @@ def test_a_log_can_be_followed_by_offset(world: Any, api: httpx.Client) -> None:
     assert second.headers["X-Attempt-State"] == "succeeded"
     assert api.get("/runs/r1/tasks/extract/log", params={"offset": 11}).content == b""
     assert api.get("/runs/r1/tasks/extract/log", params={"limit": 2}).content == b"on"
+
+
+def test_the_log_of_an_attempt_can_be_read_when_the_record_only_counts_it(
+    world: Any, api: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(growth, "MOST_ATTEMPTS", 1)
+    world.failed("r1")
+    world.logs.append(AttemptId(RunId("r1"), TaskName("extract"), 1), 0, b"one\n")
+
+    first = api.get("/runs/r1/tasks/extract/log", params={"attempt": 1})
+    extract = api.get("/runs/r1").json()["tasks"][0]
+    last = api.get("/runs/r1/tasks/extract/log")
+    none = api.get("/runs/r1/tasks/extract/log", params={"attempt": 3})
+
+    assert (first.content, first.headers["X-Attempt-State"]) == (b"one\n", "ended")
+    assert [attempt["number"] for attempt in extract["attempts"]] == [2]
+    assert extract["why"] == "failed after 2 attempts: failed: exit 1"
+    assert (last.headers["X-Attempt"], last.headers["X-Attempt-State"]) == ("2", "failed")
+    assert none.json()["detail"].endswith("has no attempt 3; the last is 2.")
 
 
 def test_a_standby_is_ready_and_a_scheduler_without_zookeeper_is_not(world: Any, api_url: str) -> None:

@@ -16,6 +16,7 @@ from nimbus import records
 from nimbus.adapters.zookeeper.board import UNKNOWN_TIME, read_slots
 from nimbus.adapters.zookeeper.calls import Calls, check_size, in_our_words, readable
 from nimbus.adapters.zookeeper.paths import Paths
+from nimbus.adapters.zookeeper.run_size import check_growth
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import QueuedCommand, Unreadable
@@ -34,8 +35,6 @@ Operation = tuple[str, str, bytes]
 
 OVERHEAD = 100
 """Bytes of one operation beside path and data (at most: lengths, version, access list)."""
-LARGEST_NEW_RUN = 448 * 1024
-"""Bytes of a run's record at its start: it grows with its attempts, and is written together with an order."""
 MOST_COMMANDS = 200
 """Commands that are read at once, the oldest; the others come when these are gone."""
 
@@ -143,9 +142,8 @@ class ZooKeeperLeaderStore:
         paths = self._paths
         match write:
             case w.CreateRun(run):
-                data = records.RUN.encode(run)
-                check_size(f"the record of run {run.id}", len(data), LARGEST_NEW_RUN)
-                yield "create", paths.run(run.id), data
+                check_growth(run)
+                yield "create", paths.run(run.id), records.RUN.encode(run)
             case w.PutRun(run):
                 yield "set", paths.run(run.id), records.RUN.encode(run)
             case w.RemoveRun(run_id):

@@ -34,9 +34,9 @@ def drop_archived_run(facts: Facts, now: datetime) -> Decision | None:
         if run.finished_at is None or run.finished_at + facts.policy.keep_finished > now:
             continue
         attempts = tuple(
-            RemoveAttempt(AttemptId(run.id, name, attempt.number))
+            RemoveAttempt(AttemptId(run.id, name, number))
             for name, task in run.tasks.items()
-            for attempt in task.attempts
+            for number in range(1, task.tried + 1)
         )
         return Decision(
             name="run_dropped",

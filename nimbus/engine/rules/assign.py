@@ -7,12 +7,12 @@ from datetime import datetime
 
 from nimbus.domain import lifecycle
 from nimbus.domain.ids import AttemptId
+from nimbus.domain.orders import order_for
 from nimbus.domain.run import RunState
 from nimbus.domain.workers import AssignmentKind, choose_worker, free_slots
 from nimbus.domain.writes import Assign, CreateAttempt, PutRun
 from nimbus.engine.decision import Decision
 from nimbus.engine.facts import Facts, with_run
-from nimbus.engine.rules.orders import order_for
 
 
 def open_next_attempt(facts: Facts, now: datetime) -> Decision | None:
@@ -29,7 +29,7 @@ def open_next_attempt(facts: Facts, now: datetime) -> Decision | None:
             if worker is None:
                 continue  # a task that no worker can take must not block the others
             opened = lifecycle.open_attempt(run, task.spec.name, worker=worker.id, epoch=facts.epoch, now=now)
-            attempt = AttemptId(run.id, task.spec.name, len(task.attempts) + 1)
+            attempt = AttemptId(run.id, task.spec.name, task.tried + 1)
             order = order_for(opened, attempt, epoch=facts.epoch, kind=AssignmentKind.RUN)
             return Decision(
                 name="attempt_opened",

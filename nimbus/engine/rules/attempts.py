@@ -8,6 +8,7 @@ from typing import assert_never
 
 from nimbus.domain import lifecycle
 from nimbus.domain.ids import AttemptId
+from nimbus.domain.orders import order_for
 from nimbus.domain.run import Attempt, Run, RunState
 from nimbus.domain.slots import End
 from nimbus.domain.supervision import (
@@ -25,7 +26,6 @@ from nimbus.domain.workers import AssignmentKind
 from nimbus.domain.writes import Assign, PutRun, Unassign, Write, WriteClaim, WriteEnd
 from nimbus.engine.decision import Decision
 from nimbus.engine.facts import Facts, with_run
-from nimbus.engine.rules.orders import order_for
 
 
 def supervise_attempts(facts: Facts, now: datetime) -> Decision | None:

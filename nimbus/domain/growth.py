@@ -1,0 +1,84 @@
+"""How large a run's record may become, so that a run that was accepted can always be written to its end.
+
+A record holds the last attempts of each task and counts the earlier ones; what those did is in their own END
+records until the run moves to history. So retries add nothing beyond a size that is known at the start.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from nimbus.domain.ids import WorkerId
+from nimbus.domain.run import Attempt, Outcome, Run, RunState, TaskRun, TaskState
+
+MOST_ATTEMPTS = 500
+"""In a run's record, shared by its tasks; each task keeps at least its last one."""
+REASON_BYTES = 500
+"""Of a reason within a run's record, as JSON."""
+_SOME_TIME = datetime(2026, 12, 31, 23, 59, 59, 999999, UTC)
+_LONGEST_ID = WorkerId("w" * 127)
+"""As long as `worker.id` may be."""
+
+
+def attempts_kept(run: Run) -> int:
+    """How many attempts of each task the record holds."""
+    return max(1, MOST_ATTEMPTS // len(run.tasks))
+
+
+def with_attempt(run: Run, task: TaskRun, attempt: Attempt) -> TaskRun:
+    """Append an attempt; the oldest ones that the record does not keep are only counted."""
+    most = attempts_kept(run)
+    attempts = (*task.attempts, attempt)
+    earlier = replace(task, attempts=attempts[:-most])
+    return replace(
+        task,
+        attempts=attempts[-most:],
+        earlier_failures=earlier.failures,
+        earlier_mishaps=earlier.mishaps,
+    )
+
+
+def brief(reason: str) -> str:
+    """Cut a reason to REASON_BYTES of JSON, in which most letters of most languages take six."""
+    left = REASON_BYTES - len(json.dumps("…"))
+    for index, char in enumerate(reason):
+        left -= len(json.dumps(char)) - 2
+        if left < 0:
+            return reason[:index] + "…"
+    return reason
+
+
+def largest(run: Run, *, attempts: int = 1) -> Run:
+    """`run` with every field at its longest, and so many attempts in each task."""
+    reason = "w" * REASON_BYTES
+    tasks = {
+        name: replace(
+            task,
+            state=TaskState.SUCCEEDED,
+            retry_at=_SOME_TIME,
+            earlier_failures=10**6,
+            earlier_mishaps=10**6,
+            attempts=(_widest(f"{run.pipeline}/{run.id}/{name}/{10**6 - 1}", reason),) * attempts,
+        )
+        for name, task in run.tasks.items()
+    }
+    verdict = RunState.SUCCEEDED
+    return replace(run, verdict=verdict, state=verdict, reason=reason, finished_at=_SOME_TIME, tasks=tasks)
+
+
+def _widest(output: str, reason: str) -> Attempt:
+    return Attempt(
+        number=10**6 - 1,
+        worker=_LONGEST_ID,
+        opened_at=_SOME_TIME,
+        opened_by_epoch=10**9,
+        reaper=_LONGEST_ID,
+        started_at=_SOME_TIME,
+        ended_at=_SOME_TIME,
+        outcome=Outcome.SUCCEEDED,
+        reason=reason,
+        exit_code=-(10**3),
+        output=output,
+    )
