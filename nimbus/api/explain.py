@@ -6,8 +6,7 @@ Follows the leader's own rules (`domain.lifecycle.ready_tasks`, `domain.workers.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -27,16 +26,6 @@ class Surroundings:
     workers: Sequence[WorkerInfo] = ()
     busy: Mapping[WorkerId, int] = field(default_factory=dict)
     """Open attempts of each worker, over all runs."""
-
-
-def busy_workers(runs: Iterable[Run]) -> Mapping[WorkerId, int]:
-    """Count the open attempts of each worker."""
-    return Counter(
-        attempt.worker
-        for run in runs
-        for task in run.tasks.values()
-        if (attempt := task.open_attempt) is not None
-    )
 
 
 def why(run: Run, task: TaskRun, slots: Slots | None, around: Surroundings) -> str | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import structlog
 
-from nimbus.api.explain import Surroundings, busy_workers
+from nimbus.api.explain import Surroundings
 from nimbus.api.problems import NotFoundError
 from nimbus.api.services import ApiServices
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.run import Run, RunState
+from nimbus.domain.workers import busy_workers
 
 _log = structlog.stdlib.get_logger(__name__)
 

@@ -7,7 +7,6 @@ from datetime import timedelta
 from fastapi import APIRouter, Response
 
 from nimbus.api import views
-from nimbus.api.explain import busy_workers
 from nimbus.api.models import CommandModel, LeaderAnswer, ParticipantsModel, StatusModel, WorkerModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import ReasonBody
@@ -15,6 +14,7 @@ from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, command_model, submit
 from nimbus.domain.commands import Abdicate
 from nimbus.domain.ids import CommandId
+from nimbus.domain.workers import busy_workers
 
 
 def router(services: ApiServices, prefix: str) -> APIRouter:

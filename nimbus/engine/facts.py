@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -15,7 +14,7 @@ from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import Attempt, Run
 from nimbus.domain.slots import Slots
 from nimbus.domain.supervision import Timings
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.workers import WorkerInfo, busy_workers
 from nimbus.ports import Snapshot
 
 
@@ -89,8 +88,8 @@ class Facts:
                 yield attempt_id, run, run.tasks[attempt_id.task].attempts[-1]
 
     def busy(self) -> Mapping[WorkerId, int]:
-        """Open attempts of each worker."""
-        return Counter(attempt.worker for _, _, attempt in self.open_attempts())
+        """Open attempts of each worker, those of runs that are set aside included."""
+        return busy_workers(self.runs.values())
 
 
 def from_snapshot(snapshot: Snapshot, before: Facts, elapsed_s: float) -> Facts:

@@ -40,8 +40,8 @@ Answer = TypeVar("Answer")
 
 MOST_CONFLICTS = 5
 """How often in a row a decision about one subject may find the state changed under it."""
-MOST_SET_ASIDE = 100
-"""Subjects that are set aside before the fault is looked for in ourselves."""
+MOST_UNEXPLAINED = 100
+"""Writes that fail for no known reason, within TIDY_EVERY_S, before the reign ends: the fault may be ours."""
 WORKERS_EVERY_S = 5.0
 """The workers' registrations are read again: a watch tells of who comes and goes, not of load or draining."""
 TIDY_EVERY_S = 60.0
@@ -71,6 +71,7 @@ class Reign:
         self._metrics = metrics
         self.facts = f.Facts(epoch=epoch, policy=policy)
         self._workers_due_s = self._tidy_due_s = clock.elapsed_s()
+        self._unexplained = 0
         self._conflicts: Counter[Subject | None] = Counter()
         store.subscribe(
             commands=lambda: inbox(n.CommandsChanged()),
@@ -152,6 +153,10 @@ class Reign:
 
     def _give_up(self, subject: Subject, exc: Exception) -> None:
         """Refuse a command that cannot be acted on; set anything else aside."""
+        if not isinstance(exc, NimbusError):
+            self._unexplained += 1
+            if self._unexplained > MOST_UNEXPLAINED:
+                raise exc
         queued = next((q for q in self.facts.commands if Subject("command", q.id) == subject), None)
         if queued is None:
             self._set_aside(subject, exc)
@@ -163,9 +168,10 @@ class Reign:
             self._set_aside(subject, again)
 
     def _set_aside(self, subject: Subject, exc: Exception) -> None:
-        """Let no rule look at it for a while, so that all else goes on."""
-        if len(self.facts.set_aside) >= MOST_SET_ASIDE:
-            raise exc  # not one thing is bad: we are
+        """Let no rule look at it for a while, so that all else goes on.
+
+        Their number ends no reign: a successor applies the same rules to the same records.
+        """
         why = f"{type(exc).__name__}: {exc}"
         _log.error("subject_set_aside", kind=subject.kind, id=subject.id, why=why, exc_info=exc)
         self.facts = replace(self.facts, set_aside={**self.facts.set_aside, subject: why})
@@ -255,6 +261,7 @@ class Reign:
             self._look_at_workers()
         if now_s >= self._tidy_due_s:
             self._tidy_due_s = now_s + TIDY_EVERY_S
+            self._unexplained = 0
             self._store.prune_outcomes(self._clock.now() - OUTCOMES_KEPT)
             if self.facts.set_aside:
                 self.facts = replace(self.facts, set_aside={})

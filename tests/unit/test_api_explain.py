@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from nimbus.api.explain import Surroundings, busy_workers, why
+from nimbus.api.explain import Surroundings, why
 from nimbus.domain import lifecycle
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
 from nimbus.domain.slots import Claim, End, Slots
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.workers import WorkerInfo, busy_workers
 
 NOW = datetime(2026, 3, 1, 6, 0, tzinfo=UTC)
 A, B, C = TaskName("a"), TaskName("b"), TaskName("c")

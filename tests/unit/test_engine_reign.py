@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
 from nimbus.domain.catalog import PipelineRecord, PipelineState
-from nimbus.domain.commands import Command, QueuedCommand, StartRun
+from nimbus.domain.commands import Command, QueuedCommand, RemovePipeline, StartRun
 from nimbus.domain.ids import (
     AttemptId,
     CommandId,
@@ -21,11 +22,11 @@ from nimbus.domain.ids import (
     WorkerId,
 )
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.run import Outcome, Run
+from nimbus.domain.run import Outcome, Run, TaskRun
 from nimbus.domain.slots import Claim
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.decision import Effect
-from nimbus.engine.facts import Policy
+from nimbus.engine.facts import Policy, Subject
 from nimbus.engine.news import AttemptChanged, CommandsChanged, WorkersChanged
 from nimbus.engine.reign import Reign
 from nimbus.telemetry.engine import EngineMetrics
@@ -156,3 +157,71 @@ def test_the_wakeup_is_after_what_is_left_of_a_silence_when_the_wall_clock_stepp
     bench.decide()
 
     assert bench.reign.wakeup() == bench.clocks.now() + timedelta(seconds=20)
+
+
+def bad_run(bench: Bench, name: str) -> Run:
+    """A run with an open attempt, over which a rule fails."""
+    bench.submit(replace(START, run_id=RunId(name)))
+    bench.decide()
+    run = bench.run(RunId(name))
+    lost = TaskSpec(name=TaskName("b"), kind=TaskKind.PYTHON, script="b.py", needs=(TaskName("nowhere"),))
+    return replace(run, tasks={**run.tasks, lost.name: TaskRun(spec=lost)})
+
+
+def test_the_slot_of_a_run_that_is_set_aside_stays_busy() -> None:
+    bench = Bench()
+    bad = bad_run(bench, "bad")
+    bench.cluster.change(runs={bad.id: bad})
+    bench.elect(2)
+    bench.submit(START)
+    bench.submit(replace(START, run_id=RunId("p-2")))
+    bench.decide()
+
+    assert Subject("run", "bad") in bench.reign.facts.set_aside
+    assert bench.run().open_attempts() == (ATTEMPT,)
+    assert bench.run(RunId("p-2")).open_attempts() == (), "the worker has two slots"
+
+
+def test_a_pipeline_is_not_removed_when_its_live_run_is_set_aside() -> None:
+    bench = Bench()
+    bad = bad_run(bench, "bad")
+    bench.cluster.change(runs={bad.id: bad})
+    bench.elect(2)
+    bench.decide()
+    asked = bench.submit(RemovePipeline(pipeline=NAME))
+    bench.decide()
+
+    assert bench.cluster.world.outcomes[asked].code == "pipeline_in_use"
+
+
+def test_the_reign_goes_on_when_many_runs_are_bad() -> None:
+    bench = Bench()
+    bad = bad_run(bench, "bad")
+    names = [RunId(f"bad-{number}") for number in range(150)]
+    many = replace(WORKER, slots=200)
+    bench.cluster.change(runs={name: replace(bad, id=name) for name in names}, workers={many.id: many})
+    bench.elect(2)
+    bench.submit(START)
+    bench.decide()
+
+    assert len(bench.reign.facts.set_aside) == 150
+    assert bench.run().open_attempts() == (ATTEMPT,)
+
+
+def test_the_reign_ends_when_all_writes_fail_for_no_known_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    bench.cluster.change(workers={})
+    for number in range(150):
+        bench.submit(replace(START, run_id=RunId(f"p-{number}")))
+    bench.decide()
+
+    def broken(*_args: object) -> None:
+        raise RuntimeError("a defect of ours")
+
+    monkeypatch.setattr(MemoryLeaderStore, "commit", broken)
+    bench.cluster.change(workers={WORKER.id: WORKER})
+
+    with pytest.raises(RuntimeError, match="of ours"):
+        bench.decide()

@@ -242,7 +242,10 @@ def _pause(facts: Facts, queued: QueuedCommand, command: PausePipeline, now: dat
 
 def _remove(facts: Facts, queued: QueuedCommand, command: RemovePipeline, now: datetime) -> Decision:
     record = _known(facts, command.pipeline)
-    live = [run.id for run in facts.live_runs() if run.pipeline == record.name]
+    # Of all runs: one that is set aside is live, too.
+    live = sorted(
+        run.id for run in facts.runs.values() if run.pipeline == record.name and not run.state.is_final
+    )
     if live:
         raise RefusedError(
             "pipeline_in_use",
