@@ -65,6 +65,8 @@ class Facts:
     prepared: Mapping[ReleaseOf, PipelineSpec | Refusal] = field(default_factory=dict)
     archiving: frozenset[RunId] = frozenset()
     archived: frozenset[RunId] = frozenset()
+    attempts_removed: Mapping[RunId, int] = field(default_factory=dict)
+    """How many attempts of an archived run are removed already."""
     set_aside: Mapping[Subject, str] = field(default_factory=dict)
     """What no rule looks at for a while, since deciding about it failed, and how."""
 
@@ -128,6 +130,7 @@ def without_run(facts: Facts, run: RunId) -> Facts:
         facts,
         runs={key: value for key, value in facts.runs.items() if key != run},
         archived=facts.archived - {run},
+        attempts_removed={key: value for key, value in facts.attempts_removed.items() if key != run},
     )
 
 

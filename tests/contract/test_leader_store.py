@@ -277,6 +277,15 @@ def test_a_run_leaves_with_all_its_attempts(bench: Bench) -> None:
     assert bench.store.read_slots(ATTEMPT).claim is None
 
 
+def test_an_attempt_that_is_gone_can_be_removed_again(bench: Bench) -> None:
+    with_open_attempt(bench)
+    bench.store.commit([w.RemoveAttempt(ATTEMPT)])
+
+    bench.store.commit([w.RemoveAttempt(ATTEMPT)])
+
+    assert set(bench.store.load().runs) == {RUN.id}
+
+
 def test_records_of_a_newer_schema_are_refused_with_their_place() -> None:
     data = records.RUN.encode(RUN).replace(b'"schema":1', b'"schema":2')
 

@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
+from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.commands import Command, QueuedCommand, RemovePipeline, StartRun
 from nimbus.domain.ids import (
@@ -22,12 +23,12 @@ from nimbus.domain.ids import (
     WorkerId,
 )
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.run import Outcome, Run, TaskRun
-from nimbus.domain.slots import Claim
+from nimbus.domain.run import Outcome, Run, RunState, TaskRun, TaskState
+from nimbus.domain.slots import Claim, Slots
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.decision import Effect
 from nimbus.engine.facts import Policy, Subject
-from nimbus.engine.news import AttemptChanged, CommandsChanged, WorkersChanged
+from nimbus.engine.news import AttemptChanged, CommandsChanged, RunArchived, WorkersChanged
 from nimbus.engine.reign import Reign
 from nimbus.telemetry.engine import EngineMetrics
 
@@ -225,3 +226,31 @@ def test_the_reign_ends_when_all_writes_fail_for_no_known_reason(
 
     with pytest.raises(RuntimeError, match="of ours"):
         bench.decide()
+
+
+def test_a_large_run_is_dropped_in_steps_and_its_record_last() -> None:
+    bench = Bench()
+    bench.submit(START)
+    bench.decide()
+    run = bench.run()
+    (task,) = run.tasks.values()
+    tried = replace(task.attempts[0], number=3, outcome=Outcome.SUCCEEDED, ended_at=NOW)
+    names = [TaskName(f"t{number:03}") for number in range(400)]
+    tasks = {
+        name: replace(task, spec=replace(task.spec, name=name), state=TaskState.SUCCEEDED, attempts=(tried,))
+        for name in names
+    }
+    done = replace(run, state=RunState.SUCCEEDED, finished_at=NOW, tasks=tasks)
+    ids = [AttemptId(RUN, name, number) for name in names for number in (1, 2, 3)]
+    bench.cluster.change(runs={RUN: done}, slots={attempt: Slots() for attempt in ids})
+    bench.elect(2)
+    bench.decide()
+    bench.reign.hear((RunArchived(RUN),))
+    bench.clocks.pass_s(3600)
+    before = len(bench.cluster.commits)
+    bench.decide()
+
+    steps = bench.cluster.commits[before:]
+    assert max(len(writes) for writes in steps) <= 201
+    assert [type(write) for writes in steps for write in writes] == [w.RemoveAttempt] * 1200 + [w.RemoveRun]
+    assert (bench.cluster.world.runs, bench.cluster.world.slots) == ({}, {})

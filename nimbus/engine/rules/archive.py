@@ -7,9 +7,13 @@ from dataclasses import replace
 from datetime import datetime
 
 from nimbus.domain.ids import AttemptId
+from nimbus.domain.run import Run
 from nimbus.domain.writes import RemoveAttempt, RemoveRun
 from nimbus.engine.decision import ArchiveRun, Decision
 from nimbus.engine.facts import Facts, Subject, without_run
+
+MOST_REMOVED = 200
+"""Attempts that one transaction removes: some 300 kB at most, where ZooKeeper takes 1 MB."""
 
 
 def archive_run(facts: Facts, _now: datetime) -> Decision | None:
@@ -33,18 +37,32 @@ def drop_archived_run(facts: Facts, now: datetime) -> Decision | None:
             continue
         if run.finished_at is None or run.finished_at + facts.policy.keep_finished > now:
             continue
-        attempts = tuple(
-            RemoveAttempt(AttemptId(run.id, name, number))
-            for name, task in run.tasks.items()
-            for number in range(1, task.tried + 1)
-        )
-        return Decision(
-            name="run_dropped",
-            facts=without_run(facts, run_id),
-            writes=(*attempts, RemoveRun(run_id)),
-            about={"run": run_id},
-        )
+        return _dropped(facts, run)
     return None
+
+
+def _dropped(facts: Facts, run: Run) -> Decision:
+    """Remove the next attempts of a run, and with the last of them its record.
+
+    A new leader begins anew: to remove what is gone already changes nothing.
+    """
+    done = facts.attempts_removed.get(run.id, 0)
+    upto = done + MOST_REMOVED
+    ids = [AttemptId(run.id, name, n) for name, task in run.tasks.items() for n in range(1, task.tried + 1)]
+    removals = tuple(RemoveAttempt(attempt) for attempt in ids[done:upto])
+    if upto < len(ids):
+        return Decision(
+            name="run_attempts_dropped",
+            facts=replace(facts, attempts_removed={**facts.attempts_removed, run.id: upto}),
+            writes=removals,
+            about={"run": run.id},
+        )
+    return Decision(
+        name="run_dropped",
+        facts=without_run(facts, run.id),
+        writes=(*removals, RemoveRun(run.id)),
+        about={"run": run.id},
+    )
 
 
 def moments(facts: Facts) -> Iterator[datetime]:

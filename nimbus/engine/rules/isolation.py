@@ -28,6 +28,8 @@ def subject_of(decision: Decision) -> Subject | None:
                 found["run"] = Subject("run", run.id)
             case w.RemoveRun(run_id):
                 found["run"] = Subject("run", run_id)
+            case w.RemoveAttempt(attempt):
+                found["run"] = Subject("run", attempt.run)
             case _:
                 continue
     return found.get("command") or found.get("pipeline") or found.get("run")
