@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand
+from nimbus.domain.commands import Abdication, Command, CommandOutcome, QueuedCommand
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import AttemptId, ClusterId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.run import Run
@@ -66,6 +66,8 @@ class Snapshot:
     workers: tuple[WorkerInfo, ...] = ()
     slots: Mapping[AttemptId, Slots] = field(default_factory=dict)
     """Of all open attempts of `runs`."""
+    abdication: Abdication | None = None
+    """The last one that was accepted, whatever its epoch."""
 
 
 class LeaderStore(Protocol):

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.commands import Command, CommandOutcome
+from nimbus.domain.commands import Abdication, Command, CommandOutcome
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.run import Run
 from nimbus.domain.schedulers import SchedulerInfo
@@ -75,6 +75,7 @@ class RecordCodec(Generic[T]):
 RUN: RecordCodec[Run] = RecordCodec(TypeAdapter(Run))
 PIPELINE: RecordCodec[PipelineRecord] = RecordCodec(TypeAdapter(PipelineRecord))
 OUTCOME: RecordCodec[CommandOutcome] = RecordCodec(TypeAdapter(CommandOutcome))
+ABDICATION: RecordCodec[Abdication] = RecordCodec(TypeAdapter(Abdication))
 CLAIM: RecordCodec[Claim] = RecordCodec(TypeAdapter(Claim))
 END: RecordCodec[End] = RecordCodec(TypeAdapter(End))
 WORKER: RecordCodec[WorkerInfo] = RecordCodec(TypeAdapter(WorkerInfo))

@@ -13,7 +13,7 @@ from typing import assert_never
 
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.commands import CommandOutcome, QueuedCommand
+from nimbus.domain.commands import Abdication, CommandOutcome, QueuedCommand
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.run import Run
 from nimbus.domain.slots import Slots
@@ -37,6 +37,7 @@ class World:
     runs: dict[RunId, Run] = field(default_factory=dict)
     commands: dict[CommandId, QueuedCommand] = field(default_factory=dict)
     outcomes: dict[CommandId, CommandOutcome] = field(default_factory=dict)
+    abdication: Abdication | None = None
     workers: dict[WorkerId, WorkerInfo] = field(default_factory=dict)
     slots: dict[AttemptId, Slots] = field(default_factory=dict)
     orders: dict[tuple[WorkerId, AttemptId], Assignment] = field(default_factory=dict)
@@ -96,6 +97,7 @@ class MemoryLeaderStore:
             commands=self.read_commands(),
             workers=self.read_workers(),
             slots={a: self.read_slots(a) for run in world.runs.values() for a in run.open_attempts()},
+            abdication=world.abdication,
         )
 
     def read_commands(self) -> tuple[QueuedCommand, ...]:
@@ -159,13 +161,24 @@ def _applied(world: World, write: w.Write) -> World:
                 commands=_removed(world.commands, outcome.command),
                 outcomes=_created(world.outcomes, outcome.command, outcome),
             )
-        case w.Assign(worker, assignment):
-            key = (worker, AttemptId.parse(assignment.attempt))
-            return replace(world, orders=_created(world.orders, key, assignment))
-        case w.Unassign(worker, attempt):
-            return replace(world, orders=_removed(world.orders, (worker, attempt)))
+        case w.PutAbdication(abdication):
+            return replace(world, abdication=abdication)
+        case w.Assign() | w.Unassign():
+            return replace(world, orders=_orders_after(world.orders, write))
         case _:
             return replace(world, slots=_slots_after(world.slots, write))
+
+
+def _orders_after(
+    orders: dict[tuple[WorkerId, AttemptId], Assignment], write: w.Assign | w.Unassign
+) -> dict[tuple[WorkerId, AttemptId], Assignment]:
+    match write:
+        case w.Assign(worker, assignment):
+            return _created(orders, (worker, AttemptId.parse(assignment.attempt)), assignment)
+        case w.Unassign(worker, attempt):
+            return _removed(orders, (worker, attempt))
+        case _:
+            assert_never(write)
 
 
 def _slots_after(

@@ -77,6 +77,14 @@ class Abdicate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Abdication:
+    """An accepted `Abdicate`, as it is recorded: which epoch must end, so that no other one does."""
+
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
     """What waits in the queue and is no command that this version knows. Found there, never submitted."""
 

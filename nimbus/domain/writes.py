@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.commands import CommandOutcome
+from nimbus.domain.commands import Abdication, CommandOutcome
 from nimbus.domain.ids import AttemptId, PipelineName, RunId, WorkerId
 from nimbus.domain.run import Run
 from nimbus.domain.slots import Claim, End
@@ -59,6 +59,13 @@ class ConsumeCommand:
     """Take a command out of the queue and say what became of it: in the transaction that acts on it."""
 
     outcome: CommandOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class PutAbdication:
+    """In place of an earlier one, whose epoch is over."""
+
+    abdication: Abdication
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +130,7 @@ Write = (
     | PutPipeline
     | RemovePipelineRecord
     | ConsumeCommand
+    | PutAbdication
     | CreateAttempt
     | RemoveAttempt
     | Assign

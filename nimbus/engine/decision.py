@@ -37,7 +37,11 @@ Effect = PrepareRelease | ArchiveRun | ResignLeadership
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """One step of the leader. All `writes` are one fenced transaction; effects start after it."""
+    """One step of the leader. All `writes` are one fenced transaction.
+
+    A decision has writes or effects, never both: the answer to a write may be lost, and with it what would
+    follow. What must follow is decided next, from the records that the write left.
+    """
 
     name: str
     """Past tense, constant: the log's and the metric's key."""

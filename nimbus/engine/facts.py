@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Literal
 
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
-from nimbus.domain.commands import QueuedCommand
+from nimbus.domain.commands import Abdication, QueuedCommand
 from nimbus.domain.ids import AttemptId, PipelineName, RunId, WorkerId
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import Attempt, Run
@@ -54,6 +54,10 @@ class Facts:
     pipelines: Mapping[PipelineName, PipelineRecord] = field(default_factory=dict)
     runs: Mapping[RunId, Run] = field(default_factory=dict)
     commands: tuple[QueuedCommand, ...] = ()
+    abdication: Abdication | None = None
+    """The last one that was accepted, whatever its epoch."""
+    resigning: bool = False
+    """The abdication of this epoch is being done."""
     workers: Mapping[WorkerId, WorkerInfo] = field(default_factory=dict)
     slots: Mapping[AttemptId, Slots] = field(default_factory=dict)
     elapsed_s: float = 0.0
@@ -104,6 +108,7 @@ def from_snapshot(snapshot: Snapshot, before: Facts, elapsed_s: float) -> Facts:
         commands=snapshot.commands,
         workers={worker.id: worker for worker in snapshot.workers},
         slots=snapshot.slots,
+        abdication=snapshot.abdication,
     )
     return note_silence(fresh)
 

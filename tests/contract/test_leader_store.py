@@ -17,7 +17,7 @@ from nimbus.adapters.zookeeper.cluster import ZooKeeperCommandQueue, ZooKeeperRe
 from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord, PipelineState
-from nimbus.domain.commands import CommandOutcome, QueuedCommand, StopRun
+from nimbus.domain.commands import Abdication, CommandOutcome, QueuedCommand, StopRun
 from nimbus.domain.ids import (
     AttemptId,
     CommandId,
@@ -175,6 +175,15 @@ def test_a_refused_write_takes_the_whole_transaction_with_it(bench: Bench) -> No
         bench.store.commit([w.CreateRun(RUN), w.PutPipeline(RECORD)])
 
     assert bench.store.load().runs == {}
+
+
+def test_the_last_abdication_is_loaded(bench: Bench) -> None:
+    assert bench.store.load().abdication is None
+
+    for epoch in (3, 4):
+        bench.store.commit([w.PutAbdication(Abdication(epoch=epoch, reason="upgrade"))])
+
+    assert bench.store.load().abdication == Abdication(epoch=4, reason="upgrade")
 
 
 def test_a_run_cannot_be_created_twice(bench: Bench) -> None:

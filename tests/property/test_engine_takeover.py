@@ -146,6 +146,7 @@ class Play:
             decision = next_decision(self.reign.facts, self.clock.now())
             if decision is None:
                 return
+            assert not (decision.writes and decision.effects), "a lost reply would lose the effects"
             self.reign._do(decision)  # one decision at a time is what no public method does
 
     def zombie_acts(self, index: int) -> None:

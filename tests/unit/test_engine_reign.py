@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -11,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord, PipelineState
-from nimbus.domain.commands import Command, QueuedCommand, RemovePipeline, StartRun
+from nimbus.domain.commands import Abdicate, Command, QueuedCommand, RemovePipeline, StartRun
 from nimbus.domain.ids import (
     AttemptId,
     CommandId,
@@ -26,10 +27,11 @@ from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunState, TaskRun, TaskState
 from nimbus.domain.slots import Claim, Slots
 from nimbus.domain.workers import WorkerInfo
-from nimbus.engine.decision import Effect
+from nimbus.engine.decision import Effect, ResignLeadership
 from nimbus.engine.facts import Policy, Subject
 from nimbus.engine.news import AttemptChanged, CommandsChanged, RunArchived, WorkersChanged
 from nimbus.engine.reign import Reign
+from nimbus.ports import StoreUnavailableError
 from nimbus.telemetry.engine import EngineMetrics
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -254,3 +256,45 @@ def test_a_large_run_is_dropped_in_steps_and_its_record_last() -> None:
     assert max(len(writes) for writes in steps) <= 201
     assert [type(write) for writes in steps for write in writes] == [w.RemoveAttempt] * 1200 + [w.RemoveRun]
     assert (bench.cluster.world.runs, bench.cluster.world.slots) == ({}, {})
+
+
+class LostReplies(MemoryLeaderStore):
+    """Does the next write, and the answer does not arrive."""
+
+    def commit(self, writes: Sequence[w.Write]) -> None:
+        super().commit(writes)
+        raise StoreUnavailableError("no answer")
+
+
+def resigned(bench: Bench) -> list[Effect]:
+    return [effect for effect in bench.effects if isinstance(effect, ResignLeadership)]
+
+
+def test_an_abdication_is_done_when_the_reply_to_its_write_was_lost() -> None:
+    bench = Bench()
+    asked = bench.submit(Abdicate(reason="upgrade"))
+    bench.elect(2, LostReplies)
+    with pytest.raises(StoreUnavailableError):
+        bench.decide()
+    assert bench.cluster.world.outcomes[asked].accepted
+    assert resigned(bench) == []
+
+    bench.reign.recover()
+    bench.decide()
+    bench.reign.recover()
+    bench.decide()
+
+    assert resigned(bench) == [ResignLeadership("upgrade")], "once, however often everything is read"
+
+
+def test_a_successor_does_not_obey_the_abdication_of_its_predecessor() -> None:
+    bench = Bench()
+    bench.submit(Abdicate(reason="upgrade"))
+    bench.decide()
+    bench.elect(2)
+    bench.decide()
+    assert resigned(bench) == [ResignLeadership("upgrade")], "by epoch 1"
+
+    bench.submit(Abdicate(reason="again"))
+    bench.decide()
+    assert resigned(bench)[1:] == [ResignLeadership("again")]

@@ -194,10 +194,13 @@ def test_a_command_that_waits_holds_back_its_own_pipeline_and_no_other() -> None
 
 
 def test_an_abdication_is_consumed_before_leadership_is_given_up() -> None:
-    decision = decide(facts(Abdicate(reason="upgrade")))
+    accepted = decide(facts(Abdicate(reason="upgrade")))
+    resigning = decide(accepted.facts)
 
-    assert [type(write) for write in decision.writes] == [w.ConsumeCommand]
-    assert decision.effects == (ResignLeadership("upgrade"),)
+    assert [type(write) for write in accepted.writes] == [w.PutAbdication, w.ConsumeCommand]
+    assert (accepted.effects, resigning.writes) == ((), ())
+    assert resigning.effects == (ResignLeadership("upgrade"),)
+    assert next_decision(resigning.facts, NOW) is None
 
 
 def test_the_intent_is_written_with_the_order_and_the_place_of_its_slots() -> None:

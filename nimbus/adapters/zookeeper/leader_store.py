@@ -19,7 +19,7 @@ from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.adapters.zookeeper.run_size import check_growth
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.commands import QueuedCommand, Unreadable
+from nimbus.domain.commands import Abdication, QueuedCommand, Unreadable
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId
 from nimbus.domain.run import Run
 from nimbus.domain.slots import Slots
@@ -74,8 +74,8 @@ class ZooKeeperLeaderStore:
 
     def load(self) -> Snapshot:
         """Read everything, and arm all watches."""
-        for parent in self._paths.parents():
-            self._calls.ensure(parent)
+        for path in self._paths.always():
+            self._calls.ensure(path)
         runs = {run.id: run for run in _readable(self._calls, self._paths.runs, records.RUN)}
         pipelines = {p.name: p for p in _readable(self._calls, self._paths.pipelines, records.PIPELINE)}
         return Snapshot(
@@ -86,11 +86,17 @@ class ZooKeeperLeaderStore:
             slots={
                 attempt: self.read_slots(attempt) for run in runs.values() for attempt in run.open_attempts()
             },
+            abdication=self._read_abdication(),
         )
 
     def read_commands(self) -> tuple[QueuedCommand, ...]:
         """Commands that wait, oldest first."""
         return read_commands(self._calls, self._paths, self._on_commands, most=MOST_COMMANDS)
+
+    def _read_abdication(self) -> Abdication | None:
+        data = self._calls.get(self._paths.abdication)
+        found = [("abdication", data)] if data else []
+        return next(readable(records.ABDICATION, found, self._paths.root), None)
 
     def read_workers(self) -> tuple[WorkerInfo, ...]:
         """Registered workers."""
@@ -157,6 +163,8 @@ class ZooKeeperLeaderStore:
             case w.ConsumeCommand(outcome):
                 yield "delete", paths.command(outcome.command), b""
                 yield "create", paths.outcome(outcome.command), records.OUTCOME.encode(outcome)
+            case w.PutAbdication(abdication):
+                yield "set", paths.abdication, records.ABDICATION.encode(abdication)
             case _:
                 yield from self._attempt_operations(write)
 

@@ -48,6 +48,11 @@ class Paths:
         return f"{self.root}/outcomes"
 
     @property
+    def abdication(self) -> str:
+        """The last abdication that was accepted; empty before the first."""
+        return f"{self.root}/abdication"
+
+    @property
     def runs(self) -> str:
         """Parent of live and recently finished runs."""
         return f"{self.root}/runs"
@@ -62,7 +67,7 @@ class Paths:
         """Parent of the attempts' slots."""
         return f"{self.root}/attempts"
 
-    def parents(self) -> tuple[str, ...]:
+    def always(self) -> tuple[str, ...]:
         """Persistent nodes that must be there before anything else is written."""
         return (
             self.schedulers,
@@ -70,6 +75,7 @@ class Paths:
             self.pipelines,
             self.commands,
             self.outcomes,
+            self.abdication,
             self.runs,
             self.assignments,
             self.attempts,

@@ -11,11 +11,12 @@ from datetime import datetime
 
 from nimbus.engine.decision import Decision
 from nimbus.engine.facts import Facts
-from nimbus.engine.rules import archive, assign, attempts, commands, schedules, stops
+from nimbus.engine.rules import abdication, archive, assign, attempts, commands, schedules, stops
 
 Rule = Callable[[Facts, datetime], Decision | None]
 
 RULES: tuple[Rule, ...] = (
+    abdication.resign_as_recorded,
     attempts.supervise_attempts,  # what has ended comes first: it frees slots and opens the way
     stops.stop_overdue_runs,
     stops.ask_runners_to_stop,

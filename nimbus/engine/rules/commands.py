@@ -11,6 +11,7 @@ from nimbus.domain import lifecycle
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.commands import (
     Abdicate,
+    Abdication,
     ActivatePipeline,
     CommandOutcome,
     PausePipeline,
@@ -30,12 +31,13 @@ from nimbus.domain.writes import (
     ConsumeCommand,
     CreatePipeline,
     CreateRun,
+    PutAbdication,
     PutPipeline,
     PutRun,
     RemovePipelineRecord,
     Write,
 )
-from nimbus.engine.decision import Decision, Effect, PrepareRelease, ResignLeadership
+from nimbus.engine.decision import Decision, PrepareRelease
 from nimbus.engine.facts import Facts, Refusal, Subject, with_run
 from nimbus.engine.rules.new_run import new_run
 
@@ -82,12 +84,13 @@ def _answer(facts: Facts, queued: QueuedCommand, now: datetime) -> Decision | No
         case StopRun() as command:
             return _stop(facts, queued, command, now)
         case Abdicate() as command:
+            abdication = Abdication(epoch=facts.epoch, reason=command.reason)
             return _consumed(
-                facts,
+                replace(facts, abdication=abdication),
                 queued,
                 now,
                 message=f"leadership of epoch {facts.epoch} is given up",
-                effects=(ResignLeadership(command.reason),),
+                writes=(PutAbdication(abdication),),
             )
         case Unreadable(reason=reason):
             raise RefusedError("unreadable_command", reason)
@@ -103,7 +106,6 @@ def _consumed(
     message: str,
     code: str = "ok",
     writes: tuple[Write, ...] = (),
-    effects: tuple[Effect, ...] = (),
 ) -> Decision:
     """The end of a command: out of the queue, outcome written, in one transaction with what it changes."""
     outcome = CommandOutcome(
@@ -119,7 +121,6 @@ def _consumed(
         name="command_accepted" if outcome.accepted else "command_refused",
         facts=replace(facts, commands=rest),
         writes=(*writes, ConsumeCommand(outcome)),
-        effects=effects,
         about={"command": queued.id, "type": queued.command.type, "code": code, "message": message},
     )
 
