@@ -6,14 +6,15 @@ Follows the leader's own rules (`domain.lifecycle.ready_tasks`, `domain.workers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from nimbus.domain.ids import TaskName, WorkerId
+from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Run, RunState, TaskRun, TaskState
 from nimbus.domain.slots import Slots
-from nimbus.domain.workers import WorkerInfo, free_slots
+from nimbus.domain.workers import WorkerInfo, free_slots, open_workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,8 @@ class Surroundings:
     workers: Sequence[WorkerInfo] = ()
     busy: Mapping[WorkerId, int] = field(default_factory=dict)
     """Open attempts of each worker, over all runs."""
+    refusals: Mapping[WorkerId, Refusals] = field(default_factory=dict)
+    """Workers that did not start their last attempts."""
 
 
 def why(run: Run, task: TaskRun, slots: Slots | None, around: Surroundings) -> str | None:
@@ -74,10 +77,21 @@ def _no_slot(around: Surroundings) -> str:
     draining = sum(worker.draining for worker in around.workers)
     if draining == len(around.workers):
         return f"all {draining} workers are draining: they end what they have and take nothing new"
-    if not any(free_slots(worker, around.busy.get(worker.id, 0)) for worker in around.workers):
-        slots = sum(worker.slots for worker in around.workers if not worker.draining)
-        return f"no free worker: all {slots} slots are busy"
+    able = open_workers(around.workers, around.refusals, around.now)
+    if not any(free_slots(worker, around.busy.get(worker.id, 0)) for worker in able):
+        slots = sum(worker.slots for worker in able)
+        return "; ".join([f"no free worker: all {slots} slots are busy", *_backing_off(around, able)])
     return "ready: the leader gives it to a worker next"
+
+
+def _backing_off(around: Surroundings, able: Sequence[WorkerInfo]) -> Iterator[str]:
+    for worker in around.workers:
+        found = around.refusals.get(worker.id)
+        if found is not None and worker not in able and not worker.draining:
+            yield (
+                f"worker {worker.id} did not start its last {found.count} attempts: "
+                f"none before {found.until:%H:%M:%SZ}"
+            )
 
 
 def _running(task: TaskRun, slots: Slots | None, around: Surroundings) -> str | None:

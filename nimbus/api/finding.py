@@ -9,6 +9,7 @@ from nimbus.api.problems import NotFoundError
 from nimbus.api.services import ApiServices
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import PipelineName, RunId
+from nimbus.domain.refusals import refusals
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.workers import busy_workers
 
@@ -93,9 +94,11 @@ def list_runs(
 def surroundings(services: ApiServices) -> Surroundings:
     """What explanations of a live run rest on."""
     leader = services.health.leader()
+    runs = services.reader.runs()
     return Surroundings(
         now=services.clock.now(),
         leader=leader.id if leader else None,
         workers=services.reader.workers(),
-        busy=busy_workers(services.reader.runs()),
+        busy=busy_workers(runs),
+        refusals=refusals(runs),
     )

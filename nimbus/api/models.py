@@ -117,6 +117,10 @@ class WorkerModel(Model):
     pid: int
     slots: int
     busy: int = 0
+    refusals: int = 0
+    """Attempts in a row that it did not start."""
+    backoff_until: datetime | None = None
+    """It is given nothing before, unless all others back off, too; null without refusals."""
     version: str
     started_at: datetime
     draining: bool

@@ -51,9 +51,9 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.get("/workers")
     def workers() -> dict[str, list[WorkerModel]]:
-        """Registered workers, with their open attempts."""
+        """Registered workers, with their open attempts, and those that they did not start."""
         reader = services.reader
-        return {"workers": views.worker_models(reader.workers(), busy_workers(reader.runs()))}
+        return {"workers": views.worker_models(reader.workers(), reader.runs())}
 
     @routes.get("/commands/{command_id}")
     def command(command_id: str, wait: Wait = 0) -> CommandModel:

@@ -23,10 +23,11 @@ from nimbus.api.services import LeaderView, QueuePlace
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.ids import AttemptId, TaskName, WorkerId
+from nimbus.domain.refusals import refusals
 from nimbus.domain.run import Attempt, Run, TaskRun
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.slots import Slots
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.workers import WorkerInfo, busy_workers
 
 
 def leader_model(leader: LeaderView | None, schedulers: Iterable[SchedulerInfo]) -> LeaderModel | None:
@@ -63,12 +64,17 @@ def participants_model(
     return ParticipantsModel(leader=leader_model(leader, schedulers), participants=rows)
 
 
-def worker_models(workers: Iterable[WorkerInfo], busy: Mapping[WorkerId, int]) -> list[WorkerModel]:
-    """Workers by id, with how much they have to do."""
-    return [
-        WorkerModel.model_validate(worker).model_copy(update={"busy": busy.get(worker.id, 0)})
-        for worker in sorted(workers, key=lambda worker: worker.id)
-    ]
+def worker_models(workers: Iterable[WorkerInfo], runs: Sequence[Run]) -> list[WorkerModel]:
+    """Workers by id, with how much they have to do, and what they did not start."""
+    busy, refused = busy_workers(runs), refusals(runs)
+    models = []
+    for worker in sorted(workers, key=lambda worker: worker.id):
+        update: dict[str, object] = {"busy": busy.get(worker.id, 0)}
+        if worker.id in refused:
+            found = refused[worker.id]
+            update |= {"refusals": found.count, "backoff_until": found.until}
+        models.append(WorkerModel.model_validate(worker).model_copy(update=update))
+    return models
 
 
 def quarantined(schedulers: Iterable[SchedulerInfo]) -> dict[str, str]:

@@ -92,7 +92,7 @@ def status(api: Api, out: Output) -> None:
 @cluster.command()
 @remote
 def workers(api: Api, out: Output) -> None:
-    """List workers and how busy they are."""
+    """List workers, how busy they are, and how many attempts in a row they did not start."""
     answer = api.get("/workers")
     if out.as_json:
         out.data(answer)
@@ -102,7 +102,7 @@ def workers(api: Api, out: Output) -> None:
             row["id"],
             row["hostname"],
             f"{row['busy']}/{row['slots']}",
-            "draining" if row["draining"] else "",
+            "draining" if row["draining"] else f"{row['refusals']} not started" if row["refusals"] else "",
             f"{row['load_average']:.1f}",
             size(row["memory_available_bytes"]),
             row["version"],

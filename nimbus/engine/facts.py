@@ -11,6 +11,7 @@ from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.commands import Abdication, QueuedCommand
 from nimbus.domain.ids import AttemptId, PipelineName, RunId, WorkerId
 from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.refusals import Refusals, refusals
 from nimbus.domain.run import Attempt, Run
 from nimbus.domain.slots import Slots
 from nimbus.domain.supervision import Timings
@@ -64,6 +65,8 @@ class Facts:
     """`Clock.elapsed_s` when the rules were asked, or something was last looked at."""
     silent_since_s: Mapping[AttemptId, float] = field(default_factory=dict)
     """Open attempts without a sign of life, with the `elapsed_s` at which this leader first missed it."""
+    refusals: Mapping[WorkerId, Refusals] = field(default_factory=dict)
+    """Workers that did not start their last attempts; a new leader finds them in the runs."""
     quarantined: Mapping[PipelineName, str] = field(default_factory=dict)
     preparing: frozenset[ReleaseOf] = frozenset()
     prepared: Mapping[ReleaseOf, PipelineSpec | Refusal] = field(default_factory=dict)
@@ -109,6 +112,7 @@ def from_snapshot(snapshot: Snapshot, before: Facts, elapsed_s: float) -> Facts:
         workers={worker.id: worker for worker in snapshot.workers},
         slots=snapshot.slots,
         abdication=snapshot.abdication,
+        refusals=refusals(snapshot.runs.values()),
     )
     return note_silence(fresh)
 

@@ -68,6 +68,16 @@ def test_workers_show_their_open_attempts(world: Any, api: httpx.Client) -> None
     assert (worker["id"], worker["slots"], worker["busy"]) == ("w1", 1, 1)
 
 
+def test_workers_show_the_refusals_that_make_them_back_off(world: Any, api: httpx.Client) -> None:
+    (before,) = api.get("/workers").json()["workers"]
+    world.ended(world.opened(world.new_run("r1"), "extract"), "extract", Outcome.REFUSED)
+
+    (worker,) = api.get("/workers").json()["workers"]
+
+    assert (before["refusals"], before["backoff_until"]) == (0, None)
+    assert (worker["refusals"], worker["backoff_until"]) == (1, "2026-03-01T06:02:10Z")
+
+
 def test_a_pipeline_is_shown_with_its_definition(api: httpx.Client) -> None:
     (line,) = api.get("/pipelines").json()["pipelines"]
     full = api.get("/pipelines/sums").json()

@@ -12,6 +12,7 @@ from nimbus.api.explain import Surroundings, why
 from nimbus.domain import lifecycle
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
+from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.workers import WorkerInfo, busy_workers
@@ -57,6 +58,10 @@ def _ended(run: Run, outcome: Outcome) -> Run:
     return lifecycle.close_attempt(run, AttemptId(RunId("r"), A, 1), end, max_mishaps=10, now=NOW)
 
 
+OTHER = replace(WORKER, id=WorkerId("w2"), slots=1)
+REFUSED = {W1: Refusals(3, NOW)}
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
@@ -65,6 +70,11 @@ def _ended(run: Run, outcome: Outcome) -> Run:
         ({"workers": (replace(WORKER, draining=True),)}, "all 1 workers are draining"),
         ({"busy": {W1: 2}}, "no free worker: all 2 slots are busy"),
         ({"busy": {W1: 1}}, "ready: the leader gives it to a worker next"),
+        ({"refusals": REFUSED}, "ready: the leader gives it to a worker next"),
+        (
+            {"refusals": REFUSED, "workers": (WORKER, OTHER), "busy": {OTHER.id: 1}},
+            "all 1 slots are busy; worker w1 did not start its last 3 attempts: none before 06:00:40Z",
+        ),
     ],
 )
 def test_a_ready_task_waits_for_leader_or_worker(changes: dict[str, Any], sentence: str) -> None:

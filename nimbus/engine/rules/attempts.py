@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
 from nimbus.domain import lifecycle
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.orders import order_for
+from nimbus.domain.refusals import with_last
 from nimbus.domain.run import Attempt, Run, RunState
 from nimbus.domain.slots import End
 from nimbus.domain.supervision import (
@@ -111,7 +113,9 @@ def _closed(
     closed = lifecycle.close_attempt(run, attempt_id, end, max_mishaps=facts.policy.max_mishaps, now=now)
     return Decision(
         name=name,
-        facts=with_run(facts, closed),
+        facts=replace(
+            with_run(facts, closed), refusals=with_last(facts.refusals, closed.tasks[attempt_id.task])
+        ),
         writes=(*fences, PutRun(closed), *_withdraw(attempt_id, attempt)),
         about={
             "attempt": str(attempt_id),

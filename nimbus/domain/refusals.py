@@ -1,0 +1,68 @@
+"""Which workers do not start what they are given. Read from the attempts in runs, so all schedulers agree.
+
+A worker without Java, or with a full disk, refuses at once and is free again at once; without a back-off it
+would attract every task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from nimbus.domain.ids import WorkerId
+from nimbus.domain.run import Attempt, Outcome, Run, TaskRun, TaskState
+
+BACKOFF = timedelta(seconds=10)
+"""After one refusal; doubled with each further one in a row, up to BACKOFF_MAX."""
+BACKOFF_MAX = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """Attempts in a row that a worker did not start."""
+
+    count: int
+    last_at: datetime
+
+    @property
+    def until(self) -> datetime:
+        """The worker is given nothing before, unless all others back off, too."""
+        return self.last_at + min(BACKOFF * (1 << min(self.count - 1, 16)), BACKOFF_MAX)
+
+
+def refusals(runs: Iterable[Run]) -> Mapping[WorkerId, Refusals]:
+    """The refusals of each worker, from the attempts that its runs still hold."""
+    closed = [
+        attempt
+        for run in runs
+        for task in run.tasks.values()
+        for attempt in task.attempts
+        if _is_evidence(task, attempt)
+    ]
+    known: Mapping[WorkerId, Refusals] = {}
+    for attempt in sorted(closed, key=lambda attempt: attempt.ended_at or attempt.opened_at):
+        known = _with(known, attempt)
+    return known
+
+
+def with_last(known: Mapping[WorkerId, Refusals], task: TaskRun) -> Mapping[WorkerId, Refusals]:
+    """Take in a task's last attempt, which has just ended."""
+    last = task.attempts[-1]
+    return _with(known, last) if _is_evidence(task, last) else known
+
+
+def _is_evidence(task: TaskRun, attempt: Attempt) -> bool:
+    """Whether it has ended, and not because its run was stopped before a driver claimed it."""
+    stopped = attempt.outcome is Outcome.FENCED and task.state is TaskState.SKIPPED
+    return attempt.outcome is not None and not stopped
+
+
+def _with(known: Mapping[WorkerId, Refusals], attempt: Attempt) -> Mapping[WorkerId, Refusals]:
+    before = known.get(attempt.worker)
+    if attempt.outcome in (Outcome.REFUSED, Outcome.FENCED):
+        count = before.count + 1 if before else 1
+        return {**known, attempt.worker: Refusals(count, attempt.ended_at or attempt.opened_at)}
+    if before is None or (attempt.started_at or attempt.opened_at) < before.last_at:
+        return known  # it began before the last refusal, so it does not say that the worker is well again
+    return {worker: found for worker, found in known.items() if worker != attempt.worker}

@@ -1,0 +1,134 @@
+"""One reign on a store in memory, with clocks that a test moves apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from prometheus_client import CollectorRegistry
+
+from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
+from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.commands import Command, QueuedCommand, StartRun
+from nimbus.domain.ids import (
+    AttemptId,
+    CommandId,
+    HostId,
+    PipelineName,
+    ReleaseDigest,
+    RunId,
+    TaskName,
+    WorkerId,
+)
+from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.run import Outcome, Run
+from nimbus.domain.slots import Claim, End
+from nimbus.domain.workers import WorkerInfo
+from nimbus.engine.decision import Effect
+from nimbus.engine.facts import Policy
+from nimbus.engine.news import AttemptChanged, CommandsChanged, WorkersChanged
+from nimbus.engine.reign import Reign
+from nimbus.telemetry.engine import EngineMetrics
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+NAME = PipelineName("p")
+DIGEST = ReleaseDigest("a" * 64)
+SPEC = PipelineSpec(name=NAME, tasks=(TaskSpec(name=TaskName("a"), kind=TaskKind.PYTHON, script="a.py"),))
+RECORD = PipelineRecord(
+    name=NAME,
+    state=PipelineState.ACTIVE,
+    published=DIGEST,
+    published_spec=SPEC,
+    release=DIGEST,
+    spec=SPEC,
+    schedule_position=NOW,
+    updated_at=NOW,
+)
+WORKER = WorkerInfo(
+    id=WorkerId("w1"), host=HostId("h"), hostname="h", pid=1, slots=2, version="1", started_at=NOW
+)
+RUN = RunId("p-1")
+ATTEMPT = AttemptId(RUN, TaskName("a"), 1)
+START = StartRun(pipeline=NAME, run_id=RUN)
+
+
+@dataclass
+class Clocks:
+    """Wall clock and elapsed time, apart."""
+
+    wall: datetime = NOW
+    steady_s: float = 1000.0
+
+    def now(self) -> datetime:
+        return self.wall
+
+    def elapsed_s(self) -> float:
+        return self.steady_s
+
+    def pass_s(self, seconds: float) -> None:
+        self.wall += timedelta(seconds=seconds)
+        self.steady_s += seconds
+
+
+@dataclass
+class Bench:
+    """One leader and its surroundings."""
+
+    cluster: MemoryCluster = field(default_factory=MemoryCluster)
+    clocks: Clocks = field(default_factory=Clocks)
+    effects: list[Effect] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.cluster.change(pipelines={NAME: RECORD}, workers={WORKER.id: WORKER})
+        self.reign = self.elect(1)
+
+    def elect(self, epoch: int, store: type[MemoryLeaderStore] = MemoryLeaderStore) -> Reign:
+        self.cluster.change(epoch=epoch)
+        self.reign = Reign(
+            epoch=epoch,
+            store=store(self.cluster, epoch),
+            inbox=lambda _news: None,
+            start_effect=self.effects.append,
+            policy=Policy(),
+            clock=self.clocks,
+            metrics=EngineMetrics(CollectorRegistry()),
+        )
+        self.reign.recover()
+        return self.reign
+
+    def submit(self, command: Command) -> CommandId:
+        world = self.cluster.world
+        key = CommandId(f"cmd-{len(world.commands) + len(world.outcomes):010d}")
+        queued = QueuedCommand(id=key, command=command, submitted_at=NOW)
+        self.cluster.change(commands={**world.commands, key: queued})
+        return key
+
+    def decide(self) -> None:
+        """Tell the reign that everything may have changed, and let it decide."""
+        attempts = tuple(AttemptChanged(attempt) for attempt in self.reign.facts.slots)
+        self.reign.take((CommandsChanged(), WorkersChanged(), *attempts))
+        while self.reign.decide():
+            continue
+
+    def run(self, run: RunId = RUN) -> Run:
+        return self.cluster.world.runs[run]
+
+    def claim(self, attempt: AttemptId = ATTEMPT, *, beating: bool = True) -> None:
+        claim = Claim(attempt=str(attempt), worker=WORKER.id, host=WORKER.host, pid=7, claimed_at=NOW)
+        slots = self.cluster.world.slots[attempt]
+        self.cluster.set_slots(attempt, replace(slots, claim=claim, beating=beating))
+
+    def end(self, attempt: AttemptId, outcome: Outcome, started_at: datetime | None = None) -> None:
+        """Fill END, as a runner or a worker does, now."""
+        now = self.clocks.now()
+        end = End(
+            attempt=str(attempt),
+            outcome=outcome,
+            written_by="test",
+            started_at=started_at or now,
+            ended_at=now,
+        )
+        self.cluster.set_slots(attempt, replace(self.cluster.world.slots[attempt], end=end))
+
+    def outcome(self) -> Outcome | None:
+        return self.run().tasks[TaskName("a")].attempts[0].outcome
