@@ -23,6 +23,7 @@ from nimbus.engine.decision import ArchiveRun, Effect, PrepareRelease, RenderRun
 from nimbus.engine.news import News, ReleasePrepared, RenderingFailed, RunArchived, RunRendered
 from nimbus.engine.state import Refusal, Rendered
 from nimbus.ports import History
+from nimbus.records import UnreadableRecordError
 from nimbus.templates.answers import TemplateError
 
 _log = structlog.get_logger(__name__)
@@ -122,6 +123,8 @@ class Effects:
             run = self._read_run(run_id)
             if run is not None:  # else it was removed by hand
                 self._history.store(run)
+        except UnreadableRecordError:
+            _log.exception("run_archive_failed", run=run_id)
         except NimbusError as exc:
             self._failures += 1
             longest_s = min(FIRST_PAUSE_S * 2 ** min(self._failures, 10), LONGEST_PAUSE_S)

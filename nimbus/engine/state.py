@@ -438,7 +438,9 @@ class State:
             self.line_up(queued.id)
 
     def line_up(self, command: CommandId) -> None:
-        """Look at a command when it is the first in its lines."""
+        """Look at a command when it is the first in its lines. One that is set aside stands in none."""
+        if about_command(command) in self.set_aside:
+            return
         for line in _lines_of(self.commands[command]):
             self._lines[line].setdefault(command)
         self.agenda.add(about_command(command))

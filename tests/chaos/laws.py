@@ -113,8 +113,10 @@ def is_leaders_write(operation: Operation, root: str) -> bool:
     match operation.path.removeprefix(f"{root}/").split("/"):
         case ["leader"]:
             return operation.kind != "delete"  # resigning: it can only be missed, which is corrected
-        case ["runs" | "pipelines" | "outcomes", _]:
+        case ["runs" | "pipelines" | "outcomes", _] | ["runs", _, _]:
             return True
+        case ["abdication"]:
+            return operation.kind != "create"  # made empty by anybody
         case ["assignments", _, _] | ["attempts", _]:
             return True
         case ["commands", _]:

@@ -21,6 +21,7 @@ from nimbus.engine.effects import Effects
 from nimbus.engine.news import News, ReleasePrepared, RenderingFailed, RunArchived, RunRendered
 from nimbus.engine.state import Refusal, Rendered
 from nimbus.ports import StoreUnavailableError
+from nimbus.records import UnreadableRecordError
 from nimbus.templates.answers import TemplateError, TemplateHelperError
 from tests.in_process_templates import InProcessTemplates
 
@@ -99,14 +100,22 @@ class Bench:
         self.history, self.preparer, self.renderer = History(), Preparer(), Renderer()
         self.told: list[News] = []
         self.resigned: list[str] = []
+        self.unreadable: set[str] = set()
+        self.read: list[str] = []
         self.effects = Effects(
-            read_run=finished,
+            read_run=self.read_run,
             history=self.history,
             preparer=self.preparer,
             renderer=self.renderer,
             resign=self.resigned.append,
             tell=self.told.append,
         )
+
+    def read_run(self, run_id: RunId) -> Run:
+        self.read.append(run_id)
+        if run_id in self.unreadable:
+            raise UnreadableRecordError(f"/runs/{run_id}", "test")
+        return finished(run_id)
 
 
 @pytest.fixture
@@ -236,3 +245,14 @@ def test_a_slow_template_holds_up_neither_releases_nor_history(bench: Bench, eve
     eventually(lambda: len(bench.told) == 2)
     assert not any(isinstance(news, RunRendered) for news in bench.told)
     bench.effects.close()  # ends the wait
+
+
+def test_a_run_whose_record_cannot_be_read_is_left_and_not_tried_for_ever(
+    bench: Bench, eventually: Eventually
+) -> None:
+    bench.unreadable.add("p-1")
+    bench.effects.start(ArchiveRun(RunId("p-1")))
+    bench.effects.start(ArchiveRun(RunId("p-2")))
+
+    eventually(lambda: RunArchived(RunId("p-2")) in bench.told)
+    assert (bench.history.tries, bench.read) == (["p-2"], ["p-1", "p-2"])

@@ -243,3 +243,14 @@ def test_a_run_keeps_its_layout_when_an_older_scheduler_comes_and_goes() -> None
     bench.decide()
 
     assert (bench.run().layout, bench.run(RunId("p-2")).layout) == (2, 1)
+
+
+def test_a_command_that_is_set_aside_holds_back_no_other_after_everything_was_read_again() -> None:
+    bench = Bench()
+    bench.cluster.change(workers={})
+    first, second = bench.submit(START), bench.submit(replace(START, run_id=RunId("p-2")))
+    bench.reign.state.put_aside(Subject("command", first), "no process")
+    bench.reign.recover()
+    bench.decide()
+
+    assert (first in bench.cluster.world.outcomes, second in bench.cluster.world.outcomes) == (False, True)
