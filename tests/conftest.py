@@ -194,7 +194,7 @@ def _leaves_nothing(long_lived: LongLived) -> Iterator[None]:
         if not new:  # as after most tests: to ask for our children, and whose tag is ours, takes milliseconds
             return set()
         children = {child for child in psutil.Process().children(recursive=True) if child.pid in new}
-        return {child for child in children | set(_tagged(tag, new)) if not _is_kept(child, kept)}
+        return {child for child in children | set(_tagged(tag, new)) if not _is_helper(child, kept)}
 
     def threads() -> set[threading.Thread]:
         return set(threading.enumerate()) - threads_before - long_lived.threads
@@ -206,10 +206,10 @@ def _leaves_nothing(long_lived: LongLived) -> Iterator[None]:
         _report_leak(left)
 
 
-def _is_kept(child: psutil.Process, kept: set[int]) -> bool:
-    """Of wider scope; or the template helper of such a scheduler, which starts it when it first needs it."""
+def _is_helper(child: psutil.Process, kept: set[int]) -> bool:
+    """The template helper of a scheduler of wider scope, which starts it when it first needs it."""
     try:
-        return child.pid in kept or (child.ppid() in kept and "nimbus.templates" in child.cmdline())
+        return child.ppid() in kept and "nimbus.templates" in child.cmdline()
     except psutil.NoSuchProcess:
         return True  # gone by now
 

@@ -63,6 +63,10 @@ class Decision:
     about: Mapping[str, str] = field(default_factory=dict)
     """For the log line."""
 
+    def __post_init__(self) -> None:
+        if self.writes and self.effects:
+            raise ValueError(f"{self.name} has writes and effects: a lost reply would lose the effects")
+
     @property
     def may_lose(self) -> bool:
         """Whether others may be faster: it fills a slot that a driver can fill at any time, or deletes.

@@ -257,7 +257,7 @@ class Reign:
             if decision.writes:
                 self._suspects.discard(subject.owner)
                 self._conflicts.pop(subject.owner, None)
-            self._committed(0.0)
+            self._committed(now)
 
     def _alone(self, subject: Subject, decision: Decision) -> bool:
         """Whether nothing may stand uncommitted beside it: effects alone, too, rest on what is written."""
@@ -267,7 +267,7 @@ class Reign:
         """Commit what was decided. False: it was refused, and everything was read again."""
         if not self._uncommitted:
             return True
-        started_s = self._clock.elapsed_s()
+        started = self._now()
         try:
             self._transaction.commit()
         except (FencedOutError, StoreUnavailableError, LeaderError):
@@ -279,11 +279,12 @@ class Reign:
             self.recover()
             return False
         self._transaction = self._store.begin()
-        self._committed(self._clock.elapsed_s() - started_s)
+        self._committed(started)
         return True
 
-    def _committed(self, took_s: float) -> None:
+    def _committed(self, since: Instant) -> None:
         """What was decided is written: say so, and start what follows."""
+        took_s = self._clock.elapsed_s() - since.elapsed_s
         done, self._uncommitted = self._uncommitted, []
         opened = set()
         for _, decision, moved in done:
@@ -355,7 +356,7 @@ class Reign:
             self._set_aside(subject.owner, again)
         else:
             self._accept(subject, refusal, now)
-            self._committed(0.0)
+            self._committed(now)
 
     def _count_unexplained(self, exc: Exception) -> None:
         if not isinstance(exc, NimbusError):

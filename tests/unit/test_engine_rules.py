@@ -113,7 +113,6 @@ def next_decision(state: State, now: datetime = NOW) -> Decision | None:
     while (subject := next_subject(state)) is not None:
         answer = ask(state, subject, at(now))
         if isinstance(answer, Decision):
-            assert not (answer.writes and answer.effects), "a lost reply would lose the effects"
             state.apply(answer, at(now))
             return answer
         state.postpone(subject, answer, now)
@@ -275,6 +274,11 @@ def test_an_abdication_is_consumed_before_leadership_is_given_up() -> None:
     assert (accepted.effects, resigning.writes) == ((), ())
     assert resigning.effects == (ResignLeadership("upgrade"),)
     assert next_decision(state) is None
+
+
+def test_a_decision_with_writes_and_effects_is_refused() -> None:
+    with pytest.raises(ValueError, match="lost reply"):
+        Decision(name="both", writes=(w.RemoveRun(RunId("p-1")),), effects=(ResignLeadership("test"),))
 
 
 def test_the_intent_is_written_with_the_order_and_the_place_of_its_slots() -> None:
