@@ -147,7 +147,7 @@ def _beat(progress: Mapping[str, object]) -> bytes:
 
 
 def read_slots(
-    calls: Calls, paths: Paths, changed: Mapping[AttemptId, Enqueue | None]
+    calls: Calls, paths: Paths, changed: Mapping[AttemptId, Enqueue | None], *, progress: bool = True
 ) -> Mapping[AttemptId, Slots]:
     """Read what there is of some attempts, together; one that is not there has empty slots.
 
@@ -155,13 +155,14 @@ def read_slots(
         calls: The session's calls.
         paths: The cluster's paths.
         changed: The attempts, each with what is called once when it changes.
+        progress: Read how far the drivers are, too. The leader does without: that they beat is enough for it.
     """
     names = calls.all_children([paths.attempt(attempt) for attempt in changed], changed.values())
     there = dict(zip(changed, (found or () for found in names), strict=True))
     wanted = [
         (attempt, f"{attempt}/{name}")
         for attempt, found in there.items()
-        for name in (CLAIM, END, BEAT)
+        for name in ((CLAIM, END, BEAT) if progress else (CLAIM, END))
         if name in found
     ]
     data = dict(calls.read_all(paths.attempts, [place for _, place in wanted]))
@@ -173,7 +174,7 @@ def _slots(attempt: AttemptId, there: Collection[str], data: Mapping[str, bytes]
     return Slots(
         claim=None if claim is None else _claim(claim, attempt, paths.claim(attempt)),
         end=None if end is None else _end(end, attempt, paths.end(attempt)),
-        beating=beat is not None,
+        beating=BEAT in there,
         stop_requested=STOP in there,
         progress={} if beat is None else _progress(beat, paths.beat(attempt)),
     )

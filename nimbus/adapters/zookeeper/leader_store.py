@@ -107,7 +107,7 @@ class ZooKeeperLeaderStore:
     def read_slots(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
         """What there is of some attempts."""
         changed = {attempt: _Tell(self._on_attempt, attempt) for attempt in attempts}
-        return read_slots(self._calls, self._paths, changed)
+        return read_slots(self._calls, self._paths, changed, progress=False)
 
     def read_run(self, run: RunId) -> Run | None:
         """One run."""
