@@ -42,9 +42,11 @@ format: setup ## Format the code and mend what ruff can mend
 	$(PY) -m ruff check --fix-only --exit-zero .
 	$(PY) -m ruff format .
 
-simulate: setup ## Ten thousand simulated elections, built-in faults that must be found, ten times the random tests
+simulate: setup ## Ten thousand simulated elections and as many clusters, built-in faults that must be found, ten times the random tests
 	$(PY) -m leader.testing.simulator --seeds $${NIMBUS_SEEDS:-10000} --jobs $${NIMBUS_JOBS:-2}
 	$(PY) -m leader.testing.simulator --mutants
+	$(PY) -m tests.simulation --seeds $${NIMBUS_SEEDS:-10000} --jobs $${NIMBUS_JOBS:-2}
+	$(PY) -m tests.simulation --mutants --jobs $${NIMBUS_JOBS:-2}
 	NIMBUS_LAW_TIMES=$${NIMBUS_LAW_TIMES:-10} $(PYTEST) $(SIDE_BY_SIDE) -m "thorough or not thorough" tests/property
 	$(PYTEST) $(SIDE_BY_SIDE) -m thorough tests/unit
 

@@ -1,0 +1,79 @@
+"""The calm after the storm: nothing disturbs any more, and everything must end."""
+
+from __future__ import annotations
+
+from nimbus.domain.commands import PausePipeline
+from tests.simulation.catalog import NAMES
+from tests.simulation.laws import Law, hold
+from tests.simulation.world import World
+
+CALM_ROUNDS = 150
+
+
+def calm_down(world: World) -> None:
+    """Nothing disturbs any more, though what is broken may stay so: everything must end.
+
+    Raises:
+        LawBrokenError: it does not.
+    """
+    world.story.note("weather", "is calm now")
+    _mend(world)
+    for name in NAMES:  # else schedules would never let it end
+        world.operators.submit(PausePipeline(pipeline=name))
+    for number in range(CALM_ROUNDS):
+        world.story.step += 1
+        _round(world)
+        if _is_over(world):
+            break
+        world.pass_time((0.5, 3.0, 10.0, 40.0)[number % 4])
+    found = world.zookeeper.world
+    hold(Law.COMMAND_ANSWERED, not found.commands, sorted(found.commands))
+    hold(Law.ENDS, not found.runs, {key: run.state.value for key, run in found.runs.items()})
+    hold(Law.ARCHIVED, not found.slots and not found.orders, "left behind:", found.slots, found.orders)
+    hold(Law.ARCHIVED, world.storage.history == world.ledger.runs.all, "history lacks a run")
+    world.ledger.close()
+
+
+def _mend(world: World) -> None:
+    """All that must come back for work to end; at least one scheduler and one worker."""
+    rng = world.rng
+    world.dice.storm = False
+    world.storage.available = world.zookeeper.cluster.available = True
+    for number, scheduler in enumerate(world.schedulers):
+        scheduler.paused = scheduler.cut = False
+        if not scheduler.alive and (number == 0 or rng.random() < 0.5):
+            scheduler.start()
+    for host in world.hosts:
+        host.cut = False
+        host.up = host.up or rng.random() < 0.5
+    for runner in world.runners():
+        runner.cut = runner.paused = False
+    for worker in world.workers:
+        worker.paused = False
+        if not worker.alive and worker.host.up and rng.random() < 0.5:
+            worker.start_again()
+    if not any(worker.alive and not worker.draining and worker.host.up for worker in world.workers):
+        worker = rng.choice(world.workers)
+        worker.host.up = True
+        worker.start_again()
+
+
+def _round(world: World) -> None:
+    for scheduler in tuple(world.election.losers):
+        world.election.tell(scheduler)
+    for scheduler in world.schedulers:
+        world.election.elect(scheduler)
+        scheduler.act()
+        scheduler.work()
+        scheduler.work()
+    for worker in world.workers:
+        worker.read()
+        worker.work()
+    for runner in world.runners():
+        slots = world.zookeeper.world.slots.get(runner.folder.attempt)
+        runner.act(world.dice.outcome(stop_requested=slots is not None and slots.stop_requested))
+
+
+def _is_over(world: World) -> bool:
+    found = world.zookeeper.world
+    return not (found.commands or found.runs or found.slots or found.orders)

@@ -1,0 +1,79 @@
+"""The pipelines of the simulated cluster: small, and each different in what decides how a run ends."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
+from nimbus.domain.ids import PipelineName, ReleaseDigest, TaskName
+from nimbus.domain.pipeline import (
+    CatchUp,
+    FailureStrategy,
+    PipelineSpec,
+    Priority,
+    RetryPolicy,
+    Schedule,
+    TaskKind,
+    TaskSpec,
+)
+from tests.simulation.clocks import START
+
+FIRST, SECOND = ReleaseDigest("1" * 64), ReleaseDigest("2" * 64)
+MISSING = ReleaseDigest("f" * 64)
+"""In no storage."""
+
+
+def _task(name: str, needs: str = "", *, retries: int = 1, priority: Priority = Priority.MEDIUM) -> TaskSpec:
+    return TaskSpec(
+        name=TaskName(name),
+        kind=TaskKind.PYTHON,
+        script="x.py",
+        needs=tuple(TaskName(need) for need in needs),
+        retries=RetryPolicy(limit=retries, delay=timedelta(seconds=2)),
+        priority=priority,
+    )
+
+
+def _every(minutes: int, catchup: CatchUp) -> Schedule:
+    return Schedule(cron=f"*/{minutes} * * * *", timezone="UTC", catchup=catchup)
+
+
+DIAMOND = PipelineSpec(
+    name=PipelineName("diamond"),
+    schedule=_every(5, CatchUp.NONE),
+    failure_strategy=FailureStrategy.CONTINUE,
+    tasks=(_task("a"), _task("b", "a"), _task("c", "a", priority=Priority.HIGH), _task("d", "bc", retries=2)),
+)
+CHAIN = PipelineSpec(
+    name=PipelineName("chain"),
+    schedule=_every(3, CatchUp.ALL),
+    failure_strategy=FailureStrategy.END,
+    timeout=timedelta(minutes=15),
+    tasks=(_task("a", retries=0), _task("b", "a", retries=2)),
+)
+SINGLE = PipelineSpec(
+    name=PipelineName("single"),
+    schedule=_every(2, CatchUp.LATEST),
+    priority=Priority.HIGH,
+    tasks=(_task("a"),),
+)
+SPECS = (DIAMOND, CHAIN, SINGLE)
+NAMES = tuple(spec.name for spec in SPECS)
+RELEASES = {ReleaseOf(spec.name, digest): spec for spec in SPECS for digest in (FIRST, SECOND)}
+
+
+def first_records() -> dict[PipelineName, PipelineRecord]:
+    """All pipelines, active."""
+    return {
+        spec.name: PipelineRecord(
+            name=spec.name,
+            state=PipelineState.ACTIVE,
+            published=FIRST,
+            published_spec=spec,
+            release=FIRST,
+            spec=spec,
+            schedule_position=START,
+            updated_at=START,
+        )
+        for spec in SPECS
+    }

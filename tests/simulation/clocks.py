@@ -1,0 +1,34 @@
+"""Virtual time: one that all share and never steps, and a wall clock for each process that does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+@dataclass
+class Time:
+    """What really passes."""
+
+    s: float = 0.0
+
+
+@dataclass
+class ProcessClock:
+    """See `nimbus.ports.Clock`."""
+
+    time: Time
+    wall_offset_s: float = 0.0
+    """How far the wall clock is wrong."""
+    booted_s: float = field(default=0.0)
+    """The elapsed clock counts from some moment of its own."""
+
+    def now(self) -> datetime:
+        """The wall clock."""
+        return START + timedelta(seconds=self.time.s + self.wall_offset_s)
+
+    def elapsed_s(self) -> float:
+        """The clock that never steps."""
+        return self.time.s - self.booted_s

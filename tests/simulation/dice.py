@@ -1,0 +1,55 @@
+"""The random small things. In calm weather nothing is lost, refused or interrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from nimbus.domain import writes as w
+from nimbus.domain.run import Outcome
+
+
+class Dice:
+    """See the module."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+        self.storm = True
+        self.lose_abdications = False
+        """Whether the reply to an accepted abdication may be lost, too."""
+
+    def _falls(self, chance: float) -> bool:
+        return self.storm and self._rng.random() < chance
+
+    def request_is_lost(self) -> bool:
+        """A request of a leader never arrives."""
+        return self._falls(0.02)
+
+    def reply_is_lost(self, writes: Sequence[w.Write]) -> bool:
+        """A commit was done, and the leader does not hear so."""
+        return self._falls(0.05) and (self.lose_abdications or not _abdicates(writes))
+
+    def is_interrupted(self, *, racing: bool) -> bool:
+        """Others act before a request of a leader arrives. `racing`: it fills a slot that others may fill."""
+        return self._falls(0.4 if racing else 0.06)
+
+    def order_is_refused(self) -> bool:
+        """A worker cannot start an attempt."""
+        return self._falls(0.08)
+
+    def outcome(self, *, stop_requested: bool) -> Outcome | None:
+        """How a driver ends now; None: not yet."""
+        if not self.storm:
+            return Outcome.STOPPED if stop_requested else Outcome.SUCCEEDED
+        fate = self._rng.random()
+        if stop_requested and fate < 0.5:
+            return Outcome.STOPPED
+        if fate < 0.3:
+            return Outcome.SUCCEEDED
+        if fate < 0.55:
+            return Outcome.FAILED
+        return Outcome.TIMED_OUT if fate < 0.6 else None
+
+
+def _abdicates(writes: Sequence[w.Write]) -> bool:
+    return any(isinstance(x, w.ConsumeCommand) and "is given up" in x.outcome.message for x in writes)

@@ -1,0 +1,129 @@
+"""The laws of a leader's memory: it equals what ZooKeeper holds, and nothing in it is overlooked."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from nimbus.adapters.memory_store import World as Records
+from nimbus.domain import lifecycle
+from nimbus.domain.ids import AttemptId, CommandId
+from nimbus.domain.run import TaskState
+from nimbus.engine.agenda import (
+    Instant,
+    Subject,
+    about_attempt,
+    about_command,
+    about_finished,
+    about_pipeline,
+    about_run,
+    about_task,
+)
+from nimbus.engine.decision import Nothing
+from nimbus.engine.rules import ask
+from nimbus.engine.state import State
+from tests.simulation.laws import Law, hold
+
+if TYPE_CHECKING:
+    from tests.simulation.scheduler import Scheduler
+
+
+def check(scheduler: Scheduler) -> None:
+    """Judge a leader that has read everything, decided everything, and waits."""
+    state, ledger = scheduler.engine.reign.state, scheduler.world.ledger
+    hold(
+        Law.ABDICATION_DONE,
+        state.epoch not in ledger.abdicated,
+        scheduler.name,
+        "rests in epoch",
+        state.epoch,
+    )
+    hold(Law.NEVER_FAILS, not state.set_aside, "set aside:", state.set_aside)
+    _knows_all(state, scheduler.world.zookeeper.world, told=not scheduler.engine._inbox.empty())
+    ledger.schedules.check_none_missed(scheduler.clock.now())
+    check_indexes(state)
+    _nothing_forgotten(state, Instant(scheduler.clock.now(), scheduler.clock.elapsed_s()))
+
+
+def _knows_all(state: State, found: Records, *, told: bool) -> None:
+    """Its own records exactly; what others write unless the news of it is in the inbox."""
+    live = {key: run for key, run in found.runs.items() if not run.state.is_final}
+    hold(Law.KNOWS_ALL, state.runs == live, "runs:", list(state.runs), list(live))
+    hold(Law.KNOWS_ALL, state.finished.keys() == found.runs.keys() - live.keys(), "finished runs")
+    hold(Law.KNOWS_ALL, state.pipelines == found.pipelines, "pipelines")
+    if not told:
+        hold(Law.KNOWS_ALL, found.commands.keys() <= state.commands.keys(), "commands")
+        hold(Law.KNOWS_ALL, state.workers.keys() == found.workers.keys(), "workers")
+        seen = {attempt: found.slots.get(attempt) for attempt in state.slots}
+        hold(Law.KNOWS_ALL, state.slots == seen, "slots:", state.slots, "are", seen)
+
+
+def check_indexes(state: State) -> None:
+    """What is kept up to date step by step is what a look at everything would find."""
+    opened: dict[AttemptId, str] = {}
+    for run in state.runs.values():
+        hold(Law.INDEXES, not run.state.is_final, run.id)
+        for name, task in run.tasks.items():
+            if task.open_attempt is not None:
+                opened[AttemptId(run.id, name, task.tried)] = task.attempts[-1].worker
+            met = all(run.tasks[need].state is TaskState.SUCCEEDED for need in task.spec.needs)
+            hold(Law.INDEXES, state._needs[run.id].met(name) == met, run.id, name, "needs")
+            subject = run.id, name
+            queued = subject in state.ready or subject in state._passed_over
+            timed = state.agenda.is_timed(about_task(*subject))
+            hold(Law.INDEXES, (queued or timed) == lifecycle.is_ready(run, task), subject, queued, timed)
+    hold(Law.INDEXES, state.slots.keys() == opened.keys(), "open:", sorted(map(str, opened)))
+    busy = {worker: len(attempts) for worker, attempts in state._open_on.items() if attempts}
+    hold(Law.INDEXES, busy == Counter(opened.values()), "busy:", busy)
+    _check_silence(state)
+    runs_of = defaultdict(set)
+    for run in state.runs.values():
+        runs_of[run.pipeline].add(run.id)
+    hold(Law.INDEXES, {name: ids for name, ids in state._runs_of.items() if ids} == runs_of, "runs of")
+    _check_lines(state)
+
+
+def _check_silence(state: State) -> None:
+    for attempt, slots in state.slots.items():
+        found = state.open_attempt(attempt)
+        assert found is not None
+        alive = found[1].worker in state.workers if slots.claim is None else slots.beating
+        hold(Law.INDEXES, alive != (attempt in state.silent_since), attempt, "silence", alive)
+    hold(Law.INDEXES, state.silent_since.keys() <= state.slots.keys(), "silent, and not open")
+
+
+def _check_lines(state: State) -> None:
+    lines: defaultdict[str, dict[CommandId, None]] = defaultdict(dict)
+    for key, queued in state.commands.items():
+        if pipeline := getattr(queued.command, "pipeline", ""):
+            lines[pipeline][key] = None
+        if run := getattr(queued.command, "run_id", ""):
+            lines[f"run {run}"][key] = None
+    hold(Law.INDEXES, {name: list(line) for name, line in lines.items()} == _listed(state), "lines")
+
+
+def _listed(state: State) -> dict[str, list[CommandId]]:
+    return {name: list(line) for name, line in state._lines.items() if line}
+
+
+def _nothing_forgotten(state: State, now: Instant) -> None:
+    for subject in _subjects(state, now):
+        answer = ask(state, subject, now)
+        if subject.kind == "attempt" and state.agenda.is_timed(subject):
+            continue  # a grace that began before the wall clock stepped ends when it really is over
+        hold(Law.NOTHING_FORGOTTEN, isinstance(answer, Nothing), subject, "was not asked about:", answer)
+        if isinstance(answer, Nothing) and (answer.at is not None or answer.after_s is not None):
+            hold(Law.NOTHING_FORGOTTEN, state.agenda.is_timed(subject), subject, "has no timer for", answer)
+
+
+def _subjects(state: State, now: Instant) -> Iterator[Subject]:
+    yield from map(about_attempt, state.slots)
+    yield from map(about_run, state.runs)
+    yield from map(about_command, state.commands)
+    yield from map(about_pipeline, state.pipelines)
+    yield from map(about_finished, state.finished)
+    for run in state.runs.values():
+        for name, task in run.tasks.items():
+            if lifecycle.is_ready(run, task) and (task.retry_at is None or task.retry_at <= now.wall):
+                yield about_task(run.id, name)

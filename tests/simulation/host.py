@@ -1,0 +1,137 @@
+"""A machine: its disk with the attempts' folders, and the runners that live on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nimbus.domain.ids import AttemptId, HostId, WorkerId
+from nimbus.domain.run import Outcome
+from nimbus.domain.slots import Claim, End
+from tests.simulation.zookeeper import Session
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+@dataclass
+class Folder:
+    """What is on the disk of an attempt; outlives every process."""
+
+    attempt: AttemptId
+    worker: WorkerId
+    record: End | None = None
+    """Its exit record."""
+    delivered: bool = False
+    runner: Runner | None = None
+    """The last one; alive or not."""
+
+    @property
+    def locked(self) -> bool:
+        """Whether a runner lives in it."""
+        return self.runner is not None and self.runner.alive
+
+
+class Host:
+    """See the module."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.id = world, HostId(name)
+        self.up, self.cut = True, False
+        self.folders: dict[tuple[WorkerId, AttemptId], Folder] = {}
+
+    def reaches_zookeeper(self) -> bool:
+        """Whether a request from here is answered."""
+        return self.up and not self.cut and self.world.zookeeper.available
+
+    def runners(self) -> tuple[Runner, ...]:
+        """Those that live."""
+        return tuple(f.runner for f in self.folders.values() if f.runner is not None and f.runner.alive)
+
+    def runs(self, attempt: AttemptId) -> bool:
+        """Whether a runner of an attempt lives here, in whosever folder."""
+        return any(runner.folder.attempt == attempt for runner in self.runners())
+
+    def crash(self) -> None:
+        """The power goes."""
+        self.up = False
+        for runner in self.runners():
+            runner.die()
+
+
+class Runner:
+    """The process that runs one attempt: it claims, lets user code run, and says how that ended."""
+
+    def __init__(self, host: Host, folder: Folder) -> None:
+        self.host, self.folder = host, folder
+        self.alive, self.paused, self.cut = True, False, False
+        self.computing = self.claimed = False
+        self._session: Session | None = None
+        folder.runner = self
+
+    def reaches_zookeeper(self) -> bool:
+        """Whether a request of it is answered."""
+        return self.alive and not self.paused and not self.cut and self.host.reaches_zookeeper()
+
+    def act(self, outcome: Outcome | None) -> None:
+        """Go on. `outcome`: how its driver ends now; None: it goes on computing."""
+        if not self.alive or self.paused:
+            return
+        if self.computing and outcome is not None:
+            self._record(outcome)
+        if not self.reaches_zookeeper():
+            return
+        if self.folder.record is not None:
+            self._deliver(self.folder.record)
+        elif not self.claimed:
+            self._claim()
+        elif self.computing:
+            self._beat()
+
+    def die(self) -> None:
+        """SIGKILL; the kernel kills its driver with it."""
+        self.alive = self.computing = False
+        if self._session is not None and self.host.world.rng.random() < 0.5:
+            self.host.world.zookeeper.end_session(self._session)
+
+    def _claim(self) -> None:
+        world, attempt = self.host.world, self.folder.attempt
+        ours = Claim(
+            attempt=str(attempt),
+            worker=self.folder.worker,
+            host=self.host.id,
+            pid=world.next_pid(),
+            claimed_at=world.worker_now(),
+        )
+        if world.zookeeper.claim(attempt, ours) is not ours:
+            self.folder.delivered = True
+            self.alive = False
+            return
+        self.claimed = self.computing = True
+        world.ledger.executed(attempt)
+        self._beat()
+
+    def _beat(self) -> None:
+        zookeeper, attempt = self.host.world.zookeeper, self.folder.attempt
+        if self._session is None or not self._session.alive:
+            self._session = zookeeper.open_session(
+                self.reaches_zookeeper, lambda: zookeeper.beat(attempt, beating=False)
+            )
+            zookeeper.beat(attempt, beating=True)
+
+    def _record(self, outcome: Outcome) -> None:
+        self.computing = False
+        self.folder.record = End(
+            attempt=str(self.folder.attempt),
+            outcome=outcome,
+            written_by="runner",
+            ended_at=self.host.world.worker_now(),
+            output=str(self.folder.attempt) if outcome is Outcome.SUCCEEDED else None,
+        )
+
+    def _deliver(self, record: End) -> None:
+        zookeeper = self.host.world.zookeeper
+        zookeeper.end(self.folder.attempt, record)
+        self.folder.delivered, self.alive = True, False
+        if self._session is not None:
+            zookeeper.end_session(self._session)

@@ -1,0 +1,47 @@
+"""What must hold, and the error that a broken law raises."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Law(Enum):
+    """What every history must obey."""
+
+    COMMAND_ONCE = "a command is decided once, in the transaction that acts on it"
+    COMMAND_ANSWERED = "no command is lost"
+    ABDICATION_DONE = "an accepted abdication ends the epoch that it names"
+    CODE_ONCE = "user code of an attempt runs at most once"
+    SLOT_STANDS = "a filled slot never changes"
+    END_IS_THE_OUTCOME = "a run's record says of an attempt what its END says"
+    ONE_AT_A_TIME = "an attempt opens only when the one before has an END"
+    NO_HASTE = "nobody is called lost before its grace has passed on the clock that does not step"
+    ONE_SUCCESS = "a task succeeds at most once, and stays so"
+    FINAL_IS_FINAL = "what has ended never changes"
+    NEEDS_FIRST = "a task starts only when all that it needs has succeeded"
+    RETRIES_COUNT = "a task is tried as often as its retries and mishaps allow, no more and no less"
+    SLOTS = "no worker has more open attempts than slots"
+    ONE_ORDER = "each open attempt has one order, and nothing else has any"
+    FENCED = "a deposed leader writes nothing"
+    FIRE_ONCE = "each fire time is dealt with once, as the catch-up policy says"
+    FIRE_MISSED = "no fire time is missed"
+    ARCHIVED = "a run leaves ZooKeeper only when history has it, and leaves nothing behind"
+    INDEXES = "the leader's indexes are what a look at everything finds"
+    KNOWS_ALL = "what a leader has read and been told is what ZooKeeper holds"
+    NOTHING_FORGOTTEN = "a leader rests only when no rule has anything to decide"
+    NEVER_FAILS = "the engine answers for every error, and sets nothing sound aside"
+    ENDS = "while a worker lives every run ends"
+
+
+class LawBrokenError(BaseException):
+    """A law was broken. Not an Exception, so that the engine cannot catch it."""
+
+    def __init__(self, law: Law, note: str) -> None:
+        super().__init__(f"{law.value} [{law.name}]: {note}")
+        self.law = law
+
+
+def hold(law: Law, holds: object, *note: object) -> None:
+    """Raise if `holds` is false. The note is put together only then."""
+    if not holds:
+        raise LawBrokenError(law, " ".join(str(part) for part in note))

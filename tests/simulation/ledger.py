@@ -1,0 +1,118 @@
+"""What was ever committed, and the laws of each write. It believes nobody: it keeps records of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from nimbus.adapters.memory_store import World as Records
+from nimbus.domain import commands as c
+from nimbus.domain import writes as w
+from nimbus.domain.catalog import PipelineState
+from nimbus.domain.ids import AttemptId, CommandId
+from nimbus.domain.run import RunState
+from tests.simulation.laws import Law, hold
+from tests.simulation.ledger_attempts import AttemptLaws
+from tests.simulation.ledger_runs import RunLaws
+from tests.simulation.ledger_schedules import ScheduleLaws
+
+if TYPE_CHECKING:
+    from tests.simulation.store import FaultyStore
+    from tests.simulation.world import World
+
+
+class Ledger:
+    """See the module."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.runs = RunLaws(world)
+        self.attempts = AttemptLaws(world, self.runs)
+        self.schedules = ScheduleLaws(world, self.runs)
+        self.submitted: dict[CommandId, c.Command] = {}
+        self.outcomes: dict[CommandId, c.CommandOutcome] = {}
+        self.executions: set[AttemptId] = set()
+        self.abdicated: set[int] = set()
+        """Epochs whose leaders have accepted to give them up."""
+
+    # -- from the workers' side
+
+    def executed(self, attempt: AttemptId) -> None:
+        """User code of an attempt begins."""
+        hold(Law.CODE_ONCE, attempt not in self.executions, attempt)
+        self.executions.add(attempt)
+        ended = self.attempts.ends.get(attempt)
+        hold(Law.ONE_AT_A_TIME, ended is None, attempt, "starts though its END says", ended)
+        for runner in self._world.runners():
+            other = runner.folder.attempt
+            same_task = (other.run, other.task) == (attempt.run, attempt.task)
+            if runner.computing and same_task and other < attempt:
+                end = self.attempts.ends.get(other)
+                cut_off = end is not None and end.written_by == "leader"  # its host seemed to be lost
+                hold(Law.ONE_AT_A_TIME, cut_off, attempt, "computes beside", other)
+
+    # -- from the leader's side
+
+    def committed(self, store: FaultyStore, writes: Sequence[w.Write], before: Records) -> None:
+        """Take in a commit, write by write."""
+        who, epoch = store.scheduler.name, store.epoch
+        self._world.story.note(who, "commits in epoch", epoch, writes)
+        hold(Law.FENCED, epoch == before.epoch, who, "wrote in epoch", epoch, "of", before.epoch)
+        for at, write in enumerate(writes):
+            match write:
+                case w.ConsumeCommand(outcome):
+                    self._decided(outcome)
+                case w.CreatePipeline() | w.PutPipeline() | w.RemovePipelineRecord():
+                    self.schedules.written(write, writes[at + 1 :])
+                case w.CreateRun() | w.PutRun() | w.RemoveRun():
+                    self.runs.written(write)
+                case _:
+                    self.attempts.written(write, store)
+            if isinstance(write, w.CreateRun):
+                self.schedules.started(write.run)
+            if isinstance(write, w.CreateRun | w.PutRun):
+                self.attempts.run_written(write.run)
+        self.attempts.check_orders()
+
+    def _decided(self, outcome: c.CommandOutcome) -> None:
+        command = self.submitted.get(outcome.command)
+        hold(Law.COMMAND_ONCE, command is not None, "nobody submitted", outcome)
+        hold(Law.COMMAND_ONCE, outcome.command not in self.outcomes, "twice:", outcome)
+        self.outcomes[outcome.command] = outcome
+        if outcome.accepted and command is not None:
+            hold(Law.COMMAND_ONCE, self._is_done(command, outcome.epoch), "accepted, and not done:", command)
+
+    def _is_done(self, command: c.Command, epoch: int) -> bool:
+        """Whether the records say what an accepted command asked for."""
+        runs, pipelines = self.runs.all, self.schedules.pipelines
+        match command:
+            case c.StartRun(run_id=run):
+                return run in runs
+            case c.StopRun(run_id=run):
+                return run in runs and runs[run].state is not RunState.RUNNING
+            case c.PausePipeline(pipeline=name):
+                return pipelines[name].state is PipelineState.PAUSED
+            case c.ActivatePipeline(pipeline=name):
+                return pipelines[name].state is PipelineState.ACTIVE
+            case c.PublishRelease(pipeline=name, digest=digest):
+                return pipelines[name].published == digest
+            case c.RemovePipeline(pipeline=name):
+                return name not in pipelines
+            case c.Abdicate():
+                self.abdicated.add(epoch)
+                return True  # it is done later: see `engine_laws`
+
+    def withdrawn(self, command: CommandId) -> None:
+        """A command was deleted by hand: nobody waits for it."""
+        del self.submitted[command]
+
+    def close(self) -> None:
+        """After the calm: the records kept here are those of ZooKeeper."""
+        found = self._world.zookeeper.world
+        hold(Law.COMMAND_ANSWERED, self.submitted.keys() == self.outcomes.keys(), self._unanswered())
+        expected = replace(found, runs=self.runs.live, pipelines=self.schedules.pipelines)
+        hold(Law.FENCED, found == expected, "ZooKeeper holds what no leader has written")
+
+    def _unanswered(self) -> list[CommandId]:
+        return sorted(self.submitted.keys() - self.outcomes.keys())

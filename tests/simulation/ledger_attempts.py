@@ -1,0 +1,121 @@
+"""The laws of attempts, slots and orders."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from nimbus.domain import writes as w
+from nimbus.domain.ids import AttemptId, RunId, TaskName, WorkerId
+from nimbus.domain.run import Outcome, Run, RunState, TaskState
+from nimbus.domain.slots import Claim, End, Slots
+from tests.simulation.laws import Law, hold
+
+if TYPE_CHECKING:
+    from tests.simulation.ledger_runs import RunLaws
+    from tests.simulation.store import FaultyStore
+    from tests.simulation.world import World
+
+_ROUNDING_S = 1e-3
+
+
+class AttemptLaws:
+    """See the module."""
+
+    def __init__(self, world: World, runs: RunLaws) -> None:
+        self._world, self._runs = world, runs
+        self.ends: dict[AttemptId, End] = {}
+        self._claims: dict[AttemptId, Claim] = {}
+        self.open: dict[AttemptId, WorkerId] = {}
+        """By the runs' records."""
+        self._successes: set[tuple[RunId, TaskName]] = set()
+
+    # -- slots
+
+    def slots_changed(self, attempt: AttemptId, before: Slots, after: Slots) -> None:
+        """Somebody other than the leader has filled a slot, or beats, or has ceased to."""
+        if before.claim != after.claim and after.claim is not None:
+            self._claimed(attempt, after.claim)
+        hold(Law.SLOT_STANDS, before.end in (None, after.end), attempt, "had an END before")
+        if before.end is None and after.end is not None:
+            self._ended(attempt, after.end)
+
+    def _claimed(self, attempt: AttemptId, claim: Claim) -> None:
+        standing = self._claims.get(attempt)
+        hold(Law.SLOT_STANDS, standing is None, attempt, "was claimed before:", standing, claim)
+        self._claims[attempt] = claim
+
+    def _ended(self, attempt: AttemptId, end: End) -> None:
+        hold(Law.SLOT_STANDS, attempt not in self.ends, attempt, "ended twice:", self.ends.get(attempt), end)
+        self.ends[attempt] = end
+        if end.outcome is Outcome.SUCCEEDED:
+            task = attempt.run, attempt.task
+            hold(Law.ONE_SUCCESS, task not in self._successes, attempt, "is a second success")
+            self._successes.add(task)
+
+    # -- the leader's writes
+
+    def written(self, write: w.Write, store: FaultyStore) -> None:
+        """Take in one write that is about an attempt."""
+        match write:
+            case w.CreateAttempt(attempt):
+                self._opened(attempt)
+            case w.WriteClaim(attempt, claim):
+                self._claimed(attempt, claim)
+            case w.WriteEnd(attempt, end):
+                self._fenced(attempt, end, store)
+                self._ended(attempt, end)
+            case _:
+                pass  # orders are checked as a whole
+
+    def _opened(self, attempt: AttemptId) -> None:
+        run = self._runs.all[attempt.run]
+        task = run.tasks[attempt.task]
+        for number in range(1, attempt.number):
+            before = AttemptId(attempt.run, attempt.task, number)
+            hold(Law.ONE_AT_A_TIME, before in self.ends, attempt, "opens before the END of", before)
+        hold(Law.RETRIES_COUNT, self._runs.may_try(task), attempt, "is one too many")
+        unmet = [need for need in task.spec.needs if run.tasks[need].state is not TaskState.SUCCEEDED]
+        hold(Law.NEEDS_FIRST, not unmet, attempt, "opens before", unmet)
+        hold(Law.FINAL_IS_FINAL, run.state is RunState.RUNNING, attempt, "opens in a run that is", run.state)
+
+    def _fenced(self, attempt: AttemptId, end: End, store: FaultyStore) -> None:
+        """A leader ends an attempt: not before its grace has passed since this leader first missed it."""
+        timings = self._world.policy.timings
+        if end.outcome is Outcome.LOST:
+            whom: AttemptId | WorkerId = attempt
+            grace_s = timings.host_lost_after.total_seconds()
+            claim = self._world.zookeeper.world.slots[attempt].claim
+            hold(Law.NO_HASTE, claim is not None, attempt, "is lost, and never was claimed")
+        elif "is gone and had not started it" in end.reason:
+            whom, grace_s = self.open[attempt], timings.beat_grace.total_seconds()
+        else:
+            return
+        silent_s = self._world.time.s - store.missed_s.get(whom, self._world.time.s)
+        hold(Law.NO_HASTE, silent_s >= grace_s - _ROUNDING_S, attempt, "after", silent_s, "s of", grace_s)
+
+    # -- what follows from a run's record
+
+    def run_written(self, run: Run) -> None:
+        """Take in a run's record: what is open, and how what is closed has ended."""
+        for name, task in run.tasks.items():
+            if not task.attempts:
+                continue
+            last = task.attempts[-1]
+            attempt = AttemptId(run.id, name, last.number)
+            if last.outcome is None:
+                self.open[attempt] = last.worker
+            else:
+                self.open.pop(attempt, None)
+                end = self.ends.get(attempt)
+                same = end is not None and end.outcome is last.outcome
+                hold(Law.END_IS_THE_OUTCOME, same, attempt, last.outcome, "and END:", end)
+
+    def check_orders(self) -> None:
+        """After each commit: one order for each open attempt, and no worker has more than its slots."""
+        ordered = Counter(attempt for _, attempt in self._world.zookeeper.world.orders)
+        once = ordered == Counter(self.open.keys())
+        hold(Law.ONE_ORDER, once, "open:", sorted(map(str, self.open)), "ordered:", sorted(map(str, ordered)))
+        for worker, busy in Counter(self.open.values()).items():
+            slots = self._world.slots_of(worker)
+            hold(Law.SLOTS, busy <= slots, worker, "has", busy, "open attempts and", slots, "slots")

@@ -1,0 +1,76 @@
+"""The laws of runs: how a record may change from one write to the next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nimbus.domain import writes as w
+from nimbus.domain.ids import RunId
+from nimbus.domain.run import Outcome, Run, RunState, TaskRun, TaskState
+from tests.simulation.laws import Law, hold
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+_MISHAPS = (Outcome.LOST, Outcome.FENCED, Outcome.REFUSED)
+
+
+class RunLaws:
+    """See the module."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.all: dict[RunId, Run] = {}
+        """Every run that there ever was, as it was written last."""
+        self.live: dict[RunId, Run] = {}
+        """Those that are in ZooKeeper."""
+
+    def written(self, write: w.CreateRun | w.PutRun | w.RemoveRun) -> None:
+        """Take in one write."""
+        match write:
+            case w.CreateRun(run):
+                self.all[run.id] = self.live[run.id] = run
+            case w.PutRun(run):
+                self._moved(self.live[run.id], run)
+                self.all[run.id] = self.live[run.id] = run
+            case w.RemoveRun(run_id):
+                run = self.live.pop(run_id)
+                kept = self._world.storage.history.get(run_id)
+                hold(Law.ARCHIVED, run == kept, run_id, "was removed, and history has", kept)
+
+    def _moved(self, before: Run, after: Run) -> None:
+        hold(Law.FINAL_IS_FINAL, not before.state.is_final, after.id, before.state, "->", after.state)
+        back = before.state is RunState.STOPPING and after.state is RunState.RUNNING
+        hold(Law.FINAL_IS_FINAL, not back, after.id, "goes on after it was stopped")
+        for was, task in after.tasks.changes_since(before.tasks):
+            if was is not None:
+                self._task_moved(after, was, task)
+        unfinished = after.tasks.count(TaskState.WAITING, TaskState.RUNNING)
+        hold(Law.FINAL_IS_FINAL, not (after.state.is_final and unfinished), after.id, "has tasks under way")
+
+    def _task_moved(self, run: Run, was: TaskRun, task: TaskRun) -> None:
+        name = f"{run.id}.{task.spec.name}"
+        hold(Law.FINAL_IS_FINAL, not was.state.is_final, name, was.state, "->", task.state)
+        settled = len(was.attempts) - (was.open_attempt is not None)
+        same = was.attempts[:settled] == task.attempts[:settled]
+        hold(Law.FINAL_IS_FINAL, same, name, "has another past")
+        hold(Law.ONE_AT_A_TIME, len(task.attempts) <= len(was.attempts) + 1, name, "has many new attempts")
+        good = sum(attempt.outcome is Outcome.SUCCEEDED for attempt in task.attempts)
+        hold(Law.ONE_SUCCESS, good == (task.state is TaskState.SUCCEEDED), name, task.state, good)
+        if task.state is TaskState.FAILED:
+            hold(Law.RETRIES_COUNT, self._may_fail(run, task), name, "failed with retries left")
+
+    def _may_fail(self, run: Run, task: TaskRun) -> bool:
+        return (
+            run.state is not RunState.RUNNING
+            or task.attempts[-1].outcome is Outcome.STOPPED
+            or not self.may_try(task)
+        )
+
+    def may_try(self, task: TaskRun) -> bool:
+        """Whether one more attempt is within the bounds. Not by the record's own count."""
+        outcomes = [attempt.outcome for attempt in task.attempts]
+        failures = sum(outcome in (Outcome.FAILED, Outcome.TIMED_OUT) for outcome in outcomes)
+        mishaps = sum(outcome in _MISHAPS for outcome in outcomes)
+        return failures <= task.spec.retries.limit and mishaps < self._world.policy.max_mishaps

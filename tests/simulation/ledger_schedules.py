@@ -1,0 +1,101 @@
+"""The laws of schedules: each move of a pipeline's position deals with the fire times that it passes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from nimbus.definition.cron import fires_between, next_fire
+from nimbus.domain import writes as w
+from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.ids import PipelineName
+from nimbus.domain.pipeline import CatchUp
+from nimbus.domain.run import Run, RunCause
+from tests.simulation.catalog import first_records
+from tests.simulation.laws import Law, hold
+
+if TYPE_CHECKING:
+    from tests.simulation.ledger_runs import RunLaws
+    from tests.simulation.world import World
+
+
+class ScheduleLaws:
+    """See the module."""
+
+    def __init__(self, world: World, runs: RunLaws) -> None:
+        self._world, self._runs = world, runs
+        self.pipelines: dict[PipelineName, PipelineRecord] = first_records()
+        self._fired: set[tuple[PipelineName, datetime]] = set()
+
+    def written(
+        self,
+        write: w.CreatePipeline | w.PutPipeline | w.RemovePipelineRecord,
+        then: Sequence[w.Write],
+    ) -> None:
+        """Take in one write. `then`: those that follow it in its transaction."""
+        match write:
+            case w.CreatePipeline(record):
+                self._forget(record.name)  # another life of the name: its clock begins anew
+                self.pipelines[record.name] = record
+            case w.PutPipeline(record):
+                before = self.pipelines[record.name]
+                self.pipelines[record.name] = record
+                follows = then[0] if then else None
+                if isinstance(follows, w.ConsumeCommand):
+                    self._asked(before, record)
+                else:
+                    self._moved(before, record, follows)
+            case w.RemovePipelineRecord(name):
+                del self.pipelines[name]
+
+    def started(self, run: Run) -> None:
+        """Take in a new run: a scheduled one stands in the transaction that moves the position."""
+        if run.cause is RunCause.SCHEDULE:
+            fire = run.pipeline, run.logical_date
+            hold(Law.FIRE_ONCE, fire in self._fired, run.id, "starts apart from the position")
+
+    def _asked(self, before: PipelineRecord, record: PipelineRecord) -> None:
+        """Take in what a command changed: what passed while a pipeline was paused is not made up for."""
+        if (before.state, record.state) != (PipelineState.ACTIVE, PipelineState.ACTIVE) and (
+            record.state is PipelineState.ACTIVE
+        ):
+            hold(Law.FIRE_ONCE, record.schedule_position == record.updated_at, record.name, "fires the past")
+
+    def _moved(self, before: PipelineRecord, record: PipelineRecord, then: w.Write | None) -> None:
+        name, old, new = record.name, before.schedule_position, record.schedule_position
+        schedule = None if record.spec is None else record.spec.schedule
+        sound = record.state is PipelineState.ACTIVE and schedule and old and new and old < new
+        hold(Law.FIRE_ONCE, sound, name, record.state, "moves from", old, "to", new)
+        assert schedule is not None
+        assert old is not None
+        assert new is not None
+        passed = fires_between(schedule, old, new, 1000)
+        hold(Law.FIRE_ONCE, passed[-1:] == (new,), name, "stands at", new, "which is no fire time after", old)
+        run = then.run if isinstance(then, w.CreateRun) else None
+        if run is not None and run.cause is RunCause.SCHEDULE and run.pipeline == name:
+            hold(Law.FIRE_ONCE, run.logical_date == new, name, "fires", run.logical_date, "at", new)
+            hold(Law.FIRE_ONCE, (name, new) not in self._fired, name, "fires twice for", new)
+            self._fired.add((name, new))
+        elif schedule.catchup is not CatchUp.NONE:  # which drops what is late
+            by_hand = any(
+                known.pipeline == name and known.logical_date == new for known in self._runs.live.values()
+            )
+            hold(Law.FIRE_MISSED, by_hand, name, "passes", new, "and starts nothing")
+        if schedule.catchup is CatchUp.ALL:
+            hold(Law.FIRE_MISSED, len(passed) == 1, name, "passes over", passed[:-1])
+        elif run is not None:
+            later = next_fire(schedule, new)
+            newest = later is None or later > run.created_at
+            hold(Law.FIRE_ONCE, newest, name, "fires", new, "though", later, "had passed")
+
+    def _forget(self, name: PipelineName) -> None:
+        self._fired = {fired for fired in self._fired if fired[0] != name}
+
+    def check_none_missed(self, now: datetime) -> None:
+        """While a leader rests: no schedule that fires is behind its clock."""
+        for name, record in self.pipelines.items():
+            schedule = None if record.spec is None else record.spec.schedule
+            if schedule and record.state is PipelineState.ACTIVE and record.schedule_position is not None:
+                due = next_fire(schedule, record.schedule_position)
+                hold(Law.FIRE_MISSED, due is None or due > now, name, "was not started for", due)

@@ -1,0 +1,35 @@
+"""How a fault is built into the real code for a while; the faults are listed in `mutants`.
+
+Each is a context manager that replaces a function or two of the real code. What is replaced must be there: a
+mutant of something that was renamed fails, and does not pass for found. Its docstring names whose fault it
+was (DS: DolphinScheduler, AF: Airflow, with the number of the issue).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+Make = Callable[[], Iterator[None]]
+
+MUTANTS: dict[str, Callable[[], AbstractContextManager[None]]] = {}
+
+
+def mutant(make: Make) -> Make:
+    """Add one to the list."""
+    MUTANTS[make.__name__] = contextmanager(make)
+    return make
+
+
+@contextmanager
+def replaced(owner: Any, **others: Any) -> Iterator[None]:
+    """Put other functions in place for a while."""
+    before = {name: vars(owner)[name] for name in others}
+    for name, other in others.items():
+        setattr(owner, name, other)
+    try:
+        yield
+    finally:
+        for name, one in before.items():
+            setattr(owner, name, one)

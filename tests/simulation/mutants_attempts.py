@@ -1,0 +1,194 @@
+"""Faults about runs, tasks, attempts and slots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from nimbus.adapters import memory_store
+from nimbus.domain import lifecycle, supervision
+from nimbus.domain import writes as w
+from nimbus.domain.run import Outcome, TaskRun, TaskState
+from nimbus.domain.supervision import Wait
+from nimbus.engine.needs import Needs
+from nimbus.engine.reign import Reign
+from nimbus.engine.rules import attempts
+from nimbus.engine.state import State
+from tests.simulation.mutant import mutant, replaced
+from tests.simulation.zookeeper import Ensemble
+
+
+@mutant
+def retry_opened_before_end() -> Iterator[None]:
+    """AF 13808, DS 8110: who looks dead is tried again, though nothing keeps it from finishing."""
+    original = attempts._decision
+
+    def decide(*args: Any) -> Any:
+        decision = original(*args)
+        writes = tuple(x for x in decision.writes if not isinstance(x, w.WriteEnd | w.WriteClaim))
+        return replace(decision, writes=writes)
+
+    with replaced(attempts, _decision=decide):
+        yield
+
+
+@mutant
+def fence_without_looking_who_won() -> Iterator[None]:
+    """AF 66713: a task is taken for lost at the moment it reports itself, and the report does not count."""
+    original = Reign._overtaken
+
+    def overtaken(self: Any, subject: Any, decision: Any, exc: Any) -> None:
+        slots = w.WriteClaim | w.WriteEnd
+        if not any(isinstance(write, slots) for write in decision.writes):
+            original(self, subject, decision, exc)
+            return
+        rest = tuple(write for write in decision.writes if not isinstance(write, slots))
+        self._write(replace(decision, writes=rest))
+        self._accept(subject, replace(decision, writes=rest), self._now())
+
+    with replaced(Reign, _overtaken=overtaken):
+        yield
+
+
+@mutant
+def slots_can_be_overwritten() -> Iterator[None]:
+    """DS 8110: the later of two reports of one task counts."""
+    with replaced(memory_store, _free=lambda *_args: None):
+        yield
+
+
+@mutant
+def claim_can_be_overwritten() -> Iterator[None]:
+    """AF 23520, Dagster 33962: two processes execute one run."""
+
+    def claim(self: Any, attempt: Any, ours: Any) -> Any:
+        slots = self.world.slots.get(attempt)
+        if slots is None:
+            return None
+        self.cluster.change(slots={**self.world.slots, attempt: replace(slots, claim=ours)})
+        self.fire(attempt)
+        return ours
+
+    with replaced(Ensemble, claim=claim):
+        yield
+
+
+@mutant
+def failover_reruns_finished_tasks() -> Iterator[None]:
+    """DS 13283: a workflow that is failed over begins anew."""
+    original = State.put_run
+
+    def put(self: Any, run: Any, now: Any) -> None:
+        if run.id not in self.runs and not run.state.is_final:
+            done = (task for task in run.tasks.values() if task.state is TaskState.SUCCEEDED)
+            run = replace(run, tasks=run.tasks.replaced(replace(t, state=TaskState.WAITING) for t in done))
+        original(self, run, now)
+
+    with replaced(State, put_run=put):
+        yield
+
+
+@mutant
+def failover_resets_running_tasks() -> Iterator[None]:
+    """AF 16023, 25021: tasks that run are orphans for the next scheduler, and are started again."""
+    original = State.put_run
+
+    def put(self: Any, run: Any, now: Any) -> None:
+        for attempt in () if run.id in self.runs else run.open_attempts():
+            task = run.tasks[attempt.task]
+            lost = replace(task.attempts[-1], outcome=Outcome.LOST)
+            fresh = replace(task, state=TaskState.WAITING, attempts=(*task.attempts[:-1], lost))
+            run = replace(run, tasks=run.tasks.replaced((fresh,)))
+        original(self, run, now)
+
+    with replaced(State, put_run=put):
+        yield
+
+
+@mutant
+def retries_counted_by_each_leader() -> Iterator[None]:
+    """AF 15588, "attempt 2 of 1": the count of retries is lost when a scheduler restarts."""
+
+    def failures(self: TaskRun) -> int:
+        epoch = self.attempts[-1].opened_by_epoch if self.attempts else 0
+        bad = (Outcome.FAILED, Outcome.TIMED_OUT)
+        return sum(a.outcome in bad and a.opened_by_epoch == epoch for a in self.attempts)
+
+    with replaced(TaskRun, failures=property(failures)):
+        yield
+
+
+@mutant
+def mishaps_never_end() -> Iterator[None]:
+    """DS 17795: what cannot be started is tried for ever."""
+    original = lifecycle.close_attempt
+
+    def close(*args: Any, max_mishaps: int, **others: Any) -> Any:
+        return original(*args, max_mishaps=1000, **others)
+
+    with replaced(lifecycle, close_attempt=close):
+        yield
+
+
+@mutant
+def success_counted_twice() -> Iterator[None]:
+    """AF 7885, 19222: a task runs before all that it needs is done."""
+
+    def succeeded(self: Any, task: Any) -> Iterator[Any]:
+        for dependent in self._dependents(task):
+            self._unmet[dependent] = max(0, self._unmet.get(dependent, 0) - 2)
+            if not self._unmet[dependent]:
+                del self._unmet[dependent]
+                yield dependent
+
+    with replaced(Needs, succeeded=succeeded):
+        yield
+
+
+@mutant
+def busy_counter_leaks() -> Iterator[None]:
+    """DS 9910, 13726, 17192: a stored count of used slots is not given back when a task is tried again."""
+    original = State._forget_attempt
+
+    def forget(self: Any, attempt: Any, worker: Any) -> None:
+        original(self, attempt, worker)
+        if attempt.number > 1:
+            self._open_on[worker].add(attempt)
+
+    with replaced(State, _forget_attempt=forget):
+        yield
+
+
+@mutant
+def adopted_attempts_use_no_slot() -> Iterator[None]:
+    """AF 58752: after a takeover the limit is counted anew, and passed."""
+    original = State._put_attempt
+
+    def put(self: Any, attempt_id: Any, attempt: Any, now: Any) -> None:
+        original(self, attempt_id, attempt, now)
+        if attempt.opened_by_epoch != self.epoch:
+            self._open_on[attempt.worker].discard(attempt_id)
+
+    with replaced(State, _put_attempt=put):
+        yield
+
+
+@mutant
+def silent_attempts_are_never_reaped() -> Iterator[None]:
+    """Prefect 10141, Dagster 4319: a run whose process vanished stays "running"."""
+    original = supervision._silent
+
+    def silent(*args: Any) -> Any:
+        action = original(*args)
+        return Wait("its runner may come back") if isinstance(action, supervision.Reap) else action
+
+    with replaced(supervision, _silent=silent):
+        yield
+
+
+@mutant
+def orders_are_not_taken_back() -> Iterator[None]:
+    """DS 4236: the order to a worker stands after another one has the task."""
+    with replaced(attempts, _withdraw=lambda *_args: ()):
+        yield

@@ -1,0 +1,232 @@
+"""Faults about leaders: commands, schedules, transactions, takeovers, archive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from nimbus.adapters.memory_store import MemoryLeaderStore
+from nimbus.domain import writes as w
+from nimbus.engine.agenda import Instant
+from nimbus.engine.decision import Decision, Nothing, ResignLeadership
+from nimbus.engine.reign import Reign
+from nimbus.engine.rules import abdication, archive, commands, schedules
+from nimbus.engine.state import State
+from nimbus.ports import SlotTakenError, StaleStateError
+from tests.simulation.mutant import mutant, replaced
+
+
+def _in_two(first: Callable[[w.Write], bool]) -> Callable[..., None]:
+    """A `Reign._do` that writes some of a decision in a transaction of its own, before the rest."""
+    original = Reign._do
+
+    def do(self: Any, subject: Any, decision: Decision, now: Any) -> None:
+        early = tuple(write for write in decision.writes if first(write))
+        late = tuple(write for write in decision.writes if not first(write))
+        if early and late and self._flush():
+            transaction = self._store.begin()
+            transaction.add(early)
+            transaction.commit()
+            decision = replace(decision, writes=late)
+        original(self, subject, decision, now)
+
+    return do
+
+
+@mutant
+def command_consumed_before_it_is_done() -> Iterator[None]:
+    """DS 13355: what was to be done is crossed off first; who dies in between has lost it."""
+    with replaced(Reign, _do=_in_two(lambda write: isinstance(write, w.ConsumeCommand))):
+        yield
+
+
+@mutant
+def command_done_before_it_is_consumed() -> Iterator[None]:
+    """Azkaban 2108, DS 5917: it is done again by whoever finds it still in the queue."""
+
+    def consumed(*_args: Any, writes: Any = (), effects: Any = (), **_others: Any) -> Decision:
+        return Decision(name="done", writes=writes, effects=effects)
+
+    with replaced(commands, _consumed=consumed):
+        yield
+
+
+@mutant
+def position_moved_apart_from_the_run() -> Iterator[None]:
+    """AF 23520, Dagster 9623: a scheduler that dies between the two loses a fire time."""
+    with replaced(Reign, _do=_in_two(lambda write: isinstance(write, w.PutPipeline))):
+        yield
+
+
+@mutant
+def run_started_before_the_position_moves() -> Iterator[None]:
+    """Prefect 17281, 8880: the id is not made of the fire time, so the next leader starts it again."""
+    original = schedules._fired
+
+    def fired(state: Any, *args: Any) -> Decision:
+        decision = original(state, *args)
+        return replace(decision, writes=tuple(x for x in decision.writes if isinstance(x, w.CreateRun)))
+
+    with replaced(schedules, _fired=fired):
+        yield
+
+
+@mutant
+def activation_fires_the_past() -> Iterator[None]:
+    """AF 777, 41014: a schedule that was paused makes up for all it has missed, unasked."""
+    original = commands._activated
+
+    def activated(record: Any, release: Any, spec: Any, now: Any) -> Any:
+        new = original(record, release, spec, now)
+        return replace(new, schedule_position=record.schedule_position or now)
+
+    with replaced(commands, _activated=activated):
+        yield
+
+
+@mutant
+def writes_are_not_fenced() -> Iterator[None]:
+    """DS 16759: after a partition two masters go on with the same workflow."""
+    with replaced(MemoryLeaderStore, _check_epoch=lambda _self, _world: None):
+        yield
+
+
+@mutant
+def silence_on_the_wall_clock() -> Iterator[None]:
+    """Prefect 16459, DS 8110: a clock that steps makes the living dead."""
+
+    def now(self: Any) -> Instant:
+        wall = self._clock.now()
+        return Instant(wall, wall.timestamp())
+
+    with replaced(Reign, _now=now):
+        yield
+
+
+@mutant
+def lost_reply_is_taken_for_a_refusal() -> Iterator[None]:
+    """Azkaban 2108: the answer is lost, so it is done again, without looking."""
+    original = Reign.recover
+
+    def recover(self: Any) -> None:
+        if not self.state.pipelines:
+            original(self)
+        self._transaction, self._uncommitted = self._store.begin(), []
+        self._store.doubtful = False
+
+    with replaced(Reign, recover=recover):
+        yield
+
+
+@mutant
+def refused_batch_is_forgotten() -> Iterator[None]:
+    """AF 13542, 51569: tasks stay queued for ever after one bad transaction."""
+
+    def flush(self: Any) -> bool:
+        if not self._uncommitted:
+            return True
+        try:
+            self._transaction.commit()
+        except (SlotTakenError, StaleStateError):
+            self._transaction, self._uncommitted = self._store.begin(), []
+            return False
+        self._committed(self._now())
+        return True
+
+    with replaced(Reign, _flush=flush):
+        yield
+
+
+@mutant
+def abdication_is_remembered_and_not_read() -> Iterator[None]:
+    """DS 17712: what must follow a write is lost with its reply."""
+    original = Reign.recover
+
+    def recover(self: Any) -> None:
+        original(self)
+        self.state.put_abdication(None)
+
+    with replaced(Reign, recover=recover):
+        yield
+
+
+@mutant
+def abdication_is_obeyed_by_the_successor() -> Iterator[None]:
+    """DS 3009: one order to step down ends one leader after the other."""
+
+    def resign(state: Any) -> Any:
+        asked = state.abdication
+        if asked is None or state.resigning:
+            return Nothing()
+        return Decision(name="resignation_started", effects=(ResignLeadership(asked.reason),))
+
+    with replaced(abdication, resign_as_recorded=resign):
+        yield
+
+
+@mutant
+def new_attempts_are_not_watched() -> Iterator[None]:
+    """Prefect 21218, Dagster 23947: the end of a task is not noticed, since nobody listens yet."""
+    original = Reign._look_at
+
+    def look_at(self: Any, found: Any) -> None:
+        original(self, [attempt for attempt in found if self.state.slots[attempt].claim is not None])
+
+    with replaced(Reign, _look_at=look_at):
+        yield
+
+
+@mutant
+def adopted_runs_have_no_deadline() -> Iterator[None]:
+    """DS 16980, 17817: timeouts never fire."""
+    original = State.put_run
+
+    def put(self: Any, run: Any, now: Any) -> None:
+        original(self, run if run.id in self.runs else replace(run, deadline=None), now)
+
+    with replaced(State, put_run=put):
+        yield
+
+
+@mutant
+def archive_is_left_to_the_last_leader() -> Iterator[None]:
+    """DS 13355: the work is marked as taken before it is done; who took it is dead."""
+    original = State._put_finished
+
+    def put(self: Any, run: Any) -> None:
+        ended_here = run.id in self.runs
+        original(self, run)
+        if not ended_here and not self.finished[run.id].archived:
+            self.finished[run.id] = replace(self.finished[run.id], archiving=True)
+
+    with replaced(State, _put_finished=put):
+        yield
+
+
+@mutant
+def finished_run_is_dropped_early() -> Iterator[None]:
+    """Luigi 96, Dagster 17868: a run vanishes before anything has kept it."""
+    original = archive.retire_run
+
+    def retire(state: Any, run_id: Any, now: Any) -> Any:
+        finished = state.finished.get(run_id)
+        if finished is not None:
+            state.finished[run_id] = replace(finished, archived=True, archiving=False)
+        return original(state, run_id, now)
+
+    with replaced(archive, retire_run=retire):
+        yield
+
+
+@mutant
+def finished_run_is_kept_for_ever() -> Iterator[None]:
+    """AF 55768: memory grows with every run that ever was."""
+    original = archive.retire_run
+
+    def retire(state: Any, run_id: Any, now: Any) -> Any:
+        answer = original(state, run_id, now)
+        return archive.Nothing() if isinstance(answer, Decision) and answer.writes else answer
+
+    with replaced(archive, retire_run=retire):
+        yield

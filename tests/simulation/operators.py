@@ -1,0 +1,69 @@
+"""People who ask things of the leader, sometimes the same thing twice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nimbus.domain import commands as c
+from nimbus.domain.ids import CommandId, RunId
+from tests.simulation.catalog import FIRST, MISSING, NAMES, SECOND
+from tests.simulation.clocks import START
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+_VERBS = ("start", "stop", "pause", "activate", "publish", "remove", "abdicate")
+_WEIGHTS = (12, 3, 2, 4, 3, 1, 1)
+
+
+class Operators:
+    """See the module."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._numbers = 0
+        self._runs = 0
+
+    def ask(self) -> None:
+        """Ask for something."""
+        command = self._command(self._world.rng.choices(_VERBS, _WEIGHTS)[0])
+        self.submit(command)
+        if self._world.rng.random() < 0.1:
+            self.submit(command)
+
+    def delete_one(self) -> None:
+        """Take a waiting command away by hand."""
+        waiting = self._world.zookeeper.world.commands
+        if waiting:
+            key = self._world.rng.choice(list(waiting))
+            self._world.ledger.withdrawn(key)
+            self._world.zookeeper.delete_command(key)
+
+    def submit(self, command: c.Command) -> None:
+        """Queue a command: durable, so accepted."""
+        self._numbers += 1
+        key = CommandId(f"cmd-{self._numbers:010d}")
+        self._world.ledger.submitted[key] = command
+        self._world.story.note("operator", "asks", key, command)
+        self._world.zookeeper.submit(c.QueuedCommand(id=key, command=command, submitted_at=START))
+
+    def _command(self, verb: str) -> c.Command:
+        rng, pipeline = self._world.rng, self._world.rng.choice(NAMES)
+        match verb:
+            case "start":
+                self._runs += 1
+                return c.StartRun(pipeline=pipeline, run_id=RunId(f"{pipeline}-by-hand-{self._runs}"))
+            case "stop":
+                known = list(self._world.ledger.runs.all) or [RunId("unknown")]
+                return c.StopRun(run_id=rng.choice(known[-6:]), reason="asked")
+            case "pause":
+                return c.PausePipeline(pipeline=pipeline)
+            case "activate":
+                return c.ActivatePipeline(pipeline=pipeline, digest=rng.choice((None, FIRST, SECOND)))
+            case "publish":
+                digest = rng.choice((FIRST, SECOND, SECOND, MISSING))
+                return c.PublishRelease(pipeline=pipeline, digest=digest, activate=rng.random() < 0.7)
+            case "remove":
+                return c.RemovePipeline(pipeline=pipeline)
+            case _:
+                return c.Abdicate(reason="asked")

@@ -1,0 +1,196 @@
+"""One scheduler: a real engine driven step by step, its effects, its place in the election."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from math import inf
+from typing import TYPE_CHECKING
+
+from leader import FencingToken, Leadership, Participant
+from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.ids import RunId
+from nimbus.domain.supervision import Timings
+from nimbus.engine import news as n
+from nimbus.engine.decision import ArchiveRun, Effect, PrepareRelease, ResignLeadership
+from nimbus.engine.loop import Engine, Steps
+from nimbus.engine.policy import Policy
+from nimbus.engine.reign import Reign
+from nimbus.engine.state import Refusal
+from tests.simulation import engine_laws
+from tests.simulation.clocks import ProcessClock
+from tests.simulation.laws import Law, hold
+from tests.simulation.store import FaultyStore, ProcessKilledError
+from tests.simulation.zookeeper import Session
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from tests.simulation.world import World
+
+PREPARE_TIMEOUT_S = 60.0
+"""A release that storage does not give within it is refused."""
+
+
+def policy_with(keep_finished: timedelta, claim_timeout: timedelta) -> Policy:
+    """The bounds of all schedulers."""
+    return Policy(timings=Timings(claim_timeout=claim_timeout), keep_finished=keep_finished, max_mishaps=3)
+
+
+class WatchedEngine(Engine):
+    """Lets the simulator look at the reign. Its thread is never started."""
+
+    reign: Reign
+
+    def _take_office(self, leadership: Leadership) -> Reign:
+        self.reign = super()._take_office(leadership)
+        return self.reign
+
+
+class Scheduler:
+    """One process. Killed and started again it is a new engine under the same name."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.name = world, name
+        self.clock = ProcessClock(world.time, booted_s=-world.rng.uniform(0, 1e6))
+        self.boot = 0
+        self.alive = self.paused = self.cut = self.inside = self.deluded = False
+        """`inside`: its engine is in the middle of a call. `deluded`: it takes itself for the leader."""
+        self.start()
+
+    def start(self) -> None:
+        """Start the process."""
+        self.alive, self.paused, self.deluded = True, False, False
+        self.boot += 1
+        self.jobs: deque[tuple[ArchiveRun | PrepareRelease, float]] = deque()
+        self.store: FaultyStore | None = None
+        self.session: Session | None = None
+        self.leadership: Leadership | None = None
+        """The last one that was won."""
+        self.engine = WatchedEngine(
+            store_for=self._open_store,
+            still_leads=self.still_leads,
+            start_effect=self._start_effect,
+            policy=self.world.policy,
+            clock=self.clock,
+            metrics=self.world.metrics,
+            on_status=lambda: None,
+        )
+        self._steps: Steps[None] = self.engine.steps()
+        next(self._steps)
+        self.due_s = inf
+
+    def _open_store(self, leadership: Leadership) -> FaultyStore:
+        self.store = FaultyStore(self, leadership.epoch)
+        return self.store
+
+    # -- what befalls it
+
+    def kill(self) -> None:
+        """SIGKILL, at whatever it is doing."""
+        self.alive = False
+        if self.session is not None and self.world.rng.random() < 0.5:  # else the server notices later
+            self.world.zookeeper.end_session(self.session)
+
+    def die_if_killed(self) -> None:
+        """Called where the process would go on."""
+        if not self.alive:
+            raise ProcessKilledError
+
+    def acts(self) -> bool:
+        """Whether it does anything."""
+        return self.alive and not self.paused
+
+    def reaches_zookeeper(self) -> bool:
+        """Whether a request of it is answered."""
+        return self.acts() and not self.cut and self.world.zookeeper.available
+
+    # -- election
+
+    def win(self, epoch: int) -> None:
+        """Take office."""
+        token = FencingToken(path="/epoch", version=epoch, epoch=epoch)
+        participant = Participant(id=self.name, host="h", port=0, boot_id="b")
+        self.leadership = Leadership(epoch, token, participant)
+        self.engine.elected(self.leadership)
+
+    def still_leads(self) -> bool:
+        """Usually true only of the leader; a deluded one is stopped by the fence alone."""
+        if self.deluded:
+            return True
+        return self.world.election.holder is self and self.reaches_zookeeper()
+
+    # -- the engine
+
+    def act(self) -> None:
+        """Let the engine hear the news, or its timer."""
+        if not self.acts() or self.inside:
+            return
+        batch = self.engine.collect(0.0)
+        if not batch and self.world.time.s < self.due_s:
+            return
+        self.inside = True
+        try:
+            wait_s = self._steps.send(batch)
+        except ProcessKilledError:
+            return
+        finally:
+            self.inside = False
+        self.due_s = inf if wait_s is None else self.world.time.s + wait_s
+        if wait_s and self.leads_soundly():
+            engine_laws.check(self)
+
+    def leads_soundly(self) -> bool:
+        """Whether it leads and has read everything since the last trouble."""
+        store, leadership = self.store, self.leadership
+        return (
+            store is not None
+            and not store.doubtful
+            and leadership is not None
+            and leadership.epoch == self.engine.status.epoch == self.world.zookeeper.world.epoch
+            and self.world.election.holder is self
+            and self.reaches_zookeeper()
+        )
+
+    # -- effects
+
+    def _start_effect(self, effect: Effect) -> None:
+        match effect:
+            case ArchiveRun() | PrepareRelease():
+                self.jobs.append((effect, self.world.time.s))
+            case ResignLeadership(reason):
+                hold(Law.NEVER_FAILS, "engine failed" not in reason, repr(sys.exc_info()[1]))
+                self.world.election.resign(self, reason)
+
+    def work(self) -> None:
+        """Do the oldest job, or put it off."""
+        if not self.jobs or not self.acts():
+            return
+        job, since_s = self.jobs.popleft()
+        match job:
+            case ArchiveRun(run):
+                done = self._archive(run)
+            case PrepareRelease(release):
+                done = self._prepare(release, since_s)
+        if not done:
+            self.jobs.append((job, since_s))
+
+    def _archive(self, run_id: RunId) -> bool:
+        if not (self.reaches_zookeeper() and self.world.storage.available):
+            return False
+        run = self.world.zookeeper.world.runs.get(run_id)
+        if run is not None:
+            self.world.storage.keep(run)
+        self.engine.tell(n.RunArchived(run_id))
+        return True
+
+    def _prepare(self, release: ReleaseOf, since_s: float) -> bool:
+        storage = self.world.storage
+        if storage.available:
+            result = storage.releases.get(release) or Refusal("release_absent", "storage does not have it")
+        elif self.world.time.s - since_s > PREPARE_TIMEOUT_S:
+            result = Refusal("storage_unavailable", "no answer")
+        else:
+            return False
+        self.engine.tell(n.ReleasePrepared(release, result))
+        return True

@@ -1,0 +1,51 @@
+"""One seed: a storm, then the calm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.simulation.calm import calm_down
+from tests.simulation.laws import LawBrokenError
+from tests.simulation.storm import Storm
+from tests.simulation.world import World
+
+STEPS = (150, 350)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a seed went."""
+
+    seed: int
+    broken: LawBrokenError | None
+    world: World
+
+    @property
+    def step(self) -> int:
+        """The last one."""
+        return self.world.story.step
+
+
+def simulate(seed: int, *, lines: int | None = 80, lose_abdications: bool = False) -> Outcome:
+    """Play a seed to its end, or until a law is broken."""
+    world = World(seed, lines=lines)
+    world.dice.lose_abdications = lose_abdications
+    storm = Storm(world)
+    world.act = storm.act
+    try:
+        _begin(world)
+        for _ in range(world.rng.randint(*STEPS)):
+            storm.act()
+        calm_down(world)
+    except LawBrokenError as broken:
+        return Outcome(seed, broken, world)
+    return Outcome(seed, None, world)
+
+
+def _begin(world: World) -> None:
+    """Workers are there, somebody leads, and there is something to do."""
+    for worker in world.workers:
+        worker.read()
+    world.election.elect(world.schedulers[0])
+    for _ in range(3):
+        world.operators.ask()

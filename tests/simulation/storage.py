@@ -1,0 +1,24 @@
+"""S3, as far as the leader needs it: finished runs and releases. It can be away."""
+
+from __future__ import annotations
+
+from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.ids import RunId
+from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.run import Run
+from tests.simulation.laws import Law, hold
+
+
+class Storage:
+    """See the module."""
+
+    def __init__(self, releases: dict[ReleaseOf, PipelineSpec]) -> None:
+        self.releases = releases
+        self.available = True
+        self.history: dict[RunId, Run] = {}
+
+    def keep(self, run: Run) -> None:
+        """Store a finished run; again is the same."""
+        hold(Law.ARCHIVED, run.state.is_final, run.id, "went to history while", run.state)
+        before = self.history.setdefault(run.id, run)
+        hold(Law.ARCHIVED, before == run, run.id, "went to history twice, with different contents")

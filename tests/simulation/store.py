@@ -1,0 +1,175 @@
+"""The leader's door to ZooKeeper: the shipped store, with everything that can happen between two requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from nimbus.adapters.memory_store import MemoryLeaderStore, MemoryTransaction
+from nimbus.domain import writes as w
+from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.commands import QueuedCommand
+from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.run import Run
+from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.domain.slots import Slots
+from nimbus.domain.workers import WorkerInfo
+from nimbus.ports import Enqueue, Snapshot, StoreUnavailableError
+from tests.simulation.zookeeper import Watched
+
+if TYPE_CHECKING:
+    from tests.simulation.scheduler import Scheduler
+
+LARGEST_BATCH = 12
+"""Writes of one transaction, so that a turn takes several."""
+
+
+class ProcessKilledError(BaseException):
+    """The process died at this moment. Not an Exception, so that nothing in it can go on."""
+
+
+class SmallTransaction(MemoryTransaction):
+    """One that is full soon."""
+
+    def add(self, writes: Sequence[w.Write]) -> bool:
+        """Take in more writes, unless there are too many."""
+        if self._writes and len(self._writes) + len(writes) > LARGEST_BATCH:
+            return False
+        return super().add(writes)
+
+
+class FaultyStore:
+    """See `nimbus.ports.LeaderStore`. Before any request its process can be stopped, cut off or killed."""
+
+    def __init__(self, scheduler: Scheduler, epoch: int) -> None:
+        self.scheduler = scheduler
+        self._world = scheduler.world
+        self._zookeeper = scheduler.world.zookeeper
+        self._inner = MemoryLeaderStore(self._zookeeper.cluster, epoch)
+        self.epoch = epoch
+        self._on: dict[str, Enqueue] = {}
+        self._on_attempt: Callable[[AttemptId], None] = lambda _attempt: None
+        self.doubtful = True
+        """A request failed, and not everything was read since."""
+        self.missed_s: dict[AttemptId | WorkerId, float] = {}
+        """When this leader first missed a runner or a worker that it has not seen since."""
+
+    def subscribe(self, *, commands: Enqueue, workers: Enqueue, attempt: Callable[[AttemptId], None]) -> None:
+        """Say whom to wake."""
+        self._on, self._on_attempt = {"commands": commands, "workers": workers}, attempt
+
+    def told(self, what: Watched) -> None:
+        """A watch fired."""
+        if isinstance(what, AttemptId):
+            self._on_attempt(what)
+        else:
+            self._on[what]()
+
+    def load(self) -> Snapshot:
+        """Read everything, piece by piece."""
+        self._reach()
+        found = self._inner.load()
+        commands = self.read_commands((), len(found.commands) + 200)
+        workers = self.read_workers()
+        slots = self.read_slots(tuple(found.slots))
+        self.doubtful = False
+        return replace(found, commands=commands, workers=workers, slots=slots)
+
+    def read_commands(self, known: Collection[CommandId], most: int) -> tuple[QueuedCommand, ...]:
+        """Waiting commands."""
+        self._reach()
+        self._zookeeper.arm("commands", self)
+        return self._inner.read_commands(known, most)
+
+    def read_workers(self) -> tuple[WorkerInfo, ...]:
+        """Registered workers."""
+        self._reach()
+        self._zookeeper.arm("workers", self)
+        found = self._inner.read_workers()
+        there = {worker.id for worker in found}
+        for worker in self._world.workers:
+            self._note(worker.id, alive=worker.id in there)
+        return found
+
+    def read_schedulers(self) -> tuple[SchedulerInfo, ...]:
+        """Registered schedulers."""
+        self._reach()
+        return self._inner.read_schedulers()
+
+    def read_slots(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
+        """Slots of some attempts."""
+        self._reach()
+        for attempt in attempts:
+            self._zookeeper.arm(attempt, self)
+        found = self._inner.read_slots(attempts)
+        for attempt, slots in found.items():
+            self._note(attempt, alive=slots.beating)
+        return found
+
+    def read_run(self, run: RunId) -> Run | None:
+        """One run."""
+        self._reach()
+        return self._inner.read_run(run)
+
+    def read_pipeline(self, name: PipelineName) -> PipelineRecord | None:
+        """One pipeline."""
+        self._reach()
+        return self._inner.read_pipeline(name)
+
+    def begin(self) -> SmallTransaction:
+        """Begin to collect writes."""
+        return SmallTransaction(self._commit)
+
+    def prune_outcomes(self, before: datetime) -> None:
+        """Forget old outcomes."""
+        self._reach()
+        self._inner.prune_outcomes(before)
+
+    def _commit(self, writes: Sequence[w.Write]) -> None:
+        self._reach(racing=any(isinstance(write, w.WriteClaim | w.WriteEnd) for write in writes))
+        before = self._zookeeper.world
+        transaction = self._inner.begin()
+        transaction.add(writes)
+        transaction.commit()
+        self._world.ledger.committed(self, writes, before)
+        for what in _watched(writes):
+            self._zookeeper.fire(what)
+        self._world.interlude(self.scheduler, racing=False)  # before the reply is there
+        self.scheduler.die_if_killed()
+        if self._world.dice.reply_is_lost(writes):
+            self._fail("the reply of a commit was lost")
+
+    def _note(self, whom: AttemptId | WorkerId, *, alive: bool) -> None:
+        if alive:
+            self.missed_s.pop(whom, None)
+        else:
+            self.missed_s.setdefault(whom, self._world.time.s)
+
+    def _reach(self, *, racing: bool = False) -> None:
+        """The request is on its way: much can happen before it arrives, or it never does."""
+        self._world.interlude(self.scheduler, racing=racing)
+        self.scheduler.die_if_killed()
+        if not self.scheduler.reaches_zookeeper():
+            self._fail("cut off")
+        if self._world.dice.request_is_lost():
+            self._fail("the request was lost")
+
+    def _fail(self, why: str) -> None:
+        self.doubtful = True
+        raise StoreUnavailableError(why)
+
+
+def _watched(writes: Sequence[w.Write]) -> dict[Watched, None]:
+    """What the writes change of that which can be watched; each once, in order."""
+    changed: dict[Watched, None] = {}
+    for write in writes:
+        match write:
+            case w.ConsumeCommand():
+                changed["commands"] = None
+            case w.WriteClaim(attempt, _) | w.WriteEnd(attempt, _) | w.RequestStop(attempt, _):
+                changed[attempt] = None
+            case _:
+                continue
+    return changed

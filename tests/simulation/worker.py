@@ -1,0 +1,145 @@
+"""A worker: reads its orders, launches runners, and says what they cannot say themselves.
+
+It acts on what it read last, which may have been taken back since: CLAIM and END decide, as in reality.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nimbus.domain.ids import AttemptId, WorkerId
+from nimbus.domain.run import Outcome
+from nimbus.domain.slots import Claim, End
+from nimbus.domain.workers import Assignment, AssignmentKind, WorkerInfo
+from tests.simulation.clocks import START
+from tests.simulation.host import Folder, Host, Runner
+from tests.simulation.zookeeper import Session
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+class Worker:
+    """One worker process. Killed, it can start again under its own id or another one."""
+
+    def __init__(self, world: World, host: Host, name: str, slots: int) -> None:
+        self.world, self.host, self.id, self.slots = world, host, WorkerId(name), slots
+        self.alive, self.paused, self.draining = True, False, False
+        self._boot = 0
+        self._session: Session | None = None
+        self._orders: dict[AttemptId, Assignment] = {}
+
+    def reaches_zookeeper(self) -> bool:
+        """Whether a request of it is answered."""
+        return self.acts() and self.host.reaches_zookeeper()
+
+    def acts(self) -> bool:
+        """Whether it does anything."""
+        return self.alive and not self.paused and self.host.up
+
+    def die(self) -> None:
+        """SIGKILL. Its runners go on."""
+        self.alive = False
+        self._orders = {}
+        if self._session is not None and self.world.rng.random() < 0.5:
+            self.world.zookeeper.end_session(self._session)
+
+    def leave(self) -> None:
+        """SIGTERM: it withdraws its registration."""
+        self.alive = False
+        if self._session is not None:
+            self.world.zookeeper.end_session(self._session)
+
+    def start_again(self) -> None:
+        """As a new process with the same id and folders."""
+        self.alive, self.paused, self.draining = True, False, False
+        self._boot += 1
+        self._session = None
+
+    def drain(self) -> None:
+        """Ask for no more work."""
+        self.draining = True
+        if self._session is not None and self._session.alive and self.reaches_zookeeper():
+            self._publish()
+
+    def read(self) -> None:
+        """Register if need be, and read the orders."""
+        if not self.reaches_zookeeper():
+            return
+        if self._session is None or not self._session.alive:
+            if self.id in self.world.zookeeper.world.workers:
+                return  # of its predecessor, whose session has not run out yet
+            boot = self._boot
+            self._session = self.world.zookeeper.open_session(
+                lambda: self._boot == boot and self.reaches_zookeeper(),
+                lambda: self.world.zookeeper.withdraw(self.id),
+            )
+            self._publish()
+        orders = self.world.zookeeper.world.orders
+        self._orders = {attempt: order for (worker, attempt), order in orders.items() if worker == self.id}
+
+    def _publish(self) -> None:
+        info = WorkerInfo(
+            id=self.id,
+            host=self.host.id,
+            hostname=self.host.id,
+            pid=1,
+            slots=self.slots,
+            version="1",
+            started_at=START,
+            draining=self.draining,
+        )
+        self.world.zookeeper.register(info)
+
+    def work(self) -> None:
+        """Act on the orders that were read, and settle what runners left behind."""
+        if not self.reaches_zookeeper():
+            return
+        for attempt, order in self._orders.items():
+            if order.kind is AssignmentKind.REAP:
+                self._reap(attempt, order)
+            elif (self.id, attempt) not in self.host.folders:
+                self._take(attempt)
+        for folder in tuple(self.host.folders.values()):
+            if folder.worker == self.id and not folder.delivered and not folder.locked:
+                self._settle(folder)
+
+    def _take(self, attempt: AttemptId) -> None:
+        folder = self.host.folders[self.id, attempt] = Folder(attempt, self.id)
+        if self.world.dice.order_is_refused():
+            self._fence(folder, "no disk")
+        else:
+            Runner(self.host, folder)
+
+    def _settle(self, folder: Folder) -> None:
+        """Say how an attempt ended whose runner is dead."""
+        if folder.record is None:
+            self._fence(folder, "its runner died")
+        if folder.record is not None:
+            self.world.zookeeper.end(folder.attempt, folder.record)
+        folder.delivered = True
+
+    def _fence(self, folder: Folder, why: str) -> None:
+        """Fill CLAIM so that no driver can start; record what follows from what stands there."""
+        now = self.world.worker_now()
+        ours = Claim(
+            attempt=str(folder.attempt), fenced_by_epoch=0, worker=self.id, host=self.host.id, claimed_at=now
+        )
+        standing = self.world.zookeeper.claim(folder.attempt, ours)
+        if standing is None or standing.worker != self.id:
+            folder.delivered = True  # another one has it, or nobody waits for it any more
+            return
+        outcome = Outcome.REFUSED if standing.is_fenced else Outcome.LOST
+        folder.record = self._end(folder.attempt, outcome, why)
+
+    def _reap(self, attempt: AttemptId, order: Assignment) -> None:
+        """Look for what is left of another worker's attempt on this host."""
+        if order.claim is None or order.claim.host != self.host.id or self.host.runs(attempt):
+            return
+        records = [f.record for f in self.host.folders.values() if f.attempt == attempt and f.record]
+        end = records[0] if records else self._end(attempt, Outcome.LOST, "its runner is gone")
+        self.world.zookeeper.end(attempt, end)
+
+    def _end(self, attempt: AttemptId, outcome: Outcome, why: str) -> End:
+        now = self.world.worker_now()
+        return End(attempt=str(attempt), outcome=outcome, written_by="worker", ended_at=now, reason=why)

@@ -1,0 +1,102 @@
+"""All parts of one simulated cluster, and what happens while one of them is interrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from functools import cache
+from random import Random
+
+from prometheus_client import CollectorRegistry
+
+from nimbus.domain.ids import WorkerId
+from nimbus.telemetry.engine import EngineMetrics
+from tests.simulation.catalog import RELEASES, first_records
+from tests.simulation.clocks import START, Time
+from tests.simulation.dice import Dice
+from tests.simulation.election import Election
+from tests.simulation.host import Host, Runner
+from tests.simulation.ledger import Ledger
+from tests.simulation.operators import Operators
+from tests.simulation.scheduler import Scheduler, policy_with
+from tests.simulation.storage import Storage
+from tests.simulation.story import Story
+from tests.simulation.worker import Worker
+from tests.simulation.zookeeper import Ensemble
+
+KEEP_FINISHED = timedelta(seconds=60)
+CLAIM_TIMEOUT = timedelta(seconds=90)
+DEEPEST = 2
+"""Interruptions within interruptions."""
+
+
+@cache
+def _metrics() -> EngineMetrics:
+    return EngineMetrics(CollectorRegistry())
+
+
+class World:
+    """See the module."""
+
+    def __init__(self, seed: int, *, lines: int | None = 80) -> None:
+        self.rng = Random(seed)
+        self.time = Time()
+        self.story = Story(self.time, lines)
+        self.dice = Dice(self.rng)
+        self.metrics = _metrics()
+        self.policy = policy_with(KEEP_FINISHED, CLAIM_TIMEOUT)
+        self.storage = Storage(RELEASES)
+        self.zookeeper = Ensemble(self.time)
+        self.zookeeper.cluster.change(epoch=0, pipelines=first_records())
+        self.ledger = Ledger(self)
+        self.zookeeper.on_slots = self.ledger.attempts.slots_changed
+        self.election = Election(self)
+        self.operators = Operators(self)
+        self.schedulers = [Scheduler(self, f"s{number}") for number in range(3)]
+        self.hosts = [Host(self, "h1"), Host(self, "h2")]
+        first, second = self.hosts
+        self.workers = [
+            Worker(self, first, "w1", 2),
+            Worker(self, first, "w2", 1),
+            Worker(self, second, "w3", 2),
+        ]
+        self.act: Callable[[], None] = lambda: None
+        """One thing happens; set by whoever makes the weather."""
+        self._pids = 0
+        self._depth = 0
+
+    def interlude(self, whom: Scheduler, *, racing: bool) -> None:
+        """Others act while `whom` waits for an answer, or is stopped."""
+        if self._depth >= DEEPEST or not self.dice.is_interrupted(racing=racing):
+            return
+        self._depth += 1
+        self.story.note(whom.name, "is held up")
+        if racing:
+            for runner in self.runners():
+                runner.act(self.dice.outcome(stop_requested=False))
+        for _ in range(self.rng.randint(1, 8)):
+            self.act()
+        self.story.note(whom.name, "goes on")
+        self._depth -= 1
+
+    def runners(self) -> Sequence[Runner]:
+        """All that live."""
+        return [runner for host in self.hosts for runner in host.runners()]
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass, and sessions with it."""
+        self.time.s += seconds
+        self.zookeeper.tick()
+
+    def worker_now(self) -> datetime:
+        """The wall clock of the workers' hosts."""
+        return START + timedelta(seconds=self.time.s)
+
+    def next_pid(self) -> int:
+        """Of a process that is started now."""
+        self._pids += 1
+        return self._pids
+
+    def slots_of(self, worker: WorkerId) -> int:
+        """Of a worker that there is or was."""
+        return next(one.slots for one in self.workers if one.id == worker)
