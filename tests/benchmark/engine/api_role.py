@@ -1,0 +1,72 @@
+"""The process of the API: the real application over HTTP on loopback, with the real ZooKeeper reader."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from prometheus_client import CollectorRegistry
+
+from leader import ZooKeeperConfig, ZooKeeperSession
+from nimbus.adapters.clock import SystemClock
+from nimbus.adapters.memory import MemoryHistory, MemoryLogs
+from nimbus.adapters.zookeeper.cluster import ZooKeeperClusterReader, ZooKeeperCommandQueue
+from nimbus.api.app import create_app
+from nimbus.api.server import ApiServer
+from nimbus.api.services import ApiServices, Check, LeaderView, QueuePlace
+from nimbus.domain.ids import HostId
+from nimbus.domain.schedulers import Role, SchedulerInfo
+from nimbus.telemetry.logging import configure
+
+LONG = timedelta(seconds=30)
+
+
+class _Health:
+    """A leader that knows itself: nothing of it is measured here."""
+
+    def readiness(self) -> Sequence[Check]:
+        return ()
+
+    def info(self) -> SchedulerInfo:
+        now = datetime.now(UTC)
+        return SchedulerInfo(
+            id="bench", boot_id="bench", host=HostId("bench"), hostname="bench", address="http://127.0.0.1:1",
+            pid=os.getpid(), version="1", started_at=now, reported_at=now, role=Role.LEADER,
+        )  # fmt: skip
+
+    def participants(self) -> Sequence[QueuePlace]:
+        return ()
+
+    def leader(self) -> LeaderView | None:
+        return LeaderView(id="bench", address="http://127.0.0.1:1", epoch=1)
+
+
+class ApiRole:
+    """See the module."""
+
+    def __init__(self, hosts: str, root: str) -> None:
+        configure(stream=sys.stderr)
+        self._session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=timedelta(seconds=60)))
+        self._session.start(LONG)
+        services = ApiServices(
+            reader=ZooKeeperClusterReader(self._session, root),
+            commands=ZooKeeperCommandQueue(self._session, root),
+            history=MemoryHistory(),
+            logs=MemoryLogs(),
+            health=_Health(),
+            metrics=CollectorRegistry(),
+            clock=SystemClock(),
+        )
+        self._server = ApiServer(create_app(services))
+        self._server.start()
+
+    def url(self) -> str:
+        """Where it answers."""
+        return self._server.url
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.stop()
+        self._session.close(LONG)

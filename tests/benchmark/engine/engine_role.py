@@ -1,0 +1,161 @@
+"""The process of the leader: a real session, election and engine. Effects are played at once."""
+
+from __future__ import annotations
+
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from leader import (
+    ElectionConfig,
+    LeaderLockQueue,
+    Leadership,
+    Participant,
+    Verdict,
+    ZooKeeperConfig,
+    ZooKeeperSession,
+)
+from nimbus.adapters.clock import SystemClock
+from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
+from nimbus.engine.decision import ArchiveRun, PrepareRelease, ResignLeadership
+from nimbus.engine.loop import Engine
+from nimbus.engine.news import ReleasePrepared, RunArchived
+from nimbus.telemetry.engine import EngineMetrics
+from nimbus.telemetry.logging import configure
+from tests.benchmark.engine.shapes import digest_of, spec_of
+from tests.benchmark.engine.shim import Policy, run_of
+from tests.benchmark.engine.usage import usage
+from tests.benchmark.leader.clock import now_ns
+
+LONG = timedelta(seconds=30)
+_POLL_S = 0.002
+
+
+class SteppedClock(SystemClock):
+    """The machine's clock, some time ahead."""
+
+    ahead = timedelta(0)
+
+    def now(self) -> datetime:
+        return super().now() + self.ahead
+
+
+class TracedMetrics(EngineMetrics):
+    """Notes when decisions of each name were written: how many, and the first and the last."""
+
+    def __init__(self) -> None:
+        super().__init__(CollectorRegistry())
+        self.decisions: dict[str, list[int]] = {}
+
+    def decided(self, name: str, took_s: float) -> None:
+        super().decided(name, took_s)
+        now = now_ns()
+        noted = self.decisions.setdefault(name, [0, now, now])
+        noted[0] += 1
+        noted[2] = now
+
+
+class EngineRole:
+    """See the module. Asked by the main thread."""
+
+    def __init__(self, hosts: str, root: str) -> None:
+        configure(stream=sys.stderr)
+        self.session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=timedelta(seconds=20)))
+        self.session.start(LONG)
+        self._root = root
+        self._specs: dict[str, Any] = {}
+        self._clock, self._metrics = SteppedClock(), TracedMetrics()
+        self._elected_ns = self._recovered_ns = 0
+        self.engine = Engine(
+            store_for=lambda leadership: ZooKeeperLeaderStore(self.session, root, leadership.token),
+            still_leads=self._leads,
+            start_effect=self._effect,
+            policy=Policy(),
+            clock=self._clock,
+            metrics=self._metrics,
+            on_status=self._status,
+        )
+        self.election = LeaderLockQueue(
+            session=self.session,
+            config=ElectionConfig(root=root),
+            participant=Participant("engine", "127.0.0.1", 1, uuid.uuid4().hex),
+            guard=lambda: Verdict(True),
+            electable=self,
+        )
+        self.engine.start()
+
+    # The electable.
+
+    def elected(self, leadership: Leadership) -> None:
+        self._elected_ns = now_ns()
+        self.engine.elected(leadership)
+
+    def revoked(self, leadership: Leadership, reason: str) -> None:
+        self.engine.revoked(leadership, reason)
+
+    # What can be asked.
+
+    def define(self, pipelines: Sequence[dict[str, Any]]) -> None:
+        """Know the definitions of these releases."""
+        self._specs |= {digest_of(what): spec_of(what) for what in pipelines}
+
+    def lead(self, within_s: float) -> None:
+        """Queue, and wait until the first turn is over."""
+        self.election.add_to_leader_lock_queue()
+        until = time.monotonic() + within_s
+        while not self._recovered_ns:
+            if time.monotonic() > until:
+                raise TimeoutError(f"no leader within {within_s} s")
+            time.sleep(_POLL_S)
+
+    def trace(self) -> dict[str, Any]:
+        """When what happened, and how often."""
+        return {
+            "elected_ns": self._elected_ns,
+            "recovered_ns": self._recovered_ns,
+            "decisions": dict(self._metrics.decisions),
+        }
+
+    def session_id(self) -> int:
+        """In the transaction log."""
+        return self.session.session_id or 0
+
+    def usage(self) -> dict[str, float]:
+        """CPU and memory of this process."""
+        return usage()
+
+    def next_minute_in(self, seconds: float) -> float:
+        """Step the engine's wall clock so that a minute begins soon. How far ahead it is now, in seconds."""
+        now = datetime.now(UTC)
+        over_s = now.second + now.microsecond / 1e6
+        self._clock.ahead = timedelta(seconds=60 - over_s - seconds)
+        return self._clock.ahead.total_seconds()
+
+    def close(self) -> None:
+        """Hand over and end."""
+        self.election.close(LONG)
+        self.engine.stop(LONG)
+        self.session.close(LONG)
+
+    # The engine's thread.
+
+    def _leads(self) -> bool:
+        return self.election.is_leader()
+
+    def _status(self) -> None:
+        if self.engine.status.recovered_at is not None and not self._recovered_ns:
+            self._recovered_ns = now_ns()
+
+    def _effect(self, effect: Any) -> None:
+        match effect:
+            case PrepareRelease(release):
+                self.engine.tell(ReleasePrepared(release, self._specs[release.digest]))
+            case ArchiveRun():
+                self.engine.tell(RunArchived(run_of(effect)))
+            case ResignLeadership(reason):
+                self.election.abdicate(reason)

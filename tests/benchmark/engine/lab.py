@@ -1,0 +1,134 @@
+"""One ZooKeeper with an engine, workers and an operator, each in a process of its own."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from nimbus.localstack.zookeeper import ZooKeeperServer
+from tests.benchmark.blobsync.line_process import LineProcess
+from tests.benchmark.engine.revision import Revision
+from tests.benchmark.engine.transaction_log import Entry, entries
+
+ROOT = "/nimbus"
+
+
+class Child:
+    """A process of the benchmark; see `child`."""
+
+    def __init__(self, revision: Revision, folder: Path, role: str, *words: str) -> None:
+        command = [sys.executable, "-m", "tests.benchmark.engine.child", role, *words]
+        log = Path(tempfile.mkstemp(prefix=f"{role}-", suffix=".log", dir=folder)[1])
+        self._process = LineProcess(f"{revision.label} {role}", command, log, revision.environment())
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def ask(self, do: str, **more: Any) -> Any:
+        """Have it do something; what it answers."""
+        return self._process.ask({"do": do, **more})["value"]
+
+    def close(self) -> None:
+        """End it. Safe to repeat."""
+        self._process.close()
+
+
+class Lab:
+    """See the module. The engine does not lead before `elect`."""
+
+    def __init__(self, revision: Revision, folder: Path) -> None:
+        self.revision, self.folder = revision, folder
+        self.server = ZooKeeperServer(folder / "zookeeper")
+        self._children: list[Child] = []
+
+    def start(self) -> None:
+        """Start all processes."""
+        self.server.start()
+        self.engine = self.child("engine")
+        self.workers = self.child("workers")
+        self.operator = self.child("operator")
+
+    def child(self, role: str) -> Child:
+        """One more process on this ZooKeeper."""
+        made = Child(self.revision, self.folder, role, self.server.hosts, ROOT)
+        self._children.append(made)
+        return made
+
+    def stop(self) -> None:
+        """End all processes."""
+        for child in reversed(self._children):
+            child.close()
+        self.server.stop()
+
+    def elect(self, within_s: float) -> None:
+        """Have the engine lead."""
+        self.engine.ask("lead", within_s=within_s)
+
+    def succeed(self, within_s: float) -> None:
+        """Replace the engine's process by a new one, which leads."""
+        self.engine.close()
+        self.engine = self.child("engine")
+        self.elect(within_s)
+
+    def publish(self, pipelines: Sequence[dict[str, Any]], within_s: float) -> list[str]:
+        """Have the leader know pipelines; the refusals."""
+        self.engine.ask("define", pipelines=pipelines)
+        refused: list[str] = self.operator.ask("publish", pipelines=pipelines, within_s=within_s)
+        return refused
+
+    def hold(self, runs: Sequence[tuple[str, str]], workers: int, within_s: float) -> None:
+        """Start runs whose first tasks are claimed and never end; they fill the slots of their workers."""
+        slots = -(-len(runs) // workers)
+        self.workers.ask("register", prefix="hold", count=workers, slots=slots, holding=True)
+        self.operator.ask("start", runs=runs)
+        must(self.operator.ask("answers", within_s=within_s))
+        held = self.workers.ask("await_held", count=len(runs), within_s=within_s)
+        if held < len(runs):
+            raise TimeoutError(f"{held} of {len(runs)} attempts are held after {within_s} s")
+
+    def zxid(self) -> int:
+        """Of the last transaction."""
+        for line in self.server.ask("srvr").decode().splitlines():
+            if line.startswith("Zxid:"):
+                return int(line.split()[1], 16)
+        raise RuntimeError("ZooKeeper does not say its zxid")
+
+    def log(self, after_zxid: int = 0) -> Iterator[Entry]:
+        """The transaction log."""
+        return entries(self.server.data_dir / "data", after_zxid)
+
+    def cpu_s(self) -> dict[str, float]:
+        """CPU seconds of each process so far."""
+        pids = {"engine": self.engine.pid, "workers": self.workers.pid, "operator": self.operator.pid}
+        times = {
+            name: psutil.Process(pid).cpu_times()
+            for name, pid in (*pids.items(), ("server", self.server.pid))
+        }
+        return {name: found.user + found.system for name, found in times.items()}
+
+
+def must(refused: Sequence[str]) -> None:
+    """Nothing was refused."""
+    if refused:
+        raise RuntimeError(f"{len(refused)} commands were refused, the first: {refused[0]}")
+
+
+@contextmanager
+def lab(revision: Revision, place: Path) -> Iterator[Lab]:
+    """A lab with its data in a new folder below `place`, which is removed afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="lab-", dir=place))
+    made = Lab(revision, folder)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,221 @@
+"""The process that measures turns: the real engine over a store in memory, and the CPU time of its thread.
+
+A turn is all that the engine does from an event until it waits for the next one: it takes the news, reads
+what changed, decides, and looks when it must wake. The CPU time of the store's own methods is left out.
+"""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from nimbus.adapters.clock import SystemClock
+from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
+from nimbus.domain import writes as w
+from nimbus.domain.commands import Command, PublishRelease, QueuedCommand, StartRun
+from nimbus.domain.ids import AttemptId, CommandId, HostId, PipelineName, ReleaseDigest, RunId, WorkerId
+from nimbus.domain.run import Outcome
+from nimbus.domain.slots import Claim, End
+from nimbus.domain.workers import WorkerInfo
+from nimbus.engine.decision import ArchiveRun, PrepareRelease
+from nimbus.engine.loop import Engine
+from nimbus.engine.news import AttemptChanged, CommandsChanged, ReleasePrepared, RunArchived
+from nimbus.telemetry.engine import EngineMetrics
+from nimbus.telemetry.logging import configure
+from tests.benchmark.engine.shapes import described, digest_of, place_of, spec_of
+from tests.benchmark.engine.shim import Policy, run_of
+
+TASKS = 10
+_PIPELINE = PipelineName("turns")
+_ANSWER_S = 120.0
+_SLOTS = 10
+_REST_S = 0.0005
+_CATCH_UP = 100
+"""Commands that wait together while the state is being made."""
+
+
+class Uncounted:
+    """Passes all calls on, and sums up the CPU time of its thread in them."""
+
+    def __init__(self, inner: Any, spent: list[int]) -> None:
+        self._inner, self._spent = inner, spent
+
+    def __getattr__(self, name: str) -> Any:
+        method: Callable[..., Any] = getattr(self._inner, name)
+
+        def timed(*args: Any, **more: Any) -> Any:
+            began = time.thread_time_ns()
+            try:
+                answer = method(*args, **more)
+            finally:
+                self._spent[0] += time.thread_time_ns() - began
+            return Uncounted(answer, self._spent) if name == "begin" else answer
+
+        return timed
+
+
+class MemoryRole:
+    """See the module. Asked by the main thread."""
+
+    def __init__(self) -> None:
+        configure(stream=sys.stderr)
+        self._cluster = MemoryCluster()
+        self._spent = [0]
+        self._begun: queue.SimpleQueue[None] = queue.SimpleQueue()
+        """The engine asks whether it still leads: it has begun to look at news."""
+        self._open: deque[AttemptId] = deque()
+        self._asked = 0
+        what = described(_PIPELINE, "chain", TASKS)
+        self._digest, self._spec = ReleaseDigest(digest_of(what)), spec_of(what)
+        self._engine = Engine(
+            store_for=lambda _leadership: Uncounted(MemoryLeaderStore(self._cluster, 1), self._spent),
+            still_leads=self._begin,
+            start_effect=self._effect,
+            policy=Policy(),
+            clock=SystemClock(),
+            metrics=EngineMetrics(CollectorRegistry()),
+            on_status=lambda: None,
+        )
+
+    def prepare(self, live: int, workers: int) -> None:
+        """Make a state: so many runs of a chain of ten tasks, and workers with ten slots each."""
+        self._cluster.world = replace(
+            self._cluster.world,
+            workers={WorkerId(f"w{n}"): _worker(f"w{n}") for n in range(workers)},
+        )
+        self._engine.start()
+        thread = next(thread for thread in threading.enumerate() if thread.name == "nimbus-engine")
+        self._cpu = time.pthread_getcpuclockid(thread.ident or 0)
+        self._stat = Path(f"/proc/self/task/{thread.native_id}/stat")
+        self._engine.elected(SimpleNamespace(epoch=1))  # type: ignore[arg-type]  # the store needs no token
+        self._command(PublishRelease(pipeline=_PIPELINE, digest=self._digest, activate=True))
+        self._settle(lambda: _PIPELINE in self._cluster.world.pipelines)
+        while self._asked <= live:
+            for _ in range(min(_CATCH_UP, live + 1 - self._asked)):
+                self._start_run()
+            self._settle(lambda: not self._cluster.world.commands)
+        wanted = min(live, workers * _SLOTS)
+        self._settle(lambda: len(self._open) >= wanted)
+
+    def turns(self, events: int) -> dict[str, list[float]]:
+        """CPU time in ms of turns: for an END that opens the next task, for a new run, for nothing."""
+        took: dict[str, list[float]] = {"end": [], "nothing": []}
+        while len(took["end"]) < events:
+            attempt = self._open.popleft()
+            cost = self._turn(lambda attempt=attempt: self._finish(attempt))
+            if place_of(attempt.task) + 1 == TASKS:  # its run has ended: another one takes its place
+                self._turn(self._start_run)
+            else:
+                took["end"].append(cost)
+            took["nothing"].append(self._turn(self._nudge))
+            if not self._open:
+                self._settle(lambda: len(self._open) > 0)
+        took["command"] = [self._turn(self._start_run) for _ in range(max(1, events // 10))]
+        return took
+
+    def close(self) -> None:
+        """The engine's thread is a daemon."""
+
+    # The engine's thread.
+
+    def _begin(self) -> bool:
+        self._begun.put(None)
+        return True
+
+    def _effect(self, effect: Any) -> None:
+        match effect:
+            case PrepareRelease(release):
+                self._engine.tell(ReleasePrepared(release, self._spec))
+            case ArchiveRun():
+                self._engine.tell(RunArchived(run_of(effect)))
+
+    # The main thread. The world is changed in place and in silence, so that only what is meant is told.
+
+    def _turn(self, cause: Callable[[], None]) -> float:
+        """CPU time in ms from an event until the engine waits again."""
+        began = self._rested()
+        cause()
+        self._begun.get(timeout=_ANSWER_S)
+        took_ms = (self._rested() - began) / 1e6
+        self._note_opened()
+        return took_ms
+
+    def _rested(self) -> int:
+        """Wait until the engine's thread waits; its CPU time in ns, without the store's."""
+        until, before = time.monotonic() + _ANSWER_S, -1
+        while (now := time.clock_gettime_ns(self._cpu)) != before or not self._sleeps():
+            if time.monotonic() > until:
+                raise TimeoutError("the engine does not come to rest")
+            before = now
+            time.sleep(_REST_S)
+        while not self._begun.empty():
+            self._begun.get_nowait()
+        return now - self._spent[0]
+
+    def _sleeps(self) -> bool:
+        return self._stat.read_text().rpartition(")")[2].split()[0] == "S"
+
+    def _settle(self, done: Callable[[], bool]) -> None:
+        """Let the engine go on until something is so."""
+        until = time.monotonic() + _ANSWER_S
+        while not done():
+            if time.monotonic() > until:
+                raise TimeoutError("the engine does not get so far")
+            self._turn(self._nudge)
+
+    def _nudge(self) -> None:
+        self._engine.tell(RunArchived(RunId("nothing")))
+
+    def _command(self, command: Command) -> None:
+        self._asked += 1
+        key = CommandId(f"cmd-{self._asked:010}")
+        queued = QueuedCommand(id=key, command=command, submitted_at=datetime.now(UTC))
+        with self._cluster.lock:
+            self._cluster.world = replace(
+                self._cluster.world, commands={**self._cluster.world.commands, key: queued}
+            )
+        self._engine.tell(CommandsChanged())
+
+    def _start_run(self) -> None:
+        self._command(StartRun(pipeline=_PIPELINE, run_id=RunId(f"r{self._asked}")))
+
+    def _finish(self, attempt: AttemptId) -> None:
+        now, text = datetime.now(UTC), str(attempt)
+        with self._cluster.lock:
+            slots = self._cluster.world.slots
+            slots[attempt] = replace(
+                slots[attempt],
+                claim=Claim(attempt=text, worker=WorkerId("w0"), host=HostId("h"), claimed_at=now),
+                end=End(attempt=text, outcome=Outcome.SUCCEEDED, written_by="runner", ended_at=now),
+            )
+        self._engine.tell(AttemptChanged(attempt))
+
+    def _note_opened(self) -> None:
+        with self._cluster.lock:
+            commits, self._cluster.commits[:] = list(self._cluster.commits), []
+        self._open.extend(_opened(commits))
+
+
+def _opened(commits: list[tuple[w.Write, ...]]) -> Iterator[AttemptId]:
+    for writes in commits:
+        for write in writes:
+            if isinstance(write, w.CreateAttempt):
+                yield write.attempt
+
+
+def _worker(name: str) -> WorkerInfo:
+    return WorkerInfo(
+        id=WorkerId(name), host=HostId("h"), hostname="h", pid=1, slots=_SLOTS, version="1",
+        started_at=datetime.now(UTC),
+    )  # fmt: skip

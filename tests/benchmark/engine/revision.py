@@ -1,0 +1,63 @@
+"""Which code a child process runs: that of this checkout, or that of an older commit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tarfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.benchmark.blobsync.line_process import PROJECT
+
+_PACKAGES = ("nimbus", "leader", "blobsync")
+
+
+@dataclass(frozen=True)
+class Revision:
+    """A checkout of the packages.
+
+    Args:
+        label: `after` or `before`.
+        folder: Where `nimbus`, `leader` and `blobsync` lie.
+        commit: For the record.
+    """
+
+    label: str
+    folder: Path
+    commit: str
+
+    def environment(self) -> Mapping[str, str]:
+        """In which a child imports these packages, and `tests` from this checkout."""
+        paths = os.pathsep.join(map(str, (self.folder, PROJECT)))
+        # Without PYTHONSAFEPATH, `python -m` puts the working folder, which is this checkout, first.
+        return {**os.environ, "PYTHONPATH": paths, "PYTHONSAFEPATH": "1"}
+
+
+def this_checkout() -> Revision:
+    """The code beside this file, committed or not."""
+    dirty = "+" if _git("status", "--porcelain", "--", *_PACKAGES).strip() else ""
+    return Revision("after", PROJECT, _git("rev-parse", "--short", "HEAD").strip() + dirty)
+
+
+@contextmanager
+def checkout_of(rev: str, place: Path) -> Iterator[Revision]:
+    """The packages of a commit, unpacked below `place`.
+
+    `git archive` and not `git worktree`: it leaves nothing in the repository if we are killed.
+    """
+    commit = _git("rev-parse", "--short", "--verify", f"{rev}^{{commit}}").strip()
+    folder = place / "before"
+    folder.mkdir()
+    packed = place / "before.tar"
+    _git("archive", "--format=tar", f"--output={packed}", commit, *_PACKAGES)
+    with tarfile.open(packed) as archive:
+        archive.extractall(folder, filter="data")
+    packed.unlink()
+    yield Revision("before", folder, commit)
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=PROJECT, check=True, capture_output=True, text=True).stdout

@@ -1,0 +1,64 @@
+"""How much there is of everything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Counts of one run.
+
+    Args:
+        turn_live: Live runs at which a turn is measured.
+        events: Turns of each kind.
+        quiet: Live runs beside the tasks of a quiet cluster.
+        crowds: Live runs of crowded clusters.
+        pipelines: In the catalog of a crowded cluster, and due in the same second.
+        small_crowd: Live runs for the takeover with few of them.
+        fan_out: Runs, and tasks of each, for the tasks per second.
+        small_runs: The same.
+        chain: Tasks of the chain whose gaps are measured.
+        floor_tasks: For the store's floor.
+        logged: Tasks of the run whose bytes in the log are counted.
+        large: Tasks of the large runs.
+        large_chain: Tasks of the large chain.
+        requests: To the API, of each kind.
+        patience_s: For anything that is waited for.
+    """
+
+    turn_live: tuple[int, ...] = (10, 1_000, 10_000)
+    events: int = 1_000
+    quiet: int = 10
+    crowds: tuple[int, ...] = (10_000,)
+    pipelines: int = 1_000
+    small_crowd: int = 100
+    fan_out: tuple[int, int] = (10, 1_000)
+    small_runs: tuple[int, int] = (1_000, 10)
+    chain: int = 100
+    floor_tasks: int = 2_000
+    logged: int = 1_000
+    large: tuple[int, ...] = (1_000, 10_000)
+    large_chain: int = 1_000
+    requests: int = 100
+    patience_s: float = 1_800.0
+
+
+FULL = Scale()
+QUICK = Scale(
+    turn_live=(5, 20),
+    events=20,
+    quiet=3,
+    crowds=(20,),
+    pipelines=10,
+    small_crowd=5,
+    fan_out=(1, 40),
+    small_runs=(4, 10),
+    chain=10,
+    floor_tasks=40,
+    logged=20,
+    large=(50,),
+    large_chain=20,
+    requests=5,
+    patience_s=60.0,
+)

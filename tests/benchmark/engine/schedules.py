@@ -1,0 +1,50 @@
+"""Measure 7: many pipelines due in the same second."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from tests.benchmark.engine.lab import ROOT, Lab, must
+from tests.benchmark.engine.rows import Row
+from tests.benchmark.engine.scale import Scale
+from tests.benchmark.engine.shapes import described
+from tests.benchmark.leader.figures import summary
+
+MEASURE = "schedules"
+_TASKS = 10
+_GOAL_S = 3.0
+_AHEAD_S = 6.0
+"""The engine's clock is stepped to so long before the minute: an idle engine looks at it each 5 s."""
+_POLL_S = 0.2
+
+
+def schedules(lab: Lab, scale: Scale) -> Iterator[Row]:
+    """Publish them, and let a minute begin on the engine's clock."""
+    due = [described(f"due-{n}", "chain", _TASKS, cron="* * * * *") for n in range(scale.pipelines)]
+    # A minute that begins while they are published is not counted, nor the runs that it starts.
+    must(lab.publish(due, scale.patience_s))
+    since, ahead_s = lab.zxid(), lab.engine.ask("next_minute_in", seconds=_AHEAD_S)
+    minute = datetime.fromtimestamp(round(time.time() + ahead_s + _AHEAD_S), UTC)
+    until = time.monotonic() + scale.patience_s
+    while len(late := _lateness_s(lab, since, minute, ahead_s)) < scale.pipelines:
+        if time.monotonic() > until:
+            raise TimeoutError(f"{len(late)} of {scale.pipelines} schedules have fired")
+        time.sleep(_POLL_S)
+    found = summary(late)
+    yield Row(
+        measure=MEASURE, words=f"lateness, p99, {scale.pipelines:,} pipelines due at once", unit="s",
+        value=found["p99"], goal=_GOAL_S, note=f"p50 {found['p50']:.3g}, max {found['max']:.3g}",
+    )  # fmt: skip
+
+
+def _lateness_s(lab: Lab, since: int, minute: datetime, ahead_s: float) -> list[float]:
+    """From the fire time until the run's record was written, on the engine's clock, by the server's stamp."""
+    suffix = f"-{minute:%Y%m%dt%H%M%Sz}"
+    return [
+        entry.at_ms / 1000 + ahead_s - minute.timestamp()
+        for entry in lab.log(since)
+        for write in entry.writes
+        if write.is_new and write.path.startswith(f"{ROOT}/runs/due-") and write.path.endswith(suffix)
+    ]

@@ -1,0 +1,86 @@
+"""Pipelines of a few shapes, made from a small description, the same in every process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from nimbus.domain.ids import PipelineName, TaskName
+from nimbus.domain.pipeline import PipelineSpec, RetryPolicy, Schedule, TaskKind, TaskSpec
+
+_NEEDS = 3
+_WINDOW = 50
+"""A task of a random graph needs up to so many of so many before it."""
+
+
+def described(
+    name: str, shape: str, tasks: int, *, fails: int = 0, every: int = 1, cron: str | None = None
+) -> dict[str, Any]:
+    """A pipeline as a description.
+
+    Args:
+        name: Of the pipeline.
+        shape: `wide`, `chain` or `dag`.
+        tasks: How many.
+        fails: How often a task fails before it succeeds.
+        every: Only each so manieth task does so.
+        cron: When it starts by itself.
+    """
+    return {"name": name, "shape": shape, "tasks": tasks, "fails": fails, "every": every, "cron": cron}
+
+
+def attempts_of(what: Mapping[str, Any]) -> int:
+    """How many attempts one run of it takes."""
+    return sum(1 + _fails(what, place) for place in range(what["tasks"]))
+
+
+def digest_of(what: Mapping[str, Any]) -> str:
+    """Of the release, which is this description."""
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+
+
+def spec_of(what: Mapping[str, Any]) -> PipelineSpec:
+    """The definition that a description stands for."""
+    name, count = what["name"], what["tasks"]
+    names = [TaskName(f"t{place}-f{_fails(what, place)}") for place in range(count)]
+    draw = random.Random(name)
+    tasks = tuple(
+        TaskSpec(
+            name=names[place],
+            kind=TaskKind.PYTHON,
+            script="task.py",
+            args=("--day", "{{ ds }}"),
+            needs=tuple(names[other] for other in _needs(what["shape"], place, draw)),
+            retries=RetryPolicy(limit=what["fails"], delay=timedelta(0)),
+        )
+        for place in range(count)
+    )
+    schedule = None if what["cron"] is None else Schedule(cron=what["cron"], timezone="UTC")
+    return PipelineSpec(name=PipelineName(name), schedule=schedule, tasks=tasks)
+
+
+def failures_of(task: str) -> int:
+    """How often a task fails before it succeeds: its name says so."""
+    return int(task.rpartition("-f")[2])
+
+
+def place_of(task: str) -> int:
+    """A task's place in its pipeline, from 0."""
+    return int(task.partition("-")[0].removeprefix("t"))
+
+
+def _fails(what: Mapping[str, Any], place: int) -> int:
+    return int(what["fails"]) if place % what["every"] == 0 else 0
+
+
+def _needs(shape: str, place: int, draw: random.Random) -> list[int]:
+    if shape == "wide" or place == 0:
+        return []
+    if shape == "chain":
+        return [place - 1]
+    near = range(max(0, place - _WINDOW), place)
+    return sorted(draw.sample(near, min(len(near), draw.randint(0, _NEEDS))))

@@ -1,0 +1,202 @@
+"""Many workers on one session and one thread: they claim and end what they are given, many in one request."""
+
+from __future__ import annotations
+
+import functools
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from leader import ZooKeeperSession
+from nimbus import records
+from nimbus.adapters.zookeeper.cluster import ZooKeeperRegistrations
+from nimbus.adapters.zookeeper.paths import Paths
+from nimbus.domain.ids import AttemptId, HostId, WorkerId
+from nimbus.domain.run import Outcome
+from nimbus.domain.slots import Claim, End
+from nimbus.domain.workers import WorkerInfo
+from tests.benchmark.engine.shapes import failures_of
+from tests.benchmark.leader.clock import now_ns
+
+BATCH = 20
+"""Attempts that are claimed, or ended, in one transaction."""
+_ANSWER_S = 60.0
+_HOST = HostId("bench")
+
+
+@dataclass
+class Tally:
+    """What happened since it was made; times of the clock that all processes share."""
+
+    ended: int = 0
+    closed: int = 0
+    refused: int = 0
+    first_seen_ns: int = 0
+    last_closed_ns: int = 0
+    busy_s: float = 0.0
+    seen_ns: dict[AttemptId, int] = field(default_factory=dict)
+    """When an attempt's order was seen."""
+    end_ns: dict[AttemptId, int] = field(default_factory=dict)
+    """When its END was acknowledged."""
+
+
+class SimulatedWorkers:
+    """See the module. `register`, `end_held` and the tally's readers may be called from another thread."""
+
+    def __init__(self, session: ZooKeeperSession, root: str) -> None:
+        self._client, self._paths = session.client, Paths(root)
+        self._registrations = ZooKeeperRegistrations(session, root)
+        self._dirty: queue.SimpleQueue[WorkerId | None] = queue.SimpleQueue()
+        self._known: dict[WorkerId, set[str]] = {}
+        self._holding: set[WorkerId] = set()
+        self.held: list[AttemptId] = []
+        self.tally = Tally()
+        self.changed = threading.Condition()
+        self._thread = threading.Thread(target=self._work, name="bench-workers", daemon=True)
+        self._thread.start()
+
+    def register(self, prefix: str, count: int, slots: int, *, holding: bool) -> None:
+        """Add workers. Those that hold claim what they get and beat, and do not end it."""
+        for number in range(count):
+            worker = WorkerId(f"{prefix}-{number}")
+            info = WorkerInfo(
+                id=worker, host=_HOST, hostname="bench", pid=1, slots=slots, version="1",
+                started_at=datetime.now(UTC),
+            )  # fmt: skip
+            self._known[worker] = set()
+            if holding:
+                self._holding.add(worker)
+            self._registrations.publish_worker(info)
+            self._dirty.put(worker)
+
+    def end_held(self, count: int) -> int:
+        """Write END for some of those that are held, spread evenly. How many."""
+        step = max(1, len(self.held) // count)
+        chosen = self.held[::step][:count]
+        self._end(chosen)
+        return len(chosen)
+
+    def forget(self) -> None:
+        """Begin a new tally."""
+        with self.changed:
+            self.tally = Tally()
+
+    def close(self) -> None:
+        self._dirty.put(None)
+        self._thread.join(_ANSWER_S)
+
+    # The thread.
+
+    def _work(self) -> None:
+        while (dirty := self._collect()) is not None:
+            began = time.perf_counter()
+            self._look(dirty)
+            self.tally.busy_s += time.perf_counter() - began
+
+    def _collect(self) -> set[WorkerId] | None:
+        """Workers whose orders changed; None: end."""
+        found = [self._dirty.get()]
+        while not self._dirty.empty():
+            found.append(self._dirty.get_nowait())
+        return None if None in found else {worker for worker in found if worker is not None}
+
+    def _look(self, dirty: Iterable[WorkerId]) -> None:
+        asked = [
+            (
+                worker,
+                self._client.get_children_async(
+                    self._paths.orders(worker), watch=functools.partial(_put, self._dirty.put, worker)
+                ),
+            )
+            for worker in dirty
+        ]
+        new: dict[bool, list[tuple[WorkerId, str]]] = {True: [], False: []}
+        for worker, answer in asked:
+            names = set(answer.get(timeout=_ANSWER_S))
+            new[worker in self._holding] += [(worker, name) for name in sorted(names - self._known[worker])]
+            self._note_closed(len(self._known[worker] - names))
+            self._known[worker] = names
+        self._read(new[True] + new[False])
+        now = now_ns()
+        self._hold([(worker, AttemptId.parse(name)) for worker, name in new[True]])
+        mine = [(worker, AttemptId.parse(name)) for worker, name in new[False]]
+        if mine and not self.tally.first_seen_ns:
+            self.tally.first_seen_ns = now
+        self.tally.seen_ns |= {attempt: now for _, attempt in mine}
+        for some in _chunks(mine):
+            self._claim(some, beating=False)
+            self._end([attempt for _, attempt in some])
+
+    def _read(self, orders: Iterable[tuple[WorkerId, str]]) -> None:
+        """As a worker does; what the order says is not needed here."""
+        asked = [self._client.get_async(f"{self._paths.orders(worker)}/{name}") for worker, name in orders]
+        for answer in asked:
+            answer.wait(_ANSWER_S)
+
+    def _hold(self, attempts: Sequence[tuple[WorkerId, AttemptId]]) -> None:
+        for some in _chunks(attempts):
+            self._claim(some, beating=True)
+            with self.changed:
+                self.held += [attempt for _, attempt in some]
+                self.changed.notify_all()
+
+    def _claim(self, attempts: Sequence[tuple[WorkerId, AttemptId]], *, beating: bool) -> None:
+        transaction = self._client.transaction()
+        for worker, attempt in attempts:
+            claim = Claim(
+                attempt=str(attempt), worker=worker, host=_HOST, pid=1, start_ticks=1,
+                claimed_at=datetime.now(UTC),
+            )  # fmt: skip
+            transaction.create(self._paths.claim(attempt), records.CLAIM.encode(claim))
+            if beating:
+                beat = json.dumps({"schema": records.SCHEMA, "progress": {}}).encode()
+                transaction.create(self._paths.beat(attempt), beat, ephemeral=True)
+        self._note_refused(transaction.commit_async().get(timeout=_ANSWER_S))
+
+    def _end(self, attempts: Sequence[AttemptId]) -> None:
+        for some in _chunks(attempts):
+            transaction = self._client.transaction()
+            for attempt in some:
+                transaction.create(self._paths.end(attempt), records.END.encode(_end_of(attempt)))
+            self._note_refused(transaction.commit_async().get(timeout=_ANSWER_S))
+            now = now_ns()
+            self.tally.end_ns |= dict.fromkeys(some, now)
+            self.tally.ended += len(some)
+
+    def _note_closed(self, count: int) -> None:
+        if count:
+            with self.changed:
+                self.tally.closed += count
+                self.tally.last_closed_ns = now_ns()
+                self.changed.notify_all()
+
+    def _note_refused(self, results: Iterable[object]) -> None:
+        self.tally.refused += any(isinstance(result, Exception) for result in results)
+
+
+def _put(put: Callable[[WorkerId | None], None], worker: WorkerId, _event: object) -> None:
+    put(worker)
+
+
+def _chunks(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(items), BATCH):
+        yield items[start : start + BATCH]
+
+
+def _end_of(attempt: AttemptId) -> End:
+    now = datetime.now(UTC)
+    failed = attempt.number <= failures_of(attempt.task)
+    return End(
+        attempt=str(attempt),
+        outcome=Outcome.FAILED if failed else Outcome.SUCCEEDED,
+        written_by="runner",
+        started_at=now - timedelta(milliseconds=1),
+        ended_at=now,
+        exit_code=int(failed),
+        output=None if failed else f"{attempt.run}/{attempt.task}/{attempt.number}",
+    )
