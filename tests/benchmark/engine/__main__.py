@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.benchmark.engine.revision import Revision, checkout_of, this_checkout
 from tests.benchmark.engine.rows import Row, as_json, table
 from tests.benchmark.engine.scale import FULL, QUICK, Scale
-from tests.benchmark.engine.whole_run import MEASURES, whole_run
+from tests.benchmark.engine.whole_run import MEASURES, Plan, whole_run
 from tests.benchmark.leader.figures import file_system, fsync_ms, machine
 
 
@@ -38,6 +38,7 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
     add("--live", type=int, help="live runs of the crowded cluster and of the largest turn, not 10,000")
     add("--pipelines", type=int, help="in the catalog, not 1,000")
     add("--tasks", type=int, help="no-op tasks for the tasks per second, not 20,000; half of them fan out")
+    add("--fan-out", type=int, help="tasks of each run that fans out, not 1,000")
     add("--events", type=int, help="turns of each kind that are measured, not 1,000")
     add("--patience-s", type=float, help="for anything that is waited for")
     add("--data", type=Path, default=Path("build"), help="where ZooKeeper's data go, such as /dev/shm")
@@ -55,6 +56,9 @@ def _scale(options: argparse.Namespace) -> Scale:
         scale = replace(scale, crowds=(options.live,), turn_live=(*small, options.live))
     if options.pipelines is not None:
         scale = replace(scale, pipelines=options.pipelines)
+    if options.fan_out is not None:
+        runs, width = scale.fan_out
+        scale = replace(scale, fan_out=(max(1, runs * width // options.fan_out), options.fan_out))
     if options.tasks is not None:
         width, small_tasks = scale.fan_out[1], scale.small_runs[1]
         half = options.tasks // 2
@@ -114,7 +118,8 @@ def main(words: list[str] | None = None) -> int:
 def _rows(revision: Revision, place: Path, scale: Scale, options: argparse.Namespace) -> list[Row]:
     began = time.monotonic()
     rows = []
-    for row in whole_run(revision, place, scale, set(options.only), _say):
+    plan = Plan(revision, place, scale, set(options.only), lambda words: _say(f"{revision.label}: {words}"))
+    for row in whole_run(plan):
         rows.append(row)
         value = "-" if row.value is None else f"{row.value:.4g} {row.unit}"
         _say(f"  {time.monotonic() - began:6.0f} s  {row.words}: {value} {row.verdict} {row.note}")

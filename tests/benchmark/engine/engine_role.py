@@ -6,7 +6,7 @@ import sys
 import time
 import uuid
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -129,11 +129,9 @@ class EngineRole:
         """CPU and memory of this process."""
         return usage()
 
-    def next_minute_in(self, seconds: float) -> float:
-        """Step the engine's wall clock so that a minute begins soon. How far ahead it is now, in seconds."""
-        now = datetime.now(UTC)
-        over_s = now.second + now.microsecond / 1e6
-        self._clock.ahead = timedelta(seconds=60 - over_s - seconds)
+    def step_clock(self, until: float) -> float:
+        """Step the engine's wall clock to a Unix time. How far ahead it is now, in seconds."""
+        self._clock.ahead = timedelta(seconds=until - time.time())
         return self._clock.ahead.total_seconds()
 
     def close(self) -> None:

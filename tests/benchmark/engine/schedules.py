@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from tests.benchmark.engine.lab import ROOT, Lab, must
 from tests.benchmark.engine.rows import Row
@@ -17,16 +17,18 @@ _TASKS = 10
 _GOAL_S = 3.0
 _AHEAD_S = 6.0
 """The engine's clock is stepped to so long before the minute: an idle engine looks at it each 5 s."""
+_LATER = timedelta(minutes=30)
+"""They are published by then."""
 _POLL_S = 0.2
 
 
 def schedules(lab: Lab, scale: Scale) -> Iterator[Row]:
-    """Publish them, and let a minute begin on the engine's clock."""
-    due = [described(f"due-{n}", "chain", _TASKS, cron="* * * * *") for n in range(scale.pipelines)]
-    # A minute that begins while they are published is not counted, nor the runs that it starts.
+    """Publish them for one minute of the day, and step the engine's clock to shortly before it."""
+    minute = datetime.now(UTC).replace(second=0, microsecond=0) + _LATER
+    cron = f"{minute.minute} {minute.hour} * * *"
+    due = [described(f"due-{n}", "chain", _TASKS, cron=cron) for n in range(scale.pipelines)]
     must(lab.publish(due, scale.patience_s))
-    since, ahead_s = lab.zxid(), lab.engine.ask("next_minute_in", seconds=_AHEAD_S)
-    minute = datetime.fromtimestamp(round(time.time() + ahead_s + _AHEAD_S), UTC)
+    since, ahead_s = lab.zxid(), lab.engine.ask("step_clock", until=minute.timestamp() - _AHEAD_S)
     until = time.monotonic() + scale.patience_s
     while len(late := _lateness_s(lab, since, minute, ahead_s)) < scale.pipelines:
         if time.monotonic() > until:

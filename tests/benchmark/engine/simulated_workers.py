@@ -57,6 +57,7 @@ class SimulatedWorkers:
         self.held: list[AttemptId] = []
         self.tally = Tally()
         self.changed = threading.Condition()
+        self._ended = False
         self._thread = threading.Thread(target=self._work, name="bench-workers", daemon=True)
         self._thread.start()
 
@@ -86,6 +87,13 @@ class SimulatedWorkers:
         with self.changed:
             self.tally = Tally()
 
+    def wait_for(self, reached: Callable[[], bool], within_s: float) -> None:
+        """Wait until something of the tally is so, or for that long. RuntimeError if the thread has ended."""
+        with self.changed:
+            self.changed.wait_for(lambda: reached() or self._ended, within_s)
+            if self._ended and not reached():
+                raise RuntimeError("the workers' thread has ended; its log says why")
+
     def close(self) -> None:
         self._dirty.put(None)
         self._thread.join(_ANSWER_S)
@@ -93,10 +101,15 @@ class SimulatedWorkers:
     # The thread.
 
     def _work(self) -> None:
-        while (dirty := self._collect()) is not None:
-            began = time.perf_counter()
-            self._look(dirty)
-            self.tally.busy_s += time.perf_counter() - began
+        try:
+            while (dirty := self._collect()) is not None:
+                began = time.perf_counter()
+                self._look(dirty)
+                self.tally.busy_s += time.perf_counter() - began
+        finally:  # also when ZooKeeper is gone
+            with self.changed:
+                self._ended = True
+                self.changed.notify_all()
 
     def _collect(self) -> set[WorkerId] | None:
         """Workers whose orders changed; None: end."""

@@ -28,34 +28,33 @@ def register_fast(lab: Lab) -> None:
 def tasks(lab: Lab, scale: Scale, live: int) -> Iterator[Row]:
     """All rows, beside so many live runs. The fast workers are registered."""
     beside = f"{live:,} live runs"
-    small_runs, small_tasks = scale.small_runs
-    small = described("small", "wide", small_tasks)
-    must(lab.publish([small], scale.patience_s))
     since = lab.zxid()
-    small_row = _speed(lab, scale, small, small_runs, beside)
+    small = _speed(lab, scale, "small", scale.small_runs, beside)
     sizes = _record_sizes(lab, since)
     floors = {batch: _floor(lab, sizes, scale.floor_tasks, batch) for batch in (0, *_FLOOR_BATCHES)}
-    fan_runs, fan_tasks = scale.fan_out
-    fan = described("fan", "wide", fan_tasks)
-    if refused := lab.publish([fan], scale.patience_s):
-        fan_row = _speed_row(fan, beside, None, f"refused: {refused[0]}")
-    else:
-        fan_row = _speed(lab, scale, fan, fan_runs, beside)
-    for row in (small_row, fan_row):
-        yield row
-        yield Row(
-            measure=MEASURE,
-            words=f"{row.words} / floor in batches of {_GOAL_BATCH}",
-            unit="x",
-            value=None if row.value is None else row.value / floors[_GOAL_BATCH],
-            goal=_GOAL_FLOOR,
-            least=True,
-        )
+    yield from (small, _share(small, floors[_GOAL_BATCH]))
     yield from (_floor_row(batch, value, sizes, beside) for batch, value in floors.items())
     yield _gap(lab, scale, beside)
+    fan_out = _speed(lab, scale, "fan", scale.fan_out, beside)
+    yield from (fan_out, _share(fan_out, floors[_GOAL_BATCH]))
 
 
-def _speed(lab: Lab, scale: Scale, what: dict[str, Any], runs: int, beside: str) -> Row:
+def _share(row: Row, floor_per_s: float) -> Row:
+    return Row(
+        measure=MEASURE,
+        words=f"{row.words} / floor in batches of {_GOAL_BATCH}",
+        unit="x",
+        value=None if row.value is None else row.value / floor_per_s,
+        goal=_GOAL_FLOOR,
+        least=True,
+    )
+
+
+def _speed(lab: Lab, scale: Scale, name: str, size: tuple[int, int], beside: str) -> Row:
+    runs, count = size
+    what = described(name, "wide", count)
+    if refused := lab.publish([what], scale.patience_s):
+        return _speed_row(what, beside, None, f"refused: {refused[0]}")
     expected = runs * attempts_of(what)
     ids = [(what["name"], f"{what['name']}-{number}") for number in range(runs)]
     lab.workers.ask("forget")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from tests.benchmark.blobsync.line_process import BenchFailedError
 from tests.benchmark.engine.api import MEASURE as API
 from tests.benchmark.engine.api import api
 from tests.benchmark.engine.lab import Lab, lab, must
@@ -20,7 +23,7 @@ from tests.benchmark.engine.schedules import schedules
 from tests.benchmark.engine.shapes import described
 from tests.benchmark.engine.store import MEASURE as STORE
 from tests.benchmark.engine.store import logged, tree
-from tests.benchmark.engine.takeover import CROWDED, SMALL, Goals, takeover
+from tests.benchmark.engine.takeover import CROWDED, SMALL, takeover
 from tests.benchmark.engine.takeover import MEASURE as TAKEOVER
 from tests.benchmark.engine.tasks import MEASURE as TASKS
 from tests.benchmark.engine.tasks import register_fast, tasks
@@ -28,81 +31,108 @@ from tests.benchmark.engine.turn import MEASURE as TURN
 from tests.benchmark.engine.turn import turn
 
 MEASURES = (TURN, TASKS, TAKEOVER, MEMORY, STORE, LARGE, SCHEDULES, API)
+Stage = Callable[["Plan", Lab], Iterator[Row]]
+"""What is measured on one cluster."""
 _HOLDERS = 100
 _TASKS = 10
 
 
-def whole_run(
-    revision: Revision, place: Path, scale: Scale, wanted: Set[str], say: Callable[[str], None]
-) -> Iterator[Row]:
-    """Measure."""
-    if TURN in wanted:
-        say(f"{revision.label}: turns in memory")
-        yield from turn(revision, place, scale)
-    if wanted & {TASKS, MEMORY, STORE, LARGE, SCHEDULES}:
-        yield from _quiet(revision, place, scale, wanted, say)
-    if TAKEOVER in wanted:
-        yield from _small_crowd(revision, place, scale, say)
-    if wanted & {TASKS, TAKEOVER, MEMORY, STORE, API}:
-        for live in scale.crowds:
-            yield from _crowd(revision, place, scale, live, wanted, say)
+@dataclass(frozen=True)
+class Plan:
+    """What is measured of one revision.
+
+    Args:
+        place: Folder for all data.
+        wanted: Some of `MEASURES`.
+        say: Told what comes next.
+    """
+
+    revision: Revision
+    place: Path
+    scale: Scale
+    wanted: Set[str]
+    say: Callable[[str], None]
 
 
-def _quiet(
-    revision: Revision, place: Path, scale: Scale, wanted: Set[str], say: Callable[[str], None]
-) -> Iterator[Row]:
-    say(f"{revision.label}: {scale.quiet} live runs")
-    with lab(revision, place) as made:
-        made.elect(scale.patience_s)
-        if MEMORY in wanted:
-            yield from memory(made, "idle", IDLE_MIB)
-        _populate(made, scale, 1, scale.quiet)
-        register_fast(made)
-        if TASKS in wanted:
-            yield from tasks(made, scale, scale.quiet)
-        if STORE in wanted:
-            yield from logged(made, scale)
-        if LARGE in wanted:
-            yield from large(made, scale)
-        if SCHEDULES in wanted:  # the last: it steps the engine's clock
-            yield from schedules(made, scale)
+def whole_run(plan: Plan) -> Iterator[Row]:
+    """All measures. One cluster that breaks down harms only what was still to be measured on it."""
+    if TURN in plan.wanted:
+        plan.say("turns in memory")
+        yield from _guarded({TURN}, turn(plan.revision, plan.place, plan.scale))
+    for measures, stage in _stages(plan.scale):
+        if plan.wanted & measures:
+            yield from _guarded(plan.wanted & measures, _on_a_lab(plan, stage))
 
 
-def _small_crowd(revision: Revision, place: Path, scale: Scale, say: Callable[[str], None]) -> Iterator[Row]:
-    say(f"{revision.label}: {scale.pipelines:,} pipelines, {scale.small_crowd:,} live runs")
-    with lab(revision, place) as made:
-        made.elect(scale.patience_s)
-        _populate(made, scale, scale.pipelines, scale.small_crowd)
-        yield from takeover(made, scale, scale.small_crowd, scale.pipelines, SMALL)
+def _stages(scale: Scale) -> Iterator[tuple[Set[str], Stage]]:
+    yield {MEMORY, SCHEDULES, TASKS}, _quiet
+    yield {STORE, LARGE}, _large
+    yield {TAKEOVER}, _small_crowd
+    for live in scale.crowds:
+        yield {STORE, MEMORY, TAKEOVER, API, TASKS}, partial(_crowd, live=live)
 
 
-def _crowd(
-    revision: Revision,
-    place: Path,
-    scale: Scale,
-    live: int,
-    wanted: Set[str],
-    say: Callable[[str], None],
-) -> Iterator[Row]:
-    say(f"{revision.label}: {scale.pipelines:,} pipelines, {live:,} live runs")
-    with lab(revision, place) as made:
-        made.elect(scale.patience_s)
-        runs = _populate(made, scale, scale.pipelines, live)
-        if STORE in wanted:
-            yield from tree(made, live, scale.pipelines)
-        if MEMORY in wanted:
-            yield from memory(made, f"{live:,} live runs, which this leader has started", CROWDED_MIB)
-        if wanted & {TAKEOVER, MEMORY}:
-            goals = CROWDED if live >= max(scale.crowds) else Goals(CROWDED.first_s, CROWDED.all_s)
-            rows = list(takeover(made, scale, live, scale.pipelines, goals))
-            yield from rows if TAKEOVER in wanted else ()
-        if MEMORY in wanted:
+def _on_a_lab(plan: Plan, stage: Stage) -> Iterator[Row]:
+    with lab(plan.revision, plan.place) as made:
+        made.elect(plan.scale.patience_s)
+        yield from stage(plan, made)
+
+
+def _guarded(measures: Set[str], rows: Iterator[Row]) -> Iterator[Row]:
+    try:
+        yield from rows
+    except BenchFailedError as exc:
+        why = str(exc).splitlines()[0]
+        for measure in sorted(measures):
+            yield Row(measure=measure, words="what was left on this cluster", unit="", value=None, note=why)
+
+
+def _quiet(plan: Plan, made: Lab) -> Iterator[Row]:
+    scale = plan.scale
+    plan.say(f"{scale.quiet} live runs")
+    if MEMORY in plan.wanted:
+        yield from memory(made, "idle", IDLE_MIB)
+    _populate(made, scale, 1, scale.quiet)
+    register_fast(made)
+    if SCHEDULES in plan.wanted:
+        yield from schedules(made, scale)
+    if TASKS in plan.wanted:
+        yield from tasks(made, scale, scale.quiet)
+
+
+def _large(plan: Plan, made: Lab) -> Iterator[Row]:
+    plan.say("large runs")
+    register_fast(made)
+    if STORE in plan.wanted:
+        yield from logged(made, plan.scale)
+    if LARGE in plan.wanted:
+        yield from large(made, plan.scale)
+
+
+def _small_crowd(plan: Plan, made: Lab) -> Iterator[Row]:
+    scale = plan.scale
+    plan.say(f"{scale.pipelines:,} pipelines, {scale.small_crowd:,} live runs")
+    _populate(made, scale, scale.pipelines, scale.small_crowd)
+    yield from takeover(made, scale, scale.small_crowd, scale.pipelines, SMALL)
+
+
+def _crowd(plan: Plan, made: Lab, live: int) -> Iterator[Row]:
+    scale = plan.scale
+    plan.say(f"{scale.pipelines:,} pipelines, {live:,} live runs")
+    runs = _populate(made, scale, scale.pipelines, live)
+    if STORE in plan.wanted:
+        yield from tree(made, live, scale.pipelines)
+    if MEMORY in plan.wanted:
+        yield from memory(made, f"{live:,} live runs, which this leader has started", CROWDED_MIB)
+    if TAKEOVER in plan.wanted:
+        yield from takeover(made, scale, live, scale.pipelines, CROWDED)
+        if MEMORY in plan.wanted:
             yield from memory(made, f"{live:,} live runs, after a takeover", CROWDED_MIB)
-        if API in wanted:
-            yield from api(made, scale, runs)
-        if TASKS in wanted:
-            register_fast(made)
-            yield from tasks(made, scale, live)
+    if API in plan.wanted:
+        yield from api(made, scale, runs)
+    if TASKS in plan.wanted:
+        register_fast(made)
+        yield from tasks(made, scale, live)
 
 
 def _populate(made: Lab, scale: Scale, pipelines: int, live: int) -> list[str]:

@@ -33,9 +33,8 @@ class WorkersRole:
 
     def await_held(self, count: int, within_s: float) -> int:
         """Wait until so many attempts are claimed and held; how many are."""
-        with self.workers.changed:
-            self.workers.changed.wait_for(lambda: len(self.workers.held) >= count, within_s)
-            return len(self.workers.held)
+        self.workers.wait_for(lambda: len(self.workers.held) >= count, within_s)
+        return len(self.workers.held)
 
     def end_held(self, count: int) -> int:
         """Write END for some of those that are held."""
@@ -43,16 +42,15 @@ class WorkersRole:
 
     def await_closed(self, count: int, within_s: float) -> dict[str, Any]:
         """Wait until the leader has taken in so many ENDs since `forget`; the tally."""
-        with self.workers.changed:
-            self.workers.changed.wait_for(lambda: self.workers.tally.closed >= count, within_s)
-            tally = self.workers.tally
-            return {
-                "closed": tally.closed,
-                "refused": tally.refused,
-                "first_seen_ns": tally.first_seen_ns,
-                "last_closed_ns": tally.last_closed_ns,
-                "busy_s": tally.busy_s,
-            }
+        self.workers.wait_for(lambda: self.workers.tally.closed >= count, within_s)
+        tally = self.workers.tally
+        return {
+            "closed": tally.closed,
+            "refused": tally.refused,
+            "first_seen_ns": tally.first_seen_ns,
+            "last_closed_ns": tally.last_closed_ns,
+            "busy_s": tally.busy_s,
+        }
 
     def gaps_ms(self, run: str) -> list[float]:
         """Of a chain: from a task's END until its successor's order was seen."""
