@@ -38,6 +38,7 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
     add("--live", type=int, help="live runs of the crowded cluster and of the largest turn, not 10,000")
     add("--pipelines", type=int, help="in the catalog, not 1,000")
     add("--tasks", type=int, help="no-op tasks for the tasks per second, not 20,000; half of them fan out")
+    add("--large", type=int, help="tasks of the large runs and of the one that is logged")
     add("--fan-out", type=int, help="tasks of each run that fans out, not 1,000")
     add("--events", type=int, help="turns of each kind that are measured, not 1,000")
     add("--patience-s", type=float, help="for anything that is waited for")
@@ -56,6 +57,9 @@ def _scale(options: argparse.Namespace) -> Scale:
         scale = replace(scale, crowds=(options.live,), turn_live=(*small, options.live))
     if options.pipelines is not None:
         scale = replace(scale, pipelines=options.pipelines)
+    if options.large is not None:
+        large = options.large
+        scale = replace(scale, large=(large,), large_chain=large, logged=large)
     if options.fan_out is not None:
         runs, width = scale.fan_out
         scale = replace(scale, fan_out=(max(1, runs * width // options.fan_out), options.fan_out))
@@ -81,7 +85,7 @@ def _comparable(scale: Scale, most: int) -> Scale:
         scale,
         crowds=crowds,
         turn_live=turns,
-        large=scale.large[:1],
+        large=scale.large[-1:],
         fan_out=(1, scale.fan_out[1]),
         small_runs=(max(1, runs // 10), tasks),
     )

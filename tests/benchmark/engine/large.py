@@ -19,9 +19,8 @@ _FAILS, _EVERY = 2, 10
 
 def large(lab: Lab, scale: Scale) -> Iterator[Row]:
     """Runs of several shapes, one after the other."""
-    shapes = [("wide", count) for count in scale.large]
-    shapes += [("chain", scale.large_chain), *(("dag", count) for count in scale.large)]
-    for shape, count in shapes:
+    shapes = [(shape, count) for count in scale.large for shape in ("wide", "dag")]
+    for shape, count in [*shapes, ("chain", scale.large_chain)]:
         yield from _one(
             lab, scale, described(f"large-{shape}-{count}", shape, count, fails=_FAILS, every=_EVERY)
         )

@@ -38,7 +38,7 @@ class Scale:
     chain: int = 100
     floor_tasks: int = 2_000
     logged: int = 1_000
-    large: tuple[int, ...] = (1_000, 10_000)
+    large: tuple[int, ...] = (10_000, 1_000)
     large_chain: int = 1_000
     requests: int = 100
     patience_s: float = 1_800.0

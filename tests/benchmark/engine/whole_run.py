@@ -65,9 +65,10 @@ def whole_run(plan: Plan) -> Iterator[Row]:
 
 
 def _stages(scale: Scale) -> Iterator[tuple[Set[str], Stage]]:
-    yield {MEMORY, SCHEDULES, TASKS}, _quiet
-    yield {STORE, LARGE}, _large
-    yield {TAKEOVER}, _small_crowd
+    yield {MEMORY, TASKS}, _quiet
+    yield {STORE}, _logged
+    yield {LARGE}, _large
+    yield {TAKEOVER, SCHEDULES}, _small_crowd
     for live in scale.crowds:
         yield {STORE, MEMORY, TAKEOVER, API, TASKS}, partial(_crowd, live=live)
 
@@ -94,26 +95,31 @@ def _quiet(plan: Plan, made: Lab) -> Iterator[Row]:
         yield from memory(made, "idle", IDLE_MIB)
     _populate(made, scale, 1, scale.quiet)
     register_fast(made)
-    if SCHEDULES in plan.wanted:
-        yield from schedules(made, scale)
     if TASKS in plan.wanted:
         yield from tasks(made, scale, scale.quiet)
+
+
+def _logged(plan: Plan, made: Lab) -> Iterator[Row]:
+    plan.say("bytes in the transaction log")
+    register_fast(made)
+    yield from logged(made, plan.scale)
 
 
 def _large(plan: Plan, made: Lab) -> Iterator[Row]:
     plan.say("large runs")
     register_fast(made)
-    if STORE in plan.wanted:
-        yield from logged(made, plan.scale)
-    if LARGE in plan.wanted:
-        yield from large(made, plan.scale)
+    yield from large(made, plan.scale)
 
 
 def _small_crowd(plan: Plan, made: Lab) -> Iterator[Row]:
     scale = plan.scale
     plan.say(f"{scale.pipelines:,} pipelines, {scale.small_crowd:,} live runs")
     _populate(made, scale, scale.pipelines, scale.small_crowd)
-    yield from takeover(made, scale, scale.small_crowd, scale.pipelines, SMALL)
+    if TAKEOVER in plan.wanted:
+        yield from takeover(made, scale, scale.small_crowd, scale.pipelines, SMALL)
+    if SCHEDULES in plan.wanted:  # the last: the tasks of its runs would disturb what follows
+        register_fast(made)
+        yield from schedules(made, scale)
 
 
 def _crowd(plan: Plan, made: Lab, live: int) -> Iterator[Row]:
