@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from random import Random
 
-from nimbus.domain import writes as w
 from nimbus.domain.run import Outcome
 
 
@@ -15,8 +13,6 @@ class Dice:
     def __init__(self, rng: Random) -> None:
         self._rng = rng
         self.storm = True
-        self.lose_abdications = False
-        """Whether the reply to an accepted abdication may be lost, too."""
 
     def _falls(self, chance: float) -> bool:
         return self.storm and self._rng.random() < chance
@@ -25,9 +21,9 @@ class Dice:
         """A request of a leader never arrives."""
         return self._falls(0.02)
 
-    def reply_is_lost(self, writes: Sequence[w.Write]) -> bool:
+    def reply_is_lost(self) -> bool:
         """A commit was done, and the leader does not hear so."""
-        return self._falls(0.05) and (self.lose_abdications or not _abdicates(writes))
+        return self._falls(0.05)
 
     def is_interrupted(self, *, racing: bool) -> bool:
         """Others act before a request of a leader arrives. `racing`: it fills a slot that others may fill."""
@@ -49,7 +45,3 @@ class Dice:
         if fate < 0.55:
             return Outcome.FAILED
         return Outcome.TIMED_OUT if fate < 0.6 else None
-
-
-def _abdicates(writes: Sequence[w.Write]) -> bool:
-    return any(isinstance(x, w.ConsumeCommand) and "is given up" in x.outcome.message for x in writes)

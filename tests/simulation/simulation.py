@@ -26,10 +26,9 @@ class Outcome:
         return self.world.story.step
 
 
-def simulate(seed: int, *, lines: int | None = 80, lose_abdications: bool = False) -> Outcome:
+def simulate(seed: int, *, lines: int | None = 80) -> Outcome:
     """Play a seed to its end, or until a law is broken."""
     world = World(seed, lines=lines)
-    world.dice.lose_abdications = lose_abdications
     storm = Storm(world)
     world.act = storm.act
     try:

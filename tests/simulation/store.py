@@ -138,7 +138,7 @@ class FaultyStore:
             self._zookeeper.fire(what)
         self._world.interlude(self.scheduler, racing=False)  # before the reply is there
         self.scheduler.die_if_killed()
-        if self._world.dice.reply_is_lost(writes):
+        if self._world.dice.reply_is_lost():
             self._fail("the reply of a commit was lost")
 
     def _note(self, whom: AttemptId | WorkerId, *, alive: bool) -> None:

@@ -12,6 +12,7 @@ from nimbus.adapters.zookeeper.cluster import ZooKeeperClusterReader, ZooKeeperC
 from nimbus.domain.commands import Command, PublishRelease, StartRun
 from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest, RunId
 from tests.benchmark.engine.shapes import digest_of
+from tests.benchmark.engine.shim import await_outcome
 from tests.benchmark.leader.clock import now_ns
 
 LONG = timedelta(seconds=30)
@@ -44,7 +45,7 @@ class OperatorRole:
         """Wait for the answers to all that was asked; the refusals."""
         asked, self._asked = self._asked, []
         limit = timedelta(seconds=within_s)
-        outcomes = list(self._pool.map(lambda command: self._queue.await_outcome(command, limit), asked))
+        outcomes = list(self._pool.map(lambda command: await_outcome(self._queue, command, limit), asked))
         if (silent := outcomes.count(None)) > 0:
             raise TimeoutError(f"{silent} of {len(asked)} commands have no answer within {within_s} s")
         return [f"{o.code}: {o.message}" for o in outcomes if o is not None and not o.accepted]

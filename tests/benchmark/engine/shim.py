@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 try:
@@ -9,9 +10,18 @@ try:
 except ImportError:  # before the rules were asked about one subject at a time
     from nimbus.engine.facts import Policy  # type: ignore[no-redef,import-not-found,unused-ignore]
 
-__all__ = ["Policy", "run_of"]
+__all__ = ["Policy", "await_outcome", "run_of"]
 
 
 def run_of(effect: Any) -> Any:
     """The id of the run that an `ArchiveRun` is about; once it carried the whole run."""
     return getattr(effect.run, "id", effect.run)
+
+
+def await_outcome(queue: Any, command: Any, within: timedelta) -> Any:
+    """What became of a command; once the queue itself waited for it."""
+    if hasattr(queue, "await_outcome"):
+        return queue.await_outcome(command, within)
+    from tests.outcomes import await_outcome as wait
+
+    return wait(queue, command, within)
