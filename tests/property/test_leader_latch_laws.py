@@ -99,7 +99,7 @@ def hopeful(state: State) -> ev.Event:
 
 
 @given(policies, some.lists(some.tuples(some.integers(0, 3), anything), max_size=60))
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 def test_whatever_happens_the_lock_is_gained_by_committed_writes_alone_and_told_of_in_turn(
     policy: SuspendedPolicy, history: list[tuple[int, ev.Event]]
 ) -> None:
@@ -163,7 +163,7 @@ class World:
 
 
 @given(policies, some.data())
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_no_state_of_a_latch_waits_in_silence_and_closing_always_ends(
     policy: SuspendedPolicy, data: some.DataObject
 ) -> None:
