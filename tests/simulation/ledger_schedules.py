@@ -57,10 +57,10 @@ class ScheduleLaws:
 
     def _asked(self, before: PipelineRecord, record: PipelineRecord) -> None:
         """Take in what a command changed: what passed while a pipeline was paused is not made up for."""
-        if (before.state, record.state) != (PipelineState.ACTIVE, PipelineState.ACTIVE) and (
-            record.state is PipelineState.ACTIVE
-        ):
-            hold(Law.FIRE_ONCE, record.schedule_position == record.updated_at, record.name, "fires the past")
+        old, new, now = before.schedule_position, record.schedule_position, record.updated_at
+        if record.state is PipelineState.ACTIVE and before.state is not PipelineState.ACTIVE:
+            kept = new is not None and new == (now if old is None else max(now, old))
+            hold(Law.FIRE_ONCE, kept, record.name, "is activated at", now, "and moves from", old, "to", new)
 
     def _moved(self, before: PipelineRecord, record: PipelineRecord, then: w.Write | None) -> None:
         name, old, new = record.name, before.schedule_position, record.schedule_position

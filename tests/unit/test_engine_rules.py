@@ -482,6 +482,18 @@ def activated(
     return state
 
 
+def test_activation_by_a_leader_whose_clock_is_behind_does_not_fire_again_what_was_fired() -> None:
+    fired = NOW + timedelta(minutes=10)
+    paused = replace(RECORD, state=PipelineState.PAUSED, schedule_position=fired)
+    state = known(ActivatePipeline(pipeline=NAME), record=paused)
+    decide(state)
+    state.release_prepared(ReleaseOf(NAME, DIGEST), SPEC)
+
+    decide(state)
+
+    assert state.pipelines[NAME].schedule_position == fired
+
+
 @pytest.mark.parametrize(
     "before",
     [

@@ -195,18 +195,19 @@ def _activate(state: State, queued: QueuedCommand, command: ActivatePipeline, no
 def _activated(
     record: PipelineRecord, release: ReleaseOf, spec: PipelineSpec, now: datetime
 ) -> PipelineRecord:
-    """The record with `release` active. A schedule that starts or changes here has no missed fire times."""
-    fresh = (
-        record.state is not PipelineState.ACTIVE
-        or record.schedule_position is None
-        or _times(record.spec) != _times(spec)
-    )
+    """The record with `release` active. A schedule that starts or changes here has no missed fire times.
+
+    Nor is one fired again: the clock of an earlier leader may have been ahead of ours.
+    """
+    position = record.schedule_position
+    if record.state is not PipelineState.ACTIVE or _times(record.spec) != _times(spec):
+        position = now if position is None else max(now, position)
     return replace(
         record,
         state=PipelineState.ACTIVE,
         release=release.digest,
         spec=spec,
-        schedule_position=now if fresh else record.schedule_position,
+        schedule_position=position or now,
         updated_at=now,
     )
 
