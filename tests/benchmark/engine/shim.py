@@ -10,7 +10,21 @@ try:
 except ImportError:  # before the rules were asked about one subject at a time
     from nimbus.engine.facts import Policy  # type: ignore[no-redef,import-not-found,unused-ignore]
 
-__all__ = ["Policy", "await_outcome", "run_of"]
+try:
+    from nimbus.engine.decision import RenderRun
+    from nimbus.engine.news import RunRendered
+    from nimbus.engine.state import Rendered
+except ImportError:  # before templates were rendered in a helper process
+    RenderRun = None  # type: ignore[assignment,misc]
+
+__all__ = ["Policy", "await_outcome", "rendered", "run_of"]
+
+
+def rendered(effect: Any) -> Any:
+    """The answer to an effect that asks for the arguments of a run: as they were written."""
+    if RenderRun is None or not isinstance(effect, RenderRun):
+        return None
+    return RunRendered(effect.subject, Rendered(effect.draft, effect.draft))
 
 
 def run_of(effect: Any) -> Any:
