@@ -117,7 +117,8 @@ class ApiServer:
     def _bind(self) -> socket.socket:
         # Ours, not uvicorn's: that one ends the whole process when a port is busy.
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        # With the protocol named, asyncio sets TCP_NODELAY: else an answer waits 40 ms for the client's ACK.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((self.host, self.port))

@@ -48,3 +48,16 @@ def test_it_serves_from_its_own_thread_and_frees_the_port_when_stopped(world: An
     again.start()
     assert httpx.get(f"{again.url}/healthz").status_code == 200
     again.stop()
+
+
+def test_connections_are_answered_without_waiting_for_the_clients_acknowledgement(world: Any) -> None:
+    server = ApiServer(create_app(world.services()), port=free_port())
+    server.start()
+    try:
+        with httpx.Client(base_url=server.url) as client:
+            assert client.get("/healthz").status_code == 200
+            (connection,) = server._server.server_state.connections  # while the client keeps it
+            accepted = connection.transport.get_extra_info("socket")
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    finally:
+        server.stop()
