@@ -112,11 +112,16 @@ def _nothing_forgotten(state: State, now: Instant) -> None:
         answer = ask(state, subject, now)
         if subject.kind == "attempt" and state.agenda.is_timed(subject):
             continue  # a grace that began before the wall clock stepped ends when it really is over
-        if subject.kind == "task" and state.refusals:
-            continue  # the wall clock stepped within a back-off: the next look at the workers asks again
+        if subject.kind == "task" and _all_back_off(state, now):
+            continue  # since the wall clock stepped back: the next look at the workers asks again
         hold(Law.NOTHING_FORGOTTEN, isinstance(answer, Nothing), subject, "was not asked about:", answer)
         if isinstance(answer, Nothing) and (answer.at is not None or answer.after_s is not None):
             hold(Law.NOTHING_FORGOTTEN, state.agenda.is_timed(subject), subject, "has no timer for", answer)
+
+
+def _all_back_off(state: State, now: Instant) -> bool:
+    known = (state.refusals.get(worker.id) for worker in state.workers.values() if not worker.draining)
+    return all(found is not None and found.until > now.wall for found in known)
 
 
 def _subjects(state: State, now: Instant) -> Iterator[Subject]:
