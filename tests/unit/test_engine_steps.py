@@ -3,42 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from prometheus_client import CollectorRegistry
 
 from leader import FencingToken, Leadership, Participant
 from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
-from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.commands import QueuedCommand, StartRun
-from nimbus.domain.ids import CommandId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.ids import CommandId, RunId
 from nimbus.engine.loop import Engine
 from nimbus.engine.policy import Policy
 from nimbus.engine.reign import WORKERS_EVERY_S
 from nimbus.telemetry.engine import EngineMetrics
+from tests.engine_bench import NAME, NOW, RECORD, WORKER
 
-NOW = datetime(2026, 3, 1, tzinfo=UTC)
-NAME = PipelineName("p")
-DIGEST = ReleaseDigest("a" * 64)
-SPEC = PipelineSpec(name=NAME, tasks=(TaskSpec(name=TaskName("a"), kind=TaskKind.PYTHON, script="a.py"),))
-RECORD = PipelineRecord(
-    name=NAME,
-    state=PipelineState.ACTIVE,
-    published=DIGEST,
-    published_spec=SPEC,
-    release=DIGEST,
-    spec=SPEC,
-    schedule_position=NOW,
-    updated_at=NOW,
-)
 COMMAND = QueuedCommand(
     id=CommandId("cmd-1"), command=StartRun(pipeline=NAME, run_id=RunId("p-1")), submitted_at=NOW
 )
-WORKER = WorkerInfo(
-    id=WorkerId("w"), host=HostId("h"), hostname="h", pid=1, slots=1, version="1", started_at=NOW
-)
+ONE_SLOT = replace(WORKER, slots=1)
 
 
 @dataclass
@@ -55,7 +37,7 @@ class HeldClock:
 def test_engine_goes_on_at_once_when_its_look_at_the_workers_finds_a_slot_for_a_ready_task() -> None:
     cluster, clock = MemoryCluster(), HeldClock()
     cluster.change(epoch=1, pipelines={NAME: RECORD}, commands={COMMAND.id: COMMAND})
-    cluster.change(workers={WORKER.id: replace(WORKER, draining=True)})
+    cluster.change(workers={ONE_SLOT.id: replace(ONE_SLOT, draining=True)})
     engine = Engine(
         store_for=lambda leadership: MemoryLeaderStore(cluster, leadership.epoch),
         still_leads=lambda: True,
@@ -73,7 +55,7 @@ def test_engine_goes_on_at_once_when_its_look_at_the_workers_finds_a_slot_for_a_
     assert steps.send(()) > 0.0, "the run waits for a worker"
 
     # Draining is said in a worker's data, of which no watch tells.
-    cluster.world = replace(cluster.world, workers={WORKER.id: WORKER})
+    cluster.world = replace(cluster.world, workers={ONE_SLOT.id: ONE_SLOT})
     clock.passed_s += WORKERS_EVERY_S
 
     assert steps.send(()) == 0.0
