@@ -209,7 +209,10 @@ class Catalog(Protocol):
     """The catalog, followed by every scheduler so that it can sync what it needs."""
 
     def read(self, changed: Enqueue | None = None) -> tuple[PipelineRecord, ...]:
-        """All pipelines; `changed` is called once, when any of them changes."""
+        """All pipelines, without the positions of their schedules, which move with each fire.
+
+        `changed` is called, perhaps several times, when any of them comes, goes or changes.
+        """
         ...
 
 

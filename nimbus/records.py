@@ -12,7 +12,6 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Abdication, Command, CommandOutcome
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import TaskName
@@ -55,11 +54,13 @@ class RecordCodec(Generic[T]):
     """Turns records of one type into bytes and back."""
 
     adapter: TypeAdapter[T]
+    schema: int = SCHEMA
 
     def encode(self, record: T) -> bytes:
-        """JSON, UTF-8, with the schema number."""
+        """JSON, UTF-8, the schema number first."""
         body = self.adapter.dump_python(record, mode="json")
-        return json.dumps({"schema": SCHEMA, **body}, separators=(",", ":"), sort_keys=True).encode()
+        rest = dict(sorted(body.items()))
+        return json.dumps({"schema": self.schema, **rest}, separators=(",", ":")).encode()
 
     def decode(self, data: bytes, place: str) -> T:
         """Read a record.
@@ -74,9 +75,9 @@ class RecordCodec(Generic[T]):
         try:
             body: dict[str, Any] = json.loads(data)
             schema = body.pop("schema")
-            if schema != SCHEMA:
+            if schema != self.schema:
                 raise UnreadableRecordError(
-                    place, f"schema {schema}, and this version knows {SCHEMA}; upgrade it"
+                    place, f"schema {schema}, and this version knows {self.schema}; upgrade it"
                 )
             return self.adapter.validate_python(body)
         except ValidationError as exc:
@@ -114,7 +115,6 @@ def _header(run: RunHeader) -> dict[str, Any]:
 
 
 RUN = RunCodec()
-PIPELINE: RecordCodec[PipelineRecord] = RecordCodec(TypeAdapter(PipelineRecord))
 OUTCOME: RecordCodec[CommandOutcome] = RecordCodec(TypeAdapter(CommandOutcome))
 ABDICATION: RecordCodec[Abdication] = RecordCodec(TypeAdapter(Abdication))
 CLAIM: RecordCodec[Claim] = RecordCodec(TypeAdapter(Claim))

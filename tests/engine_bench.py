@@ -8,14 +8,12 @@ from datetime import UTC, datetime, timedelta
 from prometheus_client import CollectorRegistry
 
 from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
-from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.commands import Command, QueuedCommand, StartRun
 from nimbus.domain.ids import (
     AttemptId,
     CommandId,
     HostId,
     PipelineName,
-    ReleaseDigest,
     RunId,
     TaskName,
     WorkerId,
@@ -24,26 +22,18 @@ from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.workers import WorkerInfo
-from nimbus.engine.decision import Effect
+from nimbus.engine.decision import BuildRun, Effect
 from nimbus.engine.news import AttemptChanged, CommandsChanged, WorkersChanged
 from nimbus.engine.policy import Policy
 from nimbus.engine.reign import Reign
 from nimbus.telemetry.engine import EngineMetrics
+from tests.definitions import active, built, digest_of
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 NAME = PipelineName("p")
-DIGEST = ReleaseDigest("a" * 64)
 SPEC = PipelineSpec(name=NAME, tasks=(TaskSpec(name=TaskName("a"), kind=TaskKind.PYTHON, script="a.py"),))
-RECORD = PipelineRecord(
-    name=NAME,
-    state=PipelineState.ACTIVE,
-    published=DIGEST,
-    published_spec=SPEC,
-    release=DIGEST,
-    spec=SPEC,
-    schedule_position=NOW,
-    updated_at=NOW,
-)
+DIGEST = digest_of(SPEC)
+RECORD = active(SPEC, schedule_position=NOW, updated_at=NOW)
 WORKER = WorkerInfo(
     id=WorkerId("w1"), host=HostId("h"), hostname="h", pid=1, slots=2, version="1", started_at=NOW
 )
@@ -88,13 +78,20 @@ class Bench:
             epoch=epoch,
             store=store(self.cluster, epoch),
             inbox=lambda _news: None,
-            start_effect=self.effects.append,
+            start_effect=self._start,
             policy=Policy(),
             clock=self.clocks,
             metrics=EngineMetrics(CollectorRegistry()),
         )
         self.reign.recover()
         return self.reign
+
+    def _start(self, effect: Effect) -> None:
+        """Build runs at once; keep the other effects for the test."""
+        if isinstance(effect, BuildRun):
+            self.reign.hear((built(effect),))
+        else:
+            self.effects.append(effect)
 
     def submit(self, command: Command) -> CommandId:
         world = self.cluster.world

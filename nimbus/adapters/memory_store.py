@@ -188,10 +188,10 @@ def _applied(world: World, write: w.Write) -> World:
             return replace(world, runs=_removed(world.runs, run_id))
         case w.CreatePipeline(record):
             return replace(world, pipelines=_created(world.pipelines, record.name, record))
-        case w.PutPipeline(record):
+        case w.PutPipeline(record, _):
             return replace(world, pipelines=_changed(world.pipelines, record.name, record))
-        case w.RemovePipelineRecord(name):
-            return replace(world, pipelines=_removed(world.pipelines, name))
+        case w.RemovePipelineRecord(record):
+            return replace(world, pipelines=_removed(world.pipelines, record.name))
         case w.ConsumeCommand(outcome):
             return replace(
                 world,

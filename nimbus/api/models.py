@@ -203,7 +203,8 @@ class PipelineModel(PipelineSummaryModel):
     """One pipeline in full. `spec` is of the active release; of the newest, while none is active."""
 
     schedule_position: datetime | None
-    spec: PipelineSpecModel
+    spec: PipelineSpecModel | None
+    """Null while the release is not on the disk of the scheduler that answers."""
 
 
 class PipelinesModel(Model):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import structlog
 from fastapi import APIRouter, Response
 
 from nimbus.api import views
@@ -10,9 +11,13 @@ from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import ActivateBody, PipelineNameText, ReleaseBody
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
-from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.commands import ActivatePipeline, PausePipeline, PublishRelease, RemovePipeline
+from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import PipelineName, ReleaseDigest
+from nimbus.domain.pipeline import PipelineSpec
+
+_log = structlog.stdlib.get_logger(__name__)
 
 
 def known_pipeline(services: ApiServices, name: str) -> PipelineRecord:
@@ -31,6 +36,14 @@ def known_pipeline(services: ApiServices, name: str) -> PipelineRecord:
     return record
 
 
+def _definition(services: ApiServices, record: PipelineRecord) -> PipelineSpec | None:
+    try:
+        return services.definitions.definition(ReleaseOf(record.name, record.release or record.published))
+    except NimbusError as exc:
+        _log.info("definition_not_here", pipeline=record.name, error=str(exc))
+        return None
+
+
 def router(services: ApiServices, prefix: str) -> APIRouter:
     """Build the routes over `services`, below `prefix`."""
     routes = APIRouter(tags=["pipelines"], prefix=f"{prefix}/pipelines")
@@ -45,7 +58,8 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     def pipeline(name: PipelineNameText) -> PipelineModel:
         """One pipeline with its definition."""
         record = known_pipeline(services, name)
-        return views.pipeline_model(record, views.quarantined(services.reader.schedulers()))
+        bad = views.quarantined(services.reader.schedulers())
+        return views.pipeline_model(record, _definition(services, record), bad)
 
     @routes.post("/{name}/releases", status_code=202, responses=ACCEPTED_RESPONSES)
     async def publish(

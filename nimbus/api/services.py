@@ -8,6 +8,8 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
+from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.ports import Clock, ClusterReader, CommandQueue, History, LogArchive
 
@@ -69,11 +71,24 @@ class HealthPort(Protocol):
         ...
 
 
+class Definitions(Protocol):
+    """Definitions of the releases on this scheduler's disk."""
+
+    def definition(self, release: ReleaseOf) -> PipelineSpec:
+        """Read a definition, or know it from before.
+
+        Raises:
+            NimbusError: the release is not here, or cannot be read.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiServices:
     """Everything the API reads from and writes to."""
 
     reader: ClusterReader
+    definitions: Definitions
     commands: CommandQueue
     history: History
     logs: LogArchive

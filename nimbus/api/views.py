@@ -23,6 +23,7 @@ from nimbus.api.services import LeaderView, QueuePlace
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.ids import AttemptId, TaskName, WorkerId
+from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.refusals import refusals
 from nimbus.domain.run import Attempt, Run, TaskRun
 from nimbus.domain.schedulers import SchedulerInfo
@@ -115,28 +116,29 @@ def pipeline_summary(record: PipelineRecord, bad: Mapping[str, str]) -> Pipeline
     return PipelineSummaryModel.model_validate(_pipeline_fields(record, bad))
 
 
-def pipeline_model(record: PipelineRecord, bad: Mapping[str, str]) -> PipelineModel:
-    """One pipeline in full."""
-    spec = record.spec or record.published_spec
+def pipeline_model(
+    record: PipelineRecord, spec: PipelineSpec | None, bad: Mapping[str, str]
+) -> PipelineModel:
+    """One pipeline in full. `spec`: None where its release is not on this disk."""
     return PipelineModel.model_validate(
         {
             **_pipeline_fields(record, bad),
             "schedule_position": record.schedule_position,
-            "spec": PipelineSpecModel.model_validate(spec),
+            "spec": None if spec is None else PipelineSpecModel.model_validate(spec),
         }
     )
 
 
 def _pipeline_fields(record: PipelineRecord, bad: Mapping[str, str]) -> dict[str, object]:
-    spec = record.spec or record.published_spec
+    profile = record.profile
     return {
         "name": record.name,
         "state": record.state,
-        "description": spec.description,
+        "description": profile.description,
         "release": record.release,
         "published": record.published,
-        "schedule": ScheduleModel.model_validate(spec.schedule) if spec.schedule else None,
-        "tasks": len(spec.tasks),
+        "schedule": ScheduleModel.model_validate(profile.schedule) if profile.schedule else None,
+        "tasks": profile.tasks,
         "quarantined": bad.get(record.name),
         "updated_at": record.updated_at,
     }

@@ -12,6 +12,7 @@ from leader import ElectionConfig, LeaderLockQueue, Leadership, Participant
 from nimbus import __version__
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
+from nimbus.adapters.zookeeper.catalog import ZooKeeperCatalog
 from nimbus.adapters.zookeeper.cluster import ZooKeeperCommandQueue, ZooKeeperRegistrations
 from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
 from nimbus.api.app import create_app
@@ -72,10 +73,12 @@ def build_parts(foundation: Foundation) -> Parts:
         clock=foundation.clock,
         on_quarantine=late.quarantine,
     )
+    releases = LocalReleases(syncer)
     effects = Effects(
         read_run=foundation.reader.run,
         history=history,
-        preparer=LocalReleases(syncer),
+        preparer=releases,
+        definitions=releases,
         renderer=TemplateHelper(),
         resign=late.resign,
         tell=late.tell,
@@ -100,7 +103,7 @@ def build_parts(foundation: Foundation) -> Parts:
         guard=guard,
         electable=late.engine,
     )
-    follower = CatalogFollower(foundation.reader, syncer.want, late.changed)
+    follower = CatalogFollower(ZooKeeperCatalog(session, root), syncer.want, late.changed)
     report = SelfReport(
         identity=identity,
         election=late.election,
@@ -125,6 +128,7 @@ def build_parts(foundation: Foundation) -> Parts:
     api = create_app(
         ApiServices(
             reader=foundation.reader,
+            definitions=releases,
             commands=ZooKeeperCommandQueue(session, root),
             history=history,
             logs=S3LogArchive(foundation.store),

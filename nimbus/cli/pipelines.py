@@ -124,10 +124,13 @@ def show(api: Api, out: Output, name: str) -> None:
         ("active release", answer["release"] or "none"),
         ("newest release", answer["published"]),
         ("schedule", _schedule(answer["schedule"]) or "none"),
-        ("failure strategy", spec["failure_strategy"]),
+        ("failure strategy", spec and spec["failure_strategy"]),
         ("changed", clock(answer["updated_at"])),
     ]
     out.table((name, ""), [row for row in rows if row[1]])
+    if spec is None:
+        out.line("\nits tasks are not known here: the scheduler that answered does not have the release yet")
+        return
     if spec["parameters"]:
         out.line("")
         columns = ("parameter", "type", "default", "description")

@@ -15,10 +15,10 @@ import yaml
 
 from nimbus.config.problems import InvalidDocumentError, KeyPath, Problem, spelled
 
-MOST_BYTES = 1 << 20
+MOST_BYTES = 4 << 20
 MOST_DEPTH = 32
 """libyaml's composer recurses on the C stack: tens of thousands of brackets would end the process."""
-MOST_VALUES = 100_000
+MOST_VALUES = 400_000
 """Counted after aliases are expanded: a few lines of them can stand for more values than there is memory."""
 
 _PLAIN_WORDS = {

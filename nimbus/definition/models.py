@@ -16,7 +16,7 @@ from nimbus.domain.ids import NAME_PATTERN
 from nimbus.domain.pipeline import CatchUp, FailureStrategy, Priority, TaskKind
 
 SCHEMA = 1
-MOST_TASKS = 1000
+MOST_TASKS = 10_000
 """A run's record holds all of its tasks, and must stay below ZooKeeper's limit of 1 MiB."""
 
 _PARAMETER = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,62}")

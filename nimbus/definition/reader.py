@@ -38,8 +38,13 @@ def read_definition(path: Path, templates: Templates) -> PipelineSpec:
     return _checked(document, templates, file.parent)
 
 
-def parse_definition(text: bytes, name_for_errors: str, templates: Templates) -> PipelineSpec:
+def parse_definition(text: bytes, name_for_errors: str, templates: Templates | None) -> PipelineSpec:
     """Read a definition that is not on its own disk any more, such as one of a verified release.
+
+    Args:
+        text: The file.
+        name_for_errors: What it is of.
+        templates: Checks templates. None: they were checked when the release was published.
 
     Raises:
         InvalidDefinitionError: with everything that is wrong, each with its place.
@@ -52,11 +57,11 @@ def parse_definition(text: bytes, name_for_errors: str, templates: Templates) ->
     return _checked(document, templates, None)
 
 
-def _checked(document: Document, templates: Templates, root: Path | None) -> PipelineSpec:
+def _checked(document: Document, templates: Templates | None, root: Path | None) -> PipelineSpec:
     model, problems = check(DefinitionModel, document)
     if model is not None:
         problems = [document.problem(*fault) for fault in faults(model, templates)]
-        if root is not None:
+        if root is not None and templates is not None:
             problems += _file_problems(document, model, templates, root)
     if model is None or problems:
         raise InvalidDefinitionError(problems)

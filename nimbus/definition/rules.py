@@ -26,15 +26,21 @@ class Fault(NamedTuple):
     suggestion: str | None = None
 
 
-def faults(model: DefinitionModel, templates: Templates) -> Iterator[Fault]:
-    """Everything that is wrong between the parts of a definition, and in its templates."""
+def faults(model: DefinitionModel, templates: Templates | None) -> Iterator[Fault]:
+    """Everything that is wrong between the parts of a definition, and in its templates.
+
+    Args:
+        model: The definition.
+        templates: Checks templates; None: they are not checked.
+    """
     for name, parameter in model.parameters.items():
         for fault in _parameter_faults(parameter):
             yield fault._replace(path=("parameters", name, *fault.path))
     for name, task in model.tasks.items():
         for fault in (*_needs_faults(name, task, model.tasks), *_task_faults(task, model)):
             yield fault._replace(path=("tasks", name, *fault.path))
-    yield from _argument_faults(model, templates)
+    if templates is not None:
+        yield from _argument_faults(model, templates)
     yield from _cycles(model.tasks)
     yield from _schedule_faults(model)
 

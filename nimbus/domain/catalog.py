@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
 from nimbus.domain.ids import PipelineName, ReleaseDigest
-from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, Schedule
 
 
 class PipelineState(StrEnum):
@@ -22,6 +22,36 @@ class PipelineState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What every scheduler can say of a release without its files."""
+
+    description: str = ""
+    schedule: Schedule | None = None
+    parameters: Mapping[str, ParameterSpec] = field(default_factory=dict)
+    """Without their descriptions, which only the definition has."""
+    tasks: int = 0
+    """How many."""
+
+
+def profile_of(spec: PipelineSpec) -> Profile:
+    """What the catalog keeps of a definition."""
+    return Profile(
+        description=spec.description,
+        schedule=spec.schedule,
+        parameters={name: replace(found, description="") for name, found in spec.parameters.items()},
+        tasks=len(spec.tasks),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Definitions:
+    """Whole definitions within a record of layout 1, where a scheduler of release 0.1 looks for them."""
+
+    published: PipelineSpec
+    active: PipelineSpec | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineRecord:
     """One pipeline in the catalog."""
 
@@ -29,14 +59,20 @@ class PipelineRecord:
     state: PipelineState
     published: ReleaseDigest
     """The newest release that was published."""
-    published_spec: PipelineSpec
     release: ReleaseDigest | None = None
     """The active release."""
-    spec: PipelineSpec | None = None
-    """Of the active release."""
+    profile: Profile
+    """Of the active release; of the newest, while none is active."""
     schedule_position: datetime | None = None
     """Fire times up to here are dealt with; moved in the same transaction that creates the run."""
     updated_at: datetime
+    definitions: Definitions | None = None
+    """In layout 1 only."""
+
+    @property
+    def layout(self) -> int:
+        """How it lies in ZooKeeper: 1: one node, with the definitions; 2: see `nimbus.pipeline_record`."""
+        return 2 if self.definitions is None else 1
 
 
 @dataclass(frozen=True, slots=True, order=True)

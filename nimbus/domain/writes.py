@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Abdication, CommandOutcome
-from nimbus.domain.ids import AttemptId, PipelineName, RunId, WorkerId
+from nimbus.domain.ids import AttemptId, RunId, WorkerId
 from nimbus.domain.run import Run
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.workers import Assignment
@@ -47,13 +47,16 @@ class PutPipeline:
     """A pipeline that is there."""
 
     record: PipelineRecord
+    before: PipelineRecord
+    """As it stands now: what does not differ need not be written."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemovePipelineRecord:
     """Out of the catalog."""
 
-    name: PipelineName
+    record: PipelineRecord
+    """As it stands now."""
 
 
 @dataclass(frozen=True, slots=True)

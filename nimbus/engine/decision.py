@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.drafts import Draft
 from nimbus.domain.ids import RunId
-from nimbus.domain.run import Run
 from nimbus.domain.writes import RemoveAttempt, RemoveRun, RequestStop, Write, WriteClaim, WriteEnd
 from nimbus.engine.agenda import Subject
 
@@ -28,12 +28,12 @@ class ArchiveRun:
 
 
 @dataclass(frozen=True, slots=True)
-class RenderRun:
-    """Render the arguments of a run that does not exist yet."""
+class BuildRun:
+    """Make a run out of its release's definition, with its arguments rendered."""
 
     subject: Subject
     """What starts the run: a command, or a pipeline whose schedule fires."""
-    draft: Run
+    draft: Draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class ResignLeadership:
     reason: str
 
 
-Effect = PrepareRelease | ArchiveRun | RenderRun | ResignLeadership
+Effect = PrepareRelease | ArchiveRun | BuildRun | ResignLeadership
 
 MAY_LOSE = (WriteClaim, WriteEnd, RequestStop, RemoveAttempt, RemoveRun)
 

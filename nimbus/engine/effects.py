@@ -1,7 +1,7 @@
 """Effects of decisions: work that takes time, on threads of its own, its outcome told as news.
 
 Three threads: `nimbus-archive` waits for S3 as long as it must; `nimbus-prepare` fetches releases for
-commands; `nimbus-render` waits for the template helper. None holds up the engine, nor another.
+commands; `nimbus-build` makes runs, and waits for the template helper. None holds up the engine, nor another.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from typing import Protocol, assert_never
 import structlog
 
 from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.drafts import new_run
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import RunId
+from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import Run
-from nimbus.engine.decision import ArchiveRun, Effect, PrepareRelease, RenderRun, ResignLeadership
-from nimbus.engine.news import News, ReleasePrepared, RenderingFailed, RunArchived, RunRendered
-from nimbus.engine.state import Refusal, Rendered
+from nimbus.engine.decision import ArchiveRun, BuildRun, Effect, PrepareRelease, ResignLeadership
+from nimbus.engine.news import BuildingFailed, News, ReleasePrepared, RunArchived, RunBuilt
+from nimbus.engine.state import Built, Refusal
 from nimbus.ports import History
 from nimbus.records import UnreadableRecordError
 from nimbus.templates.answers import TemplateError
@@ -41,6 +43,18 @@ class ReleasePreparer(Protocol):
 
         Raises:
             NimbusError: why it cannot be had; `code` goes into the command's outcome.
+        """
+        ...
+
+
+class Definitions(Protocol):
+    """Definitions of releases that are on this disk."""
+
+    def definition(self, release: ReleaseOf) -> PipelineSpec:
+        """Read a definition, or know it from before.
+
+        Raises:
+            NimbusError: the release is not here now, or cannot be read.
         """
         ...
 
@@ -71,6 +85,7 @@ class Effects:
         read_run: Callable[[RunId], Run | None],
         history: History,
         preparer: ReleasePreparer,
+        definitions: Definitions,
         renderer: Renderer,
         resign: Callable[[str], None],
         tell: Callable[[News], None],
@@ -78,6 +93,7 @@ class Effects:
         self._read_run = read_run
         self._history = history
         self._preparer = preparer
+        self._definitions = definitions
         self._renderer = renderer
         self._resign = resign
         self._tell = tell
@@ -86,7 +102,7 @@ class Effects:
         """Tries to store a run that failed since one succeeded. Archive thread only."""
         self._archive = ThreadPoolExecutor(1, thread_name_prefix="nimbus-archive")
         self._prepare = ThreadPoolExecutor(1, thread_name_prefix="nimbus-prepare")
-        self._render = ThreadPoolExecutor(1, thread_name_prefix="nimbus-render")
+        self._build = ThreadPoolExecutor(1, thread_name_prefix="nimbus-build")
 
     def start(self, effect: Effect) -> None:
         """Start one effect."""
@@ -97,8 +113,8 @@ class Effects:
                 self._submit(self._archive, self._store, run_id)
             case PrepareRelease(release):
                 self._submit(self._prepare, self._bring, release)
-            case RenderRun():
-                self._submit(self._render, self._fill_in, effect)
+            case BuildRun():
+                self._submit(self._build, self._make, effect)
             case ResignLeadership(reason):
                 self._resign(reason)
             case _:
@@ -107,7 +123,7 @@ class Effects:
     def close(self) -> None:
         """End waiting effects at once; runs that were not archived are archived by the next leader."""
         self._stopping.set()
-        for pool in (self._archive, self._prepare, self._render):
+        for pool in (self._archive, self._prepare, self._build):
             pool.shutdown(wait=False, cancel_futures=True)
         self._renderer.close()
 
@@ -148,12 +164,14 @@ class Effects:
             result = Refusal("internal", f"release {release.digest[:12]} could not be prepared: {exc!r}")
         self._tell(ReleasePrepared(release, result))
 
-    def _fill_in(self, effect: RenderRun) -> None:
+    def _make(self, effect: BuildRun) -> None:
+        draft = effect.draft
         try:
-            result: Run | Refusal = self._renderer.render(effect.draft)
-        except TemplateError as exc:
+            spec = self._definitions.definition(ReleaseOf(draft.pipeline, draft.release))
+            result: Run | Refusal = self._renderer.render(new_run(spec, draft))
+        except (InvalidParametersError, TemplateError) as exc:
             result = Refusal(exc.code, str(exc))
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
-            self._tell(RenderingFailed(effect.subject, exc))
+            self._tell(BuildingFailed(effect.subject, exc))
             return
-        self._tell(RunRendered(effect.subject, Rendered(effect.draft, result)))
+        self._tell(RunBuilt(effect.subject, Built(draft, result)))

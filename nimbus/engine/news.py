@@ -10,7 +10,7 @@ from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import AttemptId, PipelineName, RunId
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.engine.agenda import Subject
-from nimbus.engine.state import Refusal, Rendered
+from nimbus.engine.state import Built, Refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +54,16 @@ class ReleasePrepared:
 
 
 @dataclass(frozen=True, slots=True)
-class RunRendered:
-    """The arguments of a draft are rendered; or cannot be, through their own fault."""
+class RunBuilt:
+    """A run is built; or cannot be, through a fault of its own."""
 
     subject: Subject
-    rendered: Rendered
+    built: Built
 
 
 @dataclass(frozen=True, slots=True)
-class RenderingFailed:
-    """The arguments of a draft could not be rendered, through no fault of theirs."""
+class BuildingFailed:
+    """A run could not be built, through no fault of its own."""
 
     subject: Subject
     error: Exception
@@ -95,8 +95,8 @@ News = (
     | WorkersChanged
     | AttemptChanged
     | ReleasePrepared
-    | RunRendered
-    | RenderingFailed
+    | RunBuilt
+    | BuildingFailed
     | RunArchived
     | QuarantineChanged
     | StopAsked

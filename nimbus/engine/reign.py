@@ -144,10 +144,10 @@ class Reign:
             match news:
                 case n.ReleasePrepared(release, result):
                     self.state.release_prepared(release, result)
-                case n.RunRendered(subject, rendered):
-                    self.state.run_rendered(subject, rendered)
-                case n.RenderingFailed(subject, error) if subject in self.state.rendering:
-                    self.state.rendering.discard(subject)
+                case n.RunBuilt(subject, built):
+                    self.state.run_built(subject, built)
+                case n.BuildingFailed(subject, error) if subject in self.state.building:
+                    self.state.building.discard(subject)
                     self._set_aside(subject, error)
                 case n.RunArchived(run):
                     self.state.run_archived(run)
@@ -314,10 +314,8 @@ class Reign:
             match write:
                 case w.CreateRun(run) | w.PutRun(run, _):
                     self._read_run(run.id)
-                case w.CreatePipeline(record) | w.PutPipeline(record):
+                case w.CreatePipeline(record) | w.PutPipeline(record, _) | w.RemovePipelineRecord(record):
                     self._read_pipeline(record.name)
-                case w.RemovePipelineRecord(name):
-                    self._read_pipeline(name)
                 case w.ConsumeCommand(outcome):
                     self.state.drop_command(outcome.command)
                     self._read_commands()

@@ -15,6 +15,7 @@ from typing import assert_never
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.commands import Abdication, ActivatePipeline, PublishRelease, QueuedCommand
+from nimbus.domain.drafts import Draft
 from nimbus.domain.ids import AttemptId, CommandId, HostId, PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.refusals import Refusals, refusals, with_last
@@ -35,7 +36,7 @@ from nimbus.engine.agenda import (
     about_task,
     about_worker,
 )
-from nimbus.engine.decision import ArchiveRun, Decision, Nothing, PrepareRelease, RenderRun, ResignLeadership
+from nimbus.engine.decision import ArchiveRun, BuildRun, Decision, Nothing, PrepareRelease, ResignLeadership
 from nimbus.engine.needs import Needs
 from nimbus.engine.policy import Policy
 from nimbus.engine.ready import ReadyTasks
@@ -63,10 +64,10 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class Rendered:
-    """What became of the arguments of a draft."""
+class Built:
+    """What became of a draft."""
 
-    draft: Run
+    draft: Draft
     result: Run | Refusal
 
 
@@ -89,15 +90,15 @@ class State:
         self.commands: dict[CommandId, QueuedCommand] = {}
         """That wait, oldest first."""
         self._lines: defaultdict[str, dict[CommandId, None]] = defaultdict(dict)
-        """The same by pipeline and by run: a command that waits for its release, or for the arguments of its
-        run, holds back later ones about the same."""
+        """The same by pipeline and by run: a command that waits for its release, or for its run to be built,
+        holds back later ones about the same."""
         self.preparing: dict[PipelineName, ReleaseOf] = {}
         self.prepared: dict[PipelineName, tuple[ReleaseOf, PipelineSpec | Refusal]] = {}
         """Of the first command in the pipeline's line; the next one asks the disk again."""
 
-        self.rendering: set[Subject] = set()
-        """What waits for the arguments of the run that it starts."""
-        self.rendered: dict[Subject, Rendered] = {}
+        self.building: set[Subject] = set()
+        """What waits for the run that it starts."""
+        self.built: dict[Subject, Built] = {}
 
         self.run_layout = 1
         """Of new runs: the newest one that every registered scheduler reads, as any of them may lead next."""
@@ -185,8 +186,8 @@ class State:
                     self.preparing[release.pipeline] = release
                 case ArchiveRun(run_id):
                     self.finished[run_id] = replace(self.finished[run_id], archiving=True)
-                case RenderRun(subject, _):
-                    self.rendering.add(subject)
+                case BuildRun(subject, _):
+                    self.building.add(subject)
                 case ResignLeadership():
                     self.resigning = True
                 case _:
@@ -200,10 +201,10 @@ class State:
                 self.forget_run(run_id)
             case w.RemoveAttempt(attempt):
                 self._forget_removed(attempt)
-            case w.CreatePipeline(record) | w.PutPipeline(record):
+            case w.CreatePipeline(record) | w.PutPipeline(record, _):
                 self.put_pipeline(record)
-            case w.RemovePipelineRecord(name):
-                self.forget_pipeline(name)
+            case w.RemovePipelineRecord(record):
+                self.forget_pipeline(record.name)
             case w.ConsumeCommand(outcome):
                 self.drop_command(outcome.command)
             case w.PutAbdication(abdication):
@@ -412,10 +413,10 @@ class State:
         self.agenda.add(ABOUT_ABDICATION)
 
     def put_pipeline(self, record: PipelineRecord) -> None:
-        """Take in a pipeline's record. A run was rendered for one position of its schedule."""
+        """Take in a pipeline's record. A run was built for one position of its schedule."""
         before = self.pipelines.get(record.name)
         if before is not None and before.schedule_position != record.schedule_position:
-            self.rendered.pop(about_pipeline(record.name), None)
+            self.built.pop(about_pipeline(record.name), None)
         self.pipelines[record.name] = record
         self.agenda.add(about_pipeline(record.name))
 
@@ -459,8 +460,8 @@ class State:
         """A command is out of the queue."""
         subject = about_command(command)
         self.agenda.forget(subject)
-        self.rendering.discard(subject)
-        self.rendered.pop(subject, None)
+        self.building.discard(subject)
+        self.built.pop(subject, None)
         if command in self.commands:
             self._leave_lines(command)
             queued = self.commands.pop(command)
@@ -473,11 +474,11 @@ class State:
         if subject.kind == "command" and subject.command in self.commands:
             self._leave_lines(subject.command)
 
-    def run_rendered(self, subject: Subject, rendered: Rendered) -> None:
-        """The arguments of a draft are rendered, or cannot be."""
-        if subject in self.rendering:  # not what an earlier reign asked for
-            self.rendering.discard(subject)
-            self.rendered[subject] = rendered
+    def run_built(self, subject: Subject, built: Built) -> None:
+        """A run is built, or cannot be."""
+        if subject in self.building:  # not what an earlier reign asked for
+            self.building.discard(subject)
+            self.built[subject] = built
             self.agenda.add(subject)
 
     def release_prepared(self, release: ReleaseOf, result: PipelineSpec | Refusal) -> None:
@@ -500,10 +501,8 @@ class State:
         for name, prepared in before.prepared.items():
             if name in self._lines:
                 self.prepared[name] = prepared
-        self.rendering |= {subject for subject in before.rendering if self._waits(subject)}
-        self.rendered |= {
-            subject: found for subject, found in before.rendered.items() if self._waits(subject)
-        }
+        self.building |= {subject for subject in before.building if self._waits(subject)}
+        self.built |= {subject: found for subject, found in before.built.items() if self._waits(subject)}
         for run_id, finished in before.finished.items():
             if run_id in self.finished:
                 self.finished[run_id] = finished

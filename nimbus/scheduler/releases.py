@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
@@ -18,11 +20,18 @@ PREPARE_TIMEOUT = timedelta(seconds=60)
 """How long a command waits for its release to come from storage."""
 
 
+MOST_TASKS_KEPT = 50_000
+"""Of definitions that are kept in memory; about 1 KiB each."""
+
+
 class LocalReleases:
     """Fetches, verifies and opens releases. Blocks; used on threads that may wait."""
 
     def __init__(self, syncer: Syncer) -> None:
         self._syncer = syncer
+        self._lock = threading.Lock()
+        self._definitions: OrderedDict[ReleaseOf, PipelineSpec] = OrderedDict()
+        """The last ones that were asked for. A release never changes, so neither do they."""
 
     def pinned(
         self, pipeline: PipelineName, digest: ReleaseDigest, timeout: timedelta
@@ -35,9 +44,33 @@ class LocalReleases:
         return self._syncer.is_here(ReleaseRef(pipeline, digest))
 
     def prepare(self, release: ReleaseOf) -> PipelineSpec:
-        """Bring a release here and read its definition. See `nimbus.engine.effects.ReleasePreparer`."""
+        """Bring a release here, and check its definition. See `nimbus.engine.effects.ReleasePreparer`."""
+        with TemplateHelper() as templates:
+            spec = self._read(release, PREPARE_TIMEOUT, templates)
+        self._keep(release, spec)
+        return spec
+
+    def definition(self, release: ReleaseOf) -> PipelineSpec:
+        """Read the definition of a release that is here. See `nimbus.engine.effects.Definitions`."""
+        with self._lock:
+            found = self._definitions.get(release)
+            if found is not None:
+                self._definitions.move_to_end(release)
+                return found
+        spec = self._read(release, timedelta(0), None)
+        self._keep(release, spec)
+        return spec
+
+    def _keep(self, release: ReleaseOf, spec: PipelineSpec) -> None:
+        with self._lock:
+            self._definitions[release] = spec
+            tasks = sum(len(kept.tasks) for kept in self._definitions.values())
+            while tasks > MOST_TASKS_KEPT and len(self._definitions) > 1:
+                tasks -= len(self._definitions.popitem(last=False)[1].tasks)
+
+    def _read(self, release: ReleaseOf, timeout: timedelta, templates: TemplateHelper | None) -> PipelineSpec:
         try:
-            with self.pinned(release.pipeline, release.digest, PREPARE_TIMEOUT) as folder:
+            with self.pinned(release.pipeline, release.digest, timeout) as folder:
                 text = (folder / DEFINITION_FILE).read_bytes()
         except BlobSyncError as exc:
             raise RefusedError(exc.code, f"release {release.digest[:12]} cannot be used: {exc}") from exc
@@ -47,8 +80,7 @@ class LocalReleases:
                 f"release {release.digest[:12]} has no {DEFINITION_FILE}: publish the pipeline's folder.",
             ) from exc
         try:
-            with TemplateHelper() as templates:
-                spec = parse_definition(text, f"{release.pipeline}/{DEFINITION_FILE}", templates)
+            spec = parse_definition(text, f"{release.pipeline}/{DEFINITION_FILE}", templates)
         except NimbusError as exc:
             raise RefusedError(exc.code, str(exc)) from exc
         if spec.name != release.pipeline:

@@ -10,8 +10,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from leader import FencingToken, ZooKeeperConfig, ZooKeeperSession
+from nimbus import pipeline_record
 from nimbus.adapters.memory import MemoryCluster
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
+from nimbus.adapters.zookeeper.catalog import ZooKeeperCatalog
 from nimbus.adapters.zookeeper.cluster import (
     ZooKeeperClusterReader,
     ZooKeeperCommandQueue,
@@ -59,6 +61,7 @@ from nimbus.domain.slots import Claim, Slots
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import Catalog, ClusterReader, CommandQueue
+from tests.definitions import active
 from tests.leader_writes import commit
 from tests.outcomes import await_outcome
 
@@ -83,16 +86,7 @@ SPEC = PipelineSpec(
     timeout=timedelta(hours=1),
     tasks=(TASK,),
 )
-RECORD = PipelineRecord(
-    name=SPEC.name,
-    state=PipelineState.ACTIVE,
-    published=DIGEST,
-    published_spec=SPEC,
-    release=DIGEST,
-    spec=SPEC,
-    schedule_position=NOW,
-    updated_at=NOW,
-)
+RECORD = active(SPEC, schedule_position=NOW, updated_at=NOW)
 RUN = Run(
     id=RunId("r"),
     pipeline=SPEC.name,
@@ -165,8 +159,8 @@ def zookeeper_bench(session: ZooKeeperSession, root: str) -> Bench:
     def put(record: PipelineRecord | Run | SchedulerInfo | WorkerInfo) -> None:
         match record:
             case PipelineRecord():
-                there = reader.pipeline(record.name) is not None
-                commit(store, [w.PutPipeline(record) if there else w.CreatePipeline(record)])
+                was = reader.pipeline(record.name)
+                commit(store, [w.CreatePipeline(record) if was is None else w.PutPipeline(record, was)])
             case Run():
                 before = reader.run(record.id)
                 commit(store, [w.CreateRun(record) if before is None else w.PutRun(record, before)])
@@ -309,7 +303,7 @@ def test_the_catalog_tells_of_each_kind_of_change(
     session: ZooKeeperSession, zk_root: str, eventually: Eventually
 ) -> None:
     bench = zookeeper_bench(session, zk_root)
-    catalog: Catalog = ZooKeeperClusterReader(session, zk_root)
+    catalog: Catalog = ZooKeeperCatalog(session, zk_root)
     told: list[str] = []
 
     def came() -> None:
@@ -320,13 +314,50 @@ def test_the_catalog_tells_of_each_kind_of_change(
     bench.put(RECORD)
     eventually(lambda: told == ["came"])
 
-    paused = replace(RECORD, state=PipelineState.PAUSED)
-    assert catalog.read(lambda: told.append("changed")) == (RECORD,)
+    paused = replace(RECORD, state=PipelineState.PAUSED, schedule_position=None)
+    assert catalog.read(lambda: told.append("changed")) == (replace(RECORD, schedule_position=None),)
     bench.put(paused)
     eventually(lambda: told == ["came", "changed"], what="a change of a record is told")
     assert catalog.read(lambda: told.append("another")) == (paused,)
     bench.put(replace(RECORD, name=PipelineName("q")))
     eventually(lambda: "another" in told, what="a new record is told")
+    assert [record.name for record in catalog.read()] == ["p", "q"]
+
+
+def test_a_fire_is_no_change_of_the_catalog(session: ZooKeeperSession, zk_root: str) -> None:
+    bench = zookeeper_bench(session, zk_root)
+    bench.put(RECORD)
+    catalog, told = ZooKeeperCatalog(session, zk_root), threading.Event()
+    catalog.read(told.set)
+
+    fired = replace(RECORD, schedule_position=NOW + timedelta(hours=1))
+    bench.put(fired)
+
+    assert bench.reader.pipeline(RECORD.name) == fired
+    session.call(session.client.sync_async, zk_root)  # events come before the answer
+    assert not told.is_set()
+
+
+def test_a_look_at_the_catalog_reads_what_has_changed_since_the_last_one(
+    session: ZooKeeperSession, zk_root: str, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, read = zookeeper_bench(session, zk_root), list[str]()
+    for name in "abc":
+        bench.put(replace(RECORD, name=PipelineName(name)))
+    original = pipeline_record.decode
+    monkeypatch.setattr(
+        pipeline_record, "decode", lambda data, place: (read.append(place[-1]), original(data, place))[1]
+    )
+    catalog, told = ZooKeeperCatalog(session, zk_root), threading.Event()
+    catalog.read()
+    assert read == ["a", "b", "c"]
+
+    catalog.read(told.set)
+    assert read == ["a", "b", "c"]
+    bench.put(replace(RECORD, name=PipelineName("b"), state=PipelineState.PAUSED))
+    read.clear()
+    eventually(lambda: catalog.read()[1].state is PipelineState.PAUSED)
+    assert read == ["b"]
 
 
 def test_a_record_that_cannot_be_read_hides_no_other(session: ZooKeeperSession, zk_root: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.cluster import ZooKeeperCommandQueue, ZooKeeperRegistrations
 from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
 from nimbus.domain import writes as w
-from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.catalog import Definitions, PipelineRecord, PipelineState
 from nimbus.domain.commands import Abdication, CommandOutcome, QueuedCommand, StopRun
 from nimbus.domain.ids import (
     AttemptId,
@@ -29,12 +30,13 @@ from nimbus.domain.ids import (
     WorkerId,
 )
 from nimbus.domain.lifecycle import open_attempt, stop
-from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
+from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, Schedule, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import Assignment, AssignmentKind, WorkerInfo
 from nimbus.ports import FencedOutError, LeaderStore, SlotTakenError, StaleStateError
+from tests.definitions import active
 from tests.leader_writes import commit
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -65,13 +67,19 @@ ORDER = Assignment(
     logical_date=NOW,
 )
 INFO = WorkerInfo(id=WORKER, host=HostId("h"), hostname="h", pid=1, slots=1, version="1", started_at=NOW)
-RECORD = PipelineRecord(
-    name=PipelineName("p"),
-    state=PipelineState.INACTIVE,
+RECORD = active(
+    PipelineSpec(name=PipelineName("p"), tasks=(SPEC,)),
     published=ReleaseDigest("0" * 64),
-    published_spec=PipelineSpec(name=PipelineName("p"), tasks=(SPEC,)),
+    state=PipelineState.INACTIVE,
+    release=None,
     updated_at=NOW,
 )
+
+HOURLY = PipelineSpec(
+    name=RECORD.name, schedule=Schedule(cron="0 * * * *", timezone="Europe/Berlin"), tasks=(SPEC,)
+)
+ACTIVE_RECORD = active(HOURLY, schedule_position=NOW, updated_at=NOW)
+OLD_RECORD = replace(ACTIVE_RECORD, definitions=Definitions(HOURLY, HOURLY))
 
 
 @dataclass
@@ -193,6 +201,39 @@ def test_what_was_written_is_loaded_unchanged(bench: Bench) -> None:
     assert snapshot.slots[ATTEMPT].claim is None
 
 
+@pytest.mark.parametrize("first", [ACTIVE_RECORD, OLD_RECORD], ids=["layout 2", "layout 1"])
+def test_a_pipeline_is_loaded_as_it_was_written_through_all_its_changes(
+    bench: Bench, first: PipelineRecord
+) -> None:
+    fired = replace(first, schedule_position=NOW + timedelta(hours=1))
+    paused = replace(fired, state=PipelineState.PAUSED)
+    bench.store.load()
+
+    commit(bench.store, [w.CreatePipeline(first)])
+    for before, after in pairwise((first, fired, paused, first)):
+        commit(bench.store, [w.PutPipeline(after, before)])
+        assert bench.store.load().pipelines == {RECORD.name: after}
+        assert bench.store.read_pipeline(RECORD.name) == after
+    commit(bench.store, [w.RemovePipelineRecord(first)])
+    assert bench.store.load().pipelines == {}
+    commit(bench.store, [w.CreatePipeline(first)])
+    assert bench.store.read_pipeline(RECORD.name) == first
+
+
+def test_a_pipeline_of_layout_1_is_rewritten_and_keeps_its_position(bench: Bench) -> None:
+    bench.store.load()
+    commit(bench.store, [w.CreatePipeline(OLD_RECORD)])
+
+    fired = replace(OLD_RECORD, definitions=None, schedule_position=NOW + timedelta(hours=1))
+    commit(bench.store, [w.PutPipeline(fired, OLD_RECORD)])
+    assert bench.store.load().pipelines == {RECORD.name: fired}
+    again = replace(fired, schedule_position=NOW + timedelta(hours=2))
+    commit(bench.store, [w.PutPipeline(again, fired)])
+    assert bench.store.read_pipeline(RECORD.name) == again
+    commit(bench.store, [w.RemovePipelineRecord(again)], [w.CreatePipeline(again)])
+    assert bench.store.read_pipeline(RECORD.name) == again
+
+
 def test_a_deposed_leader_writes_nothing(bench: Bench) -> None:
     bench.store.load()
     bench.depose()
@@ -207,7 +248,10 @@ def test_a_refused_write_takes_the_whole_transaction_with_it(bench: Bench) -> No
     bench.store.load()
 
     with pytest.raises(StaleStateError):
-        commit(bench.store, [w.CreateRun(RUN), w.PutPipeline(RECORD)])
+        commit(
+            bench.store,
+            [w.CreateRun(RUN), w.PutPipeline(replace(RECORD, state=PipelineState.PAUSED), RECORD)],
+        )
 
     assert bench.store.load().runs == {}
 

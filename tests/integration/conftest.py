@@ -15,18 +15,17 @@ from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
 from nimbus.api.services import ApiServices, Check, LeaderView, QueuePlace
 from nimbus.domain import lifecycle
-from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.commands import CommandOutcome, QueuedCommand, StartRun
-from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.ids import AttemptId, HostId, PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, RetryPolicy, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunCause, TaskRun
 from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import WorkerInfo
+from tests.definitions import OnDisk, active
 
 T0 = datetime(2026, 3, 1, 6, 0, tzinfo=UTC)
-DIGEST = ReleaseDigest("ab" * 32)
 
 
 @dataclass
@@ -121,15 +120,7 @@ class World:
                 ),
             ),
         )
-        self.record = PipelineRecord(
-            name=self.spec.name,
-            state=PipelineState.ACTIVE,
-            published=DIGEST,
-            published_spec=self.spec,
-            release=DIGEST,
-            spec=self.spec,
-            updated_at=T0,
-        )
+        self.record = active(self.spec, updated_at=T0)
         self.worker = WorkerInfo(
             id=WorkerId("w1"),
             host=HostId("h1"),
@@ -144,6 +135,7 @@ class World:
     def services(self) -> ApiServices:
         return ApiServices(
             reader=self.cluster,
+            definitions=OnDisk(),
             commands=self.cluster,
             history=self.history,
             logs=self.logs,
@@ -182,7 +174,7 @@ class World:
         run = Run(
             id=RunId(run_id),
             pipeline=self.spec.name,
-            release=DIGEST,
+            release=self.record.published,
             parameters={},
             logical_date=T0,
             created_at=T0,

@@ -13,13 +13,13 @@ from click.testing import CliRunner, Result
 from kazoo.client import KazooClient
 
 from blobsync import S3Config, S3ObjectStore, Secret, collect, publish
-from nimbus import records
+from nimbus import pipeline_record
 from nimbus.cli.main import cli
-from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.localstack.s3 import S3Server
 from nimbus.localstack.zookeeper import ZooKeeperServer
+from tests.definitions import active
 
 
 @pytest.fixture
@@ -56,20 +56,14 @@ def published(config: dict[str, Any], tmp_path: Path) -> str:
     digest = publish(store, name="p", files=collect(tmp_path / "p", include=["*"])).digest
     store.close()
     spec = PipelineSpec(name=PipelineName("p"))
-    record = PipelineRecord(
-        name=spec.name,
-        state=PipelineState.ACTIVE,
-        published=ReleaseDigest(digest),
-        published_spec=spec,
-        release=ReleaseDigest(digest),
-        spec=spec,
-        updated_at=datetime.now(UTC),
+    record = active(
+        spec, published=ReleaseDigest(digest), release=ReleaseDigest(digest), updated_at=datetime.now(UTC)
     )
     client = KazooClient(config["zookeeper"]["hosts"])
     client.start(timeout=30)
     try:
         path = f"{config['cluster']['root']}/pipelines/p"
-        client.create(path, records.PIPELINE.encode(record), makepath=True)
+        client.create(path, pipeline_record.encode(record), makepath=True)
     finally:
         client.stop()
         client.close()

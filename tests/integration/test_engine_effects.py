@@ -11,18 +11,20 @@ import pytest
 
 from nimbus.adapters.memory import MemoryHistory
 from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
-from nimbus.domain.run import Run, RunCause, RunState, TaskRun
+from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.engine.agenda import Subject
-from nimbus.engine.decision import ArchiveRun, PrepareRelease, RenderRun, ResignLeadership
+from nimbus.engine.decision import ArchiveRun, BuildRun, PrepareRelease, ResignLeadership
 from nimbus.engine.effects import Effects
-from nimbus.engine.news import News, ReleasePrepared, RenderingFailed, RunArchived, RunRendered
-from nimbus.engine.state import Refusal, Rendered
+from nimbus.engine.news import BuildingFailed, News, ReleasePrepared, RunArchived, RunBuilt
+from nimbus.engine.state import Built, Refusal
 from nimbus.ports import StoreUnavailableError
 from nimbus.records import UnreadableRecordError
 from nimbus.templates.answers import TemplateError, TemplateHelperError
+from tests.definitions import OnDisk, active
 from tests.in_process_templates import InProcessTemplates
 
 Eventually = Callable[..., None]
@@ -106,6 +108,7 @@ class Bench:
             read_run=self.read_run,
             history=self.history,
             preparer=self.preparer,
+            definitions=OnDisk(),
             renderer=self.renderer,
             resign=self.resigned.append,
             tell=self.told.append,
@@ -193,25 +196,29 @@ def test_closing_ends_waiting_at_once_and_nothing_starts_afterwards(
 
 
 WAITING = Subject("command", "cmd-0")
-DRAFT = replace(
-    finished("p-9"),
-    tasks={
-        TaskName("a"): TaskRun(
-            spec=TaskSpec(name=TaskName("a"), kind=TaskKind.PYTHON, script="a.py", args=("{{ ds }}",))
-        )
-    },
+TASK = TaskSpec(name=TaskName("a"), kind=TaskKind.PYTHON, script="a.py", args=("{{ ds }}",))
+RECORD = active(replace(SPEC, name=PipelineName("q"), tasks=(TASK,)))
+DRAFT = Draft(
+    id=RunId("q-9"),
+    pipeline=RECORD.name,
+    release=RECORD.published,
+    parameters={},
+    logical_date=RECORD.updated_at,
+    cause=RunCause.MANUAL,
+    layout=1,
+    asked_at=RECORD.updated_at,
 )
 
 
-def test_a_draft_is_rendered_and_its_result_told(bench: Bench, eventually: Eventually) -> None:
-    bench.effects.start(RenderRun(WAITING, DRAFT))
+def test_a_run_is_built_and_its_result_told(bench: Bench, eventually: Eventually) -> None:
+    bench.effects.start(BuildRun(WAITING, DRAFT))
 
     eventually(lambda: bench.told)
     (told,) = bench.told
-    assert isinstance(told, RunRendered)
-    assert isinstance(told.rendered.result, Run)
-    assert (told.subject, told.rendered.draft) == (WAITING, DRAFT)
-    assert told.rendered.result.tasks[TaskName("a")].spec.args == ("2026-03-01",)
+    assert isinstance(told, RunBuilt)
+    assert isinstance(told.built.result, Run)
+    assert (told.subject, told.built.draft) == (WAITING, DRAFT)
+    assert told.built.result.tasks[TaskName("a")].spec.args == ("2026-03-01",)
 
 
 @pytest.mark.parametrize(
@@ -219,10 +226,10 @@ def test_a_draft_is_rendered_and_its_result_told(bench: Bench, eventually: Event
     [
         (
             TemplateError("too costly"),
-            RunRendered(WAITING, Rendered(DRAFT, Refusal("template", "too costly"))),
+            RunBuilt(WAITING, Built(DRAFT, Refusal("template", "too costly"))),
         ),
-        (helper_away := TemplateHelperError("no process"), RenderingFailed(WAITING, helper_away)),
-        (defect := RuntimeError("a defect"), RenderingFailed(WAITING, defect)),
+        (helper_away := TemplateHelperError("no process"), BuildingFailed(WAITING, helper_away)),
+        (defect := RuntimeError("a defect"), BuildingFailed(WAITING, defect)),
     ],
     ids=["its own fault", "no helper", "a defect"],
 )
@@ -230,7 +237,7 @@ def test_a_draft_is_refused_for_its_own_faults_only(
     bench: Bench, eventually: Eventually, trouble: Exception, told: News
 ) -> None:
     bench.renderer.trouble = trouble
-    bench.effects.start(RenderRun(WAITING, DRAFT))
+    bench.effects.start(BuildRun(WAITING, DRAFT))
 
     eventually(lambda: bench.told)
     assert bench.told == [told]
@@ -238,12 +245,12 @@ def test_a_draft_is_refused_for_its_own_faults_only(
 
 def test_a_slow_template_holds_up_neither_releases_nor_history(bench: Bench, eventually: Eventually) -> None:
     bench.renderer.gate.clear()
-    bench.effects.start(RenderRun(WAITING, DRAFT))
+    bench.effects.start(BuildRun(WAITING, DRAFT))
     bench.effects.start(PrepareRelease(RELEASE))
     bench.effects.start(ArchiveRun(RunId("p-1")))
 
     eventually(lambda: len(bench.told) == 2)
-    assert not any(isinstance(news, RunRendered) for news in bench.told)
+    assert not any(isinstance(news, RunBuilt) for news in bench.told)
     bench.effects.close()  # ends the wait
 
 

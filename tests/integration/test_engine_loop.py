@@ -14,7 +14,7 @@ from leader import FencingToken, Leadership, Participant
 from nimbus.adapters.clock import SystemClock
 from nimbus.adapters.memory import MemoryHistory
 from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
-from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
+from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.commands import (
     ActivatePipeline,
     Command,
@@ -23,44 +23,40 @@ from nimbus.domain.commands import (
     QueuedCommand,
     StartRun,
 )
-from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest, RunId, TaskName
+from nimbus.domain.drafts import Draft, new_run
+from nimbus.domain.ids import CommandId, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule, TaskKind, TaskSpec
-from nimbus.domain.run import Run, RunCause, RunState
+from nimbus.domain.run import RunCause, RunState
 from nimbus.domain.tasks import Tasks
 from nimbus.engine import loop, reign
 from nimbus.engine.agenda import Subject
-from nimbus.engine.decision import Effect, PrepareRelease, RenderRun, ResignLeadership
+from nimbus.engine.decision import BuildRun, Effect, PrepareRelease, ResignLeadership
 from nimbus.engine.effects import Effects
 from nimbus.engine.loop import Engine
 from nimbus.engine.news import (
+    BuildingFailed,
     CommandsChanged,
     QuarantineChanged,
     ReleasePrepared,
-    RenderingFailed,
     RunArchived,
-    RunRendered,
+    RunBuilt,
 )
 from nimbus.engine.policy import Policy
 from nimbus.engine.reign import Reign
-from nimbus.engine.rules.new_run import new_run
-from nimbus.engine.state import Rendered
+from nimbus.engine.state import Built
 from nimbus.ports import Clock, Snapshot, StoreUnavailableError
 from nimbus.telemetry.engine import EngineMetrics
 from nimbus.templates.answers import TemplateHelperError
 from nimbus.templates.helper import TemplateHelper
+from tests.definitions import OnDisk, active, built, digest_of
 
 Eventually = Callable[..., None]
 
 NAME = PipelineName("p")
-DIGEST = ReleaseDigest("a" * 64)
 SPEC = PipelineSpec(name=NAME, tasks=(TaskSpec(name=TaskName("a"), kind=TaskKind.PYTHON, script="a.py"),))
-RECORD = PipelineRecord(
-    name=NAME,
-    state=PipelineState.ACTIVE,
-    published=DIGEST,
-    published_spec=SPEC,
-    release=DIGEST,
-    spec=SPEC,
+DIGEST = digest_of(SPEC)
+RECORD = active(
+    SPEC,
     schedule_position=datetime(2026, 3, 1, tzinfo=UTC),
     updated_at=datetime(2026, 3, 1, tzinfo=UTC),
 )
@@ -94,7 +90,7 @@ class Bench:
         self.gate.set()
         self.loads = self.refused = 0
         self.effects: list[Effect] = []
-        self.start_effect: Callable[[Effect], None] = self.effects.append
+        self.start_effect: Callable[[Effect], None] = self._play
         self.leads = True
         self.registry = CollectorRegistry()
         self.no_store = False
@@ -116,6 +112,13 @@ class Bench:
 
     def _start(self, effect: Effect) -> None:
         self.start_effect(effect)
+
+    def _play(self, effect: Effect) -> None:
+        """Build runs at once; keep the other effects for the test."""
+        if isinstance(effect, BuildRun):
+            self.engine.tell(built(effect))
+        else:
+            self.effects.append(effect)
 
     def elect(self, epoch: int) -> None:
         self.cluster.change(epoch=epoch)
@@ -153,18 +156,16 @@ def start(run_id: str = "p-1") -> StartRun:
     return StartRun(pipeline=NAME, run_id=RunId(run_id))
 
 
-def draft() -> Run:
-    return new_run(
-        SPEC,
-        DIGEST,
-        run_id=RunId("p-0"),
-        parameters={},
-        logical_date=RECORD.updated_at,
-        cause=RunCause.MANUAL,
-        priority=None,
-        layout=1,
-        now=RECORD.updated_at,
-    )
+DRAFT = Draft(
+    id=RunId("p-0"),
+    pipeline=NAME,
+    release=DIGEST,
+    parameters={},
+    logical_date=RECORD.updated_at,
+    cause=RunCause.MANUAL,
+    layout=1,
+    asked_at=RECORD.updated_at,
+)
 
 
 def test_a_leadership_won_again_while_the_engine_was_busy_is_not_missed(
@@ -284,11 +285,11 @@ def test_a_rule_that_fails_over_one_pipeline_or_run_leaves_the_others_alone(
     bench: Bench, eventually: Eventually
 ) -> None:
     strange = replace(SPEC, name=PipelineName("q"), schedule=Schedule(cron="* * * * *", timezone="No/Where"))
-    run = draft()
+    run = new_run(SPEC, DRAFT)
     (task,) = run.tasks.values()
     broken = replace(task, spec=replace(task.spec, needs=(TaskName("nowhere"),)))
     bench.cluster.change(
-        pipelines={NAME: RECORD, strange.name: replace(RECORD, name=strange.name, spec=strange)},
+        pipelines={NAME: RECORD, strange.name: active(strange, schedule_position=RECORD.updated_at)},
         runs={run.id: replace(run, tasks=Tasks([broken]))},
     )
     bench.elect(1)
@@ -305,7 +306,7 @@ def test_a_rule_that_fails_over_one_pipeline_or_run_leaves_the_others_alone(
 
 def test_a_flood_of_fire_times_does_not_keep_a_command_waiting(bench: Bench, eventually: Eventually) -> None:
     flood = replace(SPEC, schedule=Schedule(cron="* * * * *", timezone="UTC", catchup=CatchUp.ALL))
-    record = replace(RECORD, spec=flood, schedule_position=datetime.now(UTC) - timedelta(days=4))
+    record = active(flood, schedule_position=datetime.now(UTC) - timedelta(days=4))
     bench.cluster.change(pipelines={NAME: record})
     bench.elect(1)
     eventually(lambda: bench.cluster.world.runs)
@@ -369,14 +370,14 @@ def reign_of(bench: Bench, clock: Clock, effects: list[Effect]) -> Reign:
 def test_a_result_that_an_earlier_reign_asked_for_is_not_taken_for_ours(bench: Bench) -> None:
     ours = reign_of(bench, SystemClock(), [])
     subject = Subject("command", "cmd-0")
-    run = replace(draft(), state=RunState.SUCCEEDED, finished_at=RECORD.updated_at)
+    run = replace(new_run(SPEC, DRAFT), state=RunState.SUCCEEDED, finished_at=RECORD.updated_at)
     bench.cluster.change(runs={run.id: run})
     ours.recover()
-    ours.hear((RunArchived(run.id), RunRendered(subject, Rendered(draft(), draft()))))
-    ours.hear((RenderingFailed(subject, TemplateHelperError("no process")),))
+    ours.hear((RunArchived(run.id), RunBuilt(subject, Built(DRAFT, new_run(SPEC, DRAFT)))))
+    ours.hear((BuildingFailed(subject, TemplateHelperError("no process")),))
 
     assert not ours.state.finished[run.id].archived, "a later run of this id would never go to history"
-    assert (ours.state.rendered, ours.state.set_aside) == ({}, {})
+    assert (ours.state.built, ours.state.set_aside) == ({}, {})
 
 
 def test_a_template_that_breaks_the_limits_is_refused_and_the_leader_leads_on(
@@ -387,9 +388,7 @@ def test_a_template_that_breaks_the_limits_is_refused_and_the_leader_leads_on(
     names = {PipelineName("q"): endless, PipelineName("r"): "{{ ds }}"}
     bench.cluster.change(
         pipelines={
-            name: replace(
-                RECORD, name=name, spec=replace(SPEC, name=name, tasks=(replace(plain, args=(text,)),))
-            )
+            name: active(replace(SPEC, name=name, tasks=(replace(plain, args=(text,)),)))
             for name, text in names.items()
         }
     )
@@ -397,6 +396,7 @@ def test_a_template_that_breaks_the_limits_is_refused_and_the_leader_leads_on(
         read_run=lambda _run: None,
         history=MemoryHistory(),
         preparer=NoPreparer(),
+        definitions=OnDisk(),
         renderer=TemplateHelper(cpu_s=0.5),
         resign=lambda _reason: None,
         tell=bench.engine.tell,
@@ -428,18 +428,16 @@ def test_a_run_that_no_helper_could_render_is_set_aside_and_tried_again(bench: B
     (plain,) = SPEC.tasks
     with_template = replace(SPEC, tasks=(replace(plain, args=("{{ ds }}",)),))
     other = PipelineName("q")
-    bench.cluster.change(
-        pipelines={NAME: replace(RECORD, spec=with_template), other: replace(RECORD, name=other)}
-    )
+    bench.cluster.change(pipelines={NAME: active(with_template), other: replace(RECORD, name=other)})
     waiting = bench.submit(start())
     effects: list[Effect] = []
     clock = HeldClock()
     ours = reign_of(bench, clock, effects)
     ours.decide()
     (asked,) = effects
-    assert isinstance(asked, RenderRun)
+    assert isinstance(asked, BuildRun)
 
-    ours.hear((RenderingFailed(asked.subject, TemplateHelperError("no process")),))
+    ours.hear((BuildingFailed(asked.subject, TemplateHelperError("no process")),))
     paused = bench.submit(PausePipeline(pipeline=other))
     ours.look((CommandsChanged(),))
     ours.decide()
@@ -452,7 +450,7 @@ def test_a_run_that_no_helper_could_render_is_set_aside_and_tried_again(bench: B
     ours.tend()
     ours.decide()
     assert len(effects) == 2
-    ours.hear((RunRendered(asked.subject, Rendered(asked.draft, asked.draft)),))
+    ours.hear((built(asked),))
     ours.decide()
     found = bench.outcome(waiting)
     assert found is not None

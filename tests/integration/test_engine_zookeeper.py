@@ -34,6 +34,7 @@ from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
 from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.adapters.zookeeper.transaction import Operation
 from nimbus.domain.commands import Abdicate, Command, CommandOutcome, PublishRelease, StartRun
+from nimbus.domain.drafts import new_run
 from nimbus.domain.ids import (
     AttemptId,
     CommandId,
@@ -50,10 +51,11 @@ from nimbus.domain.slots import Claim, End
 from nimbus.domain.supervision import Timings
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine import loop, reign
-from nimbus.engine.decision import ArchiveRun, Effect, PrepareRelease, ResignLeadership
+from nimbus.engine.decision import ArchiveRun, BuildRun, Effect, PrepareRelease, ResignLeadership
 from nimbus.engine.loop import Engine
-from nimbus.engine.news import ReleasePrepared, RunArchived
+from nimbus.engine.news import ReleasePrepared, RunArchived, RunBuilt
 from nimbus.engine.policy import Policy
+from nimbus.engine.state import Built
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.ports import StoreUnavailableError
 from nimbus.telemetry.engine import EngineMetrics
@@ -147,6 +149,8 @@ class Scheduler:
                 self.asked.append(effect)
                 if self.prepares:
                     self.engine.tell(ReleasePrepared(release, SPEC))
+            case BuildRun(subject, draft):
+                self.engine.tell(RunBuilt(subject, Built(draft, new_run(SPEC, draft))))
             case ArchiveRun(run_id):
                 self.engine.tell(RunArchived(run_id))
             case ResignLeadership(reason):

@@ -40,7 +40,6 @@ from nimbus.adapters.clock import SystemClock
 from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
 from nimbus.adapters.zookeeper.whole import ZooKeeperWholeState
 from nimbus.config.sections import Artifacts
-from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.writes import CreatePipeline
@@ -52,6 +51,7 @@ from nimbus.scheduler.collector import Collector
 from nimbus.scheduler.garbage import BucketGarbage
 from nimbus.scheduler.live_releases import live_releases
 from nimbus.telemetry.artifacts import GarbageMetrics
+from tests.definitions import active
 from tests.leader_writes import commit
 from tests.travelled_store import TravelledStore
 
@@ -109,15 +109,7 @@ class Member:
         """Put an active pipeline into the catalog, as this leader."""
         assert self.leadership is not None
         spec, digest = PipelineSpec(name=PipelineName(ref.name)), ReleaseDigest(ref.digest)
-        record = PipelineRecord(
-            name=spec.name,
-            state=PipelineState.ACTIVE,
-            published=digest,
-            published_spec=spec,
-            release=digest,
-            spec=spec,
-            updated_at=datetime.now(UTC),
-        )
+        record = active(spec, published=digest, release=digest, updated_at=datetime.now(UTC))
         store = ZooKeeperLeaderStore(self.session, self.root, self.leadership.token)
         store.load()
         commit(store, [CreatePipeline(record)])

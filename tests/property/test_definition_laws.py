@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from nimbus.config.problems import SuggestingError
 from nimbus.definition import InvalidDefinitionError, parse_definition
 from nimbus.definition.cron import check_cron, fires_between
+from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.parameters import InvalidParametersError, resolve_parameters
 from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.domain.run import RunCause
-from nimbus.engine.rules.new_run import new_run
 from nimbus.templates.answers import TemplateError
 from tests.in_process_templates import InProcessTemplates
 from tests.thorough import examples
@@ -56,19 +56,18 @@ def read(text: bytes) -> PipelineSpec | None:
 
 
 def render(spec: PipelineSpec) -> None:
-    draft = new_run(
-        spec,
-        ReleaseDigest("a" * 64),
-        run_id=RunId("r1"),
+    draft = Draft(
+        id=RunId("r1"),
+        pipeline=spec.name,
+        release=ReleaseDigest("a" * 64),
         parameters={},
         logical_date=WHEN,
         cause=RunCause.MANUAL,
-        priority=None,
         layout=1,
-        now=WHEN,
+        asked_at=WHEN,
     )
     with contextlib.suppress(TemplateError):
-        TEMPLATES.render(draft)
+        TEMPLATES.render(new_run(spec, draft))
 
 
 @UNHURRIED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
+from nimbus.domain.catalog import Definitions, PipelineRecord, PipelineState, ReleaseOf, profile_of
 from nimbus.domain.ids import PipelineName, ReleaseDigest, TaskName
 from nimbus.domain.pipeline import (
     CatchUp,
@@ -69,11 +69,11 @@ def first_records() -> dict[PipelineName, PipelineRecord]:
             name=spec.name,
             state=PipelineState.ACTIVE,
             published=FIRST,
-            published_spec=spec,
             release=FIRST,
-            spec=spec,
+            profile=profile_of(spec),
             schedule_position=START,
             updated_at=START,
+            definitions=Definitions(spec, spec),
         )
         for spec in SPECS
     }

@@ -41,7 +41,8 @@ def check(scheduler: Scheduler) -> None:
     )
     hold(Law.NEVER_FAILS, not state.set_aside, "set aside:", state.set_aside)
     _knows_all(state, scheduler.world.zookeeper.world, told=not scheduler.engine._inbox.empty())
-    ledger.schedules.check_none_missed(scheduler.clock.now())
+    begun = {name for name in state.pipelines if about_pipeline(name) in state.building}
+    ledger.schedules.check_none_missed(scheduler.clock.now(), begun)
     check_indexes(state)
     _nothing_forgotten(state, Instant(scheduler.clock.now(), scheduler.clock.elapsed_s()))
 

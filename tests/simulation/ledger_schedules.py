@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -38,7 +38,7 @@ class ScheduleLaws:
             case w.CreatePipeline(record):
                 self._forget(record.name)  # another life of the name: its clock begins anew
                 self.pipelines[record.name] = record
-            case w.PutPipeline(record):
+            case w.PutPipeline(record, _):
                 before = self.pipelines[record.name]
                 self.pipelines[record.name] = record
                 follows = then[0] if then else None
@@ -46,8 +46,8 @@ class ScheduleLaws:
                     self._asked(before, record)
                 else:
                     self._moved(before, record, follows)
-            case w.RemovePipelineRecord(name):
-                del self.pipelines[name]
+            case w.RemovePipelineRecord(record):
+                del self.pipelines[record.name]
 
     def started(self, run: Run) -> None:
         """Take in a new run: a scheduled one stands in the transaction that moves the position."""
@@ -64,7 +64,7 @@ class ScheduleLaws:
 
     def _moved(self, before: PipelineRecord, record: PipelineRecord, then: w.Write | None) -> None:
         name, old, new = record.name, before.schedule_position, record.schedule_position
-        schedule = None if record.spec is None else record.spec.schedule
+        schedule = record.profile.schedule
         sound = record.state is PipelineState.ACTIVE and schedule and old and new and old < new
         hold(Law.FIRE_ONCE, sound, name, record.state, "moves from", old, "to", new)
         assert schedule is not None
@@ -92,10 +92,12 @@ class ScheduleLaws:
     def _forget(self, name: PipelineName) -> None:
         self._fired = {fired for fired in self._fired if fired[0] != name}
 
-    def check_none_missed(self, now: datetime) -> None:
-        """While a leader rests: no schedule that fires is behind its clock."""
+    def check_none_missed(self, now: datetime, begun: Collection[PipelineName]) -> None:
+        """While a leader rests: no schedule that fires is behind its clock, unless its run is being built."""
         for name, record in self.pipelines.items():
-            schedule = None if record.spec is None else record.spec.schedule
+            if name in begun:
+                continue
+            schedule = record.profile.schedule
             if schedule and record.state is PipelineState.ACTIVE and record.schedule_position is not None:
                 due = next_fire(schedule, record.schedule_position)
                 hold(Law.FIRE_MISSED, due is None or due > now, name, "was not started for", due)

@@ -75,13 +75,13 @@ def run_started_before_the_position_moves() -> Iterator[None]:
 @mutant
 def activation_fires_the_past() -> Iterator[None]:
     """AF 777, 41014: a schedule that was paused makes up for all it has missed, unasked."""
-    original = commands._activated
+    original = commands.activated
 
     def activated(record: Any, release: Any, spec: Any, now: Any) -> Any:
         new = original(record, release, spec, now)
         return replace(new, schedule_position=record.schedule_position or now)
 
-    with replaced(commands, _activated=activated):
+    with replaced(commands, activated=activated):
         yield
 
 

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 from leader import FencingToken, Leadership, Participant
 from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.ids import RunId
 from nimbus.domain.supervision import Timings
 from nimbus.engine import news as n
-from nimbus.engine.decision import ArchiveRun, Effect, PrepareRelease, ResignLeadership
+from nimbus.engine.agenda import Subject
+from nimbus.engine.decision import ArchiveRun, BuildRun, Effect, PrepareRelease, ResignLeadership
 from nimbus.engine.loop import Engine, Steps
 from nimbus.engine.policy import Policy
 from nimbus.engine.reign import Reign
-from nimbus.engine.state import Refusal
+from nimbus.engine.state import Built, Refusal
 from tests.simulation import engine_laws
 from tests.simulation.clocks import ProcessClock
 from tests.simulation.laws import Law, hold
@@ -62,7 +64,7 @@ class Scheduler:
         """Start the process."""
         self.alive, self.paused, self.deluded = True, False, False
         self.boot += 1
-        self.jobs: deque[tuple[ArchiveRun | PrepareRelease, float]] = deque()
+        self.jobs: deque[tuple[ArchiveRun | BuildRun | PrepareRelease, float]] = deque()
         self.store: FaultyStore | None = None
         self.session: Session | None = None
         self.leadership: Leadership | None = None
@@ -156,7 +158,9 @@ class Scheduler:
 
     def _start_effect(self, effect: Effect) -> None:
         match effect:
-            case ArchiveRun() | PrepareRelease():
+            case BuildRun(subject, draft) if self.world.rng.random() < 0.9:  # it takes milliseconds
+                self._build(subject, draft)
+            case ArchiveRun() | BuildRun() | PrepareRelease():
                 self.jobs.append((effect, self.world.time.s))
             case ResignLeadership(reason):
                 hold(Law.NEVER_FAILS, "engine failed" not in reason, repr(sys.exc_info()[1]))
@@ -170,6 +174,8 @@ class Scheduler:
         match job:
             case ArchiveRun(run):
                 done = self._archive(run)
+            case BuildRun(subject, draft):
+                done = self._build(subject, draft)
             case PrepareRelease(release):
                 done = self._prepare(release, since_s)
         if not done:
@@ -182,6 +188,12 @@ class Scheduler:
         if run is not None:
             self.world.storage.keep(run)
         self.engine.tell(n.RunArchived(run_id))
+        return True
+
+    def _build(self, subject: Subject, draft: Draft) -> bool:
+        """What is active is on every disk: the guard sees to it."""
+        spec = self.world.storage.releases[ReleaseOf(draft.pipeline, draft.release)]
+        self.engine.tell(n.RunBuilt(subject, Built(draft, new_run(spec, draft))))
         return True
 
     def _prepare(self, release: ReleaseOf, since_s: float) -> bool:

@@ -48,7 +48,7 @@ def _write(write: object) -> str:
                 for task, found in run.tasks.items()
             )
             return f"{name}({run.id} {run.state} {tasks})"
-        case w.PutPipeline(record) | w.CreatePipeline(record):
+        case w.PutPipeline(record, _) | w.CreatePipeline(record):
             return f"{name}({record.name} {record.state} {record.schedule_position})"
         case w.Assign(worker, order):
             return f"{name}({order.kind} {order.attempt} to {worker})"

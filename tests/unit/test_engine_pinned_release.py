@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from nimbus.domain.ids import ReleaseDigest
 from nimbus.domain.run import Outcome
-from tests.engine_bench import ATTEMPT, DIGEST, NAME, RECORD, SPEC, START, Bench
-
-NEWER = ReleaseDigest("b" * 64)
+from tests.definitions import active
+from tests.engine_bench import ATTEMPT, DIGEST, NAME, SPEC, START, Bench
 
 
 def ordered(bench: Bench) -> dict[str, ReleaseDigest]:
@@ -22,7 +21,7 @@ def test_retry_under_a_new_leader_uses_the_release_of_the_run_when_another_is_ac
     bench.decide()
     assert ordered(bench) == {"p-1.a.1": DIGEST}
 
-    activated = replace(RECORD, published=NEWER, release=NEWER, spec=replace(SPEC, tasks=()))
+    activated = active(replace(SPEC, tasks=()))
     bench.cluster.change(pipelines={NAME: activated})
     bench.end(ATTEMPT, Outcome.LOST)
     bench.elect(2)

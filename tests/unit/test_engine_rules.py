@@ -34,18 +34,15 @@ from nimbus.domain.pipeline import (
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.agenda import Instant
-from nimbus.engine.decision import ArchiveRun, Decision, PrepareRelease, RenderRun, ResignLeadership
+from nimbus.engine.decision import ArchiveRun, BuildRun, Decision, PrepareRelease, ResignLeadership
 from nimbus.engine.rules import ask, assign, next_subject
 from nimbus.engine.rules.schedules import MOST_AT_ONCE
-from nimbus.engine.state import Refusal, Rendered, State
+from nimbus.engine.state import Refusal, State
 from nimbus.records import RUN
-from nimbus.templates.answers import TemplateError
-from tests.in_process_templates import InProcessTemplates
+from tests.definitions import OnDisk, active, built, digest_of
 
-TEMPLATES = InProcessTemplates()
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 NAME = PipelineName("p")
-DIGEST = ReleaseDigest("a" * 64)
 NEWER = ReleaseDigest("b" * 64)
 SPEC = PipelineSpec(
     name=NAME,
@@ -55,16 +52,8 @@ SPEC = PipelineSpec(
         TaskSpec(name=TaskName("b"), kind=TaskKind.PYTHON, script="b.py", needs=(TaskName("a"),)),
     ),
 )
-RECORD = PipelineRecord(
-    name=NAME,
-    state=PipelineState.ACTIVE,
-    published=DIGEST,
-    published_spec=SPEC,
-    release=DIGEST,
-    spec=SPEC,
-    schedule_position=NOW,
-    updated_at=NOW,
-)
+DIGEST = digest_of(SPEC)
+RECORD = active(SPEC, schedule_position=NOW, updated_at=NOW)
 
 
 def a_worker(name: str, *, slots: int = 1, draining: bool = False, load: float = 0.0) -> WorkerInfo:
@@ -126,23 +115,19 @@ def decide_once(state: State, now: datetime = NOW) -> Decision:
 
 
 def decide(state: State, now: datetime = NOW) -> Decision:
-    """The next decision, with the arguments that it asks for already rendered."""
+    """The next decision, with the run that it asks for already built."""
     while True:
         decision = decide_once(state, now)
-        if not any(isinstance(effect, RenderRun) for effect in decision.effects):
+        if not any(isinstance(effect, BuildRun) for effect in decision.effects):
             return decision
-        render(state, decision)
+        build(state, decision)
 
 
-def render(state: State, decision: Decision) -> None:
-    """Render the arguments that a decision asks for."""
+def build(state: State, decision: Decision) -> None:
+    """Build the run that a decision asks for."""
     for effect in decision.effects:
-        if isinstance(effect, RenderRun):
-            try:
-                result: Run | Refusal = TEMPLATES.render(effect.draft)
-            except TemplateError as exc:
-                result = Refusal(exc.code, str(exc))
-            state.run_rendered(effect.subject, Rendered(effect.draft, result))
+        if isinstance(effect, BuildRun):
+            state.run_built(effect.subject, built(effect).built)
 
 
 def refusal(state: State) -> str:
@@ -188,7 +173,7 @@ def test_asking_twice_starts_one_run() -> None:
     ("command", "record", "code"),
     [
         (START, None, "unknown_pipeline"),
-        (START, replace(RECORD, release=None, spec=None), "not_active"),
+        (START, replace(RECORD, release=None), "not_active"),
         (replace(START, parameters={"month": 13}), RECORD, "invalid_parameters"),
         (replace(START, parameters={"mouth": 1}), RECORD, "invalid_parameters"),
         (StopRun(run_id=RunId("nope"), reason="test"), RECORD, "unknown_run"),
@@ -319,7 +304,7 @@ def test_nothing_is_opened_while_no_slot_is_free() -> None:
 
 def test_a_ready_task_opens_when_a_more_urgent_one_has_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = replace(SPEC, tasks=tuple(replace(task, needs=()) for task in SPEC.tasks))
-    state = known(START, workers=(a_worker("w1"),), record=replace(RECORD, spec=spec))
+    state = known(START, workers=(a_worker("w1"),), record=active(spec))
     decide(state)
     answers = iter((None, state.workers[WorkerId("w1")]))
     # No rule makes the choice depend on the task yet; labels and pools will.
@@ -338,7 +323,7 @@ def test_the_more_urgent_run_goes_first() -> None:
 
 
 def test_an_overdue_run_fails_and_says_when_it_was_due() -> None:
-    state = known(START, record=replace(RECORD, spec=replace(SPEC, timeout=timedelta(minutes=5))))
+    state = known(START, record=active(replace(SPEC, timeout=timedelta(minutes=5))))
     decide(state)
     assert next_decision(state, NOW + timedelta(minutes=4)) is None
     assert state.agenda.idle_s(at(NOW)) == 300
@@ -382,7 +367,7 @@ def test_a_finished_run_goes_to_history_and_leaves_zookeeper_later() -> None:
 
 def scheduled(catchup: CatchUp) -> PipelineRecord:
     spec = replace(SPEC, schedule=Schedule(cron="0 * * * *", timezone="UTC", catchup=catchup))
-    return replace(RECORD, spec=spec)
+    return active(spec, schedule_position=NOW)
 
 
 def test_a_fire_time_starts_its_run_and_moves_the_position_in_one_transaction() -> None:
@@ -401,7 +386,7 @@ def test_a_fire_time_starts_its_run_and_moves_the_position_in_one_transaction() 
 
 def fired_runs(state: State, now: datetime) -> list[str]:
     while (decision := next_decision(state, now)) is not None:
-        render(state, decision)
+        build(state, decision)
     return sorted(state.runs)
 
 
@@ -459,8 +444,8 @@ def test_what_passed_while_paused_is_not_made_up_for_on_resumption() -> None:
     record = replace(scheduled(CatchUp.ALL), state=PipelineState.PAUSED)
     state = known(ActivatePipeline(pipeline=NAME), record=record)
     decide(state, later)
-    assert record.spec is not None
-    state.release_prepared(ReleaseOf(NAME, DIGEST), record.spec)
+    release = ReleaseOf(NAME, record.published)
+    state.release_prepared(release, OnDisk().definition(release))
 
     assert fired_runs(state, later) == []
 
@@ -473,11 +458,13 @@ def activated(
     now: datetime = NOW,
 ) -> State:
     """A release with `schedule` was activated, in place of one with `before`, whose position this was."""
+    newer = replace(SPEC, schedule=schedule)
+    digest = active(newer).published
     paused = replace(RECORD, state=PipelineState.PAUSED)
-    state = known(ActivatePipeline(pipeline=NAME, digest=NEWER), record=paused)
+    state = known(ActivatePipeline(pipeline=NAME, digest=digest), record=paused)
     decide(state, now)
-    state.put_pipeline(replace(RECORD, spec=replace(SPEC, schedule=before), schedule_position=position))
-    state.release_prepared(ReleaseOf(NAME, NEWER), replace(SPEC, schedule=schedule))
+    state.put_pipeline(active(replace(SPEC, schedule=before), schedule_position=position))
+    state.release_prepared(ReleaseOf(NAME, digest), newer)
     assert decide(state, now).name == "command_accepted"
     return state
 
@@ -542,7 +529,7 @@ DATES = TaskSpec(
 def berlin(*commands: Command, position: datetime) -> State:
     schedule = Schedule(cron="30 0 * * *", timezone="Europe/Berlin")
     spec = replace(SPEC, parameters={}, schedule=schedule, tasks=(DATES,))
-    return known(*commands, record=replace(RECORD, spec=spec, schedule_position=position))
+    return known(*commands, record=active(spec, schedule_position=position))
 
 
 def started(state: State) -> Run:
@@ -582,8 +569,7 @@ def test_dates_of_a_run_started_by_hand_are_those_of_its_pipelines_time_zone() -
     )
 
     local = started(berlin(start, position=NOW))
-    unscheduled = replace(RECORD, spec=replace(SPEC, parameters={}, tasks=(DATES,)))
-    in_utc = started(known(start, record=unscheduled))
+    in_utc = started(known(start, record=active(replace(SPEC, parameters={}, tasks=(DATES,)))))
 
     assert local.tasks[TaskName("a")].spec.args[:2] == ("2026-02-01 20260201", "2026-02-01 00:15:00+01:00")
     assert in_utc.tasks[TaskName("a")].spec.args[:2] == ("2026-01-31 20260131", "2026-01-31 23:15:00+00:00")
@@ -617,7 +603,8 @@ BAD = replace(DATES, args=("{{ params.nothing }}",))
 
 
 def with_arguments(*tasks: TaskSpec, schedule: Schedule | None = None) -> PipelineRecord:
-    return replace(RECORD, spec=replace(SPEC, parameters={}, schedule=schedule, tasks=tasks))
+    spec = replace(SPEC, parameters={}, schedule=schedule, tasks=tasks)
+    return active(spec, schedule_position=NOW)
 
 
 def test_a_command_waits_for_its_runs_arguments_and_holds_back_no_other_pipeline() -> None:
@@ -630,14 +617,14 @@ def test_a_command_waits_for_its_runs_arguments_and_holds_back_no_other_pipeline
     asked = decide_once(state)
     decide_once(state)
 
-    assert isinstance(asked.effects[0], RenderRun)
-    assert (asked.writes, asked.effects[0].draft.tasks[TaskName("a")].spec) == ((), DATES)
+    assert isinstance(asked.effects[0], BuildRun)
+    assert (asked.writes, asked.effects[0].draft.id) == ((), "p-1")
     assert state.pipelines[other].state is PipelineState.PAUSED
     assert next_decision(state) is None, "the later ones about the run and its pipeline wait"
-    render(state, asked)
+    build(state, asked)
     decide_once(state)
     assert list(state.runs) == ["p-1"]
-    assert state.rendered == {}
+    assert state.built == {}
     both = (*decide_once(state).writes, *decide_once(state).writes)
     (put,) = (write for write in both if isinstance(write, w.PutRun))
     assert put.run.state is RunState.STOPPED
@@ -647,9 +634,9 @@ def test_a_command_that_is_set_aside_lets_those_behind_it_pass() -> None:
     start, again = (StartRun(pipeline=NAME, run_id=RunId(name)) for name in ("p-1", "p-2"))
     state = known(start, again, record=with_arguments(DATES))
     asked = decide_once(state)
-    assert isinstance(asked.effects[0], RenderRun)
+    assert isinstance(asked.effects[0], BuildRun)
 
-    state.rendering.clear()
+    state.building.clear()
     state.put_aside(asked.effects[0].subject, "no process")
 
     assert decide_once(state).about["run"] == "p-2"
@@ -662,7 +649,7 @@ def test_a_run_whose_arguments_cannot_be_rendered_is_refused() -> None:
 
     assert refused.about["code"] == "template"
     assert "task a, argument 1: " in refused.about["message"]
-    assert (state.runs, state.rendered) == ({}, {})
+    assert (state.runs, state.built) == ({}, {})
 
 
 def test_a_fire_time_whose_arguments_cannot_be_rendered_is_passed_over() -> None:
@@ -671,7 +658,7 @@ def test_a_fire_time_whose_arguments_cannot_be_rendered_is_passed_over() -> None
 
     refused = decide(state, NOW + timedelta(hours=2))
 
-    assert (refused.name, state.runs, state.rendered) == ("schedule_refused", {}, {})
+    assert (refused.name, state.runs, state.built) == ("schedule_refused", {}, {})
     assert state.pipelines[NAME].schedule_position == NOW + timedelta(hours=1)
     assert fired_runs(state, NOW + timedelta(hours=2)) == []
 
@@ -680,16 +667,14 @@ def test_a_fire_time_is_rendered_again_when_another_release_became_active_meanwh
     hourly = Schedule(cron="0 * * * *", timezone="UTC", catchup=CatchUp.LATEST)
     state = known(record=with_arguments(DATES, schedule=hourly))
     later = NOW + timedelta(hours=1)
-    render(state, decide_once(state, later))
-    newer = replace(
-        with_arguments(replace(DATES, args=("{{ 6 * 7 }}",)), schedule=hourly), release=NEWER, published=NEWER
-    )
+    build(state, decide_once(state, later))
+    newer = with_arguments(replace(DATES, args=("{{ 6 * 7 }}",)), schedule=hourly)
 
     state.put_pipeline(newer)
     decide(state, later)
 
     run = state.runs[RunId("p-20260301t130000z")]
-    assert (run.release, run.tasks[TaskName("a")].spec.args) == (NEWER, ("42",))
+    assert (run.release, run.tasks[TaskName("a")].spec.args) == (newer.release, ("42",))
 
 
 @pytest.mark.parametrize("catchup", list(CatchUp))
@@ -701,12 +686,12 @@ def test_a_fire_time_starts_its_run_however_long_its_arguments_take(catchup: Cat
     asked = decide_once(state, due)
     assert next_decision(state, due) is None
 
-    render(state, asked)
+    build(state, asked)
     decide_once(state, due + timedelta(minutes=5))
 
     assert list(state.runs) == ["p-20260301t120100z"]
     assert state.pipelines[NAME].schedule_position == due
-    assert state.rendered == {}
+    assert state.built == {}
 
 
 def test_a_fire_time_that_waits_for_its_arguments_holds_back_no_other_pipeline() -> None:
@@ -714,12 +699,14 @@ def test_a_fire_time_that_waits_for_its_arguments_holds_back_no_other_pipeline()
     slow = with_arguments(DATES, schedule=hourly)
     other = PipelineName("q")
     without = replace(SPEC, name=other, schedule=hourly, tasks=(replace(DATES, args=()),))
-    plain = replace(slow, name=other, spec=without)
+    plain = active(without, schedule_position=NOW)
     state = known(record=slow)
     state.put_pipeline(plain)
 
-    asked = decide_once(state, NOW + timedelta(hours=1))
+    asked, other_asked = (decide_once(state, NOW + timedelta(hours=1)) for _ in range(2))
+    build(state, other_asked)
     decide_once(state, NOW + timedelta(hours=1))
 
-    assert isinstance(asked.effects[0], RenderRun)
+    assert isinstance(asked.effects[0], BuildRun)
+    assert asked.effects[0].draft.pipeline == NAME
     assert list(state.runs) == ["q-20260301t130000z"]

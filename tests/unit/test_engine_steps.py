@@ -15,6 +15,7 @@ from nimbus.engine.loop import Engine
 from nimbus.engine.policy import Policy
 from nimbus.engine.reign import WORKERS_EVERY_S
 from nimbus.telemetry.engine import EngineMetrics
+from tests.definitions import built
 from tests.engine_bench import NAME, NOW, RECORD, WORKER
 
 COMMAND = QueuedCommand(
@@ -41,7 +42,7 @@ def test_engine_goes_on_at_once_when_its_look_at_the_workers_finds_a_slot_for_a_
     engine = Engine(
         store_for=lambda leadership: MemoryLeaderStore(cluster, leadership.epoch),
         still_leads=lambda: True,
-        start_effect=lambda _effect: None,
+        start_effect=lambda effect: engine.tell(built(effect)),  # type: ignore[arg-type]  # it only builds
         policy=Policy(),
         clock=clock,
         metrics=EngineMetrics(CollectorRegistry()),
@@ -52,7 +53,7 @@ def test_engine_goes_on_at_once_when_its_look_at_the_workers_finds_a_slot_for_a_
     token = FencingToken(path="/epoch", version=1, epoch=1)
     engine.elected(Leadership(1, token, Participant(id="s", host="h", port=0, boot_id="b")))
     steps.send(engine.collect(0.0))
-    assert steps.send(()) > 0.0, "the run waits for a worker"
+    assert steps.send(engine.collect(0.0)) > 0.0, "the run waits for a worker"
 
     # Draining is said in a worker's data, of which no watch tells.
     cluster.world = replace(cluster.world, workers={ONE_SLOT.id: ONE_SLOT})

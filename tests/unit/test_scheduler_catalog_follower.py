@@ -15,6 +15,7 @@ from nimbus.domain.pipeline import PipelineSpec
 from nimbus.ports import Enqueue, StoreUnavailableError
 from nimbus.scheduler import catalog_follower
 from nimbus.scheduler.catalog_follower import CatalogFollower
+from tests.definitions import active
 
 Eventually = Callable[..., None]
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -23,15 +24,8 @@ OLD, NEW = ReleaseDigest("a" * 64), ReleaseDigest("b" * 64)
 
 def record(name: str = "p", release: ReleaseDigest | None = OLD) -> PipelineRecord:
     spec = PipelineSpec(name=PipelineName(name))
-    return PipelineRecord(
-        name=spec.name,
-        state=PipelineState.ACTIVE if release else PipelineState.INACTIVE,
-        published=NEW,
-        published_spec=spec,
-        release=release,
-        spec=spec,
-        updated_at=NOW,
-    )
+    state = PipelineState.ACTIVE if release else PipelineState.INACTIVE
+    return active(spec, published=NEW, state=state, release=release, updated_at=NOW)
 
 
 class World:

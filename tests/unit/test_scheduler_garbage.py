@@ -27,7 +27,7 @@ from blobsync.storage import keys
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters.memory import MemoryCluster
 from nimbus.config.sections import Artifacts
-from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
+from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import DEFINITION_FILE, PipelineSpec
 from nimbus.domain.run import Run
@@ -36,6 +36,7 @@ from nimbus.scheduler.garbage import BucketGarbage, LocalGarbage
 from nimbus.scheduler.releases import LocalReleases
 from nimbus.telemetry.artifacts import GarbageMetrics
 from tests.collection_samples import DAY, QUICK, START, Clock
+from tests.definitions import active
 
 MINUTE = timedelta(minutes=1)
 DEFINITION = "schema: 1\nname: p\ntasks:\n  a: {type: python, script: a.py}\n"
@@ -80,17 +81,7 @@ class World:
         """Put it into the catalog as the active release."""
         spec = PipelineSpec(name=PipelineName("p"))
         digest = ReleaseDigest(ref.digest)
-        self.cluster.put(
-            PipelineRecord(
-                name=spec.name,
-                state=PipelineState.ACTIVE,
-                published=digest,
-                published_spec=spec,
-                release=digest,
-                spec=spec,
-                updated_at=START,
-            )
-        )
+        self.cluster.put(active(spec, published=digest, release=digest, updated_at=START))
 
     def collect(self) -> None:
         self.garbage.collect(threading.Event())

@@ -11,26 +11,19 @@ import pytest
 from blobsync import Readiness, ReleaseReadiness, ReleaseRef, ReleaseState
 from leader import Verdict
 from nimbus.adapters.memory import MemoryCluster
-from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.catalog import PipelineState
 from nimbus.domain.ids import HostId, PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.schedulers import Role, SchedulerInfo
 from nimbus.engine.readiness import GatePolicy
 from nimbus.ports import StoreUnavailableError
 from nimbus.scheduler.guard import ReadinessGuard
+from tests.definitions import active
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 DIGEST = ReleaseDigest("a" * 64)
 SPEC = PipelineSpec(name=PipelineName("p"))
-RECORD = PipelineRecord(
-    name=SPEC.name,
-    state=PipelineState.ACTIVE,
-    published=DIGEST,
-    published_spec=SPEC,
-    release=DIGEST,
-    spec=SPEC,
-    updated_at=NOW,
-)
+RECORD = active(SPEC, published=DIGEST, release=DIGEST, updated_at=NOW)
 ME = SchedulerInfo(
     id="s1",
     boot_id="b",

@@ -17,6 +17,7 @@ from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.tasks import Tasks
 from nimbus.ports import StoreUnavailableError
 from nimbus.scheduler.live_releases import NothingKnownError, live_releases
+from tests.definitions import active
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 P = PipelineName("p")
@@ -28,15 +29,8 @@ def digest(letter: str) -> ReleaseDigest:
 
 def record(state: PipelineState = PipelineState.ACTIVE, release: str | None = "a") -> PipelineRecord:
     spec = PipelineSpec(name=P)
-    return PipelineRecord(
-        name=P,
-        state=state,
-        published=digest("b"),
-        published_spec=spec,
-        release=digest(release) if release else None,
-        spec=spec,
-        updated_at=NOW,
-    )
+    found = digest(release) if release else None
+    return active(spec, published=digest("b"), state=state, release=found, updated_at=NOW)
 
 
 def run(state: RunState) -> Run:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice, repeat
 from typing import Any, TypeVar
 
 import structlog
@@ -121,13 +121,23 @@ class Calls:
         """Name and data of the first `most` children; those that vanish meanwhile are left out."""
         return self.read_all(parent, (self.children(parent, changed) or ())[:most])
 
-    def read_all(self, parent: str, names: Iterable[str]) -> tuple[tuple[str, bytes], ...]:
-        """Name and data of some children, read together; those that are not there are left out."""
+    def read_all(
+        self, parent: str, names: Iterable[str], changed: Iterable[Enqueue | None] = ()
+    ) -> tuple[tuple[str, bytes], ...]:
+        """Name and data of some children, read together; those that are not there are left out.
+
+        Args:
+            parent: Whose children.
+            names: Which.
+            changed: For each of them in order, what is called when it changes; none for those after the last.
+        """
         wanted = tuple(names)
+        asked = [
+            ((f"{parent}/{name}",), _watch(enqueue))
+            for name, enqueue in zip(wanted, chain(changed, repeat(None)), strict=False)
+        ]
         with in_our_words(f"read all below {parent}"):
-            found = self.together(
-                self.session.client.get_async, [((f"{parent}/{name}",), {}) for name in wanted]
-            )
+            found = self.together(self.session.client.get_async, asked)
         return tuple(
             (name, answer[0]) for name, answer in zip(wanted, found, strict=True) if answer is not None
         )

@@ -11,10 +11,10 @@ from leader import ZooKeeperSession
 from nimbus import records
 from nimbus.adapters.zookeeper.board import read_slots
 from nimbus.adapters.zookeeper.calls import Calls
+from nimbus.adapters.zookeeper.catalog import read_pipeline, readable_pipelines
 from nimbus.adapters.zookeeper.leader_store import (
     read_all,
     read_commands,
-    read_pipelines,
     read_runs,
 )
 from nimbus.adapters.zookeeper.paths import Paths
@@ -31,26 +31,19 @@ from nimbus.records import UnreadableRecordError
 
 
 class ZooKeeperClusterReader:
-    """See `nimbus.ports.ClusterReader` and `nimbus.ports.Catalog`."""
+    """See `nimbus.ports.ClusterReader`."""
 
     def __init__(self, session: ZooKeeperSession, root: str) -> None:
         self._calls = Calls(session)
         self._paths = Paths(root)
 
-    def read(self, changed: Enqueue | None = None) -> tuple[PipelineRecord, ...]:
-        """The catalog, with a watch."""
-        self._calls.ensure(self._paths.pipelines)
-        return read_pipelines(self._calls, self._paths, changed)
-
     def pipelines(self) -> tuple[PipelineRecord, ...]:
         """The catalog."""
-        return read_pipelines(self._calls, self._paths)
+        return tuple(readable_pipelines(self._calls, self._paths))
 
     def pipeline(self, name: PipelineName) -> PipelineRecord | None:
         """One pipeline."""
-        path = self._paths.pipeline(name)
-        data = self._calls.get(path)
-        return None if data is None else records.PIPELINE.decode(data, path)
+        return read_pipeline(self._calls, self._paths, name)
 
     def runs(self) -> tuple[Run, ...]:
         """Live and recently finished runs."""

@@ -13,8 +13,10 @@ from kazoo.exceptions import NodeExistsError
 from leader import FencedOutError as ElectionFencedOutError
 from leader import FencingToken, TransactionRefusedError, ZooKeeperSession, fenced_transaction
 from nimbus import records
+from nimbus.adapters.zookeeper import catalog
 from nimbus.adapters.zookeeper.board import UNKNOWN_TIME, read_slots
 from nimbus.adapters.zookeeper.calls import Calls, check_size, in_our_words, readable
+from nimbus.adapters.zookeeper.catalog import readable_pipelines
 from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.adapters.zookeeper.runs import change, creation, readable_runs, removal
 from nimbus.adapters.zookeeper.transaction import Operation, ZooKeeperTransaction, size_bytes
@@ -74,7 +76,7 @@ class ZooKeeperLeaderStore:
         for path in self._paths.always():
             self._calls.ensure(path)
         runs = {run.id: run for run in readable_runs(self._calls, self._paths)}
-        pipelines = {p.name: p for p in _readable(self._calls, self._paths.pipelines, records.PIPELINE)}
+        pipelines = {record.name: record for record in readable_pipelines(self._calls, self._paths)}
         return Snapshot(
             pipelines=pipelines,
             runs=runs,
@@ -115,8 +117,7 @@ class ZooKeeperLeaderStore:
 
     def read_pipeline(self, name: PipelineName) -> PipelineRecord | None:
         """One pipeline."""
-        found = self._calls.read_all(self._paths.pipelines, [name])
-        return next(readable(records.PIPELINE, found, self._paths.pipelines), None)
+        return next(readable_pipelines(self._calls, self._paths, [name]), None)
 
     def prune_outcomes(self, before: datetime) -> None:
         """Forget the oldest outcomes, at most MOST_PRUNED at once; one that cannot be read stays."""
@@ -161,16 +162,16 @@ class ZooKeeperLeaderStore:
         match write:
             case w.CreateRun(run):
                 yield from creation(paths, run)
-            case w.PutRun(run, before):
-                yield from change(paths, run, before)
+            case w.PutRun(run, was):
+                yield from change(paths, run, was)
             case w.RemoveRun(run_id):
                 yield from removal(self._calls, paths, run_id)
             case w.CreatePipeline(record):
-                yield Operation("create", paths.pipeline(record.name), records.PIPELINE.encode(record))
-            case w.PutPipeline(record):
-                yield Operation("set", paths.pipeline(record.name), records.PIPELINE.encode(record))
-            case w.RemovePipelineRecord(name):
-                yield Operation("delete", paths.pipeline(name))
+                yield from catalog.creation(paths, record)
+            case w.PutPipeline(record, before):
+                yield from catalog.change(paths, record, before)
+            case w.RemovePipelineRecord(record):
+                yield from catalog.removal(paths, record)
             case w.ConsumeCommand(outcome):
                 yield Operation("delete", paths.command(outcome.command))
                 yield Operation("create", paths.outcome(outcome.command), records.OUTCOME.encode(outcome))
@@ -250,21 +251,6 @@ def read_runs(calls: Calls, paths: Paths) -> tuple[Run, ...]:
     """All runs in ZooKeeper, newest first."""
     runs = readable_runs(calls, paths)
     return tuple(sorted(runs, key=lambda run: (run.created_at, run.id), reverse=True))
-
-
-def read_pipelines(calls: Calls, paths: Paths, changed: Enqueue | None = None) -> tuple[PipelineRecord, ...]:
-    """The catalog; `changed` is called once, when a pipeline comes, goes or changes."""
-    found = []
-    for name in calls.children(paths.pipelines, changed) or ():
-        path = paths.pipeline(PipelineName(name))
-        data = calls.get(path, changed)
-        if data is None:
-            continue
-        try:
-            found.append(records.PIPELINE.decode(data, path))
-        except UnreadableRecordError as exc:
-            _log.error("record_unreadable", place=exc.place, error=str(exc))
-    return tuple(found)
 
 
 def read_all(calls: Calls, parent: str, codec: records.Codec[records.T]) -> tuple[records.T, ...]:

@@ -38,6 +38,11 @@ class Paths:
         return f"{self.root}/pipelines"
 
     @property
+    def schedules(self) -> str:
+        """Parent of the positions of the pipelines' schedules."""
+        return f"{self.root}/schedules"
+
+    @property
     def commands(self) -> str:
         """The command queue."""
         return f"{self.root}/commands"
@@ -73,6 +78,7 @@ class Paths:
             self.schedulers,
             self.workers,
             self.pipelines,
+            self.schedules,
             self.commands,
             self.outcomes,
             self.abdication,
@@ -92,6 +98,10 @@ class Paths:
     def pipeline(self, name: PipelineName) -> str:
         """One pipeline's record."""
         return f"{self.pipelines}/{name}"
+
+    def schedule(self, name: PipelineName) -> str:
+        """The position of one pipeline's schedule. See `nimbus.pipeline_record`."""
+        return f"{self.schedules}/{name}"
 
     def command(self, command: CommandId) -> str:
         """One waiting command; persistent, sequential."""

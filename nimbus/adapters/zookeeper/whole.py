@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from leader import ZooKeeperSession
-from nimbus import records
 from nimbus.adapters.zookeeper.calls import Calls
+from nimbus.adapters.zookeeper.catalog import all_pipelines
 from nimbus.adapters.zookeeper.leader_store import read_commands
 from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.adapters.zookeeper.runs import all_runs
@@ -28,11 +28,8 @@ class ZooKeeperWholeState:
 
     def all_pipelines(self) -> tuple[PipelineRecord, ...]:
         """The catalog."""
-        return self._all(self._paths.pipelines, records.PIPELINE)
+        return tuple(all_pipelines(self._calls, self._paths))
 
     def all_runs(self) -> tuple[Run, ...]:
         """Live and recently finished runs."""
         return tuple(all_runs(self._calls, self._paths))
-
-    def _all(self, parent: str, codec: records.Codec[records.T]) -> tuple[records.T, ...]:
-        return tuple(codec.decode(data, f"{parent}/{name}") for name, data in self._calls.records(parent))

@@ -21,24 +21,23 @@ from nimbus.domain.commands import (
     StopRun,
     Unreadable,
 )
+from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import CommandId, InvalidNameError, PipelineName, run_id
-from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.writes import (
     ConsumeCommand,
-    CreatePipeline,
     CreateRun,
     PutAbdication,
-    PutPipeline,
     PutRun,
     RemovePipelineRecord,
     Write,
 )
 from nimbus.engine.agenda import about_command
 from nimbus.engine.decision import Answer, Decision, Nothing, PrepareRelease
-from nimbus.engine.rules.new_run import new_run, rendered
+from nimbus.engine.rules.catalog import activated, published, put
+from nimbus.engine.rules.new_run import built
 from nimbus.engine.state import Refusal, State
 
 MOST_NAMED = 5
@@ -153,26 +152,16 @@ def _publish(state: State, queued: QueuedCommand, command: PublishRelease, now: 
     if not isinstance(spec, PipelineSpec):
         return spec
     before = state.pipelines.get(command.pipeline)
-    if before is None:
-        record = PipelineRecord(
-            name=command.pipeline,
-            state=PipelineState.INACTIVE,
-            published=command.digest,
-            published_spec=spec,
-            updated_at=now,
-        )
-    else:
-        record = replace(before, published=command.digest, published_spec=spec, updated_at=now)
+    record = published(state, before, release, spec, now)
     if command.activate:
-        record = _activated(record, release, spec, now)
-    write = CreatePipeline(record) if before is None else PutPipeline(record)
+        record = activated(record, release, spec, now)
     said = "published and activated" if command.activate else "published"
     return _consumed(
         state,
         queued,
         now,
         message=f"{said} release {command.digest[:12]} of {command.pipeline}",
-        writes=(write,),
+        writes=(put(state, record, before),),
     )
 
 
@@ -182,40 +171,14 @@ def _activate(state: State, queued: QueuedCommand, command: ActivatePipeline, no
     spec = _prepared(state, release)
     if not isinstance(spec, PipelineSpec):
         return spec
-    active = _activated(record, release, spec, now)
+    active = activated(record, release, spec, now)
     return _consumed(
         state,
         queued,
         now,
         message=f"release {release.digest[:12]} of {record.name} is active",
-        writes=(PutPipeline(active),),
+        writes=(put(state, active, record),),
     )
-
-
-def _activated(
-    record: PipelineRecord, release: ReleaseOf, spec: PipelineSpec, now: datetime
-) -> PipelineRecord:
-    """The record with `release` active. A schedule that starts or changes here has no missed fire times.
-
-    Nor is one fired again: the clock of an earlier leader may have been ahead of ours.
-    """
-    position = record.schedule_position
-    if record.state is not PipelineState.ACTIVE or _times(record.spec) != _times(spec):
-        position = now if position is None else max(now, position)
-    return replace(
-        record,
-        state=PipelineState.ACTIVE,
-        release=release.digest,
-        spec=spec,
-        schedule_position=position or now,
-        updated_at=now,
-    )
-
-
-def _times(spec: PipelineSpec | None) -> tuple[str, str] | None:
-    """What decides when a pipeline fires. `catchup` decides only what becomes of missed fire times."""
-    schedule = None if spec is None else spec.schedule
-    return None if schedule is None else (schedule.cron, schedule.timezone)
 
 
 def _pause(state: State, queued: QueuedCommand, command: PausePipeline, now: datetime) -> Decision:
@@ -230,7 +193,7 @@ def _pause(state: State, queued: QueuedCommand, command: PausePipeline, now: dat
         queued,
         now,
         message=f"{record.name} is paused: its schedule does not fire; runs under way go on",
-        writes=(PutPipeline(paused),),
+        writes=(put(state, paused, record),),
     )
 
 
@@ -248,7 +211,7 @@ def _remove(state: State, queued: QueuedCommand, command: RemovePipeline, now: d
         queued,
         now,
         message=f"{record.name} is out of the catalog; its releases and history stay in storage",
-        writes=(RemovePipelineRecord(record.name),),
+        writes=(RemovePipelineRecord(record),),
     )
 
 
@@ -267,7 +230,7 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
         return _consumed(
             state, queued, now, message=f"run {command.run_id} was started before; nothing is started twice"
         )
-    if record.release is None or record.spec is None:
+    if record.release is None:
         raise RefusedError(
             "not_active",
             f"pipeline {record.name} has no active release: `nimbus pipeline activate {record.name}`.",
@@ -276,21 +239,18 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
         raise RefusedError(
             "quarantined", f"pipeline {record.name} is quarantined: {state.quarantined[record.name]}"
         )
-    try:
-        draft = new_run(
-            record.spec,
-            record.release,
-            run_id=command.run_id,
-            parameters=command.parameters,
-            logical_date=command.logical_date or now,
-            cause=RunCause.MANUAL,
-            priority=command.priority,
-            layout=state.run_layout,
-            now=now,
-        )
-    except InvalidParametersError as exc:
-        raise RefusedError(exc.code, str(exc)) from exc
-    run = rendered(state, about_command(queued.id), draft)
+    draft = Draft(
+        id=command.run_id,
+        pipeline=record.name,
+        release=record.release,
+        parameters=command.parameters,
+        logical_date=command.logical_date or now,
+        cause=RunCause.MANUAL,
+        priority=command.priority,
+        layout=state.run_layout,
+        asked_at=now,
+    )
+    run = built(state, about_command(queued.id), draft)
     if not isinstance(run, Run):
         return run
     return _consumed(

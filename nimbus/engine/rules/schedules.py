@@ -7,16 +7,17 @@ from datetime import datetime, timedelta
 
 from nimbus.definition.cron import fires_between, next_fire
 from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.parameters import InvalidParametersError
-from nimbus.domain.pipeline import CatchUp, PipelineSpec
+from nimbus.domain.pipeline import CatchUp
 from nimbus.domain.run import Run, RunCause
-from nimbus.domain.writes import CreateRun, PutPipeline
+from nimbus.domain.writes import CreateRun
 from nimbus.engine.agenda import about_pipeline
 from nimbus.engine.decision import Answer, Decision, Nothing
-from nimbus.engine.rules.new_run import new_run, rendered
-from nimbus.engine.state import Rendered, State
+from nimbus.engine.rules.catalog import put
+from nimbus.engine.rules.new_run import built
+from nimbus.engine.state import Built, State
 
 MISFIRE_GRACE = timedelta(minutes=1)
 """A fire time seen this late, as after a takeover, is still on time for `catchup: none`."""
@@ -27,28 +28,31 @@ MOST_AT_ONCE = 1000
 def fire_schedule(state: State, name: PipelineName, now: datetime) -> Answer:
     """Start the run of a pipeline's first fire time that is due."""
     record = state.pipelines.get(name)
-    if record is None or record.spec is None or record.schedule_position is None:
+    if record is None or record.schedule_position is None:
         return Nothing()
-    schedule = record.spec.schedule
+    schedule = record.profile.schedule
     if record.state is not PipelineState.ACTIVE or schedule is None or name in state.quarantined:
         return Nothing()
     subject = about_pipeline(name)
-    if subject in state.rendering:
+    if subject in state.building:
         return Nothing()
     passed = fires_between(schedule, record.schedule_position, now, MOST_AT_ONCE)
     if not passed:
         return Nothing(at=next_fire(schedule, record.schedule_position))
-    due, moved_to = _next(schedule.catchup, passed, state.rendered.get(subject), now)
-    return _fired(state, record, record.spec, due, moved_to, now)
+    begun = state.built.get(subject)
+    if begun is not None and begun.draft.release != record.release:
+        begun = None  # another release became active meanwhile
+    due, moved_to = _next(schedule.catchup, passed, begun, now)
+    return _fired(state, record, due, moved_to, now)
 
 
 def _next(
-    catchup: CatchUp, passed: tuple[datetime, ...], begun: Rendered | None, now: datetime
+    catchup: CatchUp, passed: tuple[datetime, ...], begun: Built | None, now: datetime
 ) -> tuple[datetime | None, datetime]:
     """The fire time to start a run for, if there is one, and where the position moves."""
     for fire in passed:
         if begun is not None and fire == begun.draft.logical_date:
-            return fire, fire  # was due when its arguments were asked for
+            return fire, fire  # was due when the run was asked for
     if catchup is CatchUp.ALL:
         return passed[0], passed[0]
     if len(passed) == MOST_AT_ONCE:
@@ -58,46 +62,34 @@ def _next(
 
 
 def _fired(
-    state: State,
-    record: PipelineRecord,
-    spec: PipelineSpec,
-    due: datetime | None,
-    moved_to: datetime,
-    now: datetime,
+    state: State, record: PipelineRecord, due: datetime | None, moved_to: datetime, now: datetime
 ) -> Answer:
-    moved = replace(record, schedule_position=moved_to)
+    moved = put(state, replace(record, schedule_position=moved_to), record)
     about = {"pipeline": str(record.name), "position": moved_to.isoformat()}
-    skipped = Decision(name="schedule_skipped", writes=(PutPipeline(moved),), about=about)
-    if due is None:
+    skipped = Decision(name="schedule_skipped", writes=(moved,), about=about)
+    if due is None or record.release is None:
+        return skipped
+    draft = Draft(
+        # Made of the fire time, so that no two leaders can start its run twice.
+        id=RunId(f"{record.name}-{due:%Y%m%dt%H%M%Sz}"),
+        pipeline=record.name,
+        release=record.release,
+        parameters={},
+        logical_date=due,
+        cause=RunCause.SCHEDULE,
+        layout=state.run_layout,
+        asked_at=now,
+    )
+    if draft.id in state.runs or draft.id in state.finished:  # started by hand under this fire time's id
         return skipped
     try:
-        draft = _run_of(record, spec, due, state.run_layout, now)
-        if draft.id in state.runs or draft.id in state.finished:  # started by hand under this fire time's id
-            return skipped
-        run = rendered(state, about_pipeline(record.name), draft)
-    except (InvalidParametersError, RefusedError) as exc:
+        run = built(state, about_pipeline(record.name), draft)
+    except RefusedError as exc:
         return replace(skipped, name="schedule_refused", about=about | {"error": str(exc)})
     if not isinstance(run, Run):
         return run
     return Decision(
         name="schedule_fired",
-        writes=(PutPipeline(moved), CreateRun(run)),
+        writes=(moved, CreateRun(run)),
         about=about | {"run": run.id},
-    )
-
-
-def _run_of(record: PipelineRecord, spec: PipelineSpec, due: datetime, layout: int, now: datetime) -> Run:
-    """The run of a fire time. Its id is made of it, so that no two leaders can start it twice."""
-    if record.release is None:
-        raise InvalidParametersError(("the pipeline has no active release",))
-    return new_run(
-        spec,
-        record.release,
-        run_id=RunId(f"{record.name}-{due:%Y%m%dt%H%M%Sz}"),
-        parameters={},
-        logical_date=due,
-        cause=RunCause.SCHEDULE,
-        priority=None,
-        layout=layout,
-        now=now,
     )

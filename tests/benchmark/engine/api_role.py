@@ -19,6 +19,7 @@ from nimbus.api.services import ApiServices, Check, LeaderView, QueuePlace
 from nimbus.domain.ids import HostId
 from nimbus.domain.schedulers import Role, SchedulerInfo
 from nimbus.telemetry.logging import configure
+from tests.benchmark.engine.shim import definitions
 
 LONG = timedelta(seconds=30)
 
@@ -58,6 +59,7 @@ class ApiRole:
             health=_Health(),
             metrics=CollectorRegistry(),
             clock=SystemClock(),
+            **definitions(),
         )
         self._server = ApiServer(create_app(services))
         self._server.start()

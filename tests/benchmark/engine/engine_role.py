@@ -28,7 +28,7 @@ from nimbus.engine.news import ReleasePrepared, RunArchived
 from nimbus.telemetry.engine import EngineMetrics
 from nimbus.telemetry.logging import configure
 from tests.benchmark.engine.shapes import digest_of, spec_of
-from tests.benchmark.engine.shim import Policy, rendered, run_of
+from tests.benchmark.engine.shim import Policy, built, run_of
 from tests.benchmark.engine.usage import usage
 from tests.benchmark.leader.clock import now_ns
 
@@ -155,7 +155,7 @@ class EngineRole:
                 self.engine.tell(ReleasePrepared(release, self._specs[release.digest]))
             case ArchiveRun():
                 self.engine.tell(RunArchived(run_of(effect)))
-            case _ if (news := rendered(effect)) is not None:
+            case _ if (news := built(effect, self._specs)) is not None:
                 self.engine.tell(news)
             case ResignLeadership(reason):
                 self.election.abdicate(reason)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
+
+from nimbus.api.services import ApiServices
 
 try:
     from nimbus.engine.policy import Policy
@@ -11,20 +14,32 @@ except ImportError:  # before the rules were asked about one subject at a time
     from nimbus.engine.facts import Policy  # type: ignore[no-redef,import-not-found,unused-ignore]
 
 try:
-    from nimbus.engine.decision import RenderRun
-    from nimbus.engine.news import RunRendered
-    from nimbus.engine.state import Rendered
-except ImportError:  # before templates were rendered in a helper process
-    RenderRun = None  # type: ignore[assignment,misc]
+    from nimbus.domain.drafts import new_run
+    from nimbus.engine.decision import BuildRun
+    from nimbus.engine.news import RunBuilt
+    from nimbus.engine.state import Built
+except ImportError:  # before runs were built as an effect
+    BuildRun = None  # type: ignore[assignment,misc]
 
-__all__ = ["Policy", "await_outcome", "rendered", "run_of"]
+__all__ = ["Policy", "await_outcome", "built", "definitions", "run_of"]
 
 
-def rendered(effect: Any) -> Any:
-    """The answer to an effect that asks for the arguments of a run: as they were written."""
-    if RenderRun is None or not isinstance(effect, RenderRun):
+def built(effect: Any, specs: Mapping[str, Any]) -> Any:
+    """The answer to an effect that asks for a run: its arguments are as they were written.
+
+    Args:
+        effect: Any effect.
+        specs: Definitions by the digest of their release.
+    """
+    if BuildRun is None or not isinstance(effect, BuildRun):
         return None
-    return RunRendered(effect.subject, Rendered(effect.draft, effect.draft))
+    run = new_run(specs[effect.draft.release], effect.draft)
+    return RunBuilt(effect.subject, Built(effect.draft, run))
+
+
+def definitions() -> dict[str, Any]:
+    """What the API needs to know definitions, where it needs it: nobody asks it for one."""
+    return {"definitions": None} if "definitions" in ApiServices.__dataclass_fields__ else {}
 
 
 def run_of(effect: Any) -> Any:

@@ -1,0 +1,135 @@
+"""Pipelines in ZooKeeper: what is written of one, and how one, some or all are read."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+import structlog
+
+from leader import ZooKeeperSession
+from nimbus import pipeline_record
+from nimbus.adapters.zookeeper.calls import Calls
+from nimbus.adapters.zookeeper.paths import Paths
+from nimbus.adapters.zookeeper.transaction import Operation
+from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.ids import PipelineName
+from nimbus.ports import Enqueue
+from nimbus.records import UnreadableRecordError
+
+_log = structlog.get_logger(__name__)
+
+
+def creation(paths: Paths, record: PipelineRecord) -> Iterator[Operation]:
+    """What makes a pipeline."""
+    yield Operation("create", paths.pipeline(record.name), pipeline_record.encode(record))
+    position = pipeline_record.encode_position(record)
+    if position is not None:
+        yield Operation("create", paths.schedule(record.name), position)
+
+
+def change(paths: Paths, record: PipelineRecord, before: PipelineRecord) -> Iterator[Operation]:
+    """What makes a later version of a pipeline out of an earlier one; a fire moves the position alone."""
+    data, position = pipeline_record.encode(record), pipeline_record.encode_position(record)
+    if data != pipeline_record.encode(before):
+        yield Operation("set", paths.pipeline(record.name), data)
+    standing = pipeline_record.encode_position(before)
+    if position is not None and position != standing:
+        yield Operation("create" if standing is None else "set", paths.schedule(record.name), position)
+
+
+def removal(paths: Paths, record: PipelineRecord) -> Iterator[Operation]:
+    """What removes a pipeline."""
+    yield Operation("delete", paths.pipeline(record.name))
+    if pipeline_record.encode_position(record) is not None:
+        yield Operation("delete", paths.schedule(record.name))
+
+
+def read_pipeline(calls: Calls, paths: Paths, name: PipelineName) -> PipelineRecord | None:
+    """One pipeline; None if it is not there.
+
+    Raises:
+        UnreadableRecordError: it cannot be read.
+    """
+    return next(all_pipelines(calls, paths, [name]), None)
+
+
+def readable_pipelines(
+    calls: Calls, paths: Paths, names: Iterable[str] | None = None
+) -> Iterator[PipelineRecord]:
+    """Some pipelines, or all; a broken record harms only itself: it is reported and left out."""
+    for found in _read(calls, paths, names):
+        if isinstance(found, UnreadableRecordError):
+            _log.error("record_unreadable", place=found.place, error=str(found))
+        else:
+            yield found
+
+
+def all_pipelines(calls: Calls, paths: Paths, names: Iterable[str] | None = None) -> Iterator[PipelineRecord]:
+    """Some pipelines, or all.
+
+    Raises:
+        UnreadableRecordError: one cannot be read.
+    """
+    for found in _read(calls, paths, names):
+        if isinstance(found, UnreadableRecordError):
+            raise found
+        yield found
+
+
+def _read(
+    calls: Calls, paths: Paths, names: Iterable[str] | None
+) -> Iterator[PipelineRecord | UnreadableRecordError]:
+    """All records, then all positions: a position is made with its record, or after it."""
+    wanted = (calls.children(paths.pipelines) or ()) if names is None else names
+    records = calls.read_all(paths.pipelines, wanted)
+    positions = dict(calls.read_all(paths.schedules, [name for name, _ in records]))
+    for name, data in records:
+        try:
+            record = pipeline_record.decode(data, f"{paths.pipelines}/{name}")
+            yield pipeline_record.with_position(record, positions.get(name), f"{paths.schedules}/{name}")
+        except UnreadableRecordError as exc:
+            yield exc
+
+
+class ZooKeeperCatalog:
+    """See `nimbus.ports.Catalog`. For one thread, but for the watches, which only take notes."""
+
+    def __init__(self, session: ZooKeeperSession, root: str) -> None:
+        self._calls, self._paths = Calls(session), Paths(root)
+        self._session_id: int | None = None
+        self._known: dict[str, PipelineRecord | None] = {}
+        """As last read, each with a watch; None: it cannot be read."""
+        self._stale: deque[str] = deque()
+        """Whose watch has fired. Filled on kazoo's threads."""
+
+    def read(self, changed: Enqueue | None = None) -> tuple[PipelineRecord, ...]:
+        """All pipelines, without their positions. Only those are read that changed since the last time."""
+        self._calls.ensure(self._paths.pipelines)
+        if self._calls.session.session_id != self._session_id:  # watches end with their session
+            self._session_id = self._calls.session.session_id
+            self._known.clear()
+        while self._stale:
+            self._known.pop(self._stale.popleft(), None)
+        names = self._calls.children(self._paths.pipelines, changed) or ()
+        self._known = {name: self._known[name] for name in names if name in self._known}
+        new = [name for name in names if name not in self._known]
+        watches = [self._watch(name, changed) for name in new]
+        for name, data in self._calls.read_all(self._paths.pipelines, new, watches):
+            self._known[name] = self._decoded(name, data)
+        return tuple(record for name in names if (record := self._known.get(name)) is not None)
+
+    def _watch(self, name: str, changed: Enqueue | None) -> Enqueue:
+        def note() -> None:
+            self._stale.append(name)
+            if changed is not None:
+                changed()
+
+        return note
+
+    def _decoded(self, name: str, data: bytes) -> PipelineRecord | None:
+        try:
+            return pipeline_record.decode(data, f"{self._paths.pipelines}/{name}")
+        except UnreadableRecordError as exc:
+            _log.error("record_unreadable", place=exc.place, error=str(exc))
+            return None

@@ -1,0 +1,68 @@
+"""How commands and schedules change a pipeline's record."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from nimbus.domain.catalog import Definitions, PipelineRecord, PipelineState, ReleaseOf, profile_of
+from nimbus.domain.pipeline import PipelineSpec, Schedule
+from nimbus.domain.writes import CreatePipeline, PutPipeline
+from nimbus.engine.state import State
+
+
+def published(
+    state: State, before: PipelineRecord | None, release: ReleaseOf, spec: PipelineSpec, now: datetime
+) -> PipelineRecord:
+    """The record with `release` as its newest one."""
+    if before is None:
+        return PipelineRecord(
+            name=release.pipeline,
+            state=PipelineState.INACTIVE,
+            published=release.digest,
+            profile=profile_of(spec),
+            updated_at=now,
+            definitions=Definitions(spec) if state.run_layout == 1 else None,
+        )
+    kept = before.definitions
+    return replace(
+        before,
+        published=release.digest,
+        profile=profile_of(spec) if before.release is None else before.profile,
+        updated_at=now,
+        definitions=None if kept is None else replace(kept, published=spec),
+    )
+
+
+def activated(
+    record: PipelineRecord, release: ReleaseOf, spec: PipelineSpec, now: datetime
+) -> PipelineRecord:
+    """The record with `release` active. A schedule that starts or changes here has no missed fire times.
+
+    Nor is one fired again: the clock of an earlier leader may have been ahead of ours.
+    """
+    profile, kept, position = profile_of(spec), record.definitions, record.schedule_position
+    same = record.release is not None and _times(record.profile.schedule) == _times(profile.schedule)
+    if record.state is not PipelineState.ACTIVE or not same:
+        position = now if position is None else max(now, position)
+    return replace(
+        record,
+        state=PipelineState.ACTIVE,
+        release=release.digest,
+        profile=profile,
+        schedule_position=position or now,
+        updated_at=now,
+        definitions=None if kept is None else replace(kept, active=spec),
+    )
+
+
+def put(state: State, record: PipelineRecord, before: PipelineRecord | None) -> CreatePipeline | PutPipeline:
+    """The write that leaves `record` in the catalog, in the newest layout that the cluster may have."""
+    if state.run_layout > 1:
+        record = replace(record, definitions=None)
+    return CreatePipeline(record) if before is None else PutPipeline(record, before)
+
+
+def _times(schedule: Schedule | None) -> tuple[str, str] | None:
+    """What decides when a pipeline fires. `catchup` decides only what becomes of missed fire times."""
+    return None if schedule is None else (schedule.cron, schedule.timezone)

@@ -1,0 +1,132 @@
+"""A pipeline as nodes: its record, and the position of its schedule, which moves with each fire.
+
+Schedulers follow the records, to sync what they name; a fire writes the position alone and wakes none.
+In layout 1, which release 0.1 reads, one node holds the position and two whole definitions, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from nimbus.domain.catalog import Definitions, PipelineRecord, PipelineState, Profile, profile_of
+from nimbus.domain.errors import RecordTooLargeError
+from nimbus.domain.ids import PipelineName, ReleaseDigest
+from nimbus.domain.pipeline import PipelineSpec
+from nimbus.records import RecordCodec
+
+LARGEST_RECORD = 16 * 1024
+"""Bytes of a record of layout 2. Most have less than 1 KiB; parameters make it grow."""
+_SCHEMA_2 = b'{"schema":2,'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Body1:
+    name: PipelineName
+    state: PipelineState
+    published: ReleaseDigest
+    published_spec: PipelineSpec
+    release: ReleaseDigest | None = None
+    spec: PipelineSpec | None = None
+    schedule_position: datetime | None = None
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Body2:
+    name: PipelineName
+    state: PipelineState
+    published: ReleaseDigest
+    release: ReleaseDigest | None = None
+    profile: Profile
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Position:
+    position: datetime
+
+
+_BODY_1: RecordCodec[_Body1] = RecordCodec(TypeAdapter(_Body1))
+_BODY_2: RecordCodec[_Body2] = RecordCodec(TypeAdapter(_Body2), schema=2)
+_POSITION: RecordCodec[_Position] = RecordCodec(TypeAdapter(_Position), schema=2)
+
+
+def encode(record: PipelineRecord) -> bytes:
+    """The pipeline's own node.
+
+    Raises:
+        RecordTooLargeError: in layout 2, it has more than LARGEST_RECORD bytes.
+    """
+    found = record.definitions
+    if found is not None:
+        return _BODY_1.encode(
+            _Body1(
+                name=record.name,
+                state=record.state,
+                published=record.published,
+                published_spec=found.published,
+                release=record.release,
+                spec=found.active,
+                schedule_position=record.schedule_position,
+                updated_at=record.updated_at,
+            )
+        )
+    data = _BODY_2.encode(
+        _Body2(
+            name=record.name,
+            state=record.state,
+            published=record.published,
+            release=record.release,
+            profile=record.profile,
+            updated_at=record.updated_at,
+        )
+    )
+    if len(data) > LARGEST_RECORD:
+        raise RecordTooLargeError(
+            f"pipeline {record.name}, with {len(record.profile.parameters)} parameters,",
+            len(data),
+            LARGEST_RECORD,
+        )
+    return data
+
+
+def encode_position(record: PipelineRecord) -> bytes | None:
+    """The node of the schedule's position; None where there is none."""
+    if record.definitions is not None or record.schedule_position is None:
+        return None
+    return _POSITION.encode(_Position(position=record.schedule_position))
+
+
+def decode(data: bytes, place: str) -> PipelineRecord:
+    """Read a pipeline; its position only if it stands in the same node.
+
+    Raises:
+        UnreadableRecordError: it is none, or of a newer schema.
+    """
+    if data.startswith(_SCHEMA_2):
+        return PipelineRecord(**_fields(_BODY_2.decode(data, place)))
+    body = _BODY_1.decode(data, place)
+    fields = _fields(body)
+    published, active = fields.pop("published_spec"), fields.pop("spec")
+    return PipelineRecord(
+        **fields, profile=profile_of(active or published), definitions=Definitions(published, active)
+    )
+
+
+def with_position(record: PipelineRecord, data: bytes | None, place: str) -> PipelineRecord:
+    """The record with the position that the node of its own says.
+
+    Raises:
+        UnreadableRecordError: `data` is no position, or of a newer schema.
+    """
+    if data is None or record.definitions is not None:
+        return record
+    return replace(record, schedule_position=_POSITION.decode(data, place).position)
+
+
+def _fields(body: Any) -> dict[str, Any]:
+    return {name: getattr(body, name) for name in type(body).__dataclass_fields__}

@@ -1,0 +1,62 @@
+"""Pipelines of tests: their records, and the definitions that a scheduler would have on its disk."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any
+
+from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf, profile_of
+from nimbus.domain.drafts import Draft, new_run
+from nimbus.domain.ids import ReleaseDigest
+from nimbus.domain.parameters import InvalidParametersError
+from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.run import Run
+from nimbus.engine.decision import BuildRun
+from nimbus.engine.news import RunBuilt
+from nimbus.engine.state import Built, Refusal
+from nimbus.templates.answers import TemplateError
+from tests.in_process_templates import InProcessTemplates
+
+_on_disk: dict[ReleaseOf, PipelineSpec] = {}
+_templates = InProcessTemplates()
+
+
+def digest_of(spec: PipelineSpec) -> ReleaseDigest:
+    """Of a release that has nothing but this definition."""
+    return ReleaseDigest(sha256(repr(spec).encode()).hexdigest())
+
+
+def active(spec: PipelineSpec, **changes: Any) -> PipelineRecord:
+    """The record of a pipeline whose active release has this definition, which is on the disk from now on."""
+    digest = digest_of(spec)
+    _on_disk[ReleaseOf(spec.name, digest)] = spec
+    fields: dict[str, Any] = {
+        "name": spec.name,
+        "state": PipelineState.ACTIVE,
+        "published": digest,
+        "release": digest,
+        "profile": profile_of(spec),
+        "updated_at": datetime(2026, 3, 1, tzinfo=UTC),
+    }
+    return PipelineRecord(**fields | changes)
+
+
+class OnDisk:
+    """See `nimbus.engine.effects.Definitions` and `nimbus.api.services.Definitions`."""
+
+    def definition(self, release: ReleaseOf) -> PipelineSpec:
+        return _on_disk[release]
+
+
+def build(draft: Draft) -> Run | Refusal:
+    """What becomes of a draft."""
+    try:
+        return _templates.render(new_run(_on_disk[ReleaseOf(draft.pipeline, draft.release)], draft))
+    except (InvalidParametersError, TemplateError) as exc:
+        return Refusal(exc.code, str(exc))
+
+
+def built(effect: BuildRun) -> RunBuilt:
+    """The news that follows an effect."""
+    return RunBuilt(effect.subject, Built(effect.draft, build(effect.draft)))
