@@ -17,7 +17,7 @@ from nimbus.templates.sandbox import Sandbox
 
 LONGEST_ARGUMENT = 64 * 1024
 """Characters of one rendered argument. Linux gives one argument 128 KiB."""
-LONGEST_ARGUMENTS = 256 * 1024
+LONGEST_ARGUMENTS = 4 << 20
 """Characters of all arguments of a run: they are part of its record, which must stay well below 1 MiB."""
 MOST_KEPT = 1 << 20
 """Characters of templates that are kept compiled; a compiled one takes about a hundred times its length."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from nimbus.api.services import Check
 from nimbus.domain import growth
-from nimbus.domain.ids import AttemptId, RunId, TaskName
+from nimbus.domain.ids import AttemptId, ReleaseDigest, RunId, TaskName
 from nimbus.domain.run import Outcome
 
 
@@ -241,3 +242,13 @@ def test_what_is_not_there_is_a_404_with_a_code(world: Any, api: httpx.Client, p
 
     assert (answer.status_code, answer.json()["code"]) == (404, code)
     assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_a_pipeline_whose_release_is_not_on_the_disk_is_shown_without_its_tasks(
+    world: Any, api: httpx.Client
+) -> None:
+    world.cluster.put(replace(world.record, release=ReleaseDigest("0" * 64)))
+
+    found = api.get("/pipelines/sums").json()
+
+    assert (found["description"], found["tasks"], found["spec"]) == ("Adds things up", 2, None)
