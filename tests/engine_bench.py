@@ -86,6 +86,7 @@ class Bench:
         self.cluster.change(epoch=epoch)
         self.reign = Reign(
             epoch=epoch,
+            schema=self.cluster.world.schema,
             store=store(self.cluster, epoch),
             inbox=lambda _news: None,
             start_effect=self.effects.append,

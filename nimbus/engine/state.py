@@ -18,12 +18,14 @@ from nimbus.domain.commands import Abdication, ActivatePipeline, PublishRelease,
 from nimbus.domain.ids import AttemptId, CommandId, HostId, PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.refusals import Refusals, refusals, with_last
-from nimbus.domain.run import NEWEST_LAYOUT, Attempt, Run, RunState, TaskRun, TaskState
+from nimbus.domain.run import Attempt, Run, RunState, TaskRun, TaskState
 from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.domain.schema import NEWEST_SCHEMA, older_than
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import WorkerInfo, free_slots, open_workers
 from nimbus.engine.agenda import (
     ABOUT_ABDICATION,
+    ABOUT_SCHEMA,
     Agenda,
     Instant,
     Subject,
@@ -73,8 +75,10 @@ class Rendered:
 class State:
     """Everything that rules may look at. They read it and never change it."""
 
-    def __init__(self, *, epoch: int, policy: Policy | None = None) -> None:
+    def __init__(self, *, epoch: int, schema: int, policy: Policy | None = None) -> None:
         self.epoch = epoch
+        self.schema = schema
+        """Of the cluster: the form of what is written, the layout of new runs."""
         self.policy = policy or Policy()
         self.agenda = Agenda()
 
@@ -99,8 +103,6 @@ class State:
         """What waits for the arguments of the run that it starts."""
         self.rendered: dict[Subject, Rendered] = {}
 
-        self.run_layout = 1
-        """Of new runs: the newest one that every registered scheduler reads, as any of them may lead next."""
         self.runs: dict[RunId, Run] = {}
         """Runs that are not final."""
         self.finished: dict[RunId, Finished] = {}
@@ -111,6 +113,11 @@ class State:
         """Whether a ready task may find a slot; False: none did since slots or workers last changed."""
         self._passed_over: list[tuple[RunId, TaskName]] = []
         """Ready tasks for which no worker was fit, though some had free slots."""
+
+        self.schedulers: tuple[SchedulerInfo, ...] = ()
+        """That are registered: any of them may lead next."""
+        self.none_older_since: float | None = None
+        """Elapsed seconds at the moment from which on all that are registered know a newer schema."""
 
         self.workers: dict[WorkerId, WorkerInfo] = {}
         self.refusals: Mapping[WorkerId, Refusals] = {}
@@ -208,6 +215,8 @@ class State:
                 self.drop_command(outcome.command)
             case w.PutAbdication(abdication):
                 self.put_abdication(abdication)
+            case w.RaiseSchema(schema):
+                self.schema, self.none_older_since = schema, None
             case _:
                 pass  # slots and orders: the run's record says what follows from them
 
@@ -343,10 +352,19 @@ class State:
             self._note_silence(attempt, now)
             self.agenda.add(about_attempt(attempt))
 
-    def put_schedulers(self, schedulers: Iterable[SchedulerInfo]) -> None:
+    def put_schedulers(self, schedulers: Iterable[SchedulerInfo], now: Instant) -> None:
         """Take in who may lead next."""
-        layouts = [scheduler.run_layout for scheduler in schedulers]
-        self.run_layout = min(NEWEST_LAYOUT, *layouts) if layouts else 1
+        self.schedulers = tuple(schedulers)
+        self._note_older(now)
+
+    def _note_older(self, now: Instant) -> None:
+        """Start, keep or stop the clock of a cluster in which everybody knows a newer schema."""
+        upgraded = self.schedulers and not older_than(NEWEST_SCHEMA, self.schedulers, self.workers.values())
+        if self.schema >= NEWEST_SCHEMA or not upgraded:
+            self.none_older_since = None
+        elif self.none_older_since is None:
+            self.none_older_since = now.elapsed_s
+            self.agenda.add(ABOUT_SCHEMA)
 
     def put_workers(self, workers: Iterable[WorkerInfo], now: Instant) -> None:
         """Take in who is registered."""
@@ -358,6 +376,7 @@ class State:
             for attempt in self.silent_since:
                 self.agenda.add(about_attempt(attempt))
         self._reopen_admission()
+        self._note_older(now)
 
     def _put_attempt(self, attempt_id: AttemptId, attempt: Attempt, now: Instant) -> None:
         self._open_on[attempt.worker].add(attempt_id)
@@ -494,6 +513,8 @@ class State:
     def keep_from(self, before: State) -> None:
         """Keep what ZooKeeper does not hold, after everything was read anew."""
         self.resigning = before.resigning
+        if self.none_older_since is not None and before.none_older_since is not None:
+            self.none_older_since = before.none_older_since
         for release in before.preparing.values():
             if release.pipeline in self._lines:
                 self.preparing[release.pipeline] = release

@@ -285,7 +285,7 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
             logical_date=command.logical_date or now,
             cause=RunCause.MANUAL,
             priority=command.priority,
-            layout=state.run_layout,
+            layout=state.schema,
             now=now,
         )
     except InvalidParametersError as exc:

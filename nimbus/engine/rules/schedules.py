@@ -71,7 +71,7 @@ def _fired(
     if due is None:
         return skipped
     try:
-        draft = _run_of(record, spec, due, state.run_layout, now)
+        draft = _run_of(record, spec, due, state.schema, now)
         if draft.id in state.runs or draft.id in state.finished:  # started by hand under this fire time's id
             return skipped
         run = rendered(state, about_pipeline(record.name), draft)
