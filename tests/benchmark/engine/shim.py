@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from leader import ElectionConfig
+
 try:
     from nimbus.engine.policy import Policy
 except ImportError:  # before the rules were asked about one subject at a time
@@ -17,7 +19,17 @@ try:
 except ImportError:  # before templates were rendered in a helper process
     RenderRun = None  # type: ignore[assignment,misc]
 
-__all__ = ["Policy", "await_outcome", "rendered", "run_of"]
+try:
+    from nimbus.domain.schema import NEWEST_SCHEMA
+except ImportError:  # before a cluster had a schema
+    NEWEST_SCHEMA = 1
+
+__all__ = ["NEWEST_SCHEMA", "Policy", "await_outcome", "election_config", "rendered", "run_of"]
+
+
+def election_config(root: str) -> ElectionConfig:
+    """As that of a scheduler: a new cluster begins with the newest schema."""
+    return ElectionConfig(root=root, **({"newest_schema": NEWEST_SCHEMA} if NEWEST_SCHEMA > 1 else {}))
 
 
 def rendered(effect: Any) -> Any:
