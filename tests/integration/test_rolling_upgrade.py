@@ -34,7 +34,7 @@ LONG = timedelta(seconds=30)
 STEP = timedelta(minutes=30)
 """How far the wall clocks of all schedulers step between two leaders: three fire times."""
 EVERY = timedelta(minutes=10)
-CHAIN = {"name": "chain", "tasks": {"a-f0": [], "b-f1": ["a-f0"], "c-f2": ["b-f1"], "d-f0": ["a-f0", "c-f2"]}}
+CHAIN = {"name": "chain", "tasks": {"a-f0": [], "b-f2": ["a-f0"], "c-f1": ["b-f2"], "d-f0": ["a-f0", "c-f1"]}}
 ENDS = {"name": "ends", "tasks": {"a-f0": [], "bad": [], "c-f0": ["a-f0"], "d-f0": ["c-f0"]}}
 TICKS = {"name": "ticks", "tasks": {"a-f0": [], "b-f0": ["a-f0"]}, "cron": "*/10 * * * *"}
 PIPELINES = [CHAIN, ENDS, TICKS]
@@ -121,8 +121,8 @@ class Cluster:
         for worker in self.workers:
             worker.ask("hold", holding=holding)
 
-    def held(self) -> int:
-        return sum(worker.ask("held") for worker in self.workers)
+    def held(self) -> set[str]:
+        return {attempt for worker in self.workers for attempt in worker.ask("held")}
 
     def do(self, command: Command) -> None:
         asked = self._commands.submit(command, submitted_by="test")
@@ -169,8 +169,15 @@ def hand_over(cluster: Cluster, successor: Member, number: int, eventually: Even
     leader = cluster.schedulers[0]
     cluster.hold(True)
     cluster.start(f"chain-{number}", f"ends-{number}", f"stops-{number}")
+    first = {
+        f"chain-{number}.b-f2.2",
+        f"ends-{number}.a-f0.1",
+        f"ends-{number}.bad.1",
+        f"stops-{number}.a-f0.1",
+    }
+    eventually(lambda: first <= cluster.held(), what="runs are live")
     cluster.step()
-    eventually(lambda: cluster.held() >= 4, what="runs are live")
+    eventually(lambda: len(cluster.held()) == 7, what="the schedule has fired")
     cluster.leave(leader)
     eventually(lambda: successor.ask("leads"), what=f"{successor.name} leads")
     cluster.do(StopRun(run_id=RunId(f"stops-{number}"), reason="test"))
@@ -234,7 +241,7 @@ def test_cluster_is_upgraded_one_scheduler_at_a_time_and_back_and_the_older_rele
     older.ask("drain")
     worker.ask("hold", holding=True)
     cluster.start("chain-8")
-    eventually(lambda: worker.ask("held") == 1)
+    eventually(lambda: worker.ask("held") == ["chain-8.b-f2.2"])
     upgraded = [*cluster.schedulers, cluster.scheduler("new-4", new)]
     cluster.leave(older)
     eventually(lambda: cluster.schema() == NEWEST_SCHEMA, what="the schema is raised")
@@ -242,6 +249,8 @@ def test_cluster_is_upgraded_one_scheduler_at_a_time_and_back_and_the_older_rele
     cluster.start("chain-9")
     layouts = {run.id: run.layout for run in cluster.reader.runs()}
     assert (layouts[RunId("chain-8")], layouts[RunId("chain-9")]) == (1, 2)
+
+    eventually(lambda: {"chain-8.b-f2.2", "chain-9.b-f2.2"} == cluster.held())
 
     late = cluster.scheduler("old-4", previous)
     cluster.step()

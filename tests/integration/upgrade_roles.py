@@ -141,16 +141,16 @@ class WorkerRole:
         self._thread.start()
 
     def hold(self, holding: bool) -> None:
-        """Whether what is claimed waits before it ends."""
+        """Whether what is claimed waits before it ends; of runs of `chain` only a retry does."""
         self._holding = holding
 
     def drain(self) -> None:
         """Take nothing more."""
         self._publish(draining=True)
 
-    def held(self) -> int:
-        """How many attempts are claimed and have no END."""
-        return len(self._held)
+    def held(self) -> list[str]:
+        """Attempts that wait."""
+        return [str(attempt) for attempt in tuple(self._held) if self._waits(attempt)]
 
     def executed(self) -> list[str]:
         """Attempts whose user code ran here."""
@@ -179,8 +179,11 @@ class WorkerRole:
                     self._claim(attempt)
             for attempt in tuple(self._held):
                 stopped = self._board.read(attempt).stop_requested
-                if stopped or not self._holding:
+                if stopped or not self._waits(attempt):
                     self._end(attempt, stopped=stopped)
+
+    def _waits(self, attempt: AttemptId) -> bool:
+        return self._holding and (attempt.number > 1 or not attempt.run.startswith("chain-"))
 
     def _claim(self, attempt: AttemptId) -> None:
         nonce = os.urandom(8).hex() if _HAS_NONCE else None
