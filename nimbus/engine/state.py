@@ -114,8 +114,6 @@ class State:
         self._passed_over: list[tuple[RunId, TaskName]] = []
         """Ready tasks for which no worker was fit, though some had free slots."""
 
-        self.schedulers: tuple[SchedulerInfo, ...] = ()
-        """That are registered: any of them may lead next."""
         self.none_older_since: float | None = None
         """Elapsed seconds at the moment from which on all that are registered know a newer schema."""
 
@@ -352,14 +350,9 @@ class State:
             self._note_silence(attempt, now)
             self.agenda.add(about_attempt(attempt))
 
-    def put_schedulers(self, schedulers: Iterable[SchedulerInfo], now: Instant) -> None:
-        """Take in who may lead next."""
-        self.schedulers = tuple(schedulers)
-        self._note_older(now)
-
-    def _note_older(self, now: Instant) -> None:
-        """Start, keep or stop the clock of a cluster in which everybody knows a newer schema."""
-        upgraded = self.schedulers and not older_than(NEWEST_SCHEMA, self.schedulers, self.workers.values())
+    def put_schedulers(self, schedulers: Collection[SchedulerInfo], now: Instant) -> None:
+        """Take in who may lead next, after the workers: since when all of them know a newer schema."""
+        upgraded = schedulers and not older_than(NEWEST_SCHEMA, schedulers, self.workers.values())
         if self.schema >= NEWEST_SCHEMA or not upgraded:
             self.none_older_since = None
         elif self.none_older_since is None:
@@ -376,7 +369,6 @@ class State:
             for attempt in self.silent_since:
                 self.agenda.add(about_attempt(attempt))
         self._reopen_admission()
-        self._note_older(now)
 
     def _put_attempt(self, attempt_id: AttemptId, attempt: Attempt, now: Instant) -> None:
         self._open_on[attempt.worker].add(attempt_id)
