@@ -45,12 +45,12 @@ from leader.latch.machine import SuspendedPolicy
 from leader.leader_latch import CloseMode, LatchConfig, LatchListener, LatchState, LeaderLatch
 from leader.leader_view import LeaderView, ViewState
 from leader.notifier import Electable
-from leader.observers import read_latches, read_leader, read_participants
+from leader.observers import read_epoch, read_latches, read_leader, read_participants
 from leader.protocol.card import Card, Rank
 from leader.protocol.component import ComponentInfo
 from leader.protocol.participant import Participant
 from leader.protocol.paths import ElectionPaths
-from leader.protocol.terms import LeaderInfo, Leadership
+from leader.protocol.terms import EpochRecord, LeaderInfo, Leadership, schema_raised
 from leader.protocol.view import ParticipantView
 from leader.queue import LeaderLockQueue
 from leader.retrieval import LeaderObserver, LeaderRetrievalService
@@ -80,6 +80,7 @@ __all__ = [
     "ElectionStatus",
     "Elector",
     "ElectorSetup",
+    "EpochRecord",
     "EpochWentBackwardsError",
     "FencedOutError",
     "FencingToken",
@@ -132,7 +133,9 @@ __all__ = [
     "limited",
     "make_elector",
     "named",
+    "read_epoch",
     "read_latches",
     "read_leader",
     "read_participants",
+    "schema_raised",
 ]

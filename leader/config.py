@@ -41,6 +41,8 @@ class ElectionConfig:
         forced_takeover_after: How long everybody may decline, with `GatePolicy.FORCED`.
         priority: 0, or less for who shall lead only if nobody better is ready and in the queue.
         nofailover: Never lead, never queue; be seen, that is all.
+        newest_schema: The newest schema of what this election protects that this participant knows. It does
+            not take the lead under a newer one. A new election begins with it; see `schema_raised`.
     """
 
     root: str
@@ -54,6 +56,7 @@ class ElectionConfig:
     forced_takeover_after: timedelta | None = None
     priority: int = 0
     nofailover: bool = False
+    newest_schema: int = 1
 
     def __post_init__(self) -> None:
         checked_root(self.root)
@@ -67,6 +70,8 @@ class ElectionConfig:
             )
         if self.priority > 0:
             raise ElectionConfigError(f"priority ({self.priority}) must be 0 or less; 0 is the highest")
+        if self.newest_schema < 1:
+            raise ElectionConfigError(f"newest_schema ({self.newest_schema}) must be 1 or more; raise it")
         forced = self.forced_takeover_after
         if (self.gate_policy is GatePolicy.FORCED) != (forced is not None):
             raise ElectionConfigError(

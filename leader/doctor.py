@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from leader.errors import LeaderError
-from leader.observers import leader_steps, participants_steps
+from leader.observers import epoch_steps, leader_steps, participants_steps
 from leader.office.control import read_cards
 from leader.operations import read_control
 from leader.protocol.card import Card
 from leader.protocol.paths import ElectionPaths
-from leader.protocol.requests import NodeMissingError, get
-from leader.protocol.terms import LeaderInfo, decode_epoch
+from leader.protocol.terms import LeaderInfo
 from leader.protocol.view import ParticipantView
 from leader.zookeeper.acl import AclEnforcement
 from leader.zookeeper.executor import SessionExecutor
@@ -40,13 +39,14 @@ def examine(session: ZooKeeperSession, root: str) -> list[Finding]:
     executor, paths = SessionExecutor(session), ElectionPaths(root)
     findings = [_session(session)]
     try:
-        epoch = executor.run(get(paths.epoch))[0]
-        findings.append(Finding("epoch", True, f"epoch {decode_epoch(epoch, paths.epoch)[0]}"))
-    except NodeMissingError:
-        findings.append(Finding("epoch", False, f"{paths.epoch} is missing: nobody has led here yet"))
-        return findings
+        epoch = executor.run(epoch_steps(paths))
     except LeaderError as exc:
         findings.append(Finding("epoch", False, str(exc)))
+    else:
+        if epoch is None:
+            findings.append(Finding("epoch", False, f"{paths.epoch} is missing: nobody has led here yet"))
+            return findings
+        findings.append(Finding("epoch", True, f"epoch {epoch.epoch}, schema {epoch.schema}"))
     try:
         leader = executor.run(leader_steps(paths))
     except LeaderError as exc:

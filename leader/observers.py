@@ -13,7 +13,7 @@ from leader.protocol.card import Card, decode_card
 from leader.protocol.participant import Participant, decode_id
 from leader.protocol.paths import ElectionPaths, in_queue_order
 from leader.protocol.requests import NodeMissingError, Stat, Steps, get, get_children, get_each
-from leader.protocol.terms import LeaderInfo, decode_leader
+from leader.protocol.terms import EpochRecord, LeaderInfo, decode_epoch, decode_leader
 from leader.protocol.view import ParticipantView
 from leader.zookeeper.executor import SessionExecutor
 from leader.zookeeper.session import ZooKeeperSession
@@ -33,6 +33,16 @@ def read_leader(session: ZooKeeperSession, root: str) -> LeaderInfo | None:
         RecordError: The node holds something else.
     """
     return _read(session, lambda: leader_steps(ElectionPaths(root)))
+
+
+def read_epoch(session: ZooKeeperSession, root: str) -> EpochRecord | None:
+    """Read the newest epoch, and the schema of what the election protects; None in a new election.
+
+    Raises:
+        ZooKeeperUnavailableError: No answer.
+        RecordError: The node holds something else.
+    """
+    return _read(session, lambda: epoch_steps(ElectionPaths(root)))
 
 
 def read_participants(session: ZooKeeperSession, root: str) -> list[ParticipantView]:
@@ -77,6 +87,15 @@ def leader_steps(paths: ElectionPaths) -> Steps[LeaderInfo | None]:
     info = decode_leader(data, paths.leader)
     # Whoever does not own the node did not write it while leading.
     return info if stat.owner == info.session_id else None
+
+
+def epoch_steps(paths: ElectionPaths) -> Steps[EpochRecord | None]:
+    """See `read_epoch`."""
+    try:
+        data, _ = yield from get(paths.epoch)
+    except NodeMissingError:
+        return None
+    return decode_epoch(data, paths.epoch)
 
 
 def participants_steps(paths: ElectionPaths) -> Steps[list[ParticipantView]]:

@@ -12,10 +12,10 @@ from leader.errors import LeaderError
 from leader.guard import Guard
 from leader.journal import Journal
 from leader.notifier import Electable
-from leader.observers import read_leader, read_participants
+from leader.observers import read_epoch, read_leader, read_participants
 from leader.office.face import ParticipantFace
 from leader.protocol.participant import Participant
-from leader.protocol.terms import LeaderInfo
+from leader.protocol.terms import EpochRecord, LeaderInfo
 from leader.protocol.view import ParticipantView
 from leader.session_loop import SessionLoop
 from leader.zookeeper.acl import AclEnforcement
@@ -80,6 +80,10 @@ class LeaderLockQueue(ParticipantFace):
     def get_leader(self) -> LeaderInfo | None:
         """The confirmed leader. See `read_leader`."""
         return read_leader(self._session, self._root)
+
+    def get_epoch(self) -> EpochRecord | None:
+        """The newest epoch, and the schema of what the election protects. See `read_epoch`."""
+        return read_epoch(self._session, self._root)
 
     def _begin(self) -> None:
         if self._enforcer is not None:

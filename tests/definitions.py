@@ -8,6 +8,7 @@ from typing import Any
 
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf, profile_of
 from nimbus.domain.drafts import Draft, new_run
+from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import ReleaseDigest
 from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import PipelineSpec
@@ -46,6 +47,8 @@ class OnDisk:
     """See `nimbus.engine.effects.Definitions` and `nimbus.api.services.Definitions`."""
 
     def definition(self, release: ReleaseOf) -> PipelineSpec:
+        if release not in _on_disk:
+            raise RefusedError("release_absent", f"release {release.digest} is not here")
         return _on_disk[release]
 
 

@@ -76,6 +76,7 @@ class Bench:
         self.cluster.change(epoch=epoch)
         self.reign = Reign(
             epoch=epoch,
+            schema=self.cluster.world.schema,
             store=store(self.cluster, epoch),
             inbox=lambda _news: None,
             start_effect=self._start,

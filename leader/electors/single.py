@@ -6,6 +6,8 @@ again with a growing pause while it says no, raises or hangs; until it says yes 
 Not guaranteed: that there is one leader, if a second such node is started, unless both are given the same
 `epoch_file` on one machine. And without that file epochs begin at 1 with each start of the process, so that
 they cannot fence what outlives it.
+
+A single node has nobody to upgrade with, so each term is of the newest schema that it knows.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from leader.notifier import Electable
 from leader.protocol.participant import Participant
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.requests import Create, EnsurePath, Request, SetData, Transaction
-from leader.protocol.terms import decode_epoch, encode_epoch
+from leader.protocol.terms import EpochRecord, decode_epoch, encode_epoch
 
 
 class SingleElector(MemoryElector):
@@ -56,6 +58,7 @@ class SingleElector(MemoryElector):
     ) -> None:
         self._epochs = None if epoch_file is None else EpochFile(epoch_file)
         self._root, self._epoch_path = config.root, ElectionPaths(config.root).epoch
+        self._schema = config.newest_schema
         self._own = MemoryElection(clock=clock, before=self._before)
         super().__init__(
             self._own,
@@ -79,7 +82,8 @@ class SingleElector(MemoryElector):
         if self._epochs is not None:
             highest = self._epochs.lock()
             self._own.write(EnsurePath(self._root))
-            self._own.write(Create(self._epoch_path, encode_epoch(highest)))
+            record = EpochRecord(highest, schema=self._schema)
+            self._own.write(Create(self._epoch_path, encode_epoch(record)))
 
     def _end(self, countdown: Countdown) -> None:
         try:
@@ -94,8 +98,8 @@ class SingleElector(MemoryElector):
             return
         for operation in request.operations:
             if isinstance(operation, SetData) and operation.path == self._epoch_path:
-                epoch, _ = decode_epoch(operation.data, operation.path)
+                record = decode_epoch(operation.data, operation.path)
                 try:
-                    self._epochs.raise_to(epoch)
+                    self._epochs.raise_to(record.epoch)
                 except OSError as exc:
                     raise ZooKeeperUnavailableError(f"the epoch file could not be written: {exc}") from exc

@@ -30,7 +30,7 @@ from leader.protocol.requests import (
     get_children,
     transaction,
 )
-from leader.protocol.terms import Leadership, decode_epoch, encode_epoch
+from leader.protocol.terms import EpochRecord, Leadership, decode_epoch, encode_epoch
 from leader.publication import watched
 
 _CLAIM_TRIES = 3
@@ -41,6 +41,7 @@ class EpochClaimant:
     """See `leader.latch.ports.Claimant`. `leadership` is the term of the last claim, None before it.
 
     Args:
+        newest_schema: See `ElectionConfig.newest_schema`.
         on_claim: Called when a claim begins and no rule speaks against it, with whether the epoch is raised
             for us already; may say what does speak against it.
     """
@@ -50,15 +51,16 @@ class EpochClaimant:
         paths: ElectionPaths,
         participant: Participant,
         eligibility: Eligibility,
+        newest_schema: int,
         on_claim: Callable[[bool], str | None],
     ) -> None:
         self._paths, self._participant, self._eligibility = paths, participant, eligibility
-        self._on_claim = on_claim
+        self._newest_schema, self._on_claim = newest_schema, on_claim
         self.inherited = False
         """Whether the epoch of the last claim was raised for us before the claim began."""
         self._highest = 0
-        self._awaited: FencingToken | None = None  # what a farewell of the one before us would give us
-        self._bequest: FencingToken | None = None  # what it has given us
+        self._awaited: Leadership | None = None  # what a farewell of the one before us would give us
+        self._bequest: Leadership | None = None  # what it has given us
         self._spent = 0  # the last epoch that was ours: never taken twice
         self._token: FencingToken | None = None  # of that epoch
         self._legacy: tuple[Operation, ...] = ()  # what a farewell leaves to the latch right behind ours
@@ -93,7 +95,7 @@ class EpochClaimant:
         without a read.
         """
         awaited = self._awaited
-        if awaited is None or path != self._paths.handover(awaited.epoch, _name(awaited)):
+        if awaited is None or path != self._paths.handover(awaited.epoch, _name(awaited.token)):
             return False
         self._awaited, self._bequest = None, awaited
         return True
@@ -109,34 +111,35 @@ class EpochClaimant:
             return objection
         latch = self._paths.latch(node.name)
         bequest, self._bequest = self._bequest, None
-        self.inherited = bequest is not None and bequest.latch == latch and bequest.epoch > self._spent
+        self.inherited = bequest is not None and bequest.token.latch == latch and bequest.epoch > self._spent
         trouble = self._on_claim(self.inherited)
         if trouble is not None:
             return ev.Barred(trouble)
         if bequest is not None and self.inherited:
-            self._took(bequest.epoch, bequest.version, latch)
+            self._took(bequest)
             return ev.Claimed(by_us=False)
         for _ in range(_CLAIM_TRIES):
             try:
-                epoch, version, holder = yield from self._read_epoch()
+                stands, version = yield from self._read_epoch()
             except (EpochWentBackwardsError, RecordError) as exc:
                 return ev.Barred(str(exc))
             if self._token is not None and self._token.latch == latch and version < self._token.version:
                 # Somebody put another node in its place: with this latch an old token could be valid again.
                 return ev.Barred(f"{self._paths.epoch} was replaced; we come back with a new latch")
-            if holder == node.name and epoch > self._spent:
-                self._took(epoch, version, latch)
+            if stands.latch == node.name and stands.epoch > self._spent:
+                self._took(self._term(stands, version, latch))
                 self.inherited = True
                 return ev.Claimed(by_us=False)
-            raised = SetData(self._paths.epoch, encode_epoch(epoch + 1, node.name), version)
+            raised = EpochRecord(stands.epoch + 1, node.name, stands.schema)
+            raising = SetData(self._paths.epoch, encode_epoch(raised), version)
             try:
-                _, stat = yield from transaction(Check(latch), raised)
+                _, stat = yield from transaction(Check(latch), raising)
             except TransactionFailedError as exc:
                 exc.raise_if_forbidden()
                 if exc.index == 0:
                     return ev.LatchGone()
                 continue  # somebody raised it since we read it
-            self._took(epoch + 1, stat.version, latch)
+            self._took(self._term(raised, stat.version, latch))
             return ev.Claimed()
         return ev.Refused("the epoch kept changing while we raised it")
 
@@ -209,7 +212,8 @@ class EpochClaimant:
         term = self.leadership
         if term is None or term.token.latch != self._paths.latch(node.name):
             return ()
-        raised = SetData(term.token.path, encode_epoch(term.epoch + 1, successor), term.token.version)
+        record = EpochRecord(term.epoch + 1, successor, term.schema)
+        raised = SetData(term.token.path, encode_epoch(record), term.token.version)
         notice = self._paths.handover(term.epoch + 1, successor)
         # The notice first: who waits for us hears of it before it hears that our latch is gone.
         return (Create(notice), Delete(notice), raised, Check(self._paths.latch(successor)))
@@ -220,20 +224,24 @@ class EpochClaimant:
             self.leadership = None
             self._legacy = ()
 
-    def _took(self, epoch: int, version: int, latch: str) -> None:
-        self._highest = self._spent = epoch
+    def _took(self, term: Leadership) -> None:
+        self._highest = self._spent = term.epoch
         self._legacy, self.handed_over = (), False
-        self._token = FencingToken(self._paths.epoch, version, epoch, latch)
-        self.leadership = Leadership(epoch, self._token, self._participant)
+        self._token, self.leadership = term.token, term
+
+    def _term(self, record: EpochRecord, version: int, latch: str) -> Leadership:
+        token = FencingToken(self._paths.epoch, version, record.epoch, latch)
+        return Leadership(record.epoch, token, self._participant, record.schema)
 
     def _await_handover(self, node: Node) -> Steps[None]:
         try:
-            epoch, version, _ = yield from self._read_epoch()
+            stands, version = yield from self._read_epoch()
         except (EpochWentBackwardsError, RecordError):
             return  # the claim will find it again, and say so
         latch = self._paths.latch(node.name)
-        self._awaited = FencingToken(self._paths.epoch, version + 1, epoch + 1, latch)
-        yield from exists(self._paths.handover(epoch + 1, node.name), watch=True)
+        awaited = EpochRecord(stands.epoch + 1, node.name, stands.schema)
+        self._awaited = self._term(awaited, version + 1, latch)
+        yield from exists(self._paths.handover(awaited.epoch, node.name), watch=True)
 
     def _watch_card(self, latch: str) -> Steps[bool]:
         """Returns whether the owner of `latch` leads, as its card says."""
@@ -246,20 +254,30 @@ class EpochClaimant:
         except (NodeMissingError, RecordError):
             return False  # it left, and we are told; or it is a stranger without a card
 
-    def _read_epoch(self) -> Steps[tuple[int, int, str]]:
-        """Epoch, znode version, and name of the latch it was raised for; makes the node in a new election."""
+    def _read_epoch(self) -> Steps[tuple[EpochRecord, int]]:
+        """The epoch node and its version; makes it in a new election.
+
+        Raises:
+            RecordError: It is not ours, or of a schema that we do not know.
+            EpochWentBackwardsError: Its number is too low.
+        """
         path = self._paths.epoch
         try:
             data, stat = yield from get(path)
         except NodeMissingError:
             with suppress(NodeExistsError):  # made by another meanwhile
-                yield from create(path, encode_epoch(0))
+                yield from create(path, encode_epoch(EpochRecord(0, schema=self._newest_schema)))
             data, stat = yield from get(path)
-        epoch, latch = decode_epoch(data, path)
-        if epoch < self._highest:
-            raise EpochWentBackwardsError(path=path, stored=epoch, seen=self._highest)
-        self._highest = epoch
-        return epoch, stat.version, latch
+        record = decode_epoch(data, path)
+        if record.schema > self._newest_schema:
+            raise RecordError(
+                f"{path} has schema {record.schema}, and this process knows {self._newest_schema}: a newer "
+                f"release has raised it. Upgrade this process; until then it cannot take the lead"
+            )
+        if record.epoch < self._highest:
+            raise EpochWentBackwardsError(path=path, stored=record.epoch, seen=self._highest)
+        self._highest = record.epoch
+        return record, stat.version
 
 
 def _name(token: FencingToken) -> str:

@@ -93,7 +93,9 @@ class OfficeCore:
         self._questions = Questions(
             guard, lambda verdict: post(ev.GuardAnswered(verdict)), clock, config.guard_timeout
         )
-        self._claimant = EpochClaimant(self.paths, participant, self._eligibility, self._ask_early)
+        self._claimant = EpochClaimant(
+            self.paths, participant, self._eligibility, config.newest_schema, self._ask_early
+        )
         self._announcement = Announcement(self.paths, self._claimant)
         self._consensus = Consensus(self.paths, participant, config.forced_takeover_after, clock)
         self._timers = Timers(config, self._consensus, clock, uniform)

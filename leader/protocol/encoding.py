@@ -18,14 +18,14 @@ def encode(fields: Mapping[str, Any]) -> bytes:
     return json.dumps({"schema": SCHEMA, **fields}, sort_keys=True).encode()
 
 
-def decode(data: bytes, path: str) -> Mapping[str, Any]:
+def decode(data: bytes, path: str, *, any_schema: bool = False) -> Mapping[str, Any]:
     """Read a node. RecordError names `path` if it holds no record, or one of another schema."""
     try:
         fields = json.loads(data)
     except ValueError as exc:
         raise RecordError(f"{path} holds no JSON; delete the node if it is not needed") from exc
-    if not isinstance(fields, dict) or fields.get("schema") != SCHEMA:
-        schema = fields.get("schema") if isinstance(fields, dict) else None
+    schema = fields.get("schema") if isinstance(fields, dict) else None
+    if not isinstance(fields, dict) or (schema != SCHEMA and not any_schema):
         raise RecordError(
             f"{path} has schema {schema!r}, this release reads {SCHEMA}; upgrade the older side"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leader.protocol import requests as rq
-from leader.protocol.terms import encode_epoch
+from leader.protocol.terms import EpochRecord, encode_epoch
 from leader.testing.history import Kind
 from leader.testing.simulator_faults_links import LinkFaults
 from leader.testing.simulator_faults_nodes import NodeFaults
@@ -66,7 +66,7 @@ class Faults:
         if node is None:
             stage.operate(rq.EnsurePath(path), "epoch")
         if node is None or epoch_in(node.data) < highest:
-            stage.operate(rq.SetData(path, encode_epoch(highest)), "epoch")
+            stage.operate(rq.SetData(path, encode_epoch(EpochRecord(highest))), "epoch")
 
 
 def _named(strike: Strike) -> str:

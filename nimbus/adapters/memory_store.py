@@ -34,6 +34,7 @@ class World:
     """Everything that ZooKeeper would hold. Replaced as a whole, so a refused commit changes nothing."""
 
     epoch: int = 1
+    schema: int = 1
     pipelines: dict[PipelineName, PipelineRecord] = field(default_factory=dict)
     runs: dict[RunId, Run] = field(default_factory=dict)
     commands: dict[CommandId, QueuedCommand] = field(default_factory=dict)
@@ -90,7 +91,7 @@ class MemoryLeaderStore:
 
     def __init__(self, cluster: MemoryCluster, epoch: int) -> None:
         self._cluster = cluster
-        self._epoch = epoch
+        self._epoch, self._schema = epoch, cluster.world.schema
         self._on_commands: Enqueue | None = None
         self._on_workers: Enqueue | None = None
         self._on_attempt: Callable[[AttemptId], None] | None = None
@@ -169,8 +170,11 @@ class MemoryLeaderStore:
             self._cluster.world = replace(world, outcomes=kept)
 
     def _check_epoch(self, world: World) -> None:
-        if world.epoch != self._epoch:
-            raise FencedOutError(f"epoch {self._epoch} is over: {world.epoch} is the one now")
+        if (world.epoch, world.schema) != (self._epoch, self._schema):
+            raise FencedOutError(
+                f"epoch {self._epoch} of schema {self._schema} is over: now they are {world.epoch} and "
+                f"{world.schema}"
+            )
 
     def _world(self) -> World:
         if not self._cluster.available:
@@ -180,12 +184,8 @@ class MemoryLeaderStore:
 
 def _applied(world: World, write: w.Write) -> World:
     match write:
-        case w.CreateRun(run):
-            return replace(world, runs=_created(world.runs, run.id, run))
-        case w.PutRun(run, _):
-            return replace(world, runs=_changed(world.runs, run.id, run))
-        case w.RemoveRun(run_id):
-            return replace(world, runs=_removed(world.runs, run_id))
+        case w.CreateRun() | w.PutRun() | w.RemoveRun():
+            return replace(world, runs=_runs_after(world.runs, write))
         case w.CreatePipeline(record):
             return replace(world, pipelines=_created(world.pipelines, record.name, record))
         case w.PutPipeline(record, _):
@@ -200,10 +200,24 @@ def _applied(world: World, write: w.Write) -> World:
             )
         case w.PutAbdication(abdication):
             return replace(world, abdication=abdication)
+        case w.RaiseSchema(schema):
+            return replace(world, schema=schema)
         case w.Assign() | w.Unassign():
             return replace(world, orders=_orders_after(world.orders, write))
         case _:
             return replace(world, slots=_slots_after(world.slots, write))
+
+
+def _runs_after(runs: dict[RunId, Run], write: w.CreateRun | w.PutRun | w.RemoveRun) -> dict[RunId, Run]:
+    match write:
+        case w.CreateRun(run):
+            return _created(runs, run.id, run)
+        case w.PutRun(run, _):
+            return _changed(runs, run.id, run)
+        case w.RemoveRun(run_id):
+            return _removed(runs, run_id)
+        case _:
+            assert_never(write)
 
 
 def _orders_after(

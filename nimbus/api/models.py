@@ -106,6 +106,12 @@ class StatusModel(Model):
     runs: dict[str, int]
     commands_waiting: int
     quarantined: Mapping[str, str]
+    cluster_schema: int | None
+    """The form of the records; null before the first leader."""
+    newest_schema: int
+    """The newest one that the scheduler that answers knows."""
+    older: list[str]
+    """Schedulers and workers that do not know it: while there are any, the cluster's is not raised."""
 
 
 class WorkerModel(Model):

@@ -58,6 +58,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         return views.status_model(
             leader=services.health.leader(),
             info=services.health.info(),
+            schema=services.health.schema(),
             schedulers=reader.schedulers(),
             workers=reader.workers(),
             busy=busy_workers(runs),

@@ -51,7 +51,7 @@ class LeaderView:
 class HealthPort(Protocol):
     """What this process knows of itself and of the election.
 
-    The last two raise StoreUnavailableError when ZooKeeper does not answer.
+    The last three raise StoreUnavailableError when ZooKeeper does not answer.
     """
 
     def readiness(self) -> Sequence[Check]:
@@ -64,6 +64,10 @@ class HealthPort(Protocol):
 
     def participants(self) -> Sequence[QueuePlace]:
         """The lock queue, first in line first."""
+        ...
+
+    def schema(self) -> int | None:
+        """The schema of the cluster; None before its first leader."""
         ...
 
     def leader(self) -> LeaderView | None:

@@ -27,6 +27,7 @@ from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.refusals import refusals
 from nimbus.domain.run import Attempt, Run, TaskRun
 from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.domain.schema import older_than
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import WorkerInfo, busy_workers
 
@@ -87,6 +88,7 @@ def status_model(
     *,
     leader: LeaderView | None,
     info: SchedulerInfo,
+    schema: int | None,
     schedulers: Sequence[SchedulerInfo],
     workers: Sequence[WorkerInfo],
     busy: Mapping[WorkerId, int],
@@ -108,6 +110,9 @@ def status_model(
         runs=dict(Counter(run.state.value for run in runs)),
         commands_waiting=len(commands),
         quarantined=quarantined(schedulers),
+        cluster_schema=schema,
+        newest_schema=info.newest_schema,
+        older=list(older_than(info.newest_schema, schedulers, workers)),
     )
 
 

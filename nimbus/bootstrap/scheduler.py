@@ -23,6 +23,7 @@ from nimbus.bootstrap.foundation import Foundation, build_syncer
 from nimbus.bootstrap.switchboard import Switchboard
 from nimbus.bootstrap.worker import build_worker
 from nimbus.config import Settings
+from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.domain.supervision import Timings
 from nimbus.engine.effects import Effects
 from nimbus.engine.loop import Engine
@@ -197,6 +198,7 @@ def _election_config(settings: Settings) -> ElectionConfig:
         requeue_backoff_min=leadership.requeue_min,
         requeue_backoff_max=leadership.requeue_max,
         step_down_margin=leadership.step_down_margin,
+        newest_schema=NEWEST_SCHEMA,
     )
 
 
@@ -210,6 +212,7 @@ def _policy(settings: Settings) -> Policy:
         ),
         max_mishaps=supervision.max_mishaps,
         keep_finished=settings.runs.keep_finished,
+        raise_schema_after=settings.leadership.raise_schema_after,
     )
 
 

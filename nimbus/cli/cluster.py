@@ -84,6 +84,7 @@ def status(api: Api, out: Output) -> None:
         ("runs", _counts(answer["runs"])),
         ("commands waiting", answer["commands_waiting"]),
         *((f"quarantined: {name}", reason) for name, reason in answer["quarantined"].items()),
+        ("schema", _schema(answer["cluster_schema"], answer["newest_schema"], answer["older"])),
         ("answered by", f"{answer['answered_by']}, version {answer['version']}"),
     ]
     out.table(("what", "is"), rows)
@@ -120,6 +121,20 @@ def abdicate(api: Api, out: Output, reason: str) -> int:
     """Ask the leader to hand over; the next ready scheduler takes office."""
     # Asked twice, the successor would be sent away as well.
     return report_command(out, api.command("POST", "/cluster/abdicate", {"reason": reason}, repeatable=False))
+
+
+def _schema(stands: int | None, newest: int, older: list[str]) -> str:
+    """The cluster's schema, and what keeps it, or somebody, from the newest one."""
+    if stands is None:
+        return "none before the first leader"
+    who = ", ".join(older)
+    if stands > newest:
+        return f"{stands}; the scheduler that answers knows {newest} and cannot lead: upgrade it"
+    if stands == newest:
+        return f"{stands}; too old for it, upgrade: {who}" if older else str(stands)
+    if older:
+        return f"{stands}; to raise it to {newest}, upgrade: {who}"
+    return f"{stands}; the leader raises it to {newest} after leadership.raise_schema_after"
 
 
 def _counts(counts: dict[str, Any]) -> str:

@@ -83,6 +83,7 @@ class Leadership(Strict):
     requeue_min: PositiveDuration = timedelta(milliseconds=200)
     requeue_max: PositiveDuration = timedelta(seconds=30)
     step_down_margin: PositiveDuration = timedelta(seconds=1)
+    raise_schema_after: Duration = timedelta(hours=1)
     sentinel: bool = True
     """Whether a small program beside the scheduler ends its session when it crashes."""
 

@@ -15,7 +15,11 @@ from nimbus.domain.run import Attempt, Outcome, Run, RunState, TaskRun, TaskStat
 from nimbus.domain.tasks import PAGE
 
 MOST_ATTEMPTS = 500
-"""In a record of one node, shared by its tasks; each task keeps at least its last one. In pages: PAGE."""
+"""In a record of one node; each task keeps at least its last one. In pages: PAGE, by task.
+
+A release that knows layout 1 alone numbers the next attempt of a task by those that the record holds. It can
+go on with a run as long as none of them was dropped.
+"""
 REASON_BYTES = 500
 """Of a reason within a run's record, as JSON."""
 _SOME_TIME = datetime(2026, 12, 31, 23, 59, 59, 999999, UTC)
@@ -23,16 +27,9 @@ _LONGEST_ID = WorkerId("w" * 127)
 """As long as `worker.id` may be."""
 
 
-def attempts_kept(run: Run) -> int:
-    """How many attempts of each task the record holds."""
-    if run.layout == 1:
-        return max(1, MOST_ATTEMPTS // len(run.tasks))
-    return max(1, PAGE // len(run.tasks))
-
-
 def with_attempt(run: Run, task: TaskRun, attempt: Attempt) -> TaskRun:
     """Append an attempt; the oldest ones that the record does not keep are only counted."""
-    most = attempts_kept(run)
+    most = _most(run, task)
     attempts = (*task.attempts, attempt)
     earlier = replace(task, attempts=attempts[:-most])
     return replace(
@@ -41,6 +38,14 @@ def with_attempt(run: Run, task: TaskRun, attempt: Attempt) -> TaskRun:
         earlier_failures=earlier.failures,
         earlier_mishaps=earlier.mishaps,
     )
+
+
+def _most(run: Run, task: TaskRun) -> int:
+    """How many attempts of a task the record can hold, if each other one keeps those that it has."""
+    if run.layout == 1:
+        others = sum(max(1, len(other.attempts)) for other in run.tasks.values() if other is not task)
+        return max(1, MOST_ATTEMPTS - others)
+    return max(1, PAGE // len(run.tasks))
 
 
 def brief(reason: str) -> str:
@@ -53,9 +58,10 @@ def brief(reason: str) -> str:
     return reason
 
 
-def largest(run: Run, *, attempts: int = 1) -> Run:
-    """`run` with every field at its longest, and so many attempts in each task."""
+def largest(run: Run, *, beside: int = 0) -> Run:
+    """`run` with every field at its longest, one attempt in each task, more in that of the longest name."""
     reason = "w" * REASON_BYTES
+    longest = max(run.tasks, key=len)
     tasks = run.tasks.replaced(
         replace(
             task,
@@ -63,7 +69,8 @@ def largest(run: Run, *, attempts: int = 1) -> Run:
             retry_at=_SOME_TIME,
             earlier_failures=10**6,
             earlier_mishaps=10**6,
-            attempts=(_widest(f"{run.pipeline}/{run.id}/{name}/{10**6 - 1}", reason),) * attempts,
+            attempts=(_widest(f"{run.pipeline}/{run.id}/{name}/{10**6 - 1}", reason),)
+            * (1 + (beside if name == longest else 0)),
         )
         for name, task in run.tasks.items()
     )

@@ -16,9 +16,6 @@ from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, Wor
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskSpec
 from nimbus.domain.tasks import Tasks
 
-NEWEST_LAYOUT = 2
-"""Of a run's record, see `RunHeader.layout`."""
-
 
 class RunState(StrEnum):
     """Where a run stands."""

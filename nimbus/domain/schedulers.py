@@ -70,8 +70,8 @@ class SchedulerInfo:
     last_abdication: str = ""
     quarantined: Mapping[str, str] = field(default_factory=dict)
     """Leader only: pipelines whose artifacts are nowhere, with the reason."""
-    run_layout: int = 1
-    """The newest layout of a run's record that it reads; see `nimbus.domain.run.RunHeader.layout`."""
+    newest_schema: int = 1
+    """The newest schema of a cluster that it knows, see `nimbus.domain.schema`; 0.1 says none."""
     load_average: float = 0.0
     memory_available_bytes: int = 0
     disk_free_bytes: int = 0

@@ -32,6 +32,8 @@ class WorkerInfo:
     memory_available_bytes: int = 0
     scheduler_id: str | None = None
     """The scheduler it is embedded in."""
+    newest_schema: int = 1
+    """As that of a scheduler, see `SchedulerInfo.newest_schema`."""
 
 
 class AssignmentKind(StrEnum):

@@ -74,6 +74,13 @@ class PutAbdication:
 
 
 @dataclass(frozen=True, slots=True)
+class RaiseSchema:
+    """Of the cluster. The last write of a term: from then on its fencing token is stale."""
+
+    schema: int
+
+
+@dataclass(frozen=True, slots=True)
 class CreateAttempt:
     """The place where an attempt's slots will be."""
 
@@ -136,6 +143,7 @@ Write = (
     | RemovePipelineRecord
     | ConsumeCommand
     | PutAbdication
+    | RaiseSchema
     | CreateAttempt
     | RemoveAttempt
     | Assign

@@ -15,7 +15,7 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName, WorkerId
 
-Kind = Literal["abdication", "attempt", "run", "command", "pipeline", "task", "worker", "finished"]
+Kind = Literal["abdication", "attempt", "run", "command", "pipeline", "task", "worker", "finished", "schema"]
 """`task`: one that waits. `worker`: one that backs off. `finished`: a run to be archived, later removed."""
 
 
@@ -81,6 +81,7 @@ def about_worker(worker: WorkerId) -> Subject:
 
 
 ABOUT_ABDICATION = Subject("abdication", "")
+ABOUT_SCHEMA = Subject("schema", "")
 
 
 def about_command(command: CommandId) -> Subject:

@@ -149,6 +149,7 @@ class Engine:
     def _take_office(self, leadership: Leadership) -> Reign:
         reign = Reign(
             epoch=leadership.epoch,
+            schema=leadership.schema,
             store=self._store_for(leadership),
             inbox=self._inbox.put,
             start_effect=self._start_effect,

@@ -17,3 +17,5 @@ class Policy:
     """Attempts of one task that may be lost, fenced or refused before the task fails."""
     keep_finished: timedelta = timedelta(hours=1)
     """How long a finished run stays in ZooKeeper after history has it."""
+    raise_schema_after: timedelta = timedelta(hours=1)
+    """How long every registered scheduler and worker has known the newest schema before it is raised."""

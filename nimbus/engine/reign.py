@@ -67,6 +67,7 @@ class Reign:
         self,
         *,
         epoch: int,
+        schema: int,
         store: LeaderStore,
         inbox: Callable[[n.News], None],
         start_effect: Callable[[Effect], None],
@@ -74,12 +75,13 @@ class Reign:
         clock: Clock,
         metrics: EngineMetrics,
     ) -> None:
+        self._schema = schema
         self._store = store
         self._inbox = inbox
         self._start_effect = start_effect
         self._clock = clock
         self._metrics = metrics
-        self.state = State(epoch=epoch, policy=policy)
+        self.state = State(epoch=epoch, schema=schema, policy=policy)
         self._workers_due_s = self._tidy_due_s = clock.elapsed_s()
         self._conflicts: Counter[Subject] = Counter()
         self._unexplained = 0
@@ -100,8 +102,8 @@ class Reign:
         """Read everything, and adopt what is open: it goes on without being restarted."""
         snapshot = self._store.load()
         now = self._now()
-        before, state = self.state, State(epoch=self.state.epoch, policy=self.state.policy)
-        self.state = state
+        before = self.state
+        self.state = state = State(epoch=before.epoch, schema=self._schema, policy=before.policy)
         self._transaction, self._uncommitted = self._store.begin(), []
         state.put_quarantine(before.quarantined)
         state.set_aside.update(before.set_aside)
@@ -112,7 +114,7 @@ class Reign:
             state.put_run(run, now)
         state.count_refusals(snapshot.runs.values())
         state.put_abdication(snapshot.abdication)
-        state.put_schedulers(snapshot.schedulers)
+        state.put_schedulers(snapshot.schedulers, now)
         for queued in snapshot.commands:
             state.put_command(queued)
         for attempt, slots in snapshot.slots.items():
@@ -384,7 +386,7 @@ class Reign:
         if now_s >= self._workers_due_s:
             self._workers_due_s = now_s + WORKERS_EVERY_S
             self.state.put_workers(self._store.read_workers(), self._now())
-            self.state.put_schedulers(self._store.read_schedulers())
+            self.state.put_schedulers(self._store.read_schedulers(), self._now())
         if now_s >= self._tidy_due_s:
             self._tidy_due_s = now_s + TIDY_EVERY_S
             self._unexplained = 0

@@ -19,12 +19,14 @@ from nimbus.domain.drafts import Draft
 from nimbus.domain.ids import AttemptId, CommandId, HostId, PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.refusals import Refusals, refusals, with_last
-from nimbus.domain.run import NEWEST_LAYOUT, Attempt, Run, RunState, TaskRun, TaskState
+from nimbus.domain.run import Attempt, Run, RunState, TaskRun, TaskState
 from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.domain.schema import NEWEST_SCHEMA, older_than
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import WorkerInfo, free_slots, open_workers
 from nimbus.engine.agenda import (
     ABOUT_ABDICATION,
+    ABOUT_SCHEMA,
     Agenda,
     Instant,
     Subject,
@@ -74,8 +76,10 @@ class Built:
 class State:
     """Everything that rules may look at. They read it and never change it."""
 
-    def __init__(self, *, epoch: int, policy: Policy | None = None) -> None:
+    def __init__(self, *, epoch: int, schema: int, policy: Policy | None = None) -> None:
         self.epoch = epoch
+        self.schema = schema
+        """Of the cluster: the form of what is written, the layout of new runs."""
         self.policy = policy or Policy()
         self.agenda = Agenda()
 
@@ -100,8 +104,6 @@ class State:
         """What waits for the run that it starts."""
         self.built: dict[Subject, Built] = {}
 
-        self.run_layout = 1
-        """Of new runs: the newest one that every registered scheduler reads, as any of them may lead next."""
         self.runs: dict[RunId, Run] = {}
         """Runs that are not final."""
         self.finished: dict[RunId, Finished] = {}
@@ -112,6 +114,9 @@ class State:
         """Whether a ready task may find a slot; False: none did since slots or workers last changed."""
         self._passed_over: list[tuple[RunId, TaskName]] = []
         """Ready tasks for which no worker was fit, though some had free slots."""
+
+        self.none_older_since: float | None = None
+        """Elapsed seconds at the moment from which on all that are registered know a newer schema."""
 
         self.workers: dict[WorkerId, WorkerInfo] = {}
         self.refusals: Mapping[WorkerId, Refusals] = {}
@@ -209,6 +214,8 @@ class State:
                 self.drop_command(outcome.command)
             case w.PutAbdication(abdication):
                 self.put_abdication(abdication)
+            case w.RaiseSchema(schema):
+                self.schema, self.none_older_since = schema, None
             case _:
                 pass  # slots and orders: the run's record says what follows from them
 
@@ -344,10 +351,14 @@ class State:
             self._note_silence(attempt, now)
             self.agenda.add(about_attempt(attempt))
 
-    def put_schedulers(self, schedulers: Iterable[SchedulerInfo]) -> None:
-        """Take in who may lead next."""
-        layouts = [scheduler.run_layout for scheduler in schedulers]
-        self.run_layout = min(NEWEST_LAYOUT, *layouts) if layouts else 1
+    def put_schedulers(self, schedulers: Collection[SchedulerInfo], now: Instant) -> None:
+        """Take in who may lead next, after the workers: since when all of them know a newer schema."""
+        upgraded = schedulers and not older_than(NEWEST_SCHEMA, schedulers, self.workers.values())
+        if self.schema >= NEWEST_SCHEMA or not upgraded:
+            self.none_older_since = None
+        elif self.none_older_since is None:
+            self.none_older_since = now.elapsed_s
+            self.agenda.add(ABOUT_SCHEMA)
 
     def put_workers(self, workers: Iterable[WorkerInfo], now: Instant) -> None:
         """Take in who is registered."""
@@ -495,6 +506,8 @@ class State:
     def keep_from(self, before: State) -> None:
         """Keep what ZooKeeper does not hold, after everything was read anew."""
         self.resigning = before.resigning
+        if self.none_older_since is not None and before.none_older_since is not None:
+            self.none_older_since = before.none_older_since
         for release in before.preparing.values():
             if release.pipeline in self._lines:
                 self.preparing[release.pipeline] = release

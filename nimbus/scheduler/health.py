@@ -16,8 +16,8 @@ from leader import LeaderError, LeaderLockQueue, Phase
 from nimbus.api.services import Check, LeaderView, QueuePlace
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import HostId, PipelineName
-from nimbus.domain.run import NEWEST_LAYOUT
 from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
+from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.engine.loop import EngineStatus
 from nimbus.engine.readiness import hopeless, lacking
 from nimbus.ports import Clock, StoreUnavailableError
@@ -85,7 +85,7 @@ class SelfReport:
         missing = _missing(required or frozenset(), readiness)
         leads = engine.epoch is not None and self._election.is_leader()
         return SchedulerInfo(
-            run_layout=NEWEST_LAYOUT,
+            newest_schema=NEWEST_SCHEMA,
             id=self._identity.id,
             boot_id=self._identity.boot_id,
             host=self._identity.host,
@@ -156,6 +156,14 @@ class SelfReport:
             )
             for view in views
         )
+
+    def schema(self) -> int | None:
+        """The schema of the cluster."""
+        try:
+            found = self._election.get_epoch()
+        except LeaderError as exc:
+            raise StoreUnavailableError(f"the cluster's schema cannot be read: {exc}") from exc
+        return None if found is None else found.schema
 
     def leader(self) -> LeaderView | None:
         """The confirmed leader."""

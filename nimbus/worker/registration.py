@@ -6,6 +6,7 @@ import os
 
 import psutil
 
+from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import Clock, Registrations, WorkerIdInUseError
 from nimbus.worker.identity import host_id, hostname
@@ -56,4 +57,5 @@ class Registration:
             load_average=round(os.getloadavg()[0], 2),
             memory_available_bytes=psutil.virtual_memory().available,
             scheduler_id=self._settings.scheduler_id,
+            newest_schema=NEWEST_SCHEMA,
         )

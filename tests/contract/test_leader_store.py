@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from leader import FencingToken, ZooKeeperConfig, ZooKeeperSession
+from leader import FencingToken, ZooKeeperConfig, ZooKeeperSession, read_epoch
 from nimbus import records
 from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
@@ -93,6 +93,7 @@ class Bench:
     outcome: Callable[[CommandId], CommandOutcome | None]
     claim: Callable[[Claim], Claim]
     end: Callable[[End], End]
+    schema: Callable[[], int]
 
 
 def memory_bench() -> Bench:
@@ -119,6 +120,7 @@ def memory_bench() -> Bench:
         outcome=lambda command: dict(cluster.world.outcomes).get(command),
         claim=lambda claim: fill(claim=claim),
         end=lambda end: fill(end=end),
+        schema=lambda: cluster.world.schema,
     )
 
 
@@ -134,6 +136,12 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
         session.call(session.client.create_async, f"{root}/epoch", b"1", makepath=True)
         token = FencingToken(path=f"{root}/epoch", version=0, epoch=1)
         queue = ZooKeeperCommandQueue(session, root)
+
+        def schema() -> int:
+            found = read_epoch(session, root)
+            assert found is not None
+            return found.schema
+
         board = ZooKeeperAttemptBoard(session, root)
         yield Bench(
             store=ZooKeeperLeaderStore(session, root, token),
@@ -143,6 +151,7 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
             outcome=queue.outcome,
             claim=board.claim,
             end=board.end,
+            schema=schema,
         )
     finally:
         session.close(timedelta(seconds=10))
@@ -263,6 +272,18 @@ def test_the_last_abdication_is_loaded(bench: Bench) -> None:
         commit(bench.store, [w.PutAbdication(Abdication(epoch=epoch, reason="upgrade"))])
 
     assert bench.store.load().abdication == Abdication(epoch=4, reason="upgrade")
+
+
+def test_raising_the_schema_is_the_last_write_of_a_term(bench: Bench) -> None:
+    bench.store.load()
+    asked = Abdication(epoch=1, reason="the schema was raised")
+
+    commit(bench.store, [w.RaiseSchema(2), w.PutAbdication(asked)])
+
+    assert bench.schema() == 2
+    assert bench.store.load().abdication == asked
+    with pytest.raises(FencedOutError):
+        commit(bench.store, [w.CreateRun(RUN)])
 
 
 def test_a_run_cannot_be_created_twice(bench: Bench) -> None:

@@ -48,6 +48,7 @@ class FakeHealth:
     me: SchedulerInfo
     queue: list[QueuePlace] = field(default_factory=list)
     leading: LeaderView | None = None
+    cluster_schema: int | None = 2
     checks: list[Check] = field(default_factory=list)
 
     def readiness(self) -> Sequence[Check]:
@@ -58,6 +59,9 @@ class FakeHealth:
 
     def participants(self) -> Sequence[QueuePlace]:
         return self.queue
+
+    def schema(self) -> int | None:
+        return self.cluster_schema
 
     def leader(self) -> LeaderView | None:
         return self.leading

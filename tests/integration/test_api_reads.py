@@ -61,6 +61,17 @@ def test_status_counts_what_there_is(world: Any, api: httpx.Client) -> None:
     assert (answer["schedulers_ready"], answer["pipelines"]) == (1, {"active": 1})
 
 
+def test_status_names_who_keeps_the_schema_from_being_raised(world: Any, api: httpx.Client) -> None:
+    world.health.me = replace(world.health.me, newest_schema=2)
+    world.health.cluster_schema = 1
+    world.cluster.put(replace(world.health.me, id="new"))
+
+    answer = api.get("/status").json()
+
+    assert (answer["cluster_schema"], answer["newest_schema"]) == (1, 2)
+    assert answer["older"] == ["scheduler s1", "scheduler s2", "worker w1"]
+
+
 def test_workers_show_their_open_attempts(world: Any, api: httpx.Client) -> None:
     world.opened(world.new_run("r1"), "extract")
 

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,30 @@ def test_each_read_prints_a_table_and_a_json_document(
     assert len(table.stdout.splitlines()) >= 3
     assert "\x1b[" not in table.stdout  # no terminal, no colours
     assert json.loads(document.stdout)
+
+
+@pytest.mark.parametrize(
+    ("schema", "newest", "old", "words"),
+    [
+        (None, 2, False, "none before the first leader"),
+        (2, 2, False, "2"),
+        (1, 2, False, "1; the leader raises it to 2 after leadership.raise_schema_after"),
+        (1, 2, True, "1; to raise it to 2, upgrade: scheduler s2"),
+        (2, 2, True, "2; too old for it, upgrade: scheduler s2"),
+        (3, 2, False, "3; the scheduler that answers knows 2 and cannot lead: upgrade it"),
+    ],
+)
+def test_status_says_what_to_do_about_the_schema(
+    world: Any, nimbus: Invoke, schema: int | None, newest: int, old: bool, words: str
+) -> None:
+    one, two = (replace(info, newest_schema=newest) for info in world.cluster.schedulers())
+    world.health.me, world.health.cluster_schema = one, schema
+    two = replace(two, newest_schema=1) if old else two
+    world.cluster.put(one, two, replace(world.worker, newest_schema=newest))
+
+    shown = nimbus("cluster", "status").stdout
+
+    assert re.search(rf"^schema +{re.escape(words)} *$", shown, re.MULTILINE)
 
 
 def test_show_says_why_a_task_waits_and_draws_the_attempts(world: Any, nimbus: Invoke) -> None:

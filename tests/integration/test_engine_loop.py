@@ -356,6 +356,7 @@ def reign_of(bench: Bench, clock: Clock, effects: list[Effect]) -> Reign:
     bench.cluster.change(epoch=1)
     ours = Reign(
         epoch=1,
+        schema=1,
         store=MemoryLeaderStore(bench.cluster, 1),
         inbox=lambda _news: None,
         start_effect=effects.append,

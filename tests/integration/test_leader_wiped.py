@@ -19,7 +19,7 @@ from leader import (
     ZooKeeperConfig,
     ZooKeeperSession,
 )
-from leader.protocol.terms import encode_epoch
+from leader.protocol.terms import EpochRecord, encode_epoch
 from nimbus.localstack.zookeeper import ZooKeeperServer
 
 Eventually = Callable[..., None]
@@ -84,7 +84,7 @@ def test_after_a_wipe_a_living_participant_refuses_the_past_and_leads_again_once
         assert told.epochs == [1]
 
         operator.start(timeout=20)
-        operator.set(ElectionPaths("/wiped").epoch, encode_epoch(7))
+        operator.set(ElectionPaths("/wiped").epoch, encode_epoch(EpochRecord(7)))
         eventually(queue.is_leader, within_s=20, what="it leads above what it has seen")
         eventually(lambda: told.epochs == [1, 8])
     finally:

@@ -101,18 +101,33 @@ def test_a_run_that_might_outgrow_zookeeper_is_refused_with_size_and_limit(tasks
 def test_the_counted_size_is_that_of_the_largest_record(tasks: int) -> None:
     run = a_run(tasks)
 
-    assert grown_bytes(run) == len(
-        records.RUN.encode(growth.largest(run, attempts=growth.attempts_kept(run)))
-    )
+    beside = max(0, growth.MOST_ATTEMPTS - tasks)
+    assert grown_bytes(run) == len(records.RUN.encode(growth.largest(run, beside=beside)))
 
 
-def test_a_small_run_keeps_all_attempts_in_its_record() -> None:
-    run = a_run(20, retries=9)
+@pytest.mark.parametrize("tasks", [20, 400])
+def test_record_of_one_node_keeps_all_attempts_while_they_are_not_too_many(tasks: int) -> None:
+    """The release before numbers the next attempt by those that the record holds."""
+    run = a_run(tasks, retries=9)
     task = next(iter(run.tasks))
     for number in range(18):
         run = ended(run, task, Outcome.FAILED if number % 2 else Outcome.LOST, NOW + timedelta(days=number))
 
     assert [attempt.number for attempt in run.tasks[task].attempts] == list(range(1, 19))
+
+
+def test_record_of_one_node_keeps_no_more_attempts_than_it_has_room_for() -> None:
+    run = a_run(450, retries=9)
+    often, once = list(run.tasks)[:10], list(run.tasks)[10:]
+    for number in range(10):
+        for task in often:
+            run = ended(run, task, Outcome.FAILED, NOW + timedelta(days=number))
+    for task in once:
+        run = ended(run, task, Outcome.SUCCEEDED, NOW)
+
+    assert sum(len(task.attempts) for task in run.tasks.values()) == growth.MOST_ATTEMPTS
+    assert {(run.tasks[task].tried, run.tasks[task].failures) for task in often} == {(10, 10)}
+    assert len(records.RUN.encode(run)) < grown_bytes(run) < LARGEST_REQUEST
 
 
 @given(st.text(max_size=600))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 from leader.testing.simulator_runner import quiet
+from nimbus.domain.schema import NEWEST_SCHEMA
 from tests.simulation.laws import Law
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.simulation import Outcome, simulate
@@ -39,6 +40,7 @@ class Tally:
         self.met.update(end.outcome.value for end in ledger.attempts.ends.values())
         self.met.update(code.code for code in ledger.outcomes.values())
         self.met["leaderships"] += outcome.world.zookeeper.world.epoch
+        self.met["raised schemas"] += outcome.world.zookeeper.world.schema == NEWEST_SCHEMA
         self.met["runs"] += len(ledger.runs.all)
         self.met["executions"] += len(ledger.executions)
         if outcome.broken is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from datetime import timedelta
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -26,8 +27,6 @@ from tests.simulation.store import FaultyStore, ProcessKilledError
 from tests.simulation.zookeeper import Session
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from tests.simulation.world import World
 
 PREPARE_TIMEOUT_S = 60.0
@@ -36,7 +35,12 @@ PREPARE_TIMEOUT_S = 60.0
 
 def policy_with(keep_finished: timedelta, claim_timeout: timedelta) -> Policy:
     """The bounds of all schedulers."""
-    return Policy(timings=Timings(claim_timeout=claim_timeout), keep_finished=keep_finished, max_mishaps=3)
+    return Policy(
+        timings=Timings(claim_timeout=claim_timeout),
+        keep_finished=keep_finished,
+        max_mishaps=3,
+        raise_schema_after=timedelta(seconds=30),
+    )
 
 
 class WatchedEngine(Engine):
@@ -113,7 +117,7 @@ class Scheduler:
         """Take office."""
         token = FencingToken(path="/epoch", version=epoch, epoch=epoch)
         participant = Participant(id=self.name, host="h", port=0, boot_id="b")
-        self.leadership = Leadership(epoch, token, participant)
+        self.leadership = Leadership(epoch, token, participant, self.world.zookeeper.world.schema)
         self.engine.elected(self.leadership)
 
     def still_leads(self) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from nimbus.domain.ids import AttemptId, WorkerId
 from nimbus.domain.run import Outcome
+from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.workers import Assignment, AssignmentKind, WorkerInfo
 from tests.simulation.clocks import START
@@ -88,6 +89,7 @@ class Worker:
             version="1",
             started_at=START,
             draining=self.draining,
+            newest_schema=NEWEST_SCHEMA,
         )
         self.world.zookeeper.register(info)
 

@@ -9,7 +9,9 @@ from random import Random
 
 from prometheus_client import CollectorRegistry
 
-from nimbus.domain.ids import WorkerId
+from nimbus.domain.ids import HostId, WorkerId
+from nimbus.domain.schedulers import Role, SchedulerInfo
+from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.telemetry.engine import EngineMetrics
 from tests.simulation.catalog import RELEASES, first_records
 from tests.simulation.clocks import START, Time
@@ -35,6 +37,23 @@ def _metrics() -> EngineMetrics:
     return EngineMetrics(CollectorRegistry())
 
 
+def _registration(number: int) -> SchedulerInfo:
+    """Of a scheduler that knows the newest schema. It stays for the whole simulation."""
+    return SchedulerInfo(
+        id=f"s{number}",
+        boot_id="b",
+        host=HostId("h"),
+        hostname="h",
+        address="http://h",
+        pid=1,
+        version="1",
+        started_at=START,
+        reported_at=START,
+        role=Role.QUEUED,
+        newest_schema=NEWEST_SCHEMA,
+    )
+
+
 class World:
     """See the module."""
 
@@ -47,7 +66,8 @@ class World:
         self.policy = policy_with(KEEP_FINISHED, CLAIM_TIMEOUT)
         self.storage = Storage(RELEASES)
         self.zookeeper = Ensemble(self.time)
-        self.zookeeper.cluster.change(epoch=0, pipelines=first_records())
+        schedulers = tuple(_registration(number) for number in range(3))
+        self.zookeeper.cluster.change(epoch=0, pipelines=first_records(), schedulers=schedulers)
         self.ledger = Ledger(self)
         self.zookeeper.on_slots = self.ledger.attempts.slots_changed
         self.election = Election(self)

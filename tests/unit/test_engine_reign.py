@@ -14,7 +14,6 @@ from nimbus.domain.commands import Abdicate, RemovePipeline
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.pipeline import TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunState, TaskRun, TaskState
-from nimbus.domain.schedulers import Role, SchedulerInfo
 from nimbus.domain.slots import Slots
 from nimbus.domain.tasks import Tasks
 from nimbus.engine.agenda import Subject
@@ -197,52 +196,6 @@ def test_a_successor_does_not_obey_the_abdication_of_its_predecessor() -> None:
     bench.submit(Abdicate(reason="again"))
     bench.decide()
     assert resigned(bench)[1:] == [ResignLeadership("again")]
-
-
-def a_scheduler(name: str, run_layout: int) -> SchedulerInfo:
-    return SchedulerInfo(
-        id=name,
-        boot_id=name,
-        host=WORKER.host,
-        hostname="h",
-        address="http://h",
-        pid=1,
-        version="1",
-        started_at=NOW,
-        reported_at=NOW,
-        role=Role.LEADER,
-        run_layout=run_layout,
-    )
-
-
-@pytest.mark.parametrize(("layouts", "made"), [((2, 2), 2), ((2, 1), 1), ((3, 2), 2), ((), 1)])
-def test_a_new_run_is_laid_out_so_that_every_registered_scheduler_reads_it(
-    layouts: tuple[int, ...], made: int
-) -> None:
-    bench = Bench()
-    schedulers = tuple(a_scheduler(f"s{number}", layout) for number, layout in enumerate(layouts))
-    bench.cluster.change(schedulers=schedulers)
-    bench.elect(2)
-    bench.submit(START)
-    bench.decide()
-
-    assert bench.run().layout == made
-
-
-def test_a_run_keeps_its_layout_when_an_older_scheduler_comes_and_goes() -> None:
-    bench = Bench()
-    bench.cluster.change(schedulers=(a_scheduler("s1", 2),))
-    bench.elect(2)
-    bench.submit(START)
-    bench.decide()
-    bench.cluster.change(schedulers=(a_scheduler("s1", 2), a_scheduler("old", 1)))
-    bench.clocks.pass_s(10)
-    bench.reign.tend()
-    bench.submit(replace(START, run_id=RunId("p-2")))
-    bench.end(ATTEMPT, Outcome.SUCCEEDED)
-    bench.decide()
-
-    assert (bench.run().layout, bench.run(RunId("p-2")).layout) == (2, 1)
 
 
 def test_a_command_that_is_set_aside_holds_back_no_other_after_everything_was_read_again() -> None:

@@ -74,7 +74,7 @@ def known(
     *commands: Command, workers: tuple[WorkerInfo, ...] = (), record: PipelineRecord | None = RECORD
 ) -> State:
     """A leader's state with commands that wait."""
-    state = State(epoch=3)
+    state = State(epoch=3, schema=1)
     state.put_workers(workers, at(NOW))
     if record is not None:
         state.put_pipeline(record)

@@ -13,7 +13,7 @@ from leader.protocol.card import decode_card, encode_card
 from leader.protocol.control import Control, Pause, Switchover, decode_control, encode_control
 from leader.protocol.participant import decode_id, encode_id
 from leader.protocol.paths import ElectionPaths, checked_root, in_queue_order, new_latch_prefix
-from leader.protocol.terms import decode_epoch, decode_leader, encode_epoch, encode_leader
+from leader.protocol.terms import EpochRecord, decode_epoch, decode_leader, encode_epoch, encode_leader
 
 WHO = Participant("a", "host", 8_080, "boot-1")
 A, B, C = (f"_c_{letter * 8}-0000-0000-0000-000000000000-latch-" for letter in "abc")
@@ -78,8 +78,8 @@ def test_what_is_written_is_read_back() -> None:
 
     assert decode_leader(encode_leader(info), "/l") == info
     assert decode_id(encode_id(WHO), "/p") == "a"
-    assert decode_epoch(encode_epoch(41, "l"), "/e") == (41, "l")
-    assert decode_epoch(b'{"schema": 1, "epoch": 3}', "/e") == (3, "")
+    assert decode_epoch(encode_epoch(EpochRecord(41, "l", 2)), "/e") == EpochRecord(41, "l", 2)
+    assert decode_epoch(b'{"schema": 1, "epoch": 3}', "/e") == EpochRecord(3)
     assert decode_card(encode_card(card), "/m/a") == card
     assert decode_control(encode_control(control), "/c") == control
     assert decode_control(encode_control(Control()), "/c") == Control()
@@ -97,7 +97,7 @@ def test_the_data_of_a_latch_is_the_id_and_nothing_else_as_with_curator() -> Non
         (b"", "/e holds no JSON"),
         (b"\xff", "/e holds no JSON"),
         (b"[]", "/e has schema None"),
-        (b'{"schema": 2, "epoch": 3}', "schema 2, this release reads 1"),
+        (b'{"schema": "2", "epoch": 3}', "field 'schema' is '2', wanted int"),
         (b'{"schema": 1, "epoch": "3"}', "field 'epoch' is '3', wanted int"),
         (b'{"schema": 1, "epoch": true}', "field 'epoch' is True, wanted int"),
         (b'{"schema": 1}', "field 'epoch' is None"),

@@ -11,7 +11,13 @@ import structlog
 from kazoo.exceptions import NodeExistsError
 
 from leader import FencedOutError as ElectionFencedOutError
-from leader import FencingToken, TransactionRefusedError, ZooKeeperSession, fenced_transaction
+from leader import (
+    FencingToken,
+    TransactionRefusedError,
+    ZooKeeperSession,
+    fenced_transaction,
+    schema_raised,
+)
 from nimbus import records
 from nimbus.adapters.zookeeper import catalog
 from nimbus.adapters.zookeeper.board import UNKNOWN_TIME, read_slots
@@ -177,6 +183,8 @@ class ZooKeeperLeaderStore:
                 yield Operation("create", paths.outcome(outcome.command), records.OUTCOME.encode(outcome))
             case w.PutAbdication(abdication):
                 yield Operation("set", paths.abdication, records.ABDICATION.encode(abdication))
+            case w.RaiseSchema(schema):
+                yield Operation("set", self._token.path, schema_raised(self._token, schema))
             case _:
                 yield from self._attempt_operations(write)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nimbus import records
 from nimbus.adapters.zookeeper.calls import LARGEST_REQUEST, check_size
-from nimbus.domain.growth import attempts_kept, largest
+from nimbus.domain.growth import MOST_ATTEMPTS, largest
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.orders import order_for
 from nimbus.domain.run import Run, TaskRun
@@ -30,9 +30,9 @@ def check_growth(run: Run) -> None:
 
 
 def grown_bytes(run: Run) -> int:
-    """Bytes of the largest record that a run can become, without making it: attempts are equally large."""
-    one, two = (len(records.RUN.encode(largest(run, attempts=count))) for count in (1, 2))
-    return one + (attempts_kept(run) - 1) * (two - one)
+    """Bytes of the largest record that a run of layout 1 can become, without making it."""
+    least, more = (len(records.RUN.encode(largest(run, beside=count))) for count in (0, 1))
+    return least + max(0, MOST_ATTEMPTS - len(run.tasks)) * (more - least)
 
 
 def _order_bytes(run: Run) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from nimbus.engine.agenda import Instant, Subject
 from nimbus.engine.decision import Answer, Nothing
-from nimbus.engine.rules import abdication, archive, assign, attempts, commands, schedules, stops
+from nimbus.engine.rules import abdication, archive, assign, attempts, commands, schedules, schema, stops
 from nimbus.engine.state import State
 
 
@@ -22,6 +22,7 @@ def next_subject(state: State) -> Subject | None:
         or agenda.first("pipeline")
         or state.next_ready()
         or agenda.first("finished")
+        or agenda.first("schema")
     )
 
 
@@ -42,5 +43,7 @@ def ask(state: State, subject: Subject, now: Instant) -> Answer:
             return assign.open_attempt(state, subject.run, subject.task, now.wall)
         case "finished":
             return archive.retire_run(state, subject.run, now.wall)
+        case "schema":
+            return schema.raise_schema(state, now)
         case "worker":
             return Nothing()  # the end of its back-off reopens admission, and that is all

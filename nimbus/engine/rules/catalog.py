@@ -22,7 +22,7 @@ def published(
             published=release.digest,
             profile=profile_of(spec),
             updated_at=now,
-            definitions=Definitions(spec) if state.run_layout == 1 else None,
+            definitions=Definitions(spec) if state.schema == 1 else None,
         )
     kept = before.definitions
     return replace(
@@ -58,7 +58,7 @@ def activated(
 
 def put(state: State, record: PipelineRecord, before: PipelineRecord | None) -> CreatePipeline | PutPipeline:
     """The write that leaves `record` in the catalog, in the newest layout that the cluster may have."""
-    if state.run_layout > 1:
+    if state.schema > 1:
         record = replace(record, definitions=None)
     return CreatePipeline(record) if before is None else PutPipeline(record, before)
 

@@ -247,7 +247,7 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
         logical_date=command.logical_date or now,
         cause=RunCause.MANUAL,
         priority=command.priority,
-        layout=state.run_layout,
+        layout=state.schema,
         asked_at=now,
     )
     run = built(state, about_command(queued.id), draft)

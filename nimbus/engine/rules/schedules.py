@@ -77,7 +77,7 @@ def _fired(
         parameters={},
         logical_date=due,
         cause=RunCause.SCHEDULE,
-        layout=state.run_layout,
+        layout=state.schema,
         asked_at=now,
     )
     if draft.id in state.runs or draft.id in state.finished:  # started by hand under this fire time's id

@@ -40,6 +40,9 @@ class _Health:
     def participants(self) -> Sequence[QueuePlace]:
         return ()
 
+    def schema(self) -> int | None:
+        return None
+
     def leader(self) -> LeaderView | None:
         return LeaderView(id="bench", address="http://127.0.0.1:1", epoch=1)
 

@@ -12,7 +12,6 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from leader import (
-    ElectionConfig,
     LeaderLockQueue,
     Leadership,
     Participant,
@@ -28,7 +27,7 @@ from nimbus.engine.news import ReleasePrepared, RunArchived
 from nimbus.telemetry.engine import EngineMetrics
 from nimbus.telemetry.logging import configure
 from tests.benchmark.engine.shapes import digest_of, spec_of
-from tests.benchmark.engine.shim import Policy, built, run_of
+from tests.benchmark.engine.shim import Policy, built, election_config, run_of
 from tests.benchmark.engine.usage import usage
 from tests.benchmark.leader.clock import now_ns
 
@@ -63,7 +62,7 @@ class TracedMetrics(EngineMetrics):
 class EngineRole:
     """See the module. Asked by the main thread."""
 
-    def __init__(self, hosts: str, root: str) -> None:
+    def __init__(self, hosts: str, root: str, name: str = "engine", policy: Policy | None = None) -> None:
         configure(stream=sys.stderr)
         self.session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=timedelta(seconds=20)))
         self.session.start(LONG)
@@ -75,15 +74,15 @@ class EngineRole:
             store_for=lambda leadership: ZooKeeperLeaderStore(self.session, root, leadership.token),
             still_leads=self._leads,
             start_effect=self._effect,
-            policy=Policy(),
+            policy=policy or Policy(),
             clock=self._clock,
             metrics=self._metrics,
             on_status=self._status,
         )
         self.election = LeaderLockQueue(
             session=self.session,
-            config=ElectionConfig(root=root),
-            participant=Participant("engine", "127.0.0.1", 1, uuid.uuid4().hex),
+            config=election_config(root),
+            participant=Participant(name, "127.0.0.1", 1, uuid.uuid4().hex),
             guard=lambda: Verdict(True),
             electable=self,
         )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+from leader import ElectionConfig
 from nimbus.api.services import ApiServices
 
 try:
@@ -21,7 +22,17 @@ try:
 except ImportError:  # before runs were built as an effect
     BuildRun = None  # type: ignore[assignment,misc]
 
-__all__ = ["Policy", "await_outcome", "built", "definitions", "run_of"]
+try:
+    from nimbus.domain.schema import NEWEST_SCHEMA
+except ImportError:  # before a cluster had a schema
+    NEWEST_SCHEMA = 1
+
+__all__ = ["NEWEST_SCHEMA", "Policy", "await_outcome", "built", "definitions", "election_config", "run_of"]
+
+
+def election_config(root: str) -> ElectionConfig:
+    """As that of a scheduler: a new cluster begins with the newest schema."""
+    return ElectionConfig(root=root, **({"newest_schema": NEWEST_SCHEMA} if NEWEST_SCHEMA > 1 else {}))
 
 
 def built(effect: Any, specs: Mapping[str, Any]) -> Any:

@@ -1,0 +1,24 @@
+"""The schema of a cluster: which form of its records the leader writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.domain.workers import WorkerInfo
+
+NEWEST_SCHEMA = 2
+"""The newest one that this release reads and writes. It also reads and writes the one before.
+
+2: runs are laid out as header, plan and pages (ADR 21).
+"""
+
+
+def older_than(
+    schema: int, schedulers: Iterable[SchedulerInfo], workers: Iterable[WorkerInfo]
+) -> tuple[str, ...]:
+    """Registered schedulers and workers that do not know a schema, such as `scheduler s1`."""
+    return (
+        *sorted(f"scheduler {one.id}" for one in schedulers if one.newest_schema < schema),
+        *sorted(f"worker {one.id}" for one in workers if one.newest_schema < schema),
+    )

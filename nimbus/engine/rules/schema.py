@@ -1,0 +1,28 @@
+"""The leader raises the cluster's schema when everybody has known the newest one for long enough."""
+
+from __future__ import annotations
+
+from nimbus.domain.commands import Abdication
+from nimbus.domain.schema import NEWEST_SCHEMA
+from nimbus.domain.writes import PutAbdication, RaiseSchema
+from nimbus.engine.agenda import Instant
+from nimbus.engine.decision import Answer, Decision, Nothing
+from nimbus.engine.state import State
+
+
+def raise_schema(state: State, now: Instant) -> Answer:
+    """Raise the schema and resign: the write makes this term's fencing token stale.
+
+    The resignation follows from the record, so it is done if the answer to the write is lost, too.
+    """
+    if state.none_older_since is None:
+        return Nothing()
+    due_s = state.none_older_since + state.policy.raise_schema_after.total_seconds()
+    if now.elapsed_s < due_s:
+        return Nothing(after_s=due_s)
+    reason = f"the cluster's schema was raised from {state.schema} to {NEWEST_SCHEMA}"
+    return Decision(
+        name="schema_raised",
+        writes=(RaiseSchema(NEWEST_SCHEMA), PutAbdication(Abdication(epoch=state.epoch, reason=reason))),
+        about={"reason": reason},
+    )
