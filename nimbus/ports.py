@@ -140,8 +140,11 @@ class LeaderStore(Protocol):
         """Begin to collect writes."""
         ...
 
-    def prune_outcomes(self, before: datetime) -> None:
-        """Forget some of the oldest outcomes, if they were decided before `before`.
+    def prune_outcomes(self, before: datetime, most: int) -> bool:
+        """Forget some of the oldest outcomes: those decided before `before`, and what there is beyond `most`.
+
+        Returns:
+            Whether there may be more to forget.
 
         Raises:
             FencedOutError: another scheduler leads.
@@ -160,7 +163,7 @@ class CommandQueue(Protocol):
     def outcome(self, command: CommandId, changed: Enqueue | None = None) -> CommandOutcome | None:
         """What became of it; None while it waits, and then `changed` is called when it may be decided.
 
-        Outcomes are kept for about an hour.
+        Outcomes are kept for about an hour, the last 10,000 of them.
         """
         ...
 

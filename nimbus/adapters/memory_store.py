@@ -161,13 +161,15 @@ class MemoryLeaderStore:
             self._cluster.world = world
             self._cluster.commits.append(tuple(writes))
 
-    def prune_outcomes(self, before: datetime) -> None:
+    def prune_outcomes(self, before: datetime, most: int) -> bool:
         """Forget old outcomes."""
         with self._cluster.lock:
             world = self._world()
             self._check_epoch(world)
-            kept = {key: value for key, value in world.outcomes.items() if value.decided_at >= before}
+            newest = sorted(world.outcomes)[-most:]
+            kept = {key: found for key in newest if (found := world.outcomes[key]).decided_at >= before}
             self._cluster.world = replace(world, outcomes=kept)
+            return False
 
     def _check_epoch(self, world: World) -> None:
         if (world.epoch, world.schema) != (self._epoch, self._schema):

@@ -95,6 +95,11 @@ class Unreadable:
 Command = PublishRelease | ActivatePipeline | PausePipeline | RemovePipeline | StartRun | StopRun | Abdicate
 
 
+def is_urgent(command: Command | Unreadable) -> bool:
+    """Whether it stops something: then it goes before those that start something, but within its own line."""
+    return isinstance(command, StopRun | PausePipeline | Abdicate)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedCommand:
     """A command in the queue: durable from here on."""

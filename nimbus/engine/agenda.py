@@ -6,7 +6,7 @@ about nothing else. So an event costs what it touches, however much is live.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -149,13 +149,20 @@ class Agenda:
     """Subjects to be looked at now, oldest first within a kind, and those to be looked at later."""
 
     def __init__(self) -> None:
-        self._queues: defaultdict[Kind, dict[Subject, None]] = defaultdict(dict)
+        self._queues: defaultdict[Kind, OrderedDict[Subject, None]] = defaultdict(OrderedDict)
         self._at: Timers[datetime] = Timers()
         self._after: Timers[float] = Timers()
 
-    def add(self, subject: Subject) -> None:
-        """Look at it in this turn. One that is on the agenda keeps its place."""
-        self._queues[subject.kind].setdefault(subject)
+    def add(self, subject: Subject, *, urgent: bool = False) -> None:
+        """Look at it in this turn, after the others of its kind; an urgent one before them.
+
+        One that is on the agenda keeps its place.
+        """
+        queue = self._queues[subject.kind]
+        if urgent and subject not in queue:
+            queue[subject] = None
+            queue.move_to_end(subject, last=False)
+        queue.setdefault(subject)
 
     def first(self, kind: Kind) -> Subject | None:
         """The oldest subject of a kind."""

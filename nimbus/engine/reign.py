@@ -45,9 +45,13 @@ WORKERS_EVERY_S = 5.0
 TIDY_EVERY_S = 60.0
 OUTCOMES_KEPT = timedelta(hours=1)
 """How long whoever asked can learn what became of a command."""
+MOST_OUTCOMES = 10_000
+"""That are kept: commands may come faster than an hour's outcomes have room in ZooKeeper."""
+PRUNE_AGAIN_S = 1.0
+"""Until more outcomes are forgotten, while there are more than one look forgets."""
 MOST_AT_ONCE = 200
 """Subjects that are looked at between two looks at the inbox."""
-COMMANDS_AT_ONCE = 200
+COMMANDS_AT_ONCE = 1000
 """New commands that are read in one go."""
 
 
@@ -82,7 +86,7 @@ class Reign:
         self._clock = clock
         self._metrics = metrics
         self.state = State(epoch=epoch, schema=schema, policy=policy)
-        self._workers_due_s = self._tidy_due_s = clock.elapsed_s()
+        self._workers_due_s = self._tidy_due_s = self._prune_due_s = clock.elapsed_s()
         self._conflicts: Counter[Subject] = Counter()
         self._unexplained = 0
         self._transaction = store.begin()
@@ -390,8 +394,10 @@ class Reign:
         if now_s >= self._tidy_due_s:
             self._tidy_due_s = now_s + TIDY_EVERY_S
             self._unexplained = 0
-            self._store.prune_outcomes(self._clock.now() - OUTCOMES_KEPT)
             self._try_again()
+        if now_s >= self._prune_due_s:
+            more = self._store.prune_outcomes(self._clock.now() - OUTCOMES_KEPT, MOST_OUTCOMES)
+            self._prune_due_s = now_s + (PRUNE_AGAIN_S if more else TIDY_EVERY_S)
 
     def _try_again(self) -> None:
         """Give what was set aside another chance. It was not followed meanwhile, so it is read anew."""

@@ -14,7 +14,7 @@ from typing import assert_never
 
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
-from nimbus.domain.commands import Abdication, ActivatePipeline, PublishRelease, QueuedCommand
+from nimbus.domain.commands import Abdication, ActivatePipeline, PublishRelease, QueuedCommand, is_urgent
 from nimbus.domain.drafts import Draft
 from nimbus.domain.ids import AttemptId, CommandId, HostId, PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import PipelineSpec
@@ -455,7 +455,7 @@ class State:
             return
         for line in _lines_of(self.commands[command]):
             self._lines[line].setdefault(command)
-        self.agenda.add(about_command(command))
+        self._look_at_command(command)
 
     def _leave_lines(self, command: CommandId) -> None:
         """Let later commands of the same lines be looked at."""
@@ -463,9 +463,12 @@ class State:
             rest = self._lines[line]
             rest.pop(command, None)
             if rest:
-                self.agenda.add(about_command(next(iter(rest))))
+                self._look_at_command(next(iter(rest)))
             else:
                 del self._lines[line]
+
+    def _look_at_command(self, command: CommandId) -> None:
+        self.agenda.add(about_command(command), urgent=is_urgent(self.commands[command].command))
 
     def drop_command(self, command: CommandId) -> None:
         """A command is out of the queue."""
@@ -499,7 +502,7 @@ class State:
         del self.preparing[release.pipeline]
         self.prepared[release.pipeline] = release, result
         if line := self._lines.get(release.pipeline):
-            self.agenda.add(about_command(next(iter(line))))
+            self._look_at_command(next(iter(line)))
 
     # -- the agenda
 

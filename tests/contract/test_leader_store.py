@@ -13,6 +13,7 @@ import pytest
 from leader import FencingToken, ZooKeeperConfig, ZooKeeperSession, read_epoch
 from nimbus import records
 from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
+from nimbus.adapters.zookeeper import leader_store
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.cluster import ZooKeeperCommandQueue, ZooKeeperRegistrations
 from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
@@ -327,8 +328,35 @@ def test_the_first_to_fill_a_slot_wins_leader_or_driver(bench: Bench) -> None:
 
 
 def test_old_outcomes_are_forgotten_and_young_ones_kept(bench: Bench) -> None:
+    asked = with_outcomes(bench, 3)
+
+    assert not bench.store.prune_outcomes(NOW + timedelta(minutes=2), 100)
+
+    assert [bench.outcome(command) is None for command in asked] == [True, True, False]
+
+
+def test_the_oldest_outcomes_are_forgotten_when_there_are_too_many(bench: Bench) -> None:
+    asked = with_outcomes(bench, 5)
+
+    bench.store.prune_outcomes(NOW, 2)
+
+    assert [bench.outcome(command) is None for command in asked] == [True, True, True, False, False]
+
+
+def test_a_look_at_the_outcomes_says_when_it_left_some(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    if isinstance(bench.store, MemoryLeaderStore):
+        pytest.skip("it forgets all in one go")
+    monkeypatch.setattr(leader_store, "MOST_PRUNED", 2)
+    with_outcomes(bench, 3)
+
+    assert bench.store.prune_outcomes(NOW + timedelta(days=1), 100)
+    assert not bench.store.prune_outcomes(NOW + timedelta(days=1), 100)
+
+
+def with_outcomes(bench: Bench, count: int) -> list[CommandId]:
+    """Commands that were decided, one a minute."""
     bench.store.load()
-    asked = [bench.submit(StopRun(run_id=RUN.id, reason="test")) for _ in range(3)]
+    asked = [bench.submit(StopRun(run_id=RUN.id, reason="test")) for _ in range(count)]
     for minutes, command in enumerate(asked):
         outcome = CommandOutcome(
             command=command,
@@ -339,10 +367,7 @@ def test_old_outcomes_are_forgotten_and_young_ones_kept(bench: Bench) -> None:
             epoch=1,
         )
         commit(bench.store, [w.ConsumeCommand(outcome)])
-
-    bench.store.prune_outcomes(NOW + timedelta(minutes=2))
-
-    assert [bench.outcome(command) is None for command in asked] == [True, True, False]
+    return asked
 
 
 def test_a_deposed_leader_forgets_nothing(bench: Bench) -> None:
@@ -353,7 +378,7 @@ def test_a_deposed_leader_forgets_nothing(bench: Bench) -> None:
     bench.depose()
 
     with pytest.raises(FencedOutError):
-        bench.store.prune_outcomes(NOW + timedelta(days=1))
+        bench.store.prune_outcomes(NOW + timedelta(days=1), 100)
 
     assert bench.outcome(command) is not None
 

@@ -122,10 +122,10 @@ class FaultyStore:
         """Begin to collect writes."""
         return SmallTransaction(self._commit)
 
-    def prune_outcomes(self, before: datetime) -> None:
+    def prune_outcomes(self, before: datetime, most: int) -> bool:
         """Forget old outcomes."""
         self._reach()
-        self._inner.prune_outcomes(before)
+        return self._inner.prune_outcomes(before, most)
 
     def _commit(self, writes: Sequence[w.Write]) -> None:
         self._reach(racing=any(isinstance(write, w.WriteClaim | w.WriteEnd) for write in writes))

@@ -614,12 +614,12 @@ def test_a_command_waits_for_its_runs_arguments_and_holds_back_no_other_pipeline
     state = known(start, stop, again, PausePipeline(pipeline=other), record=with_arguments(DATES))
     state.put_pipeline(replace(RECORD, name=other))
 
-    asked = decide_once(state)
     decide_once(state)
+    assert state.pipelines[other].state is PipelineState.PAUSED
+    asked = decide_once(state)
 
     assert isinstance(asked.effects[0], BuildRun)
     assert (asked.writes, asked.effects[0].draft.id) == ((), "p-1")
-    assert state.pipelines[other].state is PipelineState.PAUSED
     assert next_decision(state) is None, "the later ones about the run and its pipeline wait"
     build(state, asked)
     decide_once(state)
@@ -710,3 +710,20 @@ def test_a_fire_time_that_waits_for_its_arguments_holds_back_no_other_pipeline()
     assert isinstance(asked.effects[0], BuildRun)
     assert asked.effects[0].draft.pipeline == NAME
     assert list(state.runs) == ["q-20260301t130000z"]
+
+
+def test_what_stops_something_is_answered_before_what_starts_something() -> None:
+    starts = [StartRun(pipeline=NAME, run_id=RunId(f"p-{n}")) for n in range(3)]
+    other = PipelineName("q")
+    state = known(*starts, StopRun(run_id=RunId("r-1"), reason="test"), PausePipeline(pipeline=other))
+    state.put_pipeline(replace(RECORD, name=other))
+
+    types = [decide_once(state).about["type"] for _ in range(2)]
+
+    assert sorted(types) == ["pause_pipeline", "stop_run"]
+
+
+def test_a_stop_waits_for_the_start_of_its_own_run() -> None:
+    state = known(START, StopRun(run_id=START.run_id, reason="test"))
+
+    assert [decide(state).about["code"] for _ in range(2)] == ["ok", "ok"]

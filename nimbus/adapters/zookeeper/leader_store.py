@@ -40,7 +40,7 @@ from nimbus.records import UnreadableRecordError
 _log = structlog.get_logger(__name__)
 
 
-MOST_COMMANDS = 200
+MOST_COMMANDS = 1000
 """Commands that are read at once, the oldest; the others come when these are gone."""
 
 MOST_PRUNED = 500
@@ -125,15 +125,20 @@ class ZooKeeperLeaderStore:
         """One pipeline."""
         return next(readable_pipelines(self._calls, self._paths, [name]), None)
 
-    def prune_outcomes(self, before: datetime) -> None:
+    def prune_outcomes(self, before: datetime, most: int) -> bool:
         """Forget the oldest outcomes, at most MOST_PRUNED at once; one that cannot be read stays."""
-        oldest = _readable(self._calls, self._paths.outcomes, records.OUTCOME, most=MOST_PRUNED)
-        gone = [outcome.command for outcome in oldest if outcome.decided_at < before]
+        names = self._calls.children(self._paths.outcomes) or ()
+        looked_at, beyond = names[:MOST_PRUNED], set(names[: max(0, len(names) - most)])
+        found = readable(
+            records.OUTCOME, self._calls.read_all(self._paths.outcomes, looked_at), self._paths.outcomes
+        )
+        gone = [o.command for o in found if o.decided_at < before or o.command in beyond]
         if gone:
             try:
                 self._write([Operation("delete", self._paths.outcome(command)) for command in gone])
             except StaleStateError as exc:  # somebody else deleted one: the next time finds the rest
                 _log.info("outcomes_not_pruned", error=str(exc))
+        return len(gone) == MOST_PRUNED
 
     def begin(self) -> ZooKeeperTransaction:
         """Begin to collect writes."""
