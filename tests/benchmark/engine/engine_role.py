@@ -6,6 +6,7 @@ import sys
 import time
 import uuid
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -27,7 +28,14 @@ from nimbus.engine.news import ReleasePrepared, RunArchived
 from nimbus.telemetry.engine import EngineMetrics
 from nimbus.telemetry.logging import configure
 from tests.benchmark.engine.shapes import digest_of, spec_of
-from tests.benchmark.engine.shim import Policy, built, election_config, run_of
+from tests.benchmark.engine.shim import (
+    Policy,
+    asks_for_a_run,
+    built,
+    election_config,
+    run_of,
+    template_helper,
+)
 from tests.benchmark.engine.usage import usage
 from tests.benchmark.leader.clock import now_ns
 
@@ -68,6 +76,7 @@ class EngineRole:
         self.session.start(LONG)
         self._root = root
         self._specs: dict[str, Any] = {}
+        self._builder, self._templates = ThreadPoolExecutor(1), template_helper()
         self._clock, self._metrics = SteppedClock(), TracedMetrics()
         self._elected_ns = self._recovered_ns = 0
         self.engine = Engine(
@@ -137,6 +146,9 @@ class EngineRole:
         """Hand over and end."""
         self.election.close(LONG)
         self.engine.stop(LONG)
+        self._builder.shutdown()
+        if self._templates is not None:
+            self._templates.close()
         self.session.close(LONG)
 
     # The engine's thread.
@@ -148,13 +160,17 @@ class EngineRole:
         if self.engine.status.recovered_at is not None and not self._recovered_ns:
             self._recovered_ns = now_ns()
 
+    def _build(self, effect: Any) -> None:
+        """As `nimbus.engine.effects` does, on a thread of its own, with the real helper process."""
+        self.engine.tell(built(effect, self._specs, self._templates.render))
+
     def _effect(self, effect: Any) -> None:
         match effect:
             case PrepareRelease(release):
                 self.engine.tell(ReleasePrepared(release, self._specs[release.digest]))
             case ArchiveRun():
                 self.engine.tell(RunArchived(run_of(effect)))
-            case _ if (news := built(effect, self._specs)) is not None:
-                self.engine.tell(news)
+            case _ if asks_for_a_run(effect):
+                self._builder.submit(self._build, effect)
             case ResignLeadership(reason):
                 self.election.abdicate(reason)

@@ -34,7 +34,7 @@ from nimbus.engine.news import AttemptChanged, CommandsChanged, ReleasePrepared,
 from nimbus.telemetry.engine import EngineMetrics
 from nimbus.telemetry.logging import configure
 from tests.benchmark.engine.shapes import described, digest_of, place_of, spec_of
-from tests.benchmark.engine.shim import Policy, built, run_of
+from tests.benchmark.engine.shim import Policy, asks_for_a_run, built, run_of
 
 TASKS = 10
 _PIPELINE = PipelineName("turns")
@@ -139,8 +139,8 @@ class MemoryRole:
                 self._engine.tell(ReleasePrepared(release, self._spec))
             case ArchiveRun():
                 self._engine.tell(RunArchived(run_of(effect)))
-            case _ if (news := built(effect, {self._digest: self._spec})) is not None:
-                self._engine.tell(news)
+            case _ if asks_for_a_run(effect):
+                self._engine.tell(built(effect, {self._digest: self._spec}))
 
     # The main thread. The world is changed in place and in silence, so that only what is meant is told.
 

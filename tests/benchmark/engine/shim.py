@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -19,15 +19,26 @@ try:
     from nimbus.engine.decision import BuildRun
     from nimbus.engine.news import RunBuilt
     from nimbus.engine.state import Built
+    from nimbus.templates.helper import TemplateHelper
 except ImportError:  # before runs were built as an effect
-    BuildRun = None  # type: ignore[assignment,misc]
+    BuildRun = TemplateHelper = None  # type: ignore[assignment,misc]
 
 try:
     from nimbus.domain.schema import NEWEST_SCHEMA
 except ImportError:  # before a cluster had a schema
     NEWEST_SCHEMA = 1
 
-__all__ = ["NEWEST_SCHEMA", "Policy", "await_outcome", "built", "definitions", "election_config", "run_of"]
+__all__ = [
+    "NEWEST_SCHEMA",
+    "Policy",
+    "asks_for_a_run",
+    "await_outcome",
+    "built",
+    "definitions",
+    "election_config",
+    "run_of",
+    "template_helper",
+]
 
 
 def election_config(root: str) -> ElectionConfig:
@@ -35,17 +46,26 @@ def election_config(root: str) -> ElectionConfig:
     return ElectionConfig(root=root, **({"newest_schema": NEWEST_SCHEMA} if NEWEST_SCHEMA > 1 else {}))
 
 
-def built(effect: Any, specs: Mapping[str, Any]) -> Any:
-    """The answer to an effect that asks for a run: its arguments are as they were written.
+def asks_for_a_run(effect: Any) -> bool:
+    """Whether `built` answers it."""
+    return BuildRun is not None and isinstance(effect, BuildRun)
+
+
+def built(effect: Any, specs: Mapping[str, Any], render: Callable[[Any], Any] = lambda run: run) -> Any:
+    """The news that follows an effect which asks for a run.
 
     Args:
-        effect: Any effect.
+        effect: See `asks_for_a_run`.
         specs: Definitions by the digest of their release.
+        render: Fills in the arguments; without it they are as they were written.
     """
-    if BuildRun is None or not isinstance(effect, BuildRun):
-        return None
-    run = new_run(specs[effect.draft.release], effect.draft)
+    run = render(new_run(specs[effect.draft.release], effect.draft))
     return RunBuilt(effect.subject, Built(effect.draft, run))
+
+
+def template_helper() -> Any:
+    """What renders arguments; None where the engine does it."""
+    return None if TemplateHelper is None else TemplateHelper()
 
 
 def definitions() -> dict[str, Any]:
