@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from datetime import timedelta
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 import structlog
 
@@ -25,9 +25,12 @@ from nimbus.engine.rules import ask, next_subject
 from nimbus.engine.rules.commands import refuse_command
 from nimbus.engine.state import State
 from nimbus.ports import (
+    CatalogPart,
     Clock,
     FencedOutError,
     LeaderStore,
+    RegisteredPart,
+    RunsPart,
     SlotTakenError,
     StaleStateError,
     StoreUnavailableError,
@@ -84,6 +87,7 @@ class Reign:
         self._conflicts: Counter[Subject] = Counter()
         self._unexplained = 0
         self._transaction = store.begin()
+        self._parts = store.load()
         self._uncommitted: list[_Accepted] = []
         """Decisions that `state` has taken in and ZooKeeper has not."""
         self._suspects: set[Subject] = set()
@@ -97,40 +101,55 @@ class Reign:
     # -- reading
 
     def recover(self) -> None:
-        """Read everything, and adopt what is open: it goes on without being restarted."""
-        snapshot = self._store.load()
-        now = self._now()
-        before, state = self.state, State(epoch=self.state.epoch, policy=self.state.policy)
-        self.state = state
+        """Begin to read everything anew; `read_on` does. What is open goes on without being restarted."""
+        before, self.state = self.state, State(epoch=self.state.epoch, policy=self.state.policy)
+        self.state.keep_from(before)
         self._transaction, self._uncommitted = self._store.begin(), []
-        state.put_quarantine(before.quarantined)
-        state.set_aside.update(before.set_aside)
-        state.put_workers(snapshot.workers, now)
-        for record in snapshot.pipelines.values():
-            state.put_pipeline(record)
-        for run in snapshot.runs.values():
-            state.put_run(run, now)
-        state.count_refusals(snapshot.runs.values())
-        state.put_abdication(snapshot.abdication)
-        state.put_schedulers(snapshot.schedulers)
-        for queued in snapshot.commands:
-            state.put_command(queued)
-        for attempt, slots in snapshot.slots.items():
-            state.put_slots(attempt, slots, now)
-        state.keep_from(before)
-        self._note_adopted()
+        self._parts = self._store.load()
+
+    def read_on(self) -> None:
+        """Take in the next part of the state, until the census is taken.
+
+        Raises:
+            StoreUnavailableError: it could not be read; `recover` begins anew.
+        """
+        if self.state.census_taken:
+            return
+        state, part, now = self.state, next(self._parts), self._now()
+        match part:
+            case RegisteredPart(workers=workers, schedulers=schedulers, abdication=abdication):
+                state.put_workers(workers, now)
+                state.put_schedulers(schedulers)
+                state.put_abdication(abdication)
+            case RunsPart(runs=runs, slots=slots):
+                for run in runs:
+                    state.put_run(run, now, slots)
+            case CatalogPart(pipelines=pipelines, commands=commands):
+                for record in pipelines:
+                    state.put_pipeline(record)
+                for queued in commands:
+                    state.put_command(queued)
+                state.take_census()
+                self._note_adopted()
+            case _:
+                assert_never(part)
 
     def _note_adopted(self) -> None:
+        adopted = claimed = 0
         for attempt_id, slots in self.state.slots.items():
             opened = self.state.open_attempt(attempt_id)
             if opened is not None and opened[1].opened_by_epoch != self.state.epoch:
-                _log.info(
+                adopted += 1
+                claimed += slots.claim is not None
+                _log.debug(
                     "attempt_adopted",
                     attempt=str(attempt_id),
                     epoch=self.state.epoch,
                     opened_by_epoch=opened[1].opened_by_epoch,
                     claimed=slots.claim is not None,
                 )
+        if adopted:
+            _log.info("attempts_adopted", epoch=self.state.epoch, adopted=adopted, claimed=claimed)
 
     def take(self, batch: Iterable[n.News]) -> None:
         """Take in news."""
@@ -264,7 +283,7 @@ class Reign:
         return subject.owner in self._suspects or decision.may_lose or not decision.writes
 
     def _flush(self) -> bool:
-        """Commit what was decided. False: it was refused, and everything was read again."""
+        """Commit what was decided. False: it was refused, and everything must be read again."""
         if not self._uncommitted:
             return True
         started = self._now()

@@ -34,8 +34,17 @@ from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import Assignment, AssignmentKind, WorkerInfo
-from nimbus.ports import FencedOutError, LeaderStore, SlotTakenError, StaleStateError
+from nimbus.ports import (
+    CatalogPart,
+    FencedOutError,
+    LeaderStore,
+    RegisteredPart,
+    RunsPart,
+    SlotTakenError,
+    StaleStateError,
+)
 from tests.leader_writes import commit
+from tests.loading import loaded
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 ATTEMPT = AttemptId(RunId("r"), TaskName("t"), 1)
@@ -64,6 +73,7 @@ ORDER = Assignment(
     task=SPEC,
     logical_date=NOW,
 )
+
 INFO = WorkerInfo(id=WORKER, host=HostId("h"), hostname="h", pid=1, slots=1, version="1", started_at=NOW)
 RECORD = PipelineRecord(
     name=PipelineName("p"),
@@ -142,7 +152,7 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
 
 def with_open_attempt(bench: Bench) -> None:
     bench.register(INFO)
-    bench.store.load()
+    loaded(bench.store)
     commit(bench.store, [w.CreateRun(RUN)])
     commit(bench.store, [w.PutRun(OPEN, RUN), w.CreateAttempt(ATTEMPT), w.Assign(WORKER, ORDER)])
 
@@ -153,12 +163,12 @@ def test_a_run_in_pages_is_loaded_as_it_was_written(bench: Bench, size: int) -> 
     run = replace(RUN, layout=2, tasks=Tasks(TaskRun(spec=spec) for spec in specs))
     opened = open_attempt(run, TaskName(f"t{size - 1}"), worker=WORKER, epoch=1, now=NOW)
     stopped = stop(opened, verdict=RunState.STOPPED, reason="by hand", now=NOW)
-    bench.store.load()
+    loaded(bench.store)
 
     commit(bench.store, [w.CreateRun(run)])
-    assert bench.store.load().runs == {RUN.id: run}
+    assert loaded(bench.store).runs == {RUN.id: run}
     commit(bench.store, [w.PutRun(opened, run)], [w.PutRun(stopped, opened)])
-    assert bench.store.load().runs == {RUN.id: stopped}
+    assert loaded(bench.store).runs == {RUN.id: stopped}
     assert bench.store.read_run(RUN.id) == stopped
     commit(bench.store, [w.RemoveRun(RUN.id)])
     assert bench.store.read_run(RUN.id) is None
@@ -166,7 +176,7 @@ def test_a_run_in_pages_is_loaded_as_it_was_written(bench: Bench, size: int) -> 
 
 def test_decisions_that_are_written_together_leave_the_last_of_each(bench: Bench) -> None:
     bench.register(INFO)
-    bench.store.load()
+    loaded(bench.store)
 
     commit(
         bench.store,
@@ -175,7 +185,7 @@ def test_decisions_that_are_written_together_leave_the_last_of_each(bench: Bench
         [w.Unassign(WORKER, ATTEMPT), w.Assign(WORKER, replace(ORDER, kind=AssignmentKind.REAP))],
     )
 
-    assert bench.store.load().runs == {RUN.id: OPEN}
+    assert loaded(bench.store).runs == {RUN.id: OPEN}
     with pytest.raises(SlotTakenError):
         commit(bench.store, [w.CreateAttempt(ATTEMPT)])
 
@@ -184,55 +194,71 @@ def test_what_was_written_is_loaded_unchanged(bench: Bench) -> None:
     with_open_attempt(bench)
     commit(bench.store, [w.CreatePipeline(RECORD)])
 
-    snapshot = bench.store.load()
+    snapshot = loaded(bench.store)
 
     assert snapshot.runs == {RUN.id: OPEN}
     assert snapshot.pipelines == {RECORD.name: RECORD}
-    assert snapshot.workers == (INFO,)
+    assert snapshot.registered.workers == (INFO,)
     assert set(snapshot.slots) == {ATTEMPT}
     assert snapshot.slots[ATTEMPT].claim is None
 
 
+def test_each_run_is_loaded_together_with_its_slots_after_who_is_registered(bench: Bench) -> None:
+    with_open_attempt(bench)
+    others = [replace(RUN, id=RunId(f"{RUN.id}-{number}")) for number in range(251)]
+    for some in (others[:120], others[120:]):
+        commit(bench.store, [w.CreateRun(run) for run in some])
+
+    first, *middle, last = bench.store.load()
+
+    assert isinstance(first, RegisteredPart)
+    assert isinstance(last, CatalogPart)
+    parts = [part for part in middle if isinstance(part, RunsPart)]
+    assert [sum(len(part.runs) for part in parts), len(parts), len(middle)] == [252, 2, 2]
+    for part in parts:
+        assert set(part.slots) == {attempt for run in part.runs for attempt in run.open_attempts()}
+
+
 def test_a_deposed_leader_writes_nothing(bench: Bench) -> None:
-    bench.store.load()
+    loaded(bench.store)
     bench.depose()
 
     with pytest.raises(FencedOutError):
         commit(bench.store, [w.CreateRun(RUN)])
 
-    assert bench.store.load().runs == {}
+    assert loaded(bench.store).runs == {}
 
 
 def test_a_refused_write_takes_the_whole_transaction_with_it(bench: Bench) -> None:
-    bench.store.load()
+    loaded(bench.store)
 
     with pytest.raises(StaleStateError):
         commit(bench.store, [w.CreateRun(RUN), w.PutPipeline(RECORD)])
 
-    assert bench.store.load().runs == {}
+    assert loaded(bench.store).runs == {}
 
 
 def test_the_last_abdication_is_loaded(bench: Bench) -> None:
-    assert bench.store.load().abdication is None
+    assert loaded(bench.store).registered.abdication is None
 
     for epoch in (3, 4):
         commit(bench.store, [w.PutAbdication(Abdication(epoch=epoch, reason="upgrade"))])
 
-    assert bench.store.load().abdication == Abdication(epoch=4, reason="upgrade")
+    assert loaded(bench.store).registered.abdication == Abdication(epoch=4, reason="upgrade")
 
 
 def test_a_run_cannot_be_created_twice(bench: Bench) -> None:
-    bench.store.load()
+    loaded(bench.store)
     commit(bench.store, [w.CreateRun(RUN)])
 
     with pytest.raises(SlotTakenError):
         commit(bench.store, [w.CreateRun(replace(RUN, state=RunState.FAILED))])
 
-    assert bench.store.load().runs[RUN.id] == RUN
+    assert loaded(bench.store).runs[RUN.id] == RUN
 
 
 def test_a_command_is_consumed_once(bench: Bench) -> None:
-    bench.store.load()
+    loaded(bench.store)
     command = StopRun(run_id=RUN.id, reason="test")
     first, second = bench.submit(command), bench.submit(command)
     assert [queued.id for queued in bench.store.read_commands((), 100)] == [first, second]
@@ -262,7 +288,7 @@ def test_the_first_to_fill_a_slot_wins_leader_or_driver(bench: Bench) -> None:
 
 
 def test_old_outcomes_are_forgotten_and_young_ones_kept(bench: Bench) -> None:
-    bench.store.load()
+    loaded(bench.store)
     asked = [bench.submit(StopRun(run_id=RUN.id, reason="test")) for _ in range(3)]
     for minutes, command in enumerate(asked):
         outcome = CommandOutcome(
@@ -281,7 +307,7 @@ def test_old_outcomes_are_forgotten_and_young_ones_kept(bench: Bench) -> None:
 
 
 def test_a_deposed_leader_forgets_nothing(bench: Bench) -> None:
-    bench.store.load()
+    loaded(bench.store)
     command = bench.submit(StopRun(run_id=RUN.id, reason="test"))
     outcome = CommandOutcome(command=command, accepted=True, code="ok", message="", decided_at=NOW, epoch=1)
     commit(bench.store, [w.ConsumeCommand(outcome)])
@@ -301,7 +327,7 @@ def test_news_is_told_after_a_change_of_what_was_read(bench: Bench, eventually: 
         attempt=lambda attempt: told.add(str(attempt)),
     )
     with_open_attempt(bench)
-    bench.store.load()
+    loaded(bench.store)
     told.clear()
 
     bench.submit(StopRun(run_id=RUN.id, reason="test"))
@@ -317,7 +343,7 @@ def test_a_run_leaves_with_all_its_attempts(bench: Bench) -> None:
     commit(bench.store, [w.Unassign(WORKER, ATTEMPT), w.RequestStop(ATTEMPT, "test")])
     commit(bench.store, [w.RemoveAttempt(ATTEMPT), w.RemoveRun(RUN.id)])
 
-    assert bench.store.load().runs == {}
+    assert loaded(bench.store).runs == {}
     assert bench.store.read_slots([ATTEMPT])[ATTEMPT].claim is None
 
 
@@ -327,7 +353,7 @@ def test_an_attempt_that_is_gone_can_be_removed_again(bench: Bench) -> None:
 
     commit(bench.store, [w.RemoveAttempt(ATTEMPT)])
 
-    assert set(bench.store.load().runs) == {RUN.id}
+    assert set(loaded(bench.store).runs) == {RUN.id}
 
 
 def test_records_of_a_newer_schema_are_refused_with_their_place() -> None:

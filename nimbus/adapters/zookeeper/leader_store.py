@@ -14,7 +14,7 @@ from leader import FencedOutError as ElectionFencedOutError
 from leader import FencingToken, TransactionRefusedError, ZooKeeperSession, fenced_transaction
 from nimbus import records
 from nimbus.adapters.zookeeper.board import UNKNOWN_TIME, read_slots
-from nimbus.adapters.zookeeper.calls import Calls, check_size, in_our_words, readable
+from nimbus.adapters.zookeeper.calls import Calls, batched, check_size, in_our_words, readable
 from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.adapters.zookeeper.runs import change, creation, readable_runs, removal
 from nimbus.adapters.zookeeper.transaction import Operation, ZooKeeperTransaction, size_bytes
@@ -26,7 +26,16 @@ from nimbus.domain.run import Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import WorkerInfo
-from nimbus.ports import Enqueue, FencedOutError, SlotTakenError, Snapshot, StaleStateError
+from nimbus.ports import (
+    CatalogPart,
+    Enqueue,
+    FencedOutError,
+    LoadedPart,
+    RegisteredPart,
+    RunsPart,
+    SlotTakenError,
+    StaleStateError,
+)
 from nimbus.records import UnreadableRecordError
 
 _log = structlog.get_logger(__name__)
@@ -34,6 +43,9 @@ _log = structlog.get_logger(__name__)
 
 MOST_COMMANDS = 200
 """Commands that are read at once, the oldest; the others come when these are gone."""
+
+RUNS_AT_ONCE = 250
+"""Runs that a new leader reads before it decides about them: with their slots, some 0.1 s."""
 
 MOST_PRUNED = 500
 """Outcomes that are looked at in one go: the reads take milliseconds, the deletions are one transaction."""
@@ -57,10 +69,13 @@ class _Tell:
 class ZooKeeperLeaderStore:
     """See `nimbus.ports.LeaderStore`. Engine thread only, but for the watches, which only enqueue."""
 
-    def __init__(self, session: ZooKeeperSession, root: str, token: FencingToken) -> None:
+    def __init__(
+        self, session: ZooKeeperSession, root: str, token: FencingToken, runs_at_once: int = RUNS_AT_ONCE
+    ) -> None:
         self._calls = Calls(session)
         self._paths = Paths(root)
         self._token = token
+        self._runs_at_once = runs_at_once
         self._on_commands: Enqueue = _nobody
         self._on_workers: Enqueue = _nobody
         self._on_attempt: Callable[[AttemptId], None] = lambda _attempt: None
@@ -69,21 +84,21 @@ class ZooKeeperLeaderStore:
         """Say whom to wake."""
         self._on_commands, self._on_workers, self._on_attempt = commands, workers, attempt
 
-    def load(self) -> Snapshot:
-        """Read everything, and arm all watches."""
+    def load(self) -> Iterator[LoadedPart]:
+        """Read everything in parts, and arm all watches."""
         for path in self._paths.always():
             self._calls.ensure(path)
-        runs = {run.id: run for run in readable_runs(self._calls, self._paths)}
-        pipelines = {p.name: p for p in _readable(self._calls, self._paths.pipelines, records.PIPELINE)}
-        return Snapshot(
-            pipelines=pipelines,
-            runs=runs,
-            commands=self.read_commands((), MOST_COMMANDS),
+        yield RegisteredPart(
             workers=self.read_workers(),
-            slots=self.read_slots([attempt for run in runs.values() for attempt in run.open_attempts()]),
             schedulers=self.read_schedulers(),
             abdication=self._read_abdication(),
         )
+        for names in batched(self._calls.children(self._paths.runs) or (), self._runs_at_once):
+            runs = tuple(readable_runs(self._calls, self._paths, names))
+            slots = self.read_slots([attempt for run in runs for attempt in run.open_attempts()])
+            yield RunsPart(runs=runs, slots=slots)
+        pipelines = tuple(_readable(self._calls, self._paths.pipelines, records.PIPELINE))
+        yield CatalogPart(pipelines=pipelines, commands=self.read_commands((), MOST_COMMANDS))
 
     def read_commands(self, known: Collection[CommandId], most: int) -> tuple[QueuedCommand, ...]:
         """Commands that wait and are not `known`, oldest first."""
