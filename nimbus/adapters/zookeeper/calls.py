@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 import structlog
@@ -13,6 +13,7 @@ from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
 from leader import LeaderError, ZooKeeperSession
 from leader.fencing import first_failure
+from nimbus.adapters.zookeeper.multi_read import multi_read_async
 from nimbus.domain.errors import RecordTooLargeError
 from nimbus.ports import Enqueue, StoreUnavailableError
 from nimbus.records import Codec, T, UnreadableRecordError
@@ -23,6 +24,8 @@ Item = TypeVar("Item")
 
 MOST_TOGETHER = 1000
 """Requests that are sent before the first answer is waited for: each has the call's timeout to itself."""
+MOST_IN_ONE = 100
+"""Nodes that one request reads: of 128 KiB at most, so that the answer takes no second."""
 LARGEST_REQUEST = 1_000_000
 """Bytes of one request: a little less than ZooKeeper's `jute.maxbuffer`, which it enforces by hanging up."""
 
@@ -124,13 +127,13 @@ class Calls:
     def read_all(self, parent: str, names: Iterable[str]) -> tuple[tuple[str, bytes], ...]:
         """Name and data of some children, read together; those that are not there are left out."""
         wanted = tuple(names)
+        asked: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+            ((self.session.client, [f"{parent}/{name}" for name in some]), {})
+            for some in batched(wanted, MOST_IN_ONE)
+        ]
         with in_our_words(f"read all below {parent}"):
-            found = self.together(
-                self.session.client.get_async, [((f"{parent}/{name}",), {}) for name in wanted]
-            )
-        return tuple(
-            (name, answer[0]) for name, answer in zip(wanted, found, strict=True) if answer is not None
-        )
+            found = chain.from_iterable(self.together(multi_read_async, asked))
+        return tuple((name, data) for name, data in zip(wanted, found, strict=True) if data is not None)
 
     def all_children(
         self, paths: Iterable[str], changed: Iterable[Enqueue | None]
