@@ -357,10 +357,9 @@ class State:
 
     def put_slots(self, attempt: AttemptId, slots: Slots, now: Instant) -> None:
         """Take in what there is of an open attempt."""
-        if attempt in self.slots:
+        if self.slots.get(attempt, slots) != slots:
             self.slots[attempt] = slots
             self._note_silence(attempt, now)
-            self.agenda.add(about_attempt(attempt))
 
     def put_schedulers(self, schedulers: Iterable[SchedulerInfo]) -> None:
         """Take in who may lead next."""
@@ -382,7 +381,6 @@ class State:
         self._open_on[attempt.worker].add(attempt_id)
         self.slots[attempt_id] = slots
         self._note_silence(attempt_id, now)
-        self.agenda.add(about_attempt(attempt_id))
 
     def _forget_attempt(self, attempt: AttemptId, worker: WorkerId) -> None:
         self._open_on[worker].discard(attempt)
@@ -392,7 +390,7 @@ class State:
         self._reopen_admission()
 
     def _note_silence(self, attempt_id: AttemptId, now: Instant) -> None:
-        """Start, keep or stop the clock of an attempt without a sign of life.
+        """Start, keep or stop the clock of an attempt without a sign of life, and look at the attempt.
 
         Before CLAIM the sign is the worker's registration, afterwards the runner's beat.
         """

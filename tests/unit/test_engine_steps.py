@@ -11,7 +11,8 @@ from leader import FencingToken, Leadership, Participant
 from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
 from nimbus.domain.commands import QueuedCommand, StartRun
 from nimbus.domain.ids import CommandId, RunId
-from nimbus.engine.loop import Engine
+from nimbus.engine.loop import Engine, Steps
+from nimbus.engine.news import CommandsChanged
 from nimbus.engine.policy import Policy
 from nimbus.engine.reign import WORKERS_EVERY_S
 from nimbus.telemetry.engine import EngineMetrics
@@ -34,10 +35,8 @@ class HeldClock:
         return self.passed_s
 
 
-def test_engine_goes_on_at_once_when_its_look_at_the_workers_finds_a_slot_for_a_ready_task() -> None:
-    cluster, clock = MemoryCluster(), HeldClock()
-    cluster.change(epoch=1, pipelines={NAME: RECORD}, commands={COMMAND.id: COMMAND})
-    cluster.change(workers={ONE_SLOT.id: replace(ONE_SLOT, draining=True)})
+def leading(cluster: MemoryCluster, clock: HeldClock) -> Steps[None]:
+    """An engine that leads and has nothing more to do now."""
     engine = Engine(
         store_for=lambda leadership: MemoryLeaderStore(cluster, leadership.epoch),
         still_leads=lambda: True,
@@ -54,7 +53,15 @@ def test_engine_goes_on_at_once_when_its_look_at_the_workers_finds_a_slot_for_a_
     wait_s = steps.send(engine.collect(0.0))
     while wait_s == 0.0:
         wait_s = steps.send(())
-    assert wait_s, "it leads, and the run waits for a worker"
+    assert wait_s, "it leads"
+    return steps
+
+
+def test_engine_goes_on_at_once_when_its_look_at_the_workers_finds_a_slot_for_a_ready_task() -> None:
+    cluster, clock = MemoryCluster(), HeldClock()
+    cluster.change(epoch=1, pipelines={NAME: RECORD}, commands={COMMAND.id: COMMAND})
+    cluster.change(workers={ONE_SLOT.id: replace(ONE_SLOT, draining=True)})
+    steps = leading(cluster, clock)
 
     # Draining is said in a worker's data, of which no watch tells.
     cluster.world = replace(cluster.world, workers={ONE_SLOT.id: ONE_SLOT})
@@ -63,3 +70,15 @@ def test_engine_goes_on_at_once_when_its_look_at_the_workers_finds_a_slot_for_a_
     assert steps.send(()) == 0.0
     steps.send(())
     assert len(cluster.world.orders) == 1
+
+
+def test_engine_rests_when_the_attempt_that_it_opened_is_as_it_was_made() -> None:
+    cluster, clock = MemoryCluster(), HeldClock()
+    cluster.change(epoch=1, pipelines={NAME: RECORD}, workers={WORKER.id: WORKER})
+    steps = leading(cluster, clock)
+    cluster.world = replace(cluster.world, commands={COMMAND.id: COMMAND})
+
+    wait_s = steps.send((CommandsChanged(),))
+
+    assert len(cluster.world.orders) == 1
+    assert wait_s, "there is nothing to decide about empty slots"
