@@ -21,6 +21,7 @@ from leader import (
     ZooKeeperSession,
 )
 from nimbus.adapters.clock import SystemClock
+from nimbus.adapters.zookeeper.cluster import ZooKeeperRegistrations
 from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
 from nimbus.engine.decision import ArchiveRun, PrepareRelease, ResignLeadership
 from nimbus.engine.loop import Engine
@@ -28,7 +29,7 @@ from nimbus.engine.news import ReleasePrepared, RunArchived
 from nimbus.telemetry.engine import EngineMetrics
 from nimbus.telemetry.logging import configure
 from tests.benchmark.engine.shapes import digest_of, spec_of
-from tests.benchmark.engine.shim import Policy, rendered, run_of
+from tests.benchmark.engine.shim import Policy, rendered, run_of, scheduler_info
 from tests.benchmark.engine.usage import usage
 from tests.benchmark.leader.clock import now_ns
 
@@ -87,6 +88,7 @@ class EngineRole:
             guard=lambda: Verdict(True),
             electable=self,
         )
+        ZooKeeperRegistrations(self.session, root).publish_scheduler(scheduler_info())
         self.engine.start()
 
     # The electable.

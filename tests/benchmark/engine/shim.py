@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from nimbus.domain.ids import HostId
+from nimbus.domain.schedulers import Role, SchedulerInfo
 
 try:
     from nimbus.engine.policy import Policy
 except ImportError:  # before the rules were asked about one subject at a time
     from nimbus.engine.facts import Policy  # type: ignore[no-redef,import-not-found,unused-ignore]
+
+try:
+    from nimbus.domain.run import NEWEST_LAYOUT
+except ImportError:  # before there were two
+    NEWEST_LAYOUT = 0
 
 try:
     from nimbus.engine.decision import RenderRun
@@ -17,7 +25,17 @@ try:
 except ImportError:  # before templates were rendered in a helper process
     RenderRun = None  # type: ignore[assignment,misc]
 
-__all__ = ["Policy", "await_outcome", "rendered", "run_of"]
+__all__ = ["Policy", "await_outcome", "rendered", "run_of", "scheduler_info"]
+
+
+def scheduler_info() -> SchedulerInfo:
+    """A registration that says what this code can read, so that runs are written as in a real cluster."""
+    layout = {"run_layout": NEWEST_LAYOUT} if NEWEST_LAYOUT else {}
+    now = datetime.now(UTC)
+    return SchedulerInfo(
+        id="engine", boot_id="b", host=HostId("bench"), hostname="bench", address="", pid=1, version="1",
+        started_at=now, reported_at=now, role=Role.QUEUED, **layout,
+    )  # fmt: skip
 
 
 def rendered(effect: Any) -> Any:
