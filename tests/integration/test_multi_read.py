@@ -70,3 +70,22 @@ def test_a_node_that_may_not_be_read_is_an_error_and_not_an_absence(calls: Calls
     with pytest.raises(NoAuthError):
         calls.session.call(multi_read_async, client, [f"{zk_root}/closed"])
     assert calls.read_all(zk_root, ["open"]) == (("open", b"x"),), "the connection lives on"
+
+
+def test_names_and_data_take_one_round_trip(
+    calls: Calls, zk_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls.create(f"{zk_root}/a", b"")
+    calls.create(f"{zk_root}/a/x", b"1")
+    sent: list[Any] = []
+    session = calls.session
+    client, original, wait = session.client, session.client._call, session.call
+    monkeypatch.setattr(client, "_call", lambda *args: sent.append("sent") or original(*args))
+    monkeypatch.setattr(session, "call", lambda *args: sent.append("awaited") or wait(*args))
+
+    names, data = calls.list_and_read(
+        [f"{zk_root}/a", f"{zk_root}/b"], [None, None], [f"{zk_root}/a/x", f"{zk_root}/a/y", f"{zk_root}/b/x"]
+    )
+
+    assert (names, data) == ([("x",), ()], [b"1", None, None])
+    assert sent == ["sent"] * 3 + ["awaited"] * 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from typing import Any, TypeVar
 
@@ -21,6 +22,8 @@ from nimbus.records import Codec, T, UnreadableRecordError
 _log = structlog.get_logger(__name__)
 
 Item = TypeVar("Item")
+Request = Callable[[], Any]
+"""Sends a request; gives kazoo's answer to come."""
 
 MOST_TOGETHER = 1000
 """Requests that are sent before the first answer is waited for: each has the call's timeout to itself."""
@@ -127,30 +130,36 @@ class Calls:
     def read_all(self, parent: str, names: Iterable[str]) -> tuple[tuple[str, bytes], ...]:
         """Name and data of some children, read together; those that are not there are left out."""
         wanted = tuple(names)
-        asked: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
-            ((self.session.client, [f"{parent}/{name}" for name in some]), {})
-            for some in batched(wanted, MOST_IN_ONE)
-        ]
         with in_our_words(f"read all below {parent}"):
-            found = chain.from_iterable(self.together(multi_read_async, asked))
-        return tuple((name, data) for name, data in zip(wanted, found, strict=True) if data is not None)
+            answers = self._together(self._reads(f"{parent}/{name}" for name in wanted))
+        found = zip(wanted, chain.from_iterable(answers), strict=True)
+        return tuple((name, data) for name, data in found if data is not None)
 
-    def all_children(
-        self, paths: Iterable[str], changed: Iterable[Enqueue | None]
-    ) -> list[tuple[str, ...] | None]:
-        """Names of the children of some nodes, read together; None for a node that is not there."""
-        asked = [((path,), _watch(enqueue)) for path, enqueue in zip(paths, changed, strict=True)]
-        with in_our_words("list several nodes"):
-            found = self.together(self.session.client.get_children_async, asked)
-        return [None if names is None else tuple(sorted(names)) for names in found]
+    def list_and_read(
+        self, parents: Iterable[str], changed: Iterable[Enqueue | None], nodes: Iterable[str]
+    ) -> tuple[list[tuple[str, ...]], list[bytes | None]]:
+        """Names of the children of `parents`, then data of `nodes`, in one round trip.
 
-    def together(
-        self, request: Callable[..., Any], asked: Iterable[tuple[tuple[Any, ...], dict[str, Any]]]
-    ) -> list[Any]:
+        No data are older than the names, or than the watches. A node that is not there has no names, and None
+        for data.
+        """
+        lists = [
+            partial(self.session.client.get_children_async, parent, **_watch(enqueue))
+            for parent, enqueue in zip(parents, changed, strict=True)
+        ]
+        with in_our_words("read several nodes"):
+            answers = self._together([*lists, *self._reads(nodes)])
+        names = [tuple(sorted(found or ())) for found in answers[: len(lists)]]
+        return names, list(chain.from_iterable(answers[len(lists) :]))
+
+    def _reads(self, nodes: Iterable[str]) -> Iterator[Request]:
+        return (partial(multi_read_async, self.session.client, some) for some in batched(nodes, MOST_IN_ONE))
+
+    def _together(self, requests: Iterable[Request]) -> list[Any]:
         """Send requests without waiting between them. An answer is None where the node is not there."""
         answers: list[Any] = []
-        for some in batched(asked, MOST_TOGETHER):
-            pending = [request(*args, **options) for args, options in some]
+        for some in batched(requests, MOST_TOGETHER):
+            pending = [request() for request in some]
             for answer in pending:
                 try:
                     answers.append(self.session.call(lambda answer=answer: answer))
