@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from leader import FencingToken, Leadership, Participant
-from nimbus.adapters.memory_store import MemoryLeaderStore
+from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
 from nimbus.domain import writes as w
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.run import Outcome
@@ -22,7 +22,7 @@ from nimbus.engine.reign import Reign
 from nimbus.engine.state import Refusal, Rendered
 from nimbus.ports import LoadedPart
 from nimbus.telemetry.engine import EngineMetrics
-from tests.engine_bench import NAME, SPEC, START, WORKER, Bench
+from tests.engine_bench import START, WORKER, Bench
 from tests.loading import recover
 
 FIRST, SECOND = RunId("p-1"), RunId("p-2")
@@ -32,8 +32,8 @@ TASK = TaskName("a")
 class SlowStore(MemoryLeaderStore):
     """Reads one run at a time."""
 
-    def __init__(self, cluster: object, epoch: int) -> None:
-        super().__init__(cluster, epoch, runs_at_once=1)  # type: ignore[arg-type]
+    def __init__(self, cluster: MemoryCluster, epoch: int) -> None:
+        super().__init__(cluster, epoch, runs_at_once=1)
 
 
 def attempt(run: RunId) -> AttemptId:
@@ -90,25 +90,18 @@ def test_news_about_a_run_that_is_read_are_heard_when_others_are_not(bench: Benc
     assert bench.run(FIRST).state.is_final
 
 
-def test_a_rendered_run_is_kept_when_it_is_told_while_everything_is_read_again() -> None:
-    bench = Bench()
-    bench.cluster.change(workers={})
-    command = bench.submit(START)
-    subject = about_command(command)
+def test_a_rendered_run_is_kept_when_it_is_told_while_everything_is_read_again(bench: Bench) -> None:
+    subject = about_command(bench.submit(replace(START, run_id=RunId("p-4"))))
     bench.reign.state.rendering.add(subject)
     bench.reign.recover()
 
-    draft = replace(SPEC, name=NAME)
-    bench.reign.hear((RunRendered(subject, Rendered(draft, Refusal("x", "y"))),))  # type: ignore[arg-type]
-    recover_rest(bench.reign)
+    rendered = Rendered(bench.run(FIRST), Refusal("bad_template", "no such name"))
+    bench.reign.hear((RunRendered(subject, rendered),))
+    for _ in range(5):
+        bench.reign.read_on()
 
-    assert subject in bench.reign.state.rendered
-    assert subject not in bench.reign.state.rendering
-
-
-def recover_rest(reign: Reign) -> None:
-    while not reign.state.census_taken:
-        reign.read_on()
+    assert bench.reign.state.census_taken
+    assert (bench.reign.state.rendered, bench.reign.state.rendering) == ({subject: rendered}, set())
 
 
 def test_silence_counts_on_when_reading_everything_again_is_broken_off(bench: Bench) -> None:

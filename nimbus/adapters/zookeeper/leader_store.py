@@ -69,13 +69,10 @@ class _Tell:
 class ZooKeeperLeaderStore:
     """See `nimbus.ports.LeaderStore`. Engine thread only, but for the watches, which only enqueue."""
 
-    def __init__(
-        self, session: ZooKeeperSession, root: str, token: FencingToken, runs_at_once: int = RUNS_AT_ONCE
-    ) -> None:
+    def __init__(self, session: ZooKeeperSession, root: str, token: FencingToken) -> None:
         self._calls = Calls(session)
         self._paths = Paths(root)
         self._token = token
-        self._runs_at_once = runs_at_once
         self._on_commands: Enqueue = _nobody
         self._on_workers: Enqueue = _nobody
         self._on_attempt: Callable[[AttemptId], None] = lambda _attempt: None
@@ -93,7 +90,7 @@ class ZooKeeperLeaderStore:
             schedulers=self.read_schedulers(),
             abdication=self._read_abdication(),
         )
-        for names in batched(self._calls.children(self._paths.runs) or (), self._runs_at_once):
+        for names in batched(self._calls.children(self._paths.runs) or (), RUNS_AT_ONCE):
             runs = tuple(readable_runs(self._calls, self._paths, names))
             slots = self.read_slots([attempt for run in runs for attempt in run.open_attempts()])
             yield RunsPart(runs=runs, slots=slots)
