@@ -6,7 +6,7 @@ Subscriptions hand over a function that only enqueues: it is called on a client 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -57,18 +57,34 @@ class StaleStateError(NimbusError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """The whole live state, as a new leader reads it."""
+class RegisteredPart:
+    """Who is there: the first part of the live state."""
 
-    pipelines: Mapping[PipelineName, PipelineRecord] = field(default_factory=dict)
-    runs: Mapping[RunId, Run] = field(default_factory=dict)
-    commands: tuple[QueuedCommand, ...] = ()
     workers: tuple[WorkerInfo, ...] = ()
-    slots: Mapping[AttemptId, Slots] = field(default_factory=dict)
-    """Of all open attempts of `runs`."""
     schedulers: tuple[SchedulerInfo, ...] = ()
     abdication: Abdication | None = None
     """The last one that was accepted, whatever its epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunsPart:
+    """Some runs, each with all that there is of it."""
+
+    runs: tuple[Run, ...] = ()
+    slots: Mapping[AttemptId, Slots] = field(default_factory=dict)
+    """Of all open attempts of `runs`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogPart:
+    """The catalog and the command queue: the last part."""
+
+    pipelines: tuple[PipelineRecord, ...] = ()
+    commands: tuple[QueuedCommand, ...] = ()
+
+
+LoadedPart = RegisteredPart | RunsPart | CatalogPart
+"""A part of the live state, as a new leader reads it."""
 
 
 class LeaderTransaction(Protocol):
@@ -105,8 +121,11 @@ class LeaderStore(Protocol):
         """Say whom to wake. Called once, before the first read."""
         ...
 
-    def load(self) -> Snapshot:
-        """Read everything, and arm all watches."""
+    def load(self) -> Iterator[LoadedPart]:
+        """Read everything, and arm all watches. Each part is read when the iterator is asked for it.
+
+        First comes a `RegisteredPart`, then as many `RunsPart` as it takes, at last a `CatalogPart`.
+        """
         ...
 
     def read_commands(self, known: Collection[CommandId], most: int) -> tuple[QueuedCommand, ...]:

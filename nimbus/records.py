@@ -94,6 +94,7 @@ class RunBody(RunHeader):
     tasks: dict[TaskName, TaskRun]
 
 
+_HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
 _RUN_BODY: RecordCodec[RunBody] = RecordCodec(TypeAdapter(RunBody))
 
 
@@ -111,7 +112,7 @@ class RunCodec:
 
 
 def _header(run: RunHeader) -> dict[str, Any]:
-    return {field.name: getattr(run, field.name) for field in fields(RunHeader)}
+    return {name: getattr(run, name) for name in _HEADER_FIELDS}
 
 
 RUN = RunCodec()

@@ -28,6 +28,7 @@ from nimbus.engine.policy import Policy
 from nimbus.engine.reign import Reign
 from nimbus.telemetry.engine import EngineMetrics
 from tests.definitions import active, built, digest_of
+from tests.loading import recover
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 NAME = PipelineName("p")
@@ -37,6 +38,7 @@ RECORD = active(SPEC, schedule_position=NOW, updated_at=NOW)
 WORKER = WorkerInfo(
     id=WorkerId("w1"), host=HostId("h"), hostname="h", pid=1, slots=2, version="1", started_at=NOW
 )
+
 RUN = RunId("p-1")
 ATTEMPT = AttemptId(RUN, TaskName("a"), 1)
 START = StartRun(pipeline=NAME, run_id=RUN)
@@ -84,7 +86,7 @@ class Bench:
             clock=self.clocks,
             metrics=EngineMetrics(CollectorRegistry()),
         )
-        self.reign.recover()
+        recover(self.reign)
         return self.reign
 
     def _start(self, effect: Effect) -> None:
@@ -106,7 +108,8 @@ class Bench:
         attempts = tuple(AttemptChanged(attempt) for attempt in self.reign.state.slots)
         self.reign.take((CommandsChanged(), WorkersChanged(), *attempts))
         self.reign.decide()
-        while self.reign.has_more():
+        while self.reign.has_more() or not self.reign.state.census_taken:
+            self.reign.read_on()
             self.reign.decide()
 
     def run(self, run: RunId = RUN) -> Run:

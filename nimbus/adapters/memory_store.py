@@ -6,7 +6,7 @@ Passes the same contract suite as the real one (tests/contract/test_leader_store
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import assert_never
@@ -20,10 +20,13 @@ from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import Assignment, WorkerInfo
 from nimbus.ports import (
+    CatalogPart,
     Enqueue,
     FencedOutError,
+    LoadedPart,
+    RegisteredPart,
+    RunsPart,
     SlotTakenError,
-    Snapshot,
     StaleStateError,
     StoreUnavailableError,
 )
@@ -89,9 +92,10 @@ class MemoryTransaction:
 class MemoryLeaderStore:
     """See `nimbus.ports.LeaderStore`."""
 
-    def __init__(self, cluster: MemoryCluster, epoch: int) -> None:
+    def __init__(self, cluster: MemoryCluster, epoch: int, runs_at_once: int = 250) -> None:
         self._cluster = cluster
         self._epoch, self._schema = epoch, cluster.world.schema
+        self._runs_at_once = runs_at_once
         self._on_commands: Enqueue | None = None
         self._on_workers: Enqueue | None = None
         self._on_attempt: Callable[[AttemptId], None] | None = None
@@ -109,17 +113,22 @@ class MemoryLeaderStore:
             for attempt in self._cluster.world.slots:
                 self._on_attempt(attempt)
 
-    def load(self) -> Snapshot:
-        """Read everything."""
-        world = self._world()
-        return Snapshot(
-            pipelines=dict(world.pipelines),
-            runs=dict(world.runs),
-            commands=self.read_commands((), len(world.commands)),
+    def load(self) -> Iterator[LoadedPart]:
+        """Read everything, in parts."""
+        yield RegisteredPart(
             workers=self.read_workers(),
-            slots=self.read_slots([a for run in world.runs.values() for a in run.open_attempts()]),
-            schedulers=world.schedulers,
-            abdication=world.abdication,
+            schedulers=self.read_schedulers(),
+            abdication=self._world().abdication,
+        )
+        names = tuple(self._world().runs)
+        for start in range(0, len(names), self._runs_at_once):
+            some = names[start : start + self._runs_at_once]
+            runs = tuple(run for name in some if (run := self.read_run(name)) is not None)
+            slots = self.read_slots([attempt for run in runs for attempt in run.open_attempts()])
+            yield RunsPart(runs=runs, slots=slots)
+        yield CatalogPart(
+            pipelines=tuple(self._world().pipelines.values()),
+            commands=self.read_commands((), len(self._world().commands)),
         )
 
     def read_commands(self, known: Collection[CommandId], most: int) -> tuple[QueuedCommand, ...]:

@@ -36,7 +36,7 @@ def refusals(runs: Iterable[Run]) -> Mapping[WorkerId, Refusals]:
     closed = [
         attempt
         for run in runs
-        for task in run.tasks.values()
+        for task in run.tasks.in_order()
         for attempt in task.attempts
         if _is_evidence(task, attempt)
     ]

@@ -174,8 +174,8 @@ class Run(RunHeader):
         """Ids of all attempts without an END, sorted."""
         return tuple(
             sorted(
-                AttemptId(self.id, name, attempt.number)
-                for name, task in self.tasks.items()
+                AttemptId(self.id, task.spec.name, attempt.number)
+                for task in self.tasks.in_order()
                 if (attempt := task.open_attempt) is not None
             )
         )

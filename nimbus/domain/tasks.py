@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from nimbus.domain.ids import TaskName
@@ -62,6 +63,10 @@ class Tasks(Mapping[TaskName, "TaskRun"]):
         """All pages; one that two versions share is the same object in both."""
         return self._pages
 
+    def in_order(self) -> Iterator[TaskRun]:
+        """As `values()`, without a look-up for each."""
+        return chain.from_iterable(self._pages)
+
     def count(self, *states: TaskState) -> int:
         """How many tasks are in one of `states`."""
         return sum(self._counts[state] for state in states)
@@ -103,8 +108,8 @@ class Tasks(Mapping[TaskName, "TaskRun"]):
     def changes_since(self, before: Tasks | None) -> Iterator[tuple[TaskRun | None, TaskRun]]:
         """What differs from an earlier version, as pairs of before and after."""
         if before is None or before._plan is not self._plan:
-            for name, task in self.items():
-                was = None if before is None else before.get(name)
+            for task in self.in_order():
+                was = None if before is None else before.get(task.spec.name)
                 if was is not task:
                     yield was, task
             return

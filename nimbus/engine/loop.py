@@ -189,7 +189,10 @@ class Engine:
 
     def _act(self, reign: Reign) -> float:
         """Decide what is to be decided now. Returns for how many seconds there is nothing more to do."""
+        reign.read_on()
         reign.decide()
+        if not reign.state.census_taken:
+            return 0.0
         self._note_recovery()
         reign.tend()
         if reign.has_more():

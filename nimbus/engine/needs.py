@@ -15,7 +15,8 @@ class Needs:
         self._dependents = run.tasks.dependents
         self._unmet: dict[TaskName, int] = {}
         unknown = set()
-        for name, task in run.tasks.items():
+        for task in run.tasks.in_order():
+            name = task.spec.name
             for need in set(task.spec.needs):
                 found = run.tasks.get(need)
                 if found is None:

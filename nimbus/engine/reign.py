@@ -5,10 +5,12 @@ Nothing of a reign outlives it, so a second tenure of the same process starts on
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 import structlog
 
@@ -25,9 +27,13 @@ from nimbus.engine.rules import ask, next_subject
 from nimbus.engine.rules.commands import refuse_command
 from nimbus.engine.state import State
 from nimbus.ports import (
+    CatalogPart,
     Clock,
     FencedOutError,
     LeaderStore,
+    LoadedPart,
+    RegisteredPart,
+    RunsPart,
     SlotTakenError,
     StaleStateError,
     StoreUnavailableError,
@@ -53,6 +59,16 @@ MOST_AT_ONCE = 200
 """Subjects that are looked at between two looks at the inbox."""
 COMMANDS_AT_ONCE = 1000
 """New commands that are read in one go."""
+
+
+@contextmanager
+def _garbage_collector_paused() -> Iterator[None]:
+    """It would look through all that was read so far, again and again: a quarter of a large takeover."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 class _Accepted(NamedTuple):
@@ -90,6 +106,7 @@ class Reign:
         self._conflicts: Counter[Subject] = Counter()
         self._unexplained = 0
         self._transaction = store.begin()
+        self._parts = store.load()
         self._uncommitted: list[_Accepted] = []
         """Decisions that `state` has taken in and ZooKeeper has not."""
         self._suspects: set[Subject] = set()
@@ -103,40 +120,61 @@ class Reign:
     # -- reading
 
     def recover(self) -> None:
-        """Read everything, and adopt what is open: it goes on without being restarted."""
-        snapshot = self._store.load()
-        now = self._now()
-        before = self.state
-        self.state = state = State(epoch=before.epoch, schema=self._schema, policy=before.policy)
+        """Begin to read everything anew; `read_on` does. What is open goes on without being restarted."""
+        before, self.state = (
+            self.state,
+            State(epoch=self.state.epoch, schema=self._schema, policy=self.state.policy),
+        )
+        self.state.keep_from(before)
         self._transaction, self._uncommitted = self._store.begin(), []
-        state.put_quarantine(before.quarantined)
-        state.set_aside.update(before.set_aside)
-        state.put_workers(snapshot.workers, now)
-        for record in snapshot.pipelines.values():
-            state.put_pipeline(record)
-        for run in snapshot.runs.values():
-            state.put_run(run, now)
-        state.count_refusals(snapshot.runs.values())
-        state.put_abdication(snapshot.abdication)
-        state.put_schedulers(snapshot.schedulers, now)
-        for queued in snapshot.commands:
-            state.put_command(queued)
-        for attempt, slots in snapshot.slots.items():
-            state.put_slots(attempt, slots, now)
-        state.keep_from(before)
-        self._note_adopted()
+        self._parts = self._store.load()
+
+    def read_on(self) -> None:
+        """Take in the next part of the state, until the census is taken.
+
+        Raises:
+            StoreUnavailableError: it could not be read; `recover` begins anew.
+        """
+        if not self.state.census_taken:
+            with _garbage_collector_paused():
+                self._take_in(next(self._parts))
+
+    def _take_in(self, part: LoadedPart) -> None:
+        state, now = self.state, self._now()
+        match part:
+            case RegisteredPart(workers=workers, schedulers=schedulers, abdication=abdication):
+                state.put_workers(workers, now)
+                state.put_schedulers(schedulers, now)
+                state.put_abdication(abdication)
+            case RunsPart(runs=runs, slots=slots):
+                for run in runs:
+                    state.put_run(run, now, slots)
+            case CatalogPart(pipelines=pipelines, commands=commands):
+                for record in pipelines:
+                    state.put_pipeline(record)
+                for queued in commands:
+                    state.put_command(queued)
+                state.take_census()
+                self._note_adopted()
+            case _:
+                assert_never(part)
 
     def _note_adopted(self) -> None:
+        adopted = claimed = 0
         for attempt_id, slots in self.state.slots.items():
             opened = self.state.open_attempt(attempt_id)
             if opened is not None and opened[1].opened_by_epoch != self.state.epoch:
-                _log.info(
+                adopted += 1
+                claimed += slots.claim is not None
+                _log.debug(
                     "attempt_adopted",
                     attempt=str(attempt_id),
                     epoch=self.state.epoch,
                     opened_by_epoch=opened[1].opened_by_epoch,
                     claimed=slots.claim is not None,
                 )
+        if adopted:
+            _log.info("attempts_adopted", epoch=self.state.epoch, adopted=adopted, claimed=claimed)
 
     def take(self, batch: Iterable[n.News]) -> None:
         """Take in news."""
@@ -270,7 +308,7 @@ class Reign:
         return subject.owner in self._suspects or decision.may_lose or not decision.writes
 
     def _flush(self) -> bool:
-        """Commit what was decided. False: it was refused, and everything was read again."""
+        """Commit what was decided. False: it was refused, and everything must be read again."""
         if not self._uncommitted:
             return True
         started = self._now()

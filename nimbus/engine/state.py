@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import assert_never
 
 from nimbus.domain import writes as w
@@ -82,6 +83,10 @@ class State:
         """Of the cluster: the form of what is written, the layout of new runs."""
         self.policy = policy or Policy()
         self.agenda = Agenda()
+        self.census_taken = False
+        """Everything was read. Before, only attempts of the runs that were read are decided about."""
+        self._read: dict[RunId, Run] = {}
+        """Before the census: what was read and changed of runs so far, final ones too."""
 
         self.pipelines: dict[PipelineName, PipelineRecord] = {}
         self.quarantined: Mapping[PipelineName, str] = {}
@@ -221,8 +226,18 @@ class State:
 
     # -- runs
 
-    def put_run(self, run: Run, now: Instant) -> None:
-        """Take in a run; a final one leaves but for what is still to be done about it."""
+    def put_run(
+        self, run: Run, now: Instant, slots: Mapping[AttemptId, Slots] = MappingProxyType({})
+    ) -> None:
+        """Take in a run; a final one leaves but for what is still to be done about it.
+
+        Args:
+            run: What was read, or decided.
+            now: When.
+            slots: Of its open attempts, if they were read; those that are not in it are taken for empty.
+        """
+        if not self.census_taken:
+            self._read[run.id] = run
         before = self.runs.get(run.id)
         if before is not None:
             self._note_refusals(before, run)
@@ -237,7 +252,7 @@ class State:
             self.agenda.add(about_run(run.id))
             self._look_at_all_open(run)
         for was, task in run.tasks.changes_since(None if before is None else before.tasks):
-            self._put_task(run, was, task, now)
+            self._put_task(run, was, task, now, slots)
 
     def _note_refusals(self, before: Run, run: Run) -> None:
         known = self.refusals
@@ -246,11 +261,6 @@ class State:
                 self.refusals = with_last(self.refusals, task)
         if self.refusals is not known:
             self._look_at_workers()
-
-    def count_refusals(self, runs: Iterable[Run]) -> None:
-        """Find in the attempts of all runs which workers did not start what they were given."""
-        self.refusals = refusals(runs)
-        self._look_at_workers()
 
     def _look_at_workers(self) -> None:
         for worker, found in self.refusals.items():
@@ -261,13 +271,21 @@ class State:
             for attempt in run.open_attempts():
                 self.agenda.add(about_attempt(attempt))
 
-    def _put_task(self, run: Run, was: TaskRun | None, task: TaskRun, now: Instant) -> None:
+    def _put_task(
+        self,
+        run: Run,
+        was: TaskRun | None,
+        task: TaskRun,
+        now: Instant,
+        slots: Mapping[AttemptId, Slots],
+    ) -> None:
         old = None if was is None else was.open_attempt
         new = task.open_attempt
         if old is not None and (new is None or new.number != old.number):
             self._forget_attempt(AttemptId(run.id, task.spec.name, old.number), old.worker)
         if new is not None and (old is None or new.number != old.number):
-            self._put_attempt(AttemptId(run.id, task.spec.name, new.number), new, now)
+            attempt = AttemptId(run.id, task.spec.name, new.number)
+            self._put_attempt(attempt, new, slots.get(attempt, Slots()), now)
         needs = self._needs[run.id]
         if needs.met(task.spec.name) and (was is None or was.state is not task.state):
             self._put_readiness(run, task)
@@ -319,6 +337,7 @@ class State:
     def forget_run(self, run_id: RunId) -> None:
         """A run is out of ZooKeeper."""
         self._forget_live(run_id)
+        self._read.pop(run_id, None)
         self.finished.pop(run_id, None)
         self.agenda.forget(about_finished(run_id))
 
@@ -346,19 +365,19 @@ class State:
 
     def put_slots(self, attempt: AttemptId, slots: Slots, now: Instant) -> None:
         """Take in what there is of an open attempt."""
-        if attempt in self.slots:
+        if self.slots.get(attempt, slots) != slots:
             self.slots[attempt] = slots
             self._note_silence(attempt, now)
-            self.agenda.add(about_attempt(attempt))
 
     def put_schedulers(self, schedulers: Collection[SchedulerInfo], now: Instant) -> None:
         """Take in who may lead next, after the workers: since when all of them know a newer schema."""
         upgraded = schedulers and not older_than(NEWEST_SCHEMA, schedulers, self.workers.values())
         if self.schema >= NEWEST_SCHEMA or not upgraded:
             self.none_older_since = None
-        elif self.none_older_since is None:
+            return
+        if self.none_older_since is None:
             self.none_older_since = now.elapsed_s
-            self.agenda.add(ABOUT_SCHEMA)
+        self.agenda.add(ABOUT_SCHEMA)
 
     def put_workers(self, workers: Iterable[WorkerInfo], now: Instant) -> None:
         """Take in who is registered."""
@@ -371,11 +390,10 @@ class State:
                 self.agenda.add(about_attempt(attempt))
         self._reopen_admission()
 
-    def _put_attempt(self, attempt_id: AttemptId, attempt: Attempt, now: Instant) -> None:
+    def _put_attempt(self, attempt_id: AttemptId, attempt: Attempt, slots: Slots, now: Instant) -> None:
         self._open_on[attempt.worker].add(attempt_id)
-        self.slots[attempt_id] = Slots()
+        self.slots[attempt_id] = slots
         self._note_silence(attempt_id, now)
-        self.agenda.add(about_attempt(attempt_id))
 
     def _forget_attempt(self, attempt: AttemptId, worker: WorkerId) -> None:
         self._open_on[worker].discard(attempt)
@@ -385,7 +403,7 @@ class State:
         self._reopen_admission()
 
     def _note_silence(self, attempt_id: AttemptId, now: Instant) -> None:
-        """Start, keep or stop the clock of an attempt without a sign of life.
+        """Start, keep or stop the clock of an attempt without a sign of life, and look at the attempt.
 
         Before CLAIM the sign is the worker's registration, afterwards the runner's beat.
         """
@@ -507,24 +525,36 @@ class State:
     # -- the agenda
 
     def keep_from(self, before: State) -> None:
-        """Keep what ZooKeeper does not hold, after everything was read anew."""
+        """Keep what ZooKeeper does not hold, before everything is read anew: news may come meanwhile."""
+        self.quarantined = before.quarantined
+        self.set_aside = dict(before.set_aside)
         self.resigning = before.resigning
-        if self.none_older_since is not None and before.none_older_since is not None:
-            self.none_older_since = before.none_older_since
-        for release in before.preparing.values():
-            if release.pipeline in self._lines:
-                self.preparing[release.pipeline] = release
-        for name, prepared in before.prepared.items():
-            if name in self._lines:
-                self.prepared[name] = prepared
-        self.building |= {subject for subject in before.building if self._waits(subject)}
-        self.built |= {subject: found for subject, found in before.built.items() if self._waits(subject)}
-        for run_id, finished in before.finished.items():
-            if run_id in self.finished:
-                self.finished[run_id] = finished
-        for attempt, since_s in before.silent_since.items():
-            if attempt in self.silent_since:
-                self.silent_since[attempt] = since_s
+        self.none_older_since = before.none_older_since
+        self.preparing = dict(before.preparing)
+        self.prepared = dict(before.prepared)
+        self.building = set(before.building)
+        self.built = dict(before.built)
+        self.finished = dict(before.finished)
+        self.silent_since = dict(before.silent_since)
+
+    def take_census(self) -> None:
+        """Everything was read: what was kept about things that are gone is forgotten."""
+        self.census_taken = True
+        runs, self._read = self._read, {}
+        self.refusals = refusals(runs.values())
+        self._look_at_workers()
+        self.preparing = {name: kept for name, kept in self.preparing.items() if name in self._lines}
+        self.prepared = {name: kept for name, kept in self.prepared.items() if name in self._lines}
+        self.building = {subject for subject in self.building if self._waits(subject)}
+        self.built = {subject: kept for subject, kept in self.built.items() if self._waits(subject)}
+        self.finished = {
+            run_id: kept
+            for run_id, kept in self.finished.items()
+            if run_id in runs and runs[run_id].state.is_final
+        }
+        self.silent_since = {
+            attempt: since_s for attempt, since_s in self.silent_since.items() if attempt in self.slots
+        }
 
     def _waits(self, subject: Subject) -> bool:
         return subject.command in self.commands or subject.pipeline in self.pipelines

@@ -25,6 +25,7 @@ from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError
 from nimbus.worker.testing import FileBoard
 from tests.leader_writes import commit
+from tests.loading import loaded
 
 Eventually = Callable[..., None]
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -99,7 +100,7 @@ def zookeeper_bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     leader = sessions[0]
     leader.call(leader.client.create_async, f"{root}/epoch", b"1", makepath=True)
     store = ZooKeeperLeaderStore(leader, root, FencingToken(path=f"{root}/epoch", version=0, epoch=1))
-    store.load()
+    loaded(store)
     board = ZooKeeperAttemptBoard(leader, root)
     board.assignments(WORKER)
 

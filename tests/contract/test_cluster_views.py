@@ -63,6 +63,7 @@ from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import Catalog, ClusterReader, CommandQueue
 from tests.definitions import active
 from tests.leader_writes import commit
+from tests.loading import loaded
 from tests.outcomes import await_outcome
 
 Eventually = Callable[..., None]
@@ -152,7 +153,7 @@ def memory_bench() -> Bench:
 def zookeeper_bench(session: ZooKeeperSession, root: str) -> Bench:
     session.call(session.client.create_async, f"{root}/epoch", b"1", makepath=True)
     store = ZooKeeperLeaderStore(session, root, FencingToken(path=f"{root}/epoch", version=0, epoch=1))
-    store.load()
+    loaded(store)
     reader = ZooKeeperClusterReader(session, root)
     registrations = ZooKeeperRegistrations(session, root)
 

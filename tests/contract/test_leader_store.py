@@ -36,9 +36,15 @@ from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import Assignment, AssignmentKind, WorkerInfo
-from nimbus.ports import FencedOutError, LeaderStore, SlotTakenError, StaleStateError
+from nimbus.ports import (
+    FencedOutError,
+    LeaderStore,
+    SlotTakenError,
+    StaleStateError,
+)
 from tests.definitions import active
 from tests.leader_writes import commit
+from tests.loading import loaded
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 ATTEMPT = AttemptId(RunId("r"), TaskName("t"), 1)
@@ -67,6 +73,7 @@ ORDER = Assignment(
     task=SPEC,
     logical_date=NOW,
 )
+
 INFO = WorkerInfo(id=WORKER, host=HostId("h"), hostname="h", pid=1, slots=1, version="1", started_at=NOW)
 RECORD = active(
     PipelineSpec(name=PipelineName("p"), tasks=(SPEC,)),
@@ -160,7 +167,7 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
 
 def with_open_attempt(bench: Bench) -> None:
     bench.register(INFO)
-    bench.store.load()
+    loaded(bench.store)
     commit(bench.store, [w.CreateRun(RUN)])
     commit(bench.store, [w.PutRun(OPEN, RUN), w.CreateAttempt(ATTEMPT), w.Assign(WORKER, ORDER)])
 
@@ -171,12 +178,12 @@ def test_a_run_in_pages_is_loaded_as_it_was_written(bench: Bench, size: int) -> 
     run = replace(RUN, layout=2, tasks=Tasks(TaskRun(spec=spec) for spec in specs))
     opened = open_attempt(run, TaskName(f"t{size - 1}"), worker=WORKER, epoch=1, now=NOW)
     stopped = stop(opened, verdict=RunState.STOPPED, reason="by hand", now=NOW)
-    bench.store.load()
+    loaded(bench.store)
 
     commit(bench.store, [w.CreateRun(run)])
-    assert bench.store.load().runs == {RUN.id: run}
+    assert loaded(bench.store).runs == {RUN.id: run}
     commit(bench.store, [w.PutRun(opened, run)], [w.PutRun(stopped, opened)])
-    assert bench.store.load().runs == {RUN.id: stopped}
+    assert loaded(bench.store).runs == {RUN.id: stopped}
     assert bench.store.read_run(RUN.id) == stopped
     commit(bench.store, [w.RemoveRun(RUN.id)])
     assert bench.store.read_run(RUN.id) is None
@@ -184,7 +191,7 @@ def test_a_run_in_pages_is_loaded_as_it_was_written(bench: Bench, size: int) -> 
 
 def test_decisions_that_are_written_together_leave_the_last_of_each(bench: Bench) -> None:
     bench.register(INFO)
-    bench.store.load()
+    loaded(bench.store)
 
     commit(
         bench.store,
@@ -193,7 +200,7 @@ def test_decisions_that_are_written_together_leave_the_last_of_each(bench: Bench
         [w.Unassign(WORKER, ATTEMPT), w.Assign(WORKER, replace(ORDER, kind=AssignmentKind.REAP))],
     )
 
-    assert bench.store.load().runs == {RUN.id: OPEN}
+    assert loaded(bench.store).runs == {RUN.id: OPEN}
     with pytest.raises(SlotTakenError):
         commit(bench.store, [w.CreateAttempt(ATTEMPT)])
 
@@ -202,11 +209,11 @@ def test_what_was_written_is_loaded_unchanged(bench: Bench) -> None:
     with_open_attempt(bench)
     commit(bench.store, [w.CreatePipeline(RECORD)])
 
-    snapshot = bench.store.load()
+    snapshot = loaded(bench.store)
 
     assert snapshot.runs == {RUN.id: OPEN}
     assert snapshot.pipelines == {RECORD.name: RECORD}
-    assert snapshot.workers == (INFO,)
+    assert snapshot.registered.workers == (INFO,)
     assert set(snapshot.slots) == {ATTEMPT}
     assert snapshot.slots[ATTEMPT].claim is None
 
@@ -217,26 +224,26 @@ def test_a_pipeline_is_loaded_as_it_was_written_through_all_its_changes(
 ) -> None:
     fired = replace(first, schedule_position=NOW + timedelta(hours=1))
     paused = replace(fired, state=PipelineState.PAUSED)
-    bench.store.load()
+    loaded(bench.store)
 
     commit(bench.store, [w.CreatePipeline(first)])
     for before, after in pairwise((first, fired, paused, first)):
         commit(bench.store, [w.PutPipeline(after, before)])
-        assert bench.store.load().pipelines == {RECORD.name: after}
+        assert loaded(bench.store).pipelines == {RECORD.name: after}
         assert bench.store.read_pipeline(RECORD.name) == after
     commit(bench.store, [w.RemovePipelineRecord(first)])
-    assert bench.store.load().pipelines == {}
+    assert loaded(bench.store).pipelines == {}
     commit(bench.store, [w.CreatePipeline(first)])
     assert bench.store.read_pipeline(RECORD.name) == first
 
 
 def test_a_pipeline_of_layout_1_is_rewritten_and_keeps_its_position(bench: Bench) -> None:
-    bench.store.load()
+    loaded(bench.store)
     commit(bench.store, [w.CreatePipeline(OLD_RECORD)])
 
     fired = replace(OLD_RECORD, definitions=None, schedule_position=NOW + timedelta(hours=1))
     commit(bench.store, [w.PutPipeline(fired, OLD_RECORD)])
-    assert bench.store.load().pipelines == {RECORD.name: fired}
+    assert loaded(bench.store).pipelines == {RECORD.name: fired}
     again = replace(fired, schedule_position=NOW + timedelta(hours=2))
     commit(bench.store, [w.PutPipeline(again, fired)])
     assert bench.store.read_pipeline(RECORD.name) == again
@@ -245,17 +252,17 @@ def test_a_pipeline_of_layout_1_is_rewritten_and_keeps_its_position(bench: Bench
 
 
 def test_a_deposed_leader_writes_nothing(bench: Bench) -> None:
-    bench.store.load()
+    loaded(bench.store)
     bench.depose()
 
     with pytest.raises(FencedOutError):
         commit(bench.store, [w.CreateRun(RUN)])
 
-    assert bench.store.load().runs == {}
+    assert loaded(bench.store).runs == {}
 
 
 def test_a_refused_write_takes_the_whole_transaction_with_it(bench: Bench) -> None:
-    bench.store.load()
+    loaded(bench.store)
 
     with pytest.raises(StaleStateError):
         commit(
@@ -263,42 +270,42 @@ def test_a_refused_write_takes_the_whole_transaction_with_it(bench: Bench) -> No
             [w.CreateRun(RUN), w.PutPipeline(replace(RECORD, state=PipelineState.PAUSED), RECORD)],
         )
 
-    assert bench.store.load().runs == {}
+    assert loaded(bench.store).runs == {}
 
 
 def test_the_last_abdication_is_loaded(bench: Bench) -> None:
-    assert bench.store.load().abdication is None
+    assert loaded(bench.store).registered.abdication is None
 
     for epoch in (3, 4):
         commit(bench.store, [w.PutAbdication(Abdication(epoch=epoch, reason="upgrade"))])
 
-    assert bench.store.load().abdication == Abdication(epoch=4, reason="upgrade")
+    assert loaded(bench.store).registered.abdication == Abdication(epoch=4, reason="upgrade")
 
 
 def test_raising_the_schema_is_the_last_write_of_a_term(bench: Bench) -> None:
-    bench.store.load()
+    loaded(bench.store)
     asked = Abdication(epoch=1, reason="the schema was raised")
 
     commit(bench.store, [w.RaiseSchema(2), w.PutAbdication(asked)])
 
     assert bench.schema() == 2
-    assert bench.store.load().abdication == asked
+    assert loaded(bench.store).registered.abdication == asked
     with pytest.raises(FencedOutError):
         commit(bench.store, [w.CreateRun(RUN)])
 
 
 def test_a_run_cannot_be_created_twice(bench: Bench) -> None:
-    bench.store.load()
+    loaded(bench.store)
     commit(bench.store, [w.CreateRun(RUN)])
 
     with pytest.raises(SlotTakenError):
         commit(bench.store, [w.CreateRun(replace(RUN, state=RunState.FAILED))])
 
-    assert bench.store.load().runs[RUN.id] == RUN
+    assert loaded(bench.store).runs[RUN.id] == RUN
 
 
 def test_a_command_is_consumed_once(bench: Bench) -> None:
-    bench.store.load()
+    loaded(bench.store)
     command = StopRun(run_id=RUN.id, reason="test")
     first, second = bench.submit(command), bench.submit(command)
     assert [queued.id for queued in bench.store.read_commands((), 100)] == [first, second]
@@ -355,7 +362,7 @@ def test_a_look_at_the_outcomes_says_when_it_left_some(bench: Bench, monkeypatch
 
 def with_outcomes(bench: Bench, count: int) -> list[CommandId]:
     """Commands that were decided, one a minute."""
-    bench.store.load()
+    loaded(bench.store)
     asked = [bench.submit(StopRun(run_id=RUN.id, reason="test")) for _ in range(count)]
     for minutes, command in enumerate(asked):
         outcome = CommandOutcome(
@@ -371,7 +378,7 @@ def with_outcomes(bench: Bench, count: int) -> list[CommandId]:
 
 
 def test_a_deposed_leader_forgets_nothing(bench: Bench) -> None:
-    bench.store.load()
+    loaded(bench.store)
     command = bench.submit(StopRun(run_id=RUN.id, reason="test"))
     outcome = CommandOutcome(command=command, accepted=True, code="ok", message="", decided_at=NOW, epoch=1)
     commit(bench.store, [w.ConsumeCommand(outcome)])
@@ -391,7 +398,7 @@ def test_news_is_told_after_a_change_of_what_was_read(bench: Bench, eventually: 
         attempt=lambda attempt: told.add(str(attempt)),
     )
     with_open_attempt(bench)
-    bench.store.load()
+    loaded(bench.store)
     told.clear()
 
     bench.submit(StopRun(run_id=RUN.id, reason="test"))
@@ -407,7 +414,7 @@ def test_a_run_leaves_with_all_its_attempts(bench: Bench) -> None:
     commit(bench.store, [w.Unassign(WORKER, ATTEMPT), w.RequestStop(ATTEMPT, "test")])
     commit(bench.store, [w.RemoveAttempt(ATTEMPT), w.RemoveRun(RUN.id)])
 
-    assert bench.store.load().runs == {}
+    assert loaded(bench.store).runs == {}
     assert bench.store.read_slots([ATTEMPT])[ATTEMPT].claim is None
 
 
@@ -417,7 +424,7 @@ def test_an_attempt_that_is_gone_can_be_removed_again(bench: Bench) -> None:
 
     commit(bench.store, [w.RemoveAttempt(ATTEMPT)])
 
-    assert set(bench.store.load().runs) == {RUN.id}
+    assert set(loaded(bench.store).runs) == {RUN.id}
 
 
 def test_records_of_a_newer_schema_are_refused_with_their_place() -> None:

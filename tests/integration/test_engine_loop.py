@@ -44,11 +44,12 @@ from nimbus.engine.news import (
 from nimbus.engine.policy import Policy
 from nimbus.engine.reign import Reign
 from nimbus.engine.state import Built
-from nimbus.ports import Clock, Snapshot, StoreUnavailableError
+from nimbus.ports import Clock, LoadedPart, StoreUnavailableError
 from nimbus.telemetry.engine import EngineMetrics
 from nimbus.templates.answers import TemplateHelperError
 from nimbus.templates.helper import TemplateHelper
 from tests.definitions import OnDisk, active, built, digest_of
+from tests.loading import recover
 
 Eventually = Callable[..., None]
 
@@ -69,12 +70,12 @@ class Store(MemoryLeaderStore):
         super().__init__(cluster, epoch)
         self._bench = bench
 
-    def load(self) -> Snapshot:
+    def load(self) -> Iterator[LoadedPart]:
         self._bench.loads += 1
         if not self._bench.gate.wait(60):
             raise AssertionError("nobody opened the gate")
         try:
-            return super().load()
+            yield from super().load()
         except StoreUnavailableError:
             self._bench.refused += 1
             raise
@@ -364,7 +365,7 @@ def reign_of(bench: Bench, clock: Clock, effects: list[Effect]) -> Reign:
         clock=clock,
         metrics=EngineMetrics(CollectorRegistry()),
     )
-    ours.recover()
+    recover(ours)
     return ours
 
 
@@ -373,7 +374,7 @@ def test_a_result_that_an_earlier_reign_asked_for_is_not_taken_for_ours(bench: B
     subject = Subject("command", "cmd-0")
     run = replace(new_run(SPEC, DRAFT), state=RunState.SUCCEEDED, finished_at=RECORD.updated_at)
     bench.cluster.change(runs={run.id: run})
-    ours.recover()
+    recover(ours)
     ours.hear((RunArchived(run.id), RunBuilt(subject, Built(DRAFT, new_run(SPEC, DRAFT)))))
     ours.hear((BuildingFailed(subject, TemplateHelperError("no process")),))
 

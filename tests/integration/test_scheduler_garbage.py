@@ -53,6 +53,7 @@ from nimbus.scheduler.live_releases import live_releases
 from nimbus.telemetry.artifacts import GarbageMetrics
 from tests.definitions import active
 from tests.leader_writes import commit
+from tests.loading import loaded
 from tests.travelled_store import TravelledStore
 
 Eventually = Callable[..., None]
@@ -111,7 +112,7 @@ class Member:
         spec, digest = PipelineSpec(name=PipelineName(ref.name)), ReleaseDigest(ref.digest)
         record = active(spec, published=digest, release=digest, updated_at=datetime.now(UTC))
         store = ZooKeeperLeaderStore(self.session, self.root, self.leadership.token)
-        store.load()
+        loaded(store)
         commit(store, [CreatePipeline(record)])
 
     def stop(self) -> None:

@@ -16,7 +16,7 @@ from nimbus.engine.state import State
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.runner import Tally, find, run_seeds, tell
 
-SEEDS = range(60)
+SEEDS = range(100)
 ROOT = Path(__file__).parents[2]
 
 

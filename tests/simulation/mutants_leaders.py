@@ -8,6 +8,7 @@ from typing import Any
 
 from nimbus.adapters.memory_store import MemoryLeaderStore
 from nimbus.domain import writes as w
+from nimbus.engine import reign
 from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import Decision, Nothing, ResignLeadership
 from nimbus.engine.reign import Reign
@@ -141,13 +142,15 @@ def refused_batch_is_forgotten() -> Iterator[None]:
 @mutant
 def abdication_is_remembered_and_not_read() -> Iterator[None]:
     """DS 17712: what must follow a write is lost with its reply."""
-    original = Reign.recover
+    original = Reign.read_on
 
-    def recover(self: Any) -> None:
+    def read_on(self: Any) -> None:
+        reading = not self.state.census_taken
         original(self)
-        self.state.put_abdication(None)
+        if reading:
+            self.state.put_abdication(None)
 
-    with replaced(Reign, recover=recover):
+    with replaced(Reign, read_on=read_on):
         yield
 
 
@@ -162,6 +165,22 @@ def abdication_is_obeyed_by_the_successor() -> Iterator[None]:
         return Decision(name="resignation_started", effects=(ResignLeadership(asked.reason),))
 
     with replaced(abdication, resign_as_recorded=resign):
+        yield
+
+
+@mutant
+def attempts_are_opened_before_the_census() -> Iterator[None]:
+    """A new leader gives away slots before it has read which of them are in use."""
+    original = reign.next_subject
+
+    def next_subject(state: Any) -> Any:
+        census_taken, state.census_taken = state.census_taken, True
+        try:
+            return original(state)
+        finally:
+            state.census_taken = census_taken
+
+    with replaced(reign, next_subject=next_subject):
         yield
 
 
@@ -182,8 +201,8 @@ def adopted_runs_have_no_deadline() -> Iterator[None]:
     """DS 16980, 17817: timeouts never fire."""
     original = State.put_run
 
-    def put(self: Any, run: Any, now: Any) -> None:
-        original(self, run if run.id in self.runs else replace(run, deadline=None), now)
+    def put(self: Any, run: Any, now: Any, *slots: Any) -> None:
+        original(self, run if run.id in self.runs else replace(run, deadline=None), now, *slots)
 
     with replaced(State, put_run=put):
         yield

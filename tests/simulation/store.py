@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from nimbus.domain.run import Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import WorkerInfo
-from nimbus.ports import Enqueue, Snapshot, StoreUnavailableError
+from nimbus.ports import CatalogPart, Enqueue, LoadedPart, RegisteredPart, RunsPart, StoreUnavailableError
 from tests.simulation.zookeeper import Watched
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class FaultyStore:
         self.scheduler = scheduler
         self._world = scheduler.world
         self._zookeeper = scheduler.world.zookeeper
-        self._inner = MemoryLeaderStore(self._zookeeper.cluster, epoch)
+        self._inner = MemoryLeaderStore(self._zookeeper.cluster, epoch, runs_at_once=1)
         self.epoch = epoch
         self._on: dict[str, Enqueue] = {}
         self._on_attempt: Callable[[AttemptId], None] = lambda _attempt: None
@@ -67,15 +67,19 @@ class FaultyStore:
         else:
             self._on[what]()
 
-    def load(self) -> Snapshot:
+    def load(self) -> Iterator[LoadedPart]:
         """Read everything, piece by piece."""
-        self._reach()
-        found = self._inner.load()
-        commands = self.read_commands((), len(found.commands) + 200)
-        workers = self.read_workers()
-        slots = self.read_slots(tuple(found.slots))
-        self.doubtful = False
-        return replace(found, commands=commands, workers=workers, slots=slots)
+        for part in self._inner.load():
+            self._reach()
+            match part:
+                case RegisteredPart():
+                    yield replace(part, workers=self.read_workers())
+                case RunsPart():
+                    yield replace(part, slots=self.read_slots(tuple(part.slots)))
+                case CatalogPart():
+                    commands = self.read_commands((), len(part.commands) + 200)
+                    self.doubtful = False
+                    yield replace(part, commands=commands)
 
     def read_commands(self, known: Collection[CommandId], most: int) -> tuple[QueuedCommand, ...]:
         """Waiting commands."""

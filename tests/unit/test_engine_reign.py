@@ -21,6 +21,7 @@ from nimbus.engine.decision import Effect, ResignLeadership
 from nimbus.engine.news import RunArchived
 from nimbus.ports import StoreUnavailableError
 from tests.engine_bench import ATTEMPT, NAME, NOW, RUN, START, WORKER, Bench
+from tests.loading import recover
 
 
 def test_a_silent_attempt_is_not_fenced_when_the_wall_clock_steps() -> None:
@@ -177,9 +178,9 @@ def test_an_abdication_is_done_when_the_reply_to_its_write_was_lost() -> None:
     assert bench.cluster.world.outcomes[asked].accepted
     assert resigned(bench) == []
 
-    bench.reign.recover()
+    recover(bench.reign)
     bench.decide()
-    bench.reign.recover()
+    recover(bench.reign)
     bench.decide()
 
     assert resigned(bench) == [ResignLeadership("upgrade")], "once, however often everything is read"
@@ -203,7 +204,7 @@ def test_a_command_that_is_set_aside_holds_back_no_other_after_everything_was_re
     bench.cluster.change(workers={})
     first, second = bench.submit(START), bench.submit(replace(START, run_id=RunId("p-2")))
     bench.reign.state.put_aside(Subject("command", first), "no process")
-    bench.reign.recover()
+    recover(bench.reign)
     bench.decide()
 
     assert (first in bench.cluster.world.outcomes, second in bench.cluster.world.outcomes) == (False, True)

@@ -79,6 +79,7 @@ def known(
     if record is not None:
         state.put_pipeline(record)
     submit(state, *commands)
+    state.take_census()
     return state
 
 

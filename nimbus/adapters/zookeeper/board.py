@@ -157,26 +157,26 @@ def read_slots(
         changed: The attempts, each with what is called once when it changes.
         progress: Read how far the drivers are, too. The leader does without: that they beat is enough for it.
     """
-    names = calls.all_children([paths.attempt(attempt) for attempt in changed], changed.values())
-    there = dict(zip(changed, (found or () for found in names), strict=True))
-    wanted = [
-        (attempt, f"{attempt}/{name}")
-        for attempt, found in there.items()
-        for name in ((CLAIM, END, BEAT) if progress else (CLAIM, END))
-        if name in found
-    ]
-    data = dict(calls.read_all(paths.attempts, [place for _, place in wanted]))
-    return {attempt: _slots(attempt, found, data, paths) for attempt, found in there.items()}
+    parents = [paths.attempt(attempt) for attempt in changed]
+    read = (CLAIM, END, BEAT) if progress else (CLAIM, END)
+    nodes = [f"{parent}/{name}" for parent in parents for name in read]
+    names, data = calls.list_and_read(parents, changed.values(), nodes)
+    found = dict(zip(nodes, data, strict=True))
+    return {
+        attempt: _slots(attempt, there, found, paths) for attempt, there in zip(changed, names, strict=True)
+    }
 
 
-def _slots(attempt: AttemptId, there: Collection[str], data: Mapping[str, bytes], paths: Paths) -> Slots:
-    claim, end, beat = (data.get(f"{attempt}/{name}") for name in (CLAIM, END, BEAT))
+def _slots(
+    attempt: AttemptId, there: Collection[str], found: Mapping[str, bytes | None], paths: Paths
+) -> Slots:
+    claim, end, beat = paths.claim(attempt), paths.end(attempt), paths.beat(attempt)
     return Slots(
-        claim=None if claim is None else _claim(claim, attempt, paths.claim(attempt)),
-        end=None if end is None else _end(end, attempt, paths.end(attempt)),
+        claim=None if (data := found[claim]) is None else _claim(data, attempt, claim),
+        end=None if (data := found[end]) is None else _end(data, attempt, end),
         beating=BEAT in there,
         stop_requested=STOP in there,
-        progress={} if beat is None else _progress(beat, paths.beat(attempt)),
+        progress={} if (data := found.get(beat)) is None else _progress(data, beat),
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain, islice, repeat
+from functools import partial
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 import structlog
@@ -13,6 +14,7 @@ from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
 from leader import LeaderError, ZooKeeperSession
 from leader.fencing import first_failure
+from nimbus.adapters.zookeeper.multi_read import multi_read_async
 from nimbus.domain.errors import RecordTooLargeError
 from nimbus.ports import Enqueue, StoreUnavailableError
 from nimbus.records import Codec, T, UnreadableRecordError
@@ -20,9 +22,13 @@ from nimbus.records import Codec, T, UnreadableRecordError
 _log = structlog.get_logger(__name__)
 
 Item = TypeVar("Item")
+Request = Callable[[], Any]
+"""Sends a request; gives kazoo's answer to come."""
 
 MOST_TOGETHER = 1000
 """Requests that are sent before the first answer is waited for: each has the call's timeout to itself."""
+MOST_IN_ONE = 100
+"""Nodes that one request reads: of 128 KiB at most, so that the answer takes no second."""
 LARGEST_REQUEST = 1_000_000
 """Bytes of one request: a little less than ZooKeeper's `jute.maxbuffer`, which it enforces by hanging up."""
 
@@ -121,43 +127,49 @@ class Calls:
         """Name and data of the first `most` children; those that vanish meanwhile are left out."""
         return self.read_all(parent, (self.children(parent, changed) or ())[:most])
 
-    def read_all(
-        self, parent: str, names: Iterable[str], changed: Iterable[Enqueue | None] = ()
-    ) -> tuple[tuple[str, bytes], ...]:
-        """Name and data of some children, read together; those that are not there are left out.
-
-        Args:
-            parent: Whose children.
-            names: Which.
-            changed: For each of them in order, what is called when it changes; none for those after the last.
-        """
+    def read_all(self, parent: str, names: Iterable[str]) -> tuple[tuple[str, bytes], ...]:
+        """Name and data of some children, read together; those that are not there are left out."""
         wanted = tuple(names)
-        asked = [
-            ((f"{parent}/{name}",), _watch(enqueue))
-            for name, enqueue in zip(wanted, chain(changed, repeat(None)), strict=False)
-        ]
         with in_our_words(f"read all below {parent}"):
-            found = self.together(self.session.client.get_async, asked)
-        return tuple(
-            (name, answer[0]) for name, answer in zip(wanted, found, strict=True) if answer is not None
-        )
+            answers = self._together(self._reads(f"{parent}/{name}" for name in wanted))
+        found = zip(wanted, chain.from_iterable(answers), strict=True)
+        return tuple((name, data) for name, data in found if data is not None)
 
-    def all_children(
-        self, paths: Iterable[str], changed: Iterable[Enqueue | None]
-    ) -> list[tuple[str, ...] | None]:
-        """Names of the children of some nodes, read together; None for a node that is not there."""
-        asked = [((path,), _watch(enqueue)) for path, enqueue in zip(paths, changed, strict=True)]
-        with in_our_words("list several nodes"):
-            found = self.together(self.session.client.get_children_async, asked)
-        return [None if names is None else tuple(sorted(names)) for names in found]
+    def read_watched(self, parent: str, changed: Mapping[str, Enqueue]) -> tuple[tuple[str, bytes], ...]:
+        """Like `read_all`, with a watch on each: `changed` says by name what is called once."""
+        get = self.session.client.get_async
+        with in_our_words(f"read all below {parent}"):
+            answers = self._together(
+                partial(get, f"{parent}/{name}", **_watch(enqueue)) for name, enqueue in changed.items()
+            )
+        found = zip(changed, answers, strict=True)
+        return tuple((name, answer[0]) for name, answer in found if answer is not None)
 
-    def together(
-        self, request: Callable[..., Any], asked: Iterable[tuple[tuple[Any, ...], dict[str, Any]]]
-    ) -> list[Any]:
+    def list_and_read(
+        self, parents: Iterable[str], changed: Iterable[Enqueue | None], nodes: Iterable[str]
+    ) -> tuple[list[tuple[str, ...]], list[bytes | None]]:
+        """Names of the children of `parents`, then data of `nodes`, in one round trip.
+
+        No data are older than the names, or than the watches. A node that is not there has no names, and None
+        for data.
+        """
+        lists = [
+            partial(self.session.client.get_children_async, parent, **_watch(enqueue))
+            for parent, enqueue in zip(parents, changed, strict=True)
+        ]
+        with in_our_words("read several nodes"):
+            answers = self._together([*lists, *self._reads(nodes)])
+        names = [tuple(sorted(found or ())) for found in answers[: len(lists)]]
+        return names, list(chain.from_iterable(answers[len(lists) :]))
+
+    def _reads(self, nodes: Iterable[str]) -> Iterator[Request]:
+        return (partial(multi_read_async, self.session.client, some) for some in batched(nodes, MOST_IN_ONE))
+
+    def _together(self, requests: Iterable[Request]) -> list[Any]:
         """Send requests without waiting between them. An answer is None where the node is not there."""
         answers: list[Any] = []
-        for some in batched(asked, MOST_TOGETHER):
-            pending = [request(*args, **options) for args, options in some]
+        for some in batched(requests, MOST_TOGETHER):
+            pending = [request() for request in some]
             for answer in pending:
                 try:
                     answers.append(self.session.call(lambda answer=answer: answer))

@@ -114,8 +114,8 @@ class ZooKeeperCatalog:
         names = self._calls.children(self._paths.pipelines, changed) or ()
         self._known = {name: self._known[name] for name in names if name in self._known}
         new = [name for name in names if name not in self._known]
-        watches = [self._watch(name, changed) for name in new]
-        for name, data in self._calls.read_all(self._paths.pipelines, new, watches):
+        watches = {name: self._watch(name, changed) for name in new}
+        for name, data in self._calls.read_watched(self._paths.pipelines, watches):
             self._known[name] = self._decoded(name, data)
         return tuple(record for name in names if (record := self._known.get(name)) is not None)
 

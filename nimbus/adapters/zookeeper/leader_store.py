@@ -21,7 +21,7 @@ from leader import (
 from nimbus import records
 from nimbus.adapters.zookeeper import catalog
 from nimbus.adapters.zookeeper.board import UNKNOWN_TIME, read_slots
-from nimbus.adapters.zookeeper.calls import Calls, check_size, in_our_words, readable
+from nimbus.adapters.zookeeper.calls import Calls, batched, check_size, in_our_words, readable
 from nimbus.adapters.zookeeper.catalog import readable_pipelines
 from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.adapters.zookeeper.runs import change, creation, readable_runs, removal
@@ -34,7 +34,16 @@ from nimbus.domain.run import Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import WorkerInfo
-from nimbus.ports import Enqueue, FencedOutError, SlotTakenError, Snapshot, StaleStateError
+from nimbus.ports import (
+    CatalogPart,
+    Enqueue,
+    FencedOutError,
+    LoadedPart,
+    RegisteredPart,
+    RunsPart,
+    SlotTakenError,
+    StaleStateError,
+)
 from nimbus.records import UnreadableRecordError
 
 _log = structlog.get_logger(__name__)
@@ -42,6 +51,9 @@ _log = structlog.get_logger(__name__)
 
 MOST_COMMANDS = 1000
 """Commands that are read at once, the oldest; the others come when these are gone."""
+
+RUNS_AT_ONCE = 250
+"""Runs that a new leader reads before it decides about them: with their slots, some 0.1 s."""
 
 MOST_PRUNED = 500
 """Outcomes that are looked at in one go: the reads take milliseconds, the deletions are one transaction."""
@@ -77,21 +89,21 @@ class ZooKeeperLeaderStore:
         """Say whom to wake."""
         self._on_commands, self._on_workers, self._on_attempt = commands, workers, attempt
 
-    def load(self) -> Snapshot:
-        """Read everything, and arm all watches."""
+    def load(self) -> Iterator[LoadedPart]:
+        """Read everything in parts, and arm all watches."""
         for path in self._paths.always():
             self._calls.ensure(path)
-        runs = {run.id: run for run in readable_runs(self._calls, self._paths)}
-        pipelines = {record.name: record for record in readable_pipelines(self._calls, self._paths)}
-        return Snapshot(
-            pipelines=pipelines,
-            runs=runs,
-            commands=self.read_commands((), MOST_COMMANDS),
+        yield RegisteredPart(
             workers=self.read_workers(),
-            slots=self.read_slots([attempt for run in runs.values() for attempt in run.open_attempts()]),
             schedulers=self.read_schedulers(),
             abdication=self._read_abdication(),
         )
+        for names in batched(self._calls.children(self._paths.runs) or (), RUNS_AT_ONCE):
+            runs = tuple(readable_runs(self._calls, self._paths, names))
+            slots = self.read_slots([attempt for run in runs for attempt in run.open_attempts()])
+            yield RunsPart(runs=runs, slots=slots)
+        pipelines = tuple(readable_pipelines(self._calls, self._paths))
+        yield CatalogPart(pipelines=pipelines, commands=self.read_commands((), MOST_COMMANDS))
 
     def read_commands(self, known: Collection[CommandId], most: int) -> tuple[QueuedCommand, ...]:
         """Commands that wait and are not `known`, oldest first."""

@@ -12,12 +12,17 @@ from nimbus.engine.state import State
 
 
 def next_subject(state: State) -> Subject | None:
-    """What is to be looked at next. The order of a turn: what has ended frees slots and opens the way."""
+    """What is to be looked at next. The order of a turn: what has ended frees slots and opens the way.
+
+    Before everything is read only attempts are looked after: an attempt is read together with its run, and
+    nothing else has a say in it. Which slots are free, and what is to be done first, the whole state says.
+    """
     agenda = state.agenda
+    urgent = agenda.first("abdication") or agenda.first("attempt")
+    if urgent is not None or not state.census_taken:
+        return urgent
     return (
-        agenda.first("abdication")
-        or agenda.first("attempt")
-        or agenda.first("run")
+        agenda.first("run")
         or agenda.first("command")
         or agenda.first("pipeline")
         or state.next_ready()

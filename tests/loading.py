@@ -1,0 +1,48 @@
+"""What a leader's store holds, read as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.ids import AttemptId, PipelineName, RunId
+from nimbus.domain.run import Run
+from nimbus.domain.slots import Slots
+from nimbus.engine.reign import Reign
+from nimbus.ports import CatalogPart, LeaderStore, RegisteredPart, RunsPart
+
+
+@dataclass
+class Loaded:
+    """All parts together."""
+
+    registered: RegisteredPart = field(default_factory=RegisteredPart)
+    catalog: CatalogPart = field(default_factory=CatalogPart)
+    runs: dict[RunId, Run] = field(default_factory=dict)
+    slots: dict[AttemptId, Slots] = field(default_factory=dict)
+
+    @property
+    def pipelines(self) -> dict[PipelineName, PipelineRecord]:
+        return {record.name: record for record in self.catalog.pipelines}
+
+
+def loaded(store: LeaderStore) -> Loaded:
+    """Load all parts."""
+    found = Loaded()
+    for part in store.load():
+        match part:
+            case RegisteredPart():
+                found.registered = part
+            case RunsPart():
+                found.runs |= {run.id: run for run in part.runs}
+                found.slots |= part.slots
+            case CatalogPart():
+                found.catalog = part
+    return found
+
+
+def recover(reign: Reign) -> None:
+    """Have a reign read everything, without a decision in between."""
+    reign.recover()
+    while not reign.state.census_taken:
+        reign.read_on()
