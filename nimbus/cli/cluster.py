@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +85,7 @@ def status(api: Api, out: Output) -> None:
         ("runs", _counts(answer["runs"])),
         ("commands waiting", answer["commands_waiting"]),
         *((f"quarantined: {name}", reason) for name, reason in answer["quarantined"].items()),
-        ("schema", _schema(answer["cluster_schema"], answer["newest_schema"], answer["older"])),
+        *_schema(answer),
         ("answered by", f"{answer['answered_by']}, version {answer['version']}"),
     ]
     out.table(("what", "is"), rows)
@@ -123,18 +124,22 @@ def abdicate(api: Api, out: Output, reason: str) -> int:
     return report_command(out, api.command("POST", "/cluster/abdicate", {"reason": reason}, repeatable=False))
 
 
-def _schema(stands: int | None, newest: int, older: list[str]) -> str:
-    """The cluster's schema, and what keeps it, or somebody, from the newest one."""
+def _schema(answer: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The cluster's schema, and what to do about it. A scheduler of the release before tells none."""
+    if "cluster_schema" not in answer:
+        return
+    stands, newest, older = answer["cluster_schema"], answer["newest_schema"], ", ".join(answer["older"])
     if stands is None:
-        return "none before the first leader"
-    who = ", ".join(older)
-    if stands > newest:
-        return f"{stands}; the scheduler that answers knows {newest} and cannot lead: upgrade it"
-    if stands == newest:
-        return f"{stands}; too old for it, upgrade: {who}" if older else str(stands)
-    if older:
-        return f"{stands}; to raise it to {newest}, upgrade: {who}"
-    return f"{stands}; the leader raises it to {newest} after leadership.raise_schema_after"
+        words = "none before the first leader"
+    elif stands > newest:
+        words = f"{stands}; the scheduler that answers knows {newest} and cannot lead: upgrade it"
+    elif stands == newest:
+        words = f"{stands}; too old for it, upgrade: {older}" if older else str(stands)
+    elif older:
+        words = f"{stands}; to raise it to {newest}, upgrade: {older}"
+    else:
+        words = f"{stands}; the leader raises it to {newest} after leadership.raise_schema_after"
+    yield "schema", words
 
 
 def _counts(counts: dict[str, Any]) -> str:

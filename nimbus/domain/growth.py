@@ -58,8 +58,8 @@ def brief(reason: str) -> str:
     return reason
 
 
-def largest(run: Run, *, beside: int = 0) -> Run:
-    """`run` with every field at its longest, one attempt in each task, more in that of the longest name."""
+def largest(run: Run, *, extra: int = 0) -> Run:
+    """`run` with every field at its longest, one attempt in each task and `extra` in one."""
     reason = "w" * REASON_BYTES
     longest = max(run.tasks, key=len)
     tasks = run.tasks.replaced(
@@ -70,7 +70,7 @@ def largest(run: Run, *, beside: int = 0) -> Run:
             earlier_failures=10**6,
             earlier_mishaps=10**6,
             attempts=(_widest(f"{run.pipeline}/{run.id}/{name}/{10**6 - 1}", reason),)
-            * (1 + (beside if name == longest else 0)),
+            * (1 + (extra if name == longest else 0)),
         )
         for name, task in run.tasks.items()
     )

@@ -122,6 +122,25 @@ def test_status_says_what_to_do_about_the_schema(
     assert re.search(rf"^schema +{re.escape(words)} *$", shown, re.MULTILINE)
 
 
+def test_status_of_a_scheduler_of_the_release_before_is_shown_without_a_schema(
+    nimbus: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get = Api.get
+
+    def older(api: Api, path: str, *rest: Any, **more: Any) -> Any:
+        answer = get(api, path, *rest, **more)
+        new = ("cluster_schema", "newest_schema", "older")
+        return {key: value for key, value in answer.items() if key not in new}
+
+    monkeypatch.setattr(Api, "get", older)
+
+    shown = nimbus("cluster", "status")
+
+    assert shown.exit_code == 0
+    assert "answered by" in shown.stdout
+    assert "schema" not in shown.stdout
+
+
 def test_show_says_why_a_task_waits_and_draws_the_attempts(world: Any, nimbus: Invoke) -> None:
     world.failed("r1")
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from nimbus.cli.main import cli
+from nimbus.domain.schema import NEWEST_SCHEMA
 
 HINT = "nimbus run start hello --watch"
 
@@ -41,7 +42,18 @@ def test_up_serves_until_sigterm_and_leaves_data_only(
             def leads() -> bool:
                 return CliRunner().invoke(cli, ["cluster", "leader", *asked]).exit_code == 0
 
+            def schema() -> tuple[object, ...]:
+                said = CliRunner().invoke(cli, ["cluster", "status", "-o", "json", *asked]).stdout
+                status = json.loads(said or "{}")
+                return tuple(
+                    status.get(key) for key in ("workers", "cluster_schema", "newest_schema", "older")
+                )
+
             eventually(leads, within_s=60, what="a scheduler leads")
+            newest = (1, NEWEST_SCHEMA, NEWEST_SCHEMA, [])
+            eventually(
+                lambda: schema() == newest, what="a new cluster is of the newest schema, as everybody is"
+            )
             # Others can find the cluster before all of this is printed; to be ended earlier is another test.
             eventually(lambda: HINT in said.read_text(), what="it says what to try")
             process.send_signal(signal.SIGTERM)

@@ -101,8 +101,8 @@ def test_a_run_that_might_outgrow_zookeeper_is_refused_with_size_and_limit(tasks
 def test_the_counted_size_is_that_of_the_largest_record(tasks: int) -> None:
     run = a_run(tasks)
 
-    beside = max(0, growth.MOST_ATTEMPTS - tasks)
-    assert grown_bytes(run) == len(records.RUN.encode(growth.largest(run, beside=beside)))
+    extra = max(0, growth.MOST_ATTEMPTS - tasks)
+    assert grown_bytes(run) == len(records.RUN.encode(growth.largest(run, extra=extra)))
 
 
 @pytest.mark.parametrize("tasks", [20, 400])

@@ -31,7 +31,7 @@ def check_growth(run: Run) -> None:
 
 def grown_bytes(run: Run) -> int:
     """Bytes of the largest record that a run of layout 1 can become, without making it."""
-    least, more = (len(records.RUN.encode(largest(run, beside=count))) for count in (0, 1))
+    least, more = (len(records.RUN.encode(largest(run, extra=count))) for count in (0, 1))
     return least + max(0, MOST_ATTEMPTS - len(run.tasks)) * (more - least)
 
 
