@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache, partial
 
 import structlog
 
@@ -11,6 +12,7 @@ from nimbus.api.models_runs import RequestedRunModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import command_model
+from nimbus.domain.admission import Capacity, by_rank
 from nimbus.domain.commands import CommandOutcome, StartRun
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import CommandId, PipelineName, RunId
@@ -147,11 +149,14 @@ def list_runs(
 def surroundings(services: ApiServices) -> Surroundings:
     """What explanations of a live run rest on."""
     leader = services.health.leader()
-    runs = services.reader.runs()
     return Surroundings(
         now=services.clock.now(),
         leader=leader.id if leader else None,
-        workers=services.reader.workers(),
-        busy=busy_workers(runs),
-        refusals=refusals(runs),
+        capacity=cache(partial(_capacity, services)),
     )
+
+
+def _capacity(services: ApiServices) -> Capacity:
+    runs, workers = services.reader.runs(), services.reader.workers()
+    refused = refusals(runs)
+    return Capacity(workers=workers, free=by_rank(workers, busy_workers(runs), refused), refusals=refused)
