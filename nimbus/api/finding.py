@@ -7,6 +7,7 @@ from functools import cache, partial
 
 import structlog
 
+from nimbus.api import views
 from nimbus.api.explain import Surroundings
 from nimbus.api.models_runs import RequestedRunModel
 from nimbus.api.problems import NotFoundError
@@ -16,7 +17,6 @@ from nimbus.domain.admission import Capacity, by_rank
 from nimbus.domain.commands import CommandOutcome, StartRun
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import CommandId, PipelineName, RunId
-from nimbus.domain.refusals import refusals
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.workers import busy_workers
 
@@ -158,5 +158,5 @@ def surroundings(services: ApiServices) -> Surroundings:
 
 def _capacity(services: ApiServices) -> Capacity:
     runs, workers = services.reader.runs(), services.reader.workers()
-    refused = refusals(runs)
+    refused = views.refusals(services.reader.schedulers())
     return Capacity(workers=workers, free=by_rank(workers, busy_workers(runs), refused), refusals=refused)

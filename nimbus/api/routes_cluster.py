@@ -70,7 +70,8 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     def workers() -> dict[str, list[WorkerModel]]:
         """Registered workers, with their open attempts, and those that they did not start."""
         reader = services.reader
-        return {"workers": views.worker_models(reader.workers(), reader.runs())}
+        refused = views.refusals(reader.schedulers())
+        return {"workers": views.worker_models(reader.workers(), busy_workers(reader.runs()), refused)}
 
     @routes.get("/commands/{command_id}")
     async def command(command_id: CommandIdText, wait: Wait = 0) -> CommandModel:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from nimbus.domain.ids import HostId
+from nimbus.domain.ids import HostId, WorkerId
+from nimbus.domain.refusals import Refusals
 
 
 class Role(StrEnum):
@@ -70,6 +71,8 @@ class SchedulerInfo:
     last_abdication: str = ""
     quarantined: Mapping[str, str] = field(default_factory=dict)
     """Leader only: pipelines whose artifacts are nowhere, with the reason."""
+    refusals: Mapping[WorkerId, Refusals] = field(default_factory=dict)
+    """Leader only: workers that did not start their last attempts; if there are very many, not all."""
     run_layout: int = 1
     """The newest layout of a run's record that it reads; see `nimbus.domain.run.RunHeader.layout`."""
     load_average: float = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 
 from nimbus.api.services import Check
 from nimbus.domain import growth
-from nimbus.domain.ids import AttemptId, RunId, TaskName
+from nimbus.domain.ids import AttemptId, RunId, TaskName, WorkerId
+from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Outcome
 
 
@@ -70,7 +72,8 @@ def test_workers_show_their_open_attempts(world: Any, api: httpx.Client) -> None
 
 def test_workers_show_the_refusals_that_make_them_back_off(world: Any, api: httpx.Client) -> None:
     (before,) = api.get("/workers").json()["workers"]
-    world.ended(world.opened(world.new_run("r1"), "extract"), "extract", Outcome.REFUSED)
+    refused = {WorkerId("w1"): Refusals(1, world.clock.time + timedelta(minutes=2))}
+    world.cluster.put(replace(world.health.me, refusals=refused))
 
     (worker,) = api.get("/workers").json()["workers"]
 
