@@ -24,7 +24,7 @@ from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.ids import AttemptId, TaskName, WorkerId
 from nimbus.domain.refusals import Refusals
-from nimbus.domain.run import Attempt, Run, TaskRun
+from nimbus.domain.run import Attempt, ListedRun, Run, TaskRun
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import WorkerInfo
@@ -96,7 +96,7 @@ def status_model(
     workers: Sequence[WorkerInfo],
     busy: Mapping[WorkerId, int],
     pipelines: Sequence[PipelineRecord],
-    runs: Sequence[Run],
+    runs: Iterable[ListedRun],
     commands: Sequence[QueuedCommand],
 ) -> StatusModel:
     """Count everything."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -11,7 +10,6 @@ from typing import Any
 
 from nimbus.domain.ids import HostId, PipelineName, ReleaseDigest, RunId, WorkerId
 from nimbus.domain.pipeline import TaskSpec
-from nimbus.domain.run import Run
 from nimbus.domain.slots import Claim
 
 
@@ -63,14 +61,3 @@ class Assignment:
     timeout: timedelta | None = None
     claim: Claim | None = None
     """For REAP: whom to look for."""
-
-
-def busy_workers(runs: Iterable[Run]) -> Mapping[WorkerId, int]:
-    """Count the open attempts of each worker."""
-    return Counter(
-        attempt.worker
-        for run in runs
-        if not run.state.is_final
-        for task in run.tasks.values()
-        if (attempt := task.open_attempt) is not None
-    )

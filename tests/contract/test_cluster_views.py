@@ -6,18 +6,22 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from kazoo.protocol.states import Callback
 
 from leader import FencingToken, ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.memory import MemoryCluster
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
+from nimbus.adapters.zookeeper.calls import Calls
 from nimbus.adapters.zookeeper.cluster import (
     ZooKeeperClusterReader,
     ZooKeeperCommandQueue,
     ZooKeeperRegistrations,
 )
 from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
+from nimbus.domain import lifecycle
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.commands import (
@@ -42,6 +46,7 @@ from nimbus.domain.ids import (
     TaskName,
     WorkerId,
 )
+from nimbus.domain.orders import order_for
 from nimbus.domain.pipeline import (
     CatchUp,
     FailureStrategy,
@@ -53,11 +58,11 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.run import Run, RunCause, RunState, TaskRun
+from nimbus.domain.run import ListedRun, Outcome, Run, RunCause, RunState, TaskRun
 from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
-from nimbus.domain.slots import Claim, Slots
+from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.tasks import Tasks
-from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.workers import AssignmentKind, WorkerInfo
 from nimbus.ports import Catalog, ClusterReader, CommandQueue
 from tests.leader_writes import commit
 from tests.outcomes import await_outcome
@@ -144,6 +149,37 @@ class Bench:
     put: Callable[[PipelineRecord | Run | SchedulerInfo | WorkerInfo], None]
     claim: Callable[[Claim], None]
     answer: Callable[[CommandOutcome], None]
+    drop_run: Callable[[RunId], None]
+
+
+def listed(run: Run) -> ListedRun:
+    return ListedRun(id=run.id, pipeline=run.pipeline, created_at=run.created_at, state=run.state)
+
+
+def orders(run: Run | None) -> dict[AttemptId, WorkerId]:
+    """Who has the order about each open attempt of a run."""
+    open_ones = ((name, task.open_attempt) for name, task in ({} if run is None else run.tasks).items())
+    return {
+        AttemptId(run.id, name, attempt.number): attempt.reaper or attempt.worker
+        for name, attempt in open_ones
+        if run is not None and attempt is not None
+    }
+
+
+def put_run(store: ZooKeeperLeaderStore, before: Run | None, run: Run) -> None:
+    """Write a run, and its orders as the leader's rules do."""
+    old, new = orders(before), orders(run)
+    kind = AssignmentKind.RUN
+    commit(store, [w.CreateRun(run) if before is None else w.PutRun(run, before)])
+    commit(store, [w.Unassign(worker, a) for a, worker in old.items() if new.get(a) != worker])
+    commit(
+        store,
+        [
+            w.Assign(worker, order_for(run, a, epoch=1, kind=kind))
+            for a, worker in new.items()
+            if old.get(a) != worker
+        ],
+    )
 
 
 def memory_bench() -> Bench:
@@ -152,7 +188,14 @@ def memory_bench() -> Bench:
     def claim(claim: Claim) -> None:
         cluster.put_slots(AttemptId.parse(claim.attempt), Slots(claim=claim))
 
-    return Bench(reader=cluster, queue=cluster, put=cluster.put, claim=claim, answer=cluster.answer)
+    return Bench(
+        reader=cluster,
+        queue=cluster,
+        put=cluster.put,
+        claim=claim,
+        answer=cluster.answer,
+        drop_run=cluster.drop_run,
+    )
 
 
 def zookeeper_bench(session: ZooKeeperSession, root: str) -> Bench:
@@ -168,8 +211,7 @@ def zookeeper_bench(session: ZooKeeperSession, root: str) -> Bench:
                 there = reader.pipeline(record.name) is not None
                 commit(store, [w.PutPipeline(record) if there else w.CreatePipeline(record)])
             case Run():
-                before = reader.run(record.id)
-                commit(store, [w.CreateRun(record) if before is None else w.PutRun(record, before)])
+                put_run(store, reader.run(record.id), record)
             case SchedulerInfo():
                 registrations.publish_scheduler(record)
             case WorkerInfo():
@@ -185,6 +227,7 @@ def zookeeper_bench(session: ZooKeeperSession, root: str) -> Bench:
         put=put,
         claim=claim,
         answer=lambda outcome: commit(store, [w.ConsumeCommand(outcome)]),
+        drop_run=lambda run: commit(store, [w.RemoveRun(run)]),
     )
 
 
@@ -263,7 +306,8 @@ def test_newest_refusal_of_a_start_is_found_by_its_run(bench: Bench) -> None:
 
 def test_nothing_is_there_at_first(bench: Bench) -> None:
     reader = bench.reader
-    assert (reader.pipelines(), reader.runs(), reader.commands()) == ((), (), ())
+    assert (reader.pipelines(), tuple(reader.run_list()), reader.commands()) == ((), (), ())
+    assert (reader.runs([RUN.id]), reader.busy([WORKER.id])) == ({}, {WORKER.id: 0})
     assert (reader.schedulers(), reader.workers()) == ((), ())
     assert reader.pipeline(SPEC.name) is None
     assert reader.run(RUN.id) is None
@@ -276,18 +320,16 @@ def test_records_are_read_as_they_were_written(bench: Bench) -> None:
 
     reader = bench.reader
     assert (reader.pipelines(), reader.pipeline(SPEC.name)) == ((RECORD,), RECORD)
-    assert (reader.runs(), reader.run(RUN.id)) == ((RUN,), RUN)
+    assert (reader.runs([RUN.id]), reader.run(RUN.id)) == ({RUN.id: RUN}, RUN)
+    assert tuple(reader.run_list()) == (listed(RUN),)
     assert (reader.schedulers(), reader.workers()) == ((SCHEDULER,), (WORKER,))
 
 
-def test_runs_are_newest_first_and_the_rest_by_name(bench: Bench) -> None:
+def test_pipelines_and_workers_are_in_the_order_of_their_names(bench: Bench) -> None:
     for n in (2, 1, 3):
-        bench.put(replace(RUN, id=RunId(f"r{n}"), created_at=NOW + timedelta(seconds=n)))
         bench.put(replace(RECORD, name=PipelineName(f"p{n}")))
         bench.put(replace(WORKER, id=WorkerId(f"w{n}")))
-    bench.put(replace(RUN, id=RunId("r4"), created_at=NOW + timedelta(seconds=3)))
 
-    assert [run.id for run in bench.reader.runs()] == ["r4", "r3", "r2", "r1"]
     assert [record.name for record in bench.reader.pipelines()] == ["p1", "p2", "p3"]
     assert [worker.id for worker in bench.reader.workers()] == ["w1", "w2", "w3"]
 
@@ -300,6 +342,50 @@ def test_a_change_is_seen(bench: Bench) -> None:
 
     assert bench.reader.run(RUN.id) == replace(RUN, state=RunState.FAILED, reason="x")
     assert bench.reader.slots([ATTEMPT])[ATTEMPT].claim == claim
+
+
+@pytest.mark.parametrize("layout", [1, 2])
+def test_the_list_follows_each_run(bench: Bench, layout: int) -> None:
+    run = replace(RUN, layout=layout)
+    other = replace(run, id=RunId("other"))
+    bench.put(run)
+    assert set(bench.reader.run_list()) == {listed(run)}
+    bench.put(other)
+    bench.put(replace(run, state=RunState.STOPPING, verdict=RunState.STOPPED))
+    assert set(bench.reader.run_list()) == {listed(other), replace(listed(run), state=RunState.STOPPING)}
+    bench.drop_run(run.id)
+    assert set(bench.reader.run_list()) == {listed(other)}
+    bench.put(replace(run, state=RunState.FAILED))
+    assert set(bench.reader.run_list()) == {listed(other), replace(listed(run), state=RunState.FAILED)}
+
+
+def test_the_newest_registration_of_a_worker_is_read(bench: Bench) -> None:
+    for draining in (False, True, False):
+        bench.put(replace(WORKER, draining=draining))
+        assert bench.reader.workers() == (replace(WORKER, draining=draining),)
+
+
+def test_a_worker_is_busy_with_its_open_attempts_and_those_that_it_reaps(bench: Bench) -> None:
+    names = [WORKER.id, WorkerId("reaper"), WorkerId("gone")]
+
+    def busy() -> list[int]:
+        found = bench.reader.busy(names)
+        return [found[name] for name in names]
+
+    for name in names[:2]:
+        bench.put(replace(WORKER, id=name))
+    assert busy() == [0, 0, 0]
+    run = replace(RUN, tasks=Tasks([TaskRun(spec=TASK)]))
+    bench.put(run)
+    opened = lifecycle.open_attempt(run, TASK.name, worker=WORKER.id, epoch=1, now=NOW)
+    bench.put(opened)
+    assert busy() == [1, 0, 0]
+    reaped = lifecycle.ask_to_reap(opened, ATTEMPT, names[1])
+    bench.put(reaped)
+    assert busy() == [0, 1, 0]
+    end = End(attempt=str(ATTEMPT), outcome=Outcome.LOST, written_by="worker", ended_at=NOW)
+    bench.put(lifecycle.close_attempt(reaped, ATTEMPT, end, max_mishaps=9, now=NOW))
+    assert busy() == [0, 0, 0]
 
 
 # The catalog's watch, and what only ZooKeeper can refuse.
@@ -329,6 +415,42 @@ def test_the_catalog_tells_of_each_kind_of_change(
     eventually(lambda: "another" in told, what="a new record is told")
 
 
+def test_a_list_holds_what_was_written_before_though_its_watch_is_called_late(
+    session: ZooKeeperSession, zk_root: str
+) -> None:
+    bench = zookeeper_bench(session, zk_root)
+    bench.put(RUN)
+    bench.reader.run_list()
+    late = Callback("watch", threading.Event().wait, (0.5,))
+    session.client.handler.dispatch_callback(late)
+    bench.put(replace(RUN, state=RunState.FAILED))
+
+    assert [run.state for run in bench.reader.run_list()] == [RunState.FAILED]
+
+
+def test_a_list_reads_no_run_again_that_has_not_changed(
+    session: ZooKeeperSession, zk_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = zookeeper_bench(session, zk_root)
+    others = [replace(RUN, id=RunId(f"r{number}")) for number in range(3)]
+    for run in others:
+        bench.put(run)
+    bench.reader.run_list()
+    bench.put(replace(others[1], state=RunState.FAILED))
+    read: list[str] = []
+    together = Calls.together
+
+    def noted(calls: Calls, request: Any, asked: Any) -> list[Any]:
+        asked = list(asked)
+        read.extend(args[0] for args, _ in asked)
+        return together(calls, request, asked)
+
+    monkeypatch.setattr(Calls, "together", noted)
+    bench.reader.run_list()
+
+    assert read == [f"{zk_root}/runs/r1"]
+
+
 def test_a_record_that_cannot_be_read_hides_no_other(session: ZooKeeperSession, zk_root: str) -> None:
     bench = zookeeper_bench(session, zk_root)
     for record in (RECORD, RUN, SCHEDULER, WORKER):
@@ -337,7 +459,8 @@ def test_a_record_that_cannot_be_read_hides_no_other(session: ZooKeeperSession, 
         session.call(session.client.create_async, f"{zk_root}/{parent}/broken", b"{broken")
 
     reader = bench.reader
-    assert (reader.pipelines(), reader.runs()) == ((RECORD,), (RUN,))
+    assert (reader.pipelines(), tuple(reader.run_list())) == ((RECORD,), (listed(RUN),))
+    assert reader.runs([RUN.id, RunId("broken")]) == {RUN.id: RUN}
     assert (reader.schedulers(), reader.workers()) == ((SCHEDULER,), (WORKER,))
 
 

@@ -101,6 +101,50 @@ def test_a_run_shows_progress_of_what_runs_and_why_the_rest_waits(world: Any, ap
     assert (load["state"], load["why"]) == ("waiting", "needs extract (running)")
 
 
+def test_one_run_is_shown_without_a_look_at_other_runs(
+    world: Any, api: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.opened(world.new_run("r1"), "extract")
+    world.cluster.put(world.new_run("r2"))
+
+    def refuse(*_args: object) -> None:
+        raise AssertionError("this reads more than one run")
+
+    for name in ("run_list", "runs"):
+        monkeypatch.setattr(world.cluster, name, refuse)
+    waits = api.get("/runs/r2").json()["tasks"][0]
+    assert waits["why"] == "no free worker: all 1 slots are busy"
+
+    for name in ("workers", "busy", "pipelines", "commands"):  # no task of r1 waits for a worker
+        monkeypatch.setattr(world.cluster, name, refuse)
+    assert api.get("/runs/r1").status_code == 200
+
+
+def test_a_task_waits_for_workers_that_back_off_as_the_leader_says(world: Any, api: httpx.Client) -> None:
+    world.opened(world.new_run("r1"), "extract")
+    world.cluster.put(world.new_run("r2"), replace(world.worker, id=WorkerId("w2"), slots=5))
+    refused = {WorkerId("w2"): Refusals(2, world.clock.time)}
+    world.cluster.put(replace(world.health.me, refusals=refused))
+
+    (extract, _) = api.get("/runs/r2").json()["tasks"]
+
+    assert extract["why"] == (
+        "no free worker: all 1 slots are busy; "
+        "worker w2 did not start its last 2 attempts: none before 06:00:20Z"
+    )
+
+
+def test_a_run_that_moves_to_history_while_it_is_listed_is_listed_once(
+    world: Any, api: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.history.store(world.succeeded("r1"))
+    monkeypatch.setattr(world.cluster, "runs", lambda _wanted: {})
+
+    (row,) = api.get("/runs").json()["runs"]
+
+    assert (row["id"], row["archived"]) == ("r1", True)
+
+
 def test_a_run_that_moved_to_history_is_found_there(world: Any, api: httpx.Client) -> None:
     world.history.store(world.succeeded("r1"))
     world.cluster.drop_run(RunId("r1"))

@@ -17,7 +17,7 @@ from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Outcome, Run, RunCause, TaskRun
 from nimbus.domain.slots import End
 from nimbus.domain.tasks import Tasks
-from nimbus.domain.workers import WorkerInfo, busy_workers
+from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import Decision
 from nimbus.engine.rules import assign
@@ -98,7 +98,7 @@ def test_the_rule_and_the_explanation_agree_for_any_cluster(
     state.put_run(ready, now)
 
     decision = assign.open_attempt(state, ready.id, A, NOW)
-    busy = busy_workers(state.runs.values())
+    busy = {worker.id: state.busy(worker.id) for worker in later}
     capacity = Capacity(
         workers=later, free=by_rank(later, busy, state.refusals), refusals=dict(state.refusals)
     )

@@ -18,7 +18,7 @@ from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.tasks import Tasks
-from nimbus.domain.workers import WorkerInfo, busy_workers
+from nimbus.domain.workers import WorkerInfo
 
 NOW = datetime(2026, 3, 1, 6, 0, tzinfo=UTC)
 A, B, C = TaskName("a"), TaskName("b"), TaskName("c")
@@ -172,10 +172,3 @@ def test_a_task_that_succeeded_needs_no_explanation() -> None:
     run = _ended(_opened(_run()), Outcome.SUCCEEDED)
 
     assert why(run, run.tasks[A], None, AROUND) is None
-
-
-def test_busy_counts_open_attempts_only() -> None:
-    opened = _opened(_run())
-
-    assert busy_workers([opened, opened]) == {W1: 2}
-    assert busy_workers([_ended(opened, Outcome.SUCCEEDED), _run()]) == {}

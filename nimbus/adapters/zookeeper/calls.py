@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, TypeVar
 
 import structlog
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
+from kazoo.protocol.states import Callback
 
 from leader import LeaderError, ZooKeeperSession
 from leader.fencing import first_failure
@@ -121,13 +123,16 @@ class Calls:
         """Name and data of the first `most` children; those that vanish meanwhile are left out."""
         return self.read_all(parent, (self.children(parent, changed) or ())[:most])
 
-    def read_all(self, parent: str, names: Iterable[str]) -> tuple[tuple[str, bytes], ...]:
+    def read_all(
+        self, parent: str, names: Iterable[str], changed: Iterable[Enqueue | None] = repeat(None)
+    ) -> tuple[tuple[str, bytes], ...]:
         """Name and data of some children, read together; those that are not there are left out."""
         wanted = tuple(names)
+        asked = [
+            ((f"{parent}/{name}",), _watch(enqueue)) for name, enqueue in zip(wanted, changed, strict=False)
+        ]
         with in_our_words(f"read all below {parent}"):
-            found = self.together(
-                self.session.client.get_async, [((f"{parent}/{name}",), {}) for name in wanted]
-            )
+            found = self.together(self.session.client.get_async, asked)
         return tuple(
             (name, answer[0]) for name, answer in zip(wanted, found, strict=True) if answer is not None
         )
@@ -140,6 +145,19 @@ class Calls:
         with in_our_words("list several nodes"):
             found = self.together(self.session.client.get_children_async, asked)
         return [None if names is None else tuple(sorted(names)) for names in found]
+
+    def await_watches(self) -> None:
+        """Wait until kazoo has called the watches that came before the last answer.
+
+        Its connection thread queues them before it reads that answer; another thread calls them, in order.
+
+        Raises:
+            StoreUnavailableError: that thread is stuck, or the session is closed.
+        """
+        called = threading.Event()
+        self.session.client.handler.dispatch_callback(Callback("watch", called.set, ()))
+        if not called.wait(self.session.config.call_timeout.total_seconds()):
+            raise StoreUnavailableError("the thread that tells of changes in ZooKeeper does not answer.")
 
     def together(
         self, request: Callable[..., Any], asked: Iterable[tuple[tuple[Any, ...], dict[str, Any]]]

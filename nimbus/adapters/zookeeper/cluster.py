@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from kazoo.exceptions import NodeExistsError
@@ -10,19 +10,19 @@ from kazoo.exceptions import NodeExistsError
 from leader import ZooKeeperSession
 from nimbus import records
 from nimbus.adapters.zookeeper.board import read_slots
-from nimbus.adapters.zookeeper.calls import Calls
+from nimbus.adapters.zookeeper.calls import Calls, readable
 from nimbus.adapters.zookeeper.leader_store import (
     read_all,
     read_commands,
     read_pipelines,
-    read_runs,
 )
 from nimbus.adapters.zookeeper.paths import Paths
-from nimbus.adapters.zookeeper.runs import read_run
+from nimbus.adapters.zookeeper.runs import read_run, readable_list, readable_runs
+from nimbus.adapters.zookeeper.watched import WatchedNodes
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand, newest_refusal
-from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId
-from nimbus.domain.run import Run
+from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import WorkerInfo
@@ -36,6 +36,9 @@ class ZooKeeperClusterReader:
     def __init__(self, session: ZooKeeperSession, root: str) -> None:
         self._calls = Calls(session)
         self._paths = Paths(root)
+        self._listed = WatchedNodes(self._calls, self._read_listed)
+        self._workers = WatchedNodes(self._calls, self._read_workers)
+        self._orders = WatchedNodes(self._calls, self._count_orders)
 
     def read(self, changed: Enqueue | None = None) -> tuple[PipelineRecord, ...]:
         """The catalog, with a watch."""
@@ -52,9 +55,13 @@ class ZooKeeperClusterReader:
         data = self._calls.get(path)
         return None if data is None else records.PIPELINE.decode(data, path)
 
-    def runs(self) -> tuple[Run, ...]:
+    def run_list(self) -> Collection[ListedRun]:
         """Live and recently finished runs."""
-        return read_runs(self._calls, self._paths)
+        return self._listed.values(self._calls.children(self._paths.runs) or ()).values()
+
+    def runs(self, wanted: Iterable[RunId]) -> Mapping[RunId, Run]:
+        """Some runs."""
+        return {run.id: run for run in readable_runs(self._calls, self._paths, wanted)}
 
     def run(self, run: RunId) -> Run | None:
         """One run."""
@@ -70,11 +77,29 @@ class ZooKeeperClusterReader:
 
     def workers(self) -> tuple[WorkerInfo, ...]:
         """Registered workers."""
-        return read_all(self._calls, self._paths.workers, records.WORKER)
+        return tuple(self._workers.values(self._calls.children(self._paths.workers) or ()).values())
+
+    def busy(self, workers: Iterable[WorkerId]) -> Mapping[WorkerId, int]:
+        """Orders of some workers."""
+        names = tuple(workers)
+        found = self._orders.values(names)
+        return {name: found.get(name, 0) for name in names}
 
     def commands(self) -> tuple[QueuedCommand, ...]:
         """Commands that wait."""
         return read_commands(self._calls, self._paths)
+
+    def _read_listed(self, names: Sequence[str], changed: Sequence[Enqueue]) -> Mapping[str, ListedRun]:
+        found = self._calls.read_all(self._paths.runs, names, changed)
+        return {run.id: run for run in readable_list(found, self._paths)}
+
+    def _read_workers(self, names: Sequence[str], changed: Sequence[Enqueue]) -> Mapping[str, WorkerInfo]:
+        found = self._calls.read_all(self._paths.workers, names, changed)
+        return {worker.id: worker for worker in readable(records.WORKER, found, self._paths.workers)}
+
+    def _count_orders(self, names: Sequence[str], changed: Sequence[Enqueue]) -> Mapping[str, int]:
+        found = self._calls.all_children([self._paths.orders(WorkerId(name)) for name in names], changed)
+        return {name: len(orders) for name, orders in zip(names, found, strict=True) if orders is not None}
 
 
 class ZooKeeperCommandQueue:

@@ -246,12 +246,6 @@ def _queued(command: CommandId, data: bytes, place: str) -> QueuedCommand:
     )
 
 
-def read_runs(calls: Calls, paths: Paths) -> tuple[Run, ...]:
-    """All runs in ZooKeeper, newest first."""
-    runs = readable_runs(calls, paths)
-    return tuple(sorted(runs, key=lambda run: (run.created_at, run.id), reverse=True))
-
-
 def read_pipelines(calls: Calls, paths: Paths, changed: Enqueue | None = None) -> tuple[PipelineRecord, ...]:
     """The catalog; `changed` is called once, when a pipeline comes, goes or changes."""
     found = []
