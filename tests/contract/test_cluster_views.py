@@ -437,6 +437,29 @@ def test_a_list_reads_no_run_again_that_has_not_changed(
         bench.put(run)
     bench.reader.run_list()
     bench.put(replace(others[1], state=RunState.FAILED))
+    read = note_reads(monkeypatch)
+    bench.reader.run_list()
+
+    assert read == [f"{zk_root}/runs/r1"]
+
+
+def test_a_command_that_waits_is_read_once(
+    session: ZooKeeperSession, zk_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = zookeeper_bench(session, zk_root)
+    first, second = (bench.queue.submit(COMMANDS[number], submitted_by="") for number in (0, 4))
+    bench.reader.commands()
+    third = bench.queue.submit(COMMANDS[4], submitted_by="")
+    bench.answer(outcome(first))
+    read = note_reads(monkeypatch)
+    waiting = bench.reader.commands()
+
+    assert [queued.id for queued in waiting] == [second, third]
+    assert read == [f"{zk_root}/commands/{third}"]
+
+
+def note_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Paths that are read together from now on."""
     read: list[str] = []
     together = Calls.together
 
@@ -446,9 +469,7 @@ def test_a_list_reads_no_run_again_that_has_not_changed(
         return together(calls, request, asked)
 
     monkeypatch.setattr(Calls, "together", noted)
-    bench.reader.run_list()
-
-    assert read == [f"{zk_root}/runs/r1"]
+    return read
 
 
 def test_a_record_that_cannot_be_read_hides_no_other(session: ZooKeeperSession, zk_root: str) -> None:

@@ -12,8 +12,8 @@ from nimbus import records
 from nimbus.adapters.zookeeper.board import read_slots
 from nimbus.adapters.zookeeper.calls import Calls, readable
 from nimbus.adapters.zookeeper.leader_store import (
+    queued_commands,
     read_all,
-    read_commands,
     read_pipelines,
 )
 from nimbus.adapters.zookeeper.paths import Paths
@@ -39,6 +39,7 @@ class ZooKeeperClusterReader:
         self._listed = WatchedNodes(self._calls, self._read_listed)
         self._workers = WatchedNodes(self._calls, self._read_workers)
         self._orders = WatchedNodes(self._calls, self._count_orders)
+        self._commands = WatchedNodes(self._calls, self._read_commands)
 
     def read(self, changed: Enqueue | None = None) -> tuple[PipelineRecord, ...]:
         """The catalog, with a watch."""
@@ -47,7 +48,7 @@ class ZooKeeperClusterReader:
 
     def pipelines(self) -> tuple[PipelineRecord, ...]:
         """The catalog."""
-        return read_pipelines(self._calls, self._paths)
+        return read_all(self._calls, self._paths.pipelines, records.PIPELINE)
 
     def pipeline(self, name: PipelineName) -> PipelineRecord | None:
         """One pipeline."""
@@ -87,7 +88,7 @@ class ZooKeeperClusterReader:
 
     def commands(self) -> tuple[QueuedCommand, ...]:
         """Commands that wait."""
-        return read_commands(self._calls, self._paths)
+        return tuple(self._commands.values(self._calls.children(self._paths.commands) or ()).values())
 
     def _read_listed(self, names: Sequence[str], changed: Sequence[Enqueue]) -> Mapping[str, ListedRun]:
         found = self._calls.read_all(self._paths.runs, names, changed)
@@ -96,6 +97,10 @@ class ZooKeeperClusterReader:
     def _read_workers(self, names: Sequence[str], changed: Sequence[Enqueue]) -> Mapping[str, WorkerInfo]:
         found = self._calls.read_all(self._paths.workers, names, changed)
         return {worker.id: worker for worker in readable(records.WORKER, found, self._paths.workers)}
+
+    def _read_commands(self, names: Sequence[str], changed: Sequence[Enqueue]) -> Mapping[str, QueuedCommand]:
+        found = self._calls.read_all(self._paths.commands, names, changed)
+        return {queued.id: queued for queued in queued_commands(self._paths, found)}
 
     def _count_orders(self, names: Sequence[str], changed: Sequence[Enqueue]) -> Mapping[str, int]:
         found = self._calls.all_children([self._paths.orders(WorkerId(name)) for name in names], changed)

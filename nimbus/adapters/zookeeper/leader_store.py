@@ -89,7 +89,7 @@ class ZooKeeperLeaderStore:
         """Commands that wait and are not `known`, oldest first."""
         names = self._calls.children(self._paths.commands, self._on_commands) or ()
         new = [name for name in names if name not in known][:most]
-        return _queued_commands(self._paths, self._calls.read_all(self._paths.commands, new))
+        return queued_commands(self._paths, self._calls.read_all(self._paths.commands, new))
 
     def _read_abdication(self) -> Abdication | None:
         data = self._calls.get(self._paths.abdication)
@@ -228,10 +228,11 @@ def _readable(
 
 def read_commands(calls: Calls, paths: Paths) -> tuple[QueuedCommand, ...]:
     """Waiting commands in the order of their numbers, also those that cannot be read."""
-    return _queued_commands(paths, calls.records(paths.commands))
+    return queued_commands(paths, calls.records(paths.commands))
 
 
-def _queued_commands(paths: Paths, found: Iterable[tuple[str, bytes]]) -> tuple[QueuedCommand, ...]:
+def queued_commands(paths: Paths, found: Iterable[tuple[str, bytes]]) -> tuple[QueuedCommand, ...]:
+    """Commands from their nodes, also those that cannot be read."""
     return tuple(_queued(CommandId(name), data, f"{paths.commands}/{name}") for name, data in found)
 
 
