@@ -443,6 +443,27 @@ def test_a_list_reads_no_run_again_that_has_not_changed(
     assert read == [f"{zk_root}/runs/r1"]
 
 
+def test_the_names_of_all_runs_are_read_only_when_one_came_or_went(
+    session: ZooKeeperSession, zk_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = zookeeper_bench(session, zk_root)
+    names: list[str] = []
+    children = Calls.children
+
+    def noted(calls: Calls, path: str, *more: Any) -> tuple[str, ...] | None:
+        names.append(path)
+        return children(calls, path, *more)
+
+    bench.put(RUN)
+    monkeypatch.setattr(Calls, "children", noted)
+    for _ in range(3):
+        bench.put(replace(RUN, state=RunState.FAILED))
+        assert len(bench.reader.run_list()) == 1
+    assert names == [f"{zk_root}/runs"]
+    bench.put(replace(RUN, id=RunId("other")))
+    assert len(bench.reader.run_list()) == 2
+
+
 def test_a_command_that_waits_is_read_once(
     session: ZooKeeperSession, zk_root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

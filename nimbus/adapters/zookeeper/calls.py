@@ -117,6 +117,12 @@ class Calls:
                 return None
             return tuple(sorted(names))
 
+    def children_zxid(self, path: str) -> int | None:
+        """Transaction that last made or removed a child of a node; None if the node is not there."""
+        with in_our_words(f"look for {path}"):
+            stat = self.session.call(self.session.client.exists_async, path)
+            return None if stat is None else int(stat.pzxid)
+
     def records(
         self, parent: str, changed: Enqueue | None = None, *, most: int | None = None
     ) -> tuple[tuple[str, bytes], ...]:

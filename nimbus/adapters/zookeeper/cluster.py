@@ -36,6 +36,8 @@ class ZooKeeperClusterReader:
     def __init__(self, session: ZooKeeperSession, root: str) -> None:
         self._calls = Calls(session)
         self._paths = Paths(root)
+        self._run_names: tuple[int | None, tuple[str, ...]] = (None, ())
+        """As of a transaction, or later."""
         self._listed = WatchedNodes(self._calls, self._read_listed)
         self._workers = WatchedNodes(self._calls, self._read_workers)
         self._orders = WatchedNodes(self._calls, self._count_orders)
@@ -58,7 +60,12 @@ class ZooKeeperClusterReader:
 
     def run_list(self) -> Collection[ListedRun]:
         """Live and recently finished runs."""
-        return self._listed.values(self._calls.children(self._paths.runs) or ()).values()
+        zxid = self._calls.children_zxid(self._paths.runs)
+        known, names = self._run_names
+        if zxid != known:  # 10,000 names take 10 ms
+            names = self._calls.children(self._paths.runs) or ()
+            self._run_names = zxid, names
+        return self._listed.values(names).values()
 
     def runs(self, wanted: Iterable[RunId]) -> Mapping[RunId, Run]:
         """Some runs."""
