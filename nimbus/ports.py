@@ -180,8 +180,8 @@ class ClusterReader(Protocol):
         """One pipeline."""
         ...
 
-    def run_list(self) -> Collection[ListedRun]:
-        """Live and recently finished runs, in no order."""
+    def run_list(self) -> Mapping[str, ListedRun]:
+        """Live and recently finished runs, by id."""
         ...
 
     def runs(self, wanted: Iterable[RunId]) -> Mapping[RunId, Run]:

@@ -122,14 +122,14 @@ class MemoryCluster:
             self._check()
             return self._pipelines.get(name)
 
-    def run_list(self) -> tuple[ListedRun, ...]:
+    def run_list(self) -> Mapping[str, ListedRun]:
         """See `nimbus.ports.ClusterReader.run_list`."""
         with self._lock:
             self._check()
-            return tuple(
-                ListedRun(id=run.id, pipeline=run.pipeline, created_at=run.created_at, state=run.state)
-                for run in self._runs.values()
-            )
+            return {
+                name: ListedRun(id=name, pipeline=run.pipeline, created_at=run.created_at, state=run.state)
+                for name, run in self._runs.items()
+            }
 
     def runs(self, wanted: Iterable[RunId]) -> Mapping[RunId, Run]:
         """See `nimbus.ports.ClusterReader.runs`."""
@@ -189,7 +189,7 @@ class MemoryCluster:
 
     def all_runs(self) -> tuple[Run, ...]:
         """See `nimbus.scheduler.live_releases.WholeState`."""
-        return tuple(self.runs(listed.id for listed in self.run_list()).values())
+        return tuple(self.runs(run.id for run in self.run_list().values()).values())
 
     def _check(self) -> None:
         if self._down:

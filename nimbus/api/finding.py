@@ -124,12 +124,11 @@ def list_runs(
 
     Live runs are listed even when history's storage is down: an outage there hides the past, not the present.
     """
-    found: dict[RunId, ListedRun | Run] = {run.id: run for run in services.reader.run_list()}
+    found = services.reader.run_list()
     past, complete = _past_runs(services, pipeline, state, limit)
+    known: dict[str, ListedRun | Run] = {**past, **found}
     fitting = (
-        run
-        for run in (past | found).values()
-        if pipeline in (None, run.pipeline) and state in (None, run.state)
+        run for run in known.values() if pipeline in (None, run.pipeline) and state in (None, run.state)
     )
     newest = [run.id for run in nlargest(limit, fitting, key=lambda run: (run.created_at, run.id))]
     live = services.reader.runs(run for run in newest if run in found)
@@ -139,7 +138,7 @@ def list_runs(
 
 def _past_runs(
     services: ApiServices, pipeline: str | None, state: RunState | None, limit: int
-) -> tuple[dict[RunId, Run], bool]:
+) -> tuple[dict[str, Run], bool]:
     """Runs in history that a list may need, and whether history answered."""
     if state is not None and not state.is_final:
         return {}, True

@@ -61,7 +61,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
             workers=workers,
             busy=reader.busy(worker.id for worker in workers),
             pipelines=reader.pipelines(),
-            runs=reader.run_list(),
+            runs=reader.run_list().values(),
             commands=reader.commands(),
         )
 

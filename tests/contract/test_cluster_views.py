@@ -306,7 +306,7 @@ def test_newest_refusal_of_a_start_is_found_by_its_run(bench: Bench) -> None:
 
 def test_nothing_is_there_at_first(bench: Bench) -> None:
     reader = bench.reader
-    assert (reader.pipelines(), tuple(reader.run_list()), reader.commands()) == ((), (), ())
+    assert (reader.pipelines(), tuple(reader.run_list().values()), reader.commands()) == ((), (), ())
     assert (reader.runs([RUN.id]), reader.busy([WORKER.id])) == ({}, {WORKER.id: 0})
     assert (reader.schedulers(), reader.workers()) == ((), ())
     assert reader.pipeline(SPEC.name) is None
@@ -321,7 +321,7 @@ def test_records_are_read_as_they_were_written(bench: Bench) -> None:
     reader = bench.reader
     assert (reader.pipelines(), reader.pipeline(SPEC.name)) == ((RECORD,), RECORD)
     assert (reader.runs([RUN.id]), reader.run(RUN.id)) == ({RUN.id: RUN}, RUN)
-    assert tuple(reader.run_list()) == (listed(RUN),)
+    assert tuple(reader.run_list().values()) == (listed(RUN),)
     assert (reader.schedulers(), reader.workers()) == ((SCHEDULER,), (WORKER,))
 
 
@@ -346,17 +346,26 @@ def test_a_change_is_seen(bench: Bench) -> None:
 
 @pytest.mark.parametrize("layout", [1, 2])
 def test_the_list_follows_each_run(bench: Bench, layout: int) -> None:
+    def listed_now() -> set[ListedRun]:
+        return set(bench.reader.run_list().values())
+
     run = replace(RUN, layout=layout)
     other = replace(run, id=RunId("other"))
     bench.put(run)
-    assert set(bench.reader.run_list()) == {listed(run)}
+    assert listed_now() == {listed(run)}
     bench.put(other)
     bench.put(replace(run, state=RunState.STOPPING, verdict=RunState.STOPPED))
-    assert set(bench.reader.run_list()) == {listed(other), replace(listed(run), state=RunState.STOPPING)}
+    assert listed_now() == {
+        listed(other),
+        replace(listed(run), state=RunState.STOPPING),
+    }
     bench.drop_run(run.id)
-    assert set(bench.reader.run_list()) == {listed(other)}
+    assert listed_now() == {listed(other)}
     bench.put(replace(run, state=RunState.FAILED))
-    assert set(bench.reader.run_list()) == {listed(other), replace(listed(run), state=RunState.FAILED)}
+    assert listed_now() == {
+        listed(other),
+        replace(listed(run), state=RunState.FAILED),
+    }
 
 
 def test_the_newest_registration_of_a_worker_is_read(bench: Bench) -> None:
@@ -425,7 +434,7 @@ def test_a_list_holds_what_was_written_before_though_its_watch_is_called_late(
     session.client.handler.dispatch_callback(late)
     bench.put(replace(RUN, state=RunState.FAILED))
 
-    assert [run.state for run in bench.reader.run_list()] == [RunState.FAILED]
+    assert [run.state for run in bench.reader.run_list().values()] == [RunState.FAILED]
 
 
 def test_a_list_reads_no_run_again_that_has_not_changed(
@@ -501,7 +510,7 @@ def test_a_record_that_cannot_be_read_hides_no_other(session: ZooKeeperSession, 
         session.call(session.client.create_async, f"{zk_root}/{parent}/broken", b"{broken")
 
     reader = bench.reader
-    assert (reader.pipelines(), tuple(reader.run_list())) == ((RECORD,), (listed(RUN),))
+    assert (reader.pipelines(), tuple(reader.run_list().values())) == ((RECORD,), (listed(RUN),))
     assert reader.runs([RUN.id, RunId("broken")]) == {RUN.id: RUN}
     assert (reader.schedulers(), reader.workers()) == ((SCHEDULER,), (WORKER,))
 

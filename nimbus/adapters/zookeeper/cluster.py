@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from kazoo.exceptions import NodeExistsError
@@ -58,14 +58,14 @@ class ZooKeeperClusterReader:
         data = self._calls.get(path)
         return None if data is None else records.PIPELINE.decode(data, path)
 
-    def run_list(self) -> Collection[ListedRun]:
+    def run_list(self) -> Mapping[str, ListedRun]:
         """Live and recently finished runs."""
         zxid = self._calls.children_zxid(self._paths.runs)
         known, names = self._run_names
         if zxid != known:  # 10,000 names take 10 ms
             names = self._calls.children(self._paths.runs) or ()
             self._run_names = zxid, names
-        return self._listed.values(names).values()
+        return self._listed.values(names)
 
     def runs(self, wanted: Iterable[RunId]) -> Mapping[RunId, Run]:
         """Some runs."""
@@ -85,7 +85,8 @@ class ZooKeeperClusterReader:
 
     def workers(self) -> tuple[WorkerInfo, ...]:
         """Registered workers."""
-        return tuple(self._workers.values(self._calls.children(self._paths.workers) or ()).values())
+        found = self._workers.values(self._calls.children(self._paths.workers) or ())
+        return tuple(found[name] for name in sorted(found))
 
     def busy(self, workers: Iterable[WorkerId]) -> Mapping[WorkerId, int]:
         """Orders of some workers."""
@@ -95,7 +96,8 @@ class ZooKeeperClusterReader:
 
     def commands(self) -> tuple[QueuedCommand, ...]:
         """Commands that wait."""
-        return tuple(self._commands.values(self._calls.children(self._paths.commands) or ()).values())
+        found = self._commands.values(self._calls.children(self._paths.commands) or ())
+        return tuple(found[name] for name in sorted(found))
 
     def _read_listed(self, names: Sequence[str], changed: Sequence[Enqueue]) -> Mapping[str, ListedRun]:
         found = self._calls.read_all(self._paths.runs, names, changed)

@@ -45,7 +45,7 @@ class WatchedNodes(Generic[Value]):
         self._lock = threading.Lock()
 
     def values(self, names: Collection[str]) -> dict[str, Value]:
-        """What is known of `names`, and nothing else is remembered; as new as the last answer before.
+        """Those of `names` that are there, as new as the last answer; nothing else is remembered.
 
         Raises:
             StoreUnavailableError: no answer in time.
@@ -57,7 +57,7 @@ class WatchedNodes(Generic[Value]):
             self._forget(names)
             new = [name for name in names if name not in self._known]
             self._known |= self._read(new, [_Changed(self._changed.append, name) for name in new])
-            return {name: self._known[name] for name in names if name in self._known}
+            return dict(self._known)
         finally:
             self._lock.release()
 
