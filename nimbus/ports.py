@@ -15,7 +15,7 @@ from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Abdication, Command, CommandOutcome, QueuedCommand
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import AttemptId, ClusterId, CommandId, PipelineName, RunId, WorkerId
-from nimbus.domain.run import Run
+from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.workers import Assignment, WorkerInfo
@@ -202,8 +202,12 @@ class ClusterReader(Protocol):
         """One pipeline."""
         ...
 
-    def runs(self) -> tuple[Run, ...]:
-        """Live and recently finished runs, newest first."""
+    def run_list(self) -> Mapping[str, ListedRun]:
+        """Live and recently finished runs, by id."""
+        ...
+
+    def runs(self, wanted: Iterable[RunId]) -> Mapping[RunId, Run]:
+        """Those of some runs that have not moved to history."""
         ...
 
     def run(self, run: RunId) -> Run | None:
@@ -220,6 +224,10 @@ class ClusterReader(Protocol):
 
     def workers(self) -> tuple[WorkerInfo, ...]:
         """Registered workers."""
+        ...
+
+    def busy(self, workers: Iterable[WorkerId]) -> Mapping[WorkerId, int]:
+        """Orders of some workers: the open attempts that each of them runs, or looks for as their reaper."""
         ...
 
     def commands(self) -> tuple[QueuedCommand, ...]:

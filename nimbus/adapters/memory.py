@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand, newest_refusal
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
-from nimbus.domain.run import Run
+from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import WorkerInfo
@@ -121,11 +122,20 @@ class MemoryCluster:
             self._check()
             return self._pipelines.get(name)
 
-    def runs(self) -> tuple[Run, ...]:
+    def run_list(self) -> Mapping[str, ListedRun]:
+        """See `nimbus.ports.ClusterReader.run_list`."""
+        with self._lock:
+            self._check()
+            return {
+                name: ListedRun(id=name, pipeline=run.pipeline, created_at=run.created_at, state=run.state)
+                for name, run in self._runs.items()
+            }
+
+    def runs(self, wanted: Iterable[RunId]) -> Mapping[RunId, Run]:
         """See `nimbus.ports.ClusterReader.runs`."""
         with self._lock:
             self._check()
-            return _newest_first(self._runs.values())
+            return {run: self._runs[run] for run in wanted if run in self._runs}
 
     def run(self, run: RunId) -> Run | None:
         """See `nimbus.ports.ClusterReader.run`."""
@@ -151,6 +161,18 @@ class MemoryCluster:
             self._check()
             return tuple(self._workers[name] for name in sorted(self._workers))
 
+    def busy(self, workers: Iterable[WorkerId]) -> Mapping[WorkerId, int]:
+        """See `nimbus.ports.ClusterReader.busy`."""
+        with self._lock:
+            self._check()
+            ordered = Counter(
+                attempt.reaper or attempt.worker
+                for run in self._runs.values()
+                for task in run.tasks.values()
+                if (attempt := task.open_attempt) is not None
+            )
+            return {worker: ordered[worker] for worker in workers}
+
     def commands(self) -> tuple[QueuedCommand, ...]:
         """See `nimbus.ports.ClusterReader.commands`."""
         with self._lock:
@@ -167,7 +189,7 @@ class MemoryCluster:
 
     def all_runs(self) -> tuple[Run, ...]:
         """See `nimbus.scheduler.live_releases.WholeState`."""
-        return self.runs()
+        return tuple(self.runs(run.id for run in self.run_list().values()).values())
 
     def _check(self) -> None:
         if self._down:

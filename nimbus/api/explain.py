@@ -1,20 +1,20 @@
 """Says why a task is not running, in words for people. Pure: facts in, sentence out.
 
-Follows the leader's own rules (`domain.lifecycle.is_ready`, `domain.workers.choose_worker`,
+Follows the leader's own rules (`domain.lifecycle.is_ready`, `domain.admission.admit`,
 `domain.supervision.supervise`), so that the answer is the reason and not a guess.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
+from typing import assert_never
 
-from nimbus.domain.ids import TaskName, WorkerId
-from nimbus.domain.refusals import Refusals
+from nimbus.domain.admission import Capacity, Grant, WaitReason, admit, backs_off
+from nimbus.domain.ids import TaskName
 from nimbus.domain.run import Run, RunState, TaskRun, TaskState
 from nimbus.domain.slots import Slots
-from nimbus.domain.workers import WorkerInfo, free_slots, open_workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +24,8 @@ class Surroundings:
     now: datetime
     leader: str | None
     """Id of the confirmed leader."""
-    workers: Sequence[WorkerInfo] = ()
-    busy: Mapping[WorkerId, int] = field(default_factory=dict)
-    """Open attempts of each worker, over all runs."""
-    refusals: Mapping[WorkerId, Refusals] = field(default_factory=dict)
-    """Workers that did not start their last attempts."""
+    capacity: Callable[[], Capacity]
+    """Read when the first explanation asks for it: most runs have no task that waits for a worker."""
 
 
 def why(run: Run, task: TaskRun, slots: Slots | None, around: Surroundings) -> str | None:
@@ -68,30 +65,38 @@ def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
         last = task.attempts[-1] if task.attempts else None
         cause = f" after attempt {last.number} ({last.outcome})" if last and last.outcome else ""
         return f"tried again at {task.retry_at:%Y-%m-%d %H:%M:%SZ}{cause}"
-    return _no_slot(around)
+    return _admission(task, around.capacity(), around.now)
 
 
-def _no_slot(around: Surroundings) -> str:
-    if not around.workers:
-        return "no worker is registered: start one with `nimbus worker --config FILE`"
-    draining = sum(worker.draining for worker in around.workers)
-    if draining == len(around.workers):
-        return f"all {draining} workers are draining: they end what they have and take nothing new"
-    able = open_workers(around.workers, around.refusals, around.now)
-    if not any(free_slots(worker, around.busy.get(worker.id, 0)) for worker in able):
-        slots = sum(worker.slots for worker in able)
-        return "; ".join([f"no free worker: all {slots} slots are busy", *_backing_off(around, able)])
-    return "ready: the leader gives it to a worker next"
+def _admission(task: TaskRun, capacity: Capacity, now: datetime) -> str:
+    answer = admit(task, capacity, now)
+    if isinstance(answer, Grant):
+        return "ready: the leader gives it to a worker next"
+    match answer.reason:
+        case WaitReason.NO_WORKER:
+            return "no worker is registered: start one with `nimbus worker --config FILE`"
+        case WaitReason.ALL_DRAINING:
+            draining = len(capacity.workers)
+            return f"all {draining} workers are draining: they end what they have and take nothing new"
+        case WaitReason.ALL_BUSY:
+            return "; ".join(_all_busy(capacity, now))
+        case _:
+            assert_never(answer.reason)
 
 
-def _backing_off(around: Surroundings, able: Sequence[WorkerInfo]) -> Iterator[str]:
-    for worker in around.workers:
-        found = around.refusals.get(worker.id)
-        if found is not None and worker not in able and not worker.draining:
-            yield (
-                f"worker {worker.id} did not start its last {found.count} attempts: "
-                f"none before {found.until:%H:%M:%SZ}"
-            )
+def _all_busy(capacity: Capacity, now: datetime) -> Iterator[str]:
+    accepting = [worker for worker in capacity.workers if not worker.draining]
+    resting = [worker for worker in accepting if backs_off(worker, capacity.refusals, now)]
+    if len(resting) == len(accepting):
+        resting = []  # when all of them back off, none is spared
+    slots = sum(worker.slots for worker in accepting) - sum(worker.slots for worker in resting)
+    yield f"no free worker: all {slots} slots are busy"
+    for worker in resting:
+        found = capacity.refusals[worker.id]
+        yield (
+            f"worker {worker.id} did not start its last {found.count} attempts: "
+            f"none before {found.until:%H:%M:%SZ}"
+        )
 
 
 def _running(task: TaskRun, slots: Slots | None, around: Surroundings) -> str | None:
@@ -105,7 +110,7 @@ def _running(task: TaskRun, slots: Slots | None, around: Surroundings) -> str | 
     if slots.stop_requested or attempt.stop_requested:
         return "asked to stop; its driver is ending"
     if slots.claim is None:
-        if attempt.worker in {worker.id for worker in around.workers}:
+        if any(worker.id == attempt.worker for worker in around.capacity().workers):
             return f"worker {attempt.worker} is preparing it"
         return f"worker {attempt.worker}, which has it, is not registered: it is given to another one soon"
     if not slots.beating:

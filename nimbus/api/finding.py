@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache, partial
+from heapq import nlargest
 
 import structlog
 
+from nimbus.api import views
 from nimbus.api.explain import Surroundings
 from nimbus.api.models_runs import RequestedRunModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import command_model
+from nimbus.domain.admission import Capacity, by_rank
 from nimbus.domain.commands import CommandOutcome, StartRun
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import CommandId, PipelineName, RunId
-from nimbus.domain.refusals import refusals
-from nimbus.domain.run import Run, RunState
-from nimbus.domain.workers import busy_workers
+from nimbus.domain.run import ListedRun, Run, RunState
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -122,36 +124,47 @@ def list_runs(
 
     Live runs are listed even when history's storage is down: an outage there hides the past, not the present.
     """
-    found: dict[RunId, tuple[Run, bool]] = {run.id: (run, False) for run in services.reader.runs()}
-    complete = True
-    if state is None or state.is_final:
-        name = PipelineName(pipeline) if pipeline is not None else None
-        try:
-            # A state is filtered here, so more must be read than is wanted.
-            for run in services.history.recent(name, MAX_RUNS if state else limit):
-                found.setdefault(run.id, (run, True))
-        except NimbusError as exc:
-            if not exc.retryable:
-                raise
-            _log.warning("history_unavailable", error=str(exc))
-            complete = False
-    wanted = [
-        (run, archived)
-        for run, archived in found.values()
-        if pipeline in (None, run.pipeline) and state in (None, run.state)
-    ]
-    wanted.sort(key=lambda pair: (pair[0].created_at, pair[0].id), reverse=True)
-    return wanted[:limit], complete
+    found = services.reader.run_list()
+    past, complete = _past_runs(services, pipeline, state, limit)
+    known: dict[str, ListedRun | Run] = {**past, **found}
+    fitting = (
+        run for run in known.values() if pipeline in (None, run.pipeline) and state in (None, run.state)
+    )
+    newest = [run.id for run in nlargest(limit, fitting, key=lambda run: (run.created_at, run.id))]
+    live = services.reader.runs(run for run in newest if run in found)
+    rows = ((live.get(run) or past.get(run), run not in live) for run in newest)
+    return [(run, archived) for run, archived in rows if run is not None], complete
+
+
+def _past_runs(
+    services: ApiServices, pipeline: str | None, state: RunState | None, limit: int
+) -> tuple[dict[str, Run], bool]:
+    """Runs in history that a list may need, and whether history answered."""
+    if state is not None and not state.is_final:
+        return {}, True
+    name = PipelineName(pipeline) if pipeline is not None else None
+    try:
+        # A state is filtered by the caller, so more must be read than is wanted.
+        return {run.id: run for run in services.history.recent(name, MAX_RUNS if state else limit)}, True
+    except NimbusError as exc:
+        if not exc.retryable:
+            raise
+        _log.warning("history_unavailable", error=str(exc))
+        return {}, False
 
 
 def surroundings(services: ApiServices) -> Surroundings:
     """What explanations of a live run rest on."""
     leader = services.health.leader()
-    runs = services.reader.runs()
     return Surroundings(
         now=services.clock.now(),
         leader=leader.id if leader else None,
-        workers=services.reader.workers(),
-        busy=busy_workers(runs),
-        refusals=refusals(runs),
+        capacity=cache(partial(_capacity, services)),
     )
+
+
+def _capacity(services: ApiServices) -> Capacity:
+    reader = services.reader
+    workers, refused = reader.workers(), views.refusals(reader.schedulers())
+    busy = reader.busy(worker.id for worker in workers)
+    return Capacity(workers=workers, free=by_rank(workers, busy, refused), refusals=refused)

@@ -102,6 +102,7 @@ class StatusModel(Model):
     workers: int
     slots: int
     slots_busy: int
+    """Sum of `busy` over all workers."""
     pipelines: dict[str, int]
     runs: dict[str, int]
     commands_waiting: int
@@ -123,6 +124,7 @@ class WorkerModel(Model):
     pid: int
     slots: int
     busy: int = 0
+    """Open attempts that it runs, or looks for as their reaper."""
     refusals: int = 0
     """Attempts in a row that it did not start."""
     backoff_until: datetime | None = None

@@ -13,7 +13,6 @@ from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, await_outcome, command_model, submit
 from nimbus.domain.commands import Abdicate, CommandOutcome
 from nimbus.domain.ids import CommandId
-from nimbus.domain.workers import busy_workers
 
 
 def known_command(services: ApiServices, command: CommandId) -> CommandOutcome | None:
@@ -54,16 +53,16 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     def status() -> StatusModel:
         """The cluster at a glance."""
         reader = services.reader
-        runs = reader.runs()
+        workers = reader.workers()
         return views.status_model(
             leader=services.health.leader(),
             info=services.health.info(),
             schema=services.health.schema(),
             schedulers=reader.schedulers(),
-            workers=reader.workers(),
-            busy=busy_workers(runs),
+            workers=workers,
+            busy=reader.busy(worker.id for worker in workers),
             pipelines=reader.pipelines(),
-            runs=runs,
+            runs=reader.run_list().values(),
             commands=reader.commands(),
         )
 
@@ -71,7 +70,9 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     def workers() -> dict[str, list[WorkerModel]]:
         """Registered workers, with their open attempts, and those that they did not start."""
         reader = services.reader
-        return {"workers": views.worker_models(reader.workers(), reader.runs())}
+        found, refused = reader.workers(), views.refusals(reader.schedulers())
+        busy = reader.busy(worker.id for worker in found)
+        return {"workers": views.worker_models(found, busy, refused)}
 
     @routes.get("/commands/{command_id}")
     async def command(command_id: CommandIdText, wait: Wait = 0) -> CommandModel:

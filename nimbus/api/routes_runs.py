@@ -9,7 +9,6 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from nimbus.api import views
-from nimbus.api.explain import Surroundings
 from nimbus.api.finding import (
     MAX_RUNS,
     FoundRun,
@@ -119,11 +118,8 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
 def _shown(services: ApiServices, found: FoundRun) -> RunModel:
     run = found.run
-    if run.state.is_final:  # nothing of it waits: no need to look around
-        around = Surroundings(now=services.clock.now(), leader=None)
-        return views.run_model(run, {}, around, archived=found.archived)
-    slots = services.reader.slots(run.open_attempts())
-    return views.run_model(run, slots, surroundings(services))
+    slots = {} if run.state.is_final else services.reader.slots(run.open_attempts())
+    return views.run_model(run, slots, surroundings(services), archived=found.archived)
 
 
 def _start(services: ApiServices, body: StartRunBody) -> StartRun:

@@ -24,12 +24,12 @@ from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.ids import AttemptId, TaskName, WorkerId
 from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.refusals import refusals
-from nimbus.domain.run import Attempt, Run, TaskRun
+from nimbus.domain.refusals import Refusals
+from nimbus.domain.run import Attempt, ListedRun, Run, TaskRun
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.schema import older_than
 from nimbus.domain.slots import Slots
-from nimbus.domain.workers import WorkerInfo, busy_workers
+from nimbus.domain.workers import WorkerInfo
 
 
 def leader_model(leader: LeaderView | None, schedulers: Iterable[SchedulerInfo]) -> LeaderModel | None:
@@ -66,9 +66,10 @@ def participants_model(
     return ParticipantsModel(leader=leader_model(leader, schedulers), participants=rows)
 
 
-def worker_models(workers: Iterable[WorkerInfo], runs: Sequence[Run]) -> list[WorkerModel]:
+def worker_models(
+    workers: Iterable[WorkerInfo], busy: Mapping[WorkerId, int], refused: Mapping[WorkerId, Refusals]
+) -> list[WorkerModel]:
     """Workers by id, with how much they have to do, and what they did not start."""
-    busy, refused = busy_workers(runs), refusals(runs)
     models = []
     for worker in sorted(workers, key=lambda worker: worker.id):
         update: dict[str, object] = {"busy": busy.get(worker.id, 0)}
@@ -84,6 +85,11 @@ def quarantined(schedulers: Iterable[SchedulerInfo]) -> dict[str, str]:
     return {name: reason for info in schedulers for name, reason in info.quarantined.items()}
 
 
+def refusals(schedulers: Iterable[SchedulerInfo]) -> dict[WorkerId, Refusals]:
+    """Workers that did not start their last attempts, as the leader says."""
+    return {worker: found for info in schedulers for worker, found in info.refusals.items()}
+
+
 def status_model(
     *,
     leader: LeaderView | None,
@@ -93,7 +99,7 @@ def status_model(
     workers: Sequence[WorkerInfo],
     busy: Mapping[WorkerId, int],
     pipelines: Sequence[PipelineRecord],
-    runs: Sequence[Run],
+    runs: Iterable[ListedRun],
     commands: Sequence[QueuedCommand],
 ) -> StatusModel:
     """Count everything."""

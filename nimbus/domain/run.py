@@ -140,6 +140,16 @@ class TaskRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ListedRun:
+    """What lists of runs sort, filter and count by."""
+
+    id: RunId
+    pipeline: PipelineName
+    created_at: datetime
+    state: RunState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunHeader:
     """What a run is and where it stands, without its tasks."""
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from nimbus.domain.ids import HostId
+from nimbus.domain.ids import HostId, WorkerId
+from nimbus.domain.refusals import Refusals
 
 
 class Role(StrEnum):
@@ -72,6 +73,8 @@ class SchedulerInfo:
     """Leader only: pipelines whose artifacts are nowhere, with the reason."""
     newest_schema: int = 1
     """The newest schema of a cluster that it knows, see `nimbus.domain.schema`; 0.1 says none."""
+    refusals: Mapping[WorkerId, Refusals] = field(default_factory=dict)
+    """Leader only: workers that did not start their last attempts; if there are very many, not all."""
     load_average: float = 0.0
     memory_available_bytes: int = 0
     disk_free_bytes: int = 0

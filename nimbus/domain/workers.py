@@ -1,9 +1,8 @@
-"""Workers, what they are given to do, and which of them gets the next task."""
+"""Workers, and what they are given to do."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -11,8 +10,6 @@ from typing import Any
 
 from nimbus.domain.ids import HostId, PipelineName, ReleaseDigest, RunId, WorkerId
 from nimbus.domain.pipeline import TaskSpec
-from nimbus.domain.refusals import Refusals
-from nimbus.domain.run import Run
 from nimbus.domain.slots import Claim
 
 
@@ -66,59 +63,3 @@ class Assignment:
     timeout: timedelta | None = None
     claim: Claim | None = None
     """For REAP: whom to look for."""
-
-
-def busy_workers(runs: Iterable[Run]) -> Mapping[WorkerId, int]:
-    """Count the open attempts of each worker."""
-    return Counter(
-        attempt.worker
-        for run in runs
-        if not run.state.is_final
-        for task in run.tasks.values()
-        if (attempt := task.open_attempt) is not None
-    )
-
-
-def free_slots(worker: WorkerInfo, busy: int) -> int:
-    """How many more attempts a worker may be given."""
-    return 0 if worker.draining else max(0, worker.slots - busy)
-
-
-def open_workers(
-    workers: Iterable[WorkerInfo], refusals: Mapping[WorkerId, Refusals], now: datetime
-) -> tuple[WorkerInfo, ...]:
-    """Workers that may be given something: not draining, and not backing off, unless all of them do."""
-    accepting = tuple(worker for worker in workers if not worker.draining)
-    rested = tuple(w for w in accepting if w.id not in refusals or refusals[w.id].until <= now)
-    return rested or accepting
-
-
-def choose_worker(
-    workers: Iterable[WorkerInfo],
-    busy: Mapping[WorkerId, int],
-    refusals: Mapping[WorkerId, Refusals],
-    avoid: frozenset[WorkerId] = frozenset(),
-) -> WorkerInfo | None:
-    """Pick the worker for the next attempt: fewest refusals in a row, most free slots, least load, its id.
-
-    Args:
-        workers: Those that may be given something, see `open_workers`.
-        busy: Open attempts of each.
-        refusals: Of those that have any.
-        avoid: Workers that failed this task by their own fault; taken only when there is no other.
-
-    Returns:
-        None when no slot is free.
-    """
-    able = [worker for worker in workers if free_slots(worker, busy.get(worker.id, 0)) > 0]
-    return min(
-        able,
-        key=lambda w: (
-            w.id in avoid,
-            refusals[w.id].count if w.id in refusals else 0,
-            -free_slots(w, busy.get(w.id, 0)),
-            w.load_average,
-            w.id,
-        ),
-        default=None,
-    )

@@ -9,14 +9,15 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
 import structlog
 
 from leader import Leadership
-from nimbus.domain.ids import PipelineName
+from nimbus.domain.ids import PipelineName, WorkerId
+from nimbus.domain.refusals import Refusals
 from nimbus.engine import news as n
 from nimbus.engine.decision import Effect, ResignLeadership
 from nimbus.engine.policy import Policy
@@ -43,6 +44,8 @@ class EngineStatus:
     epoch: int | None = None
     leader_since: datetime | None = None
     recovered_at: datetime | None = None
+    refusals: Mapping[WorkerId, Refusals] = field(default_factory=dict)
+    """Workers that did not start their last attempts."""
 
 
 class Engine:
@@ -194,6 +197,7 @@ class Engine:
         if not reign.state.census_taken:
             return 0.0
         self._note_recovery()
+        self._note_refusals(reign.state.refusals)
         reign.tend()
         if reign.has_more():
             return 0.0
@@ -227,12 +231,12 @@ class Engine:
 
     def _note_recovery(self) -> None:
         if self.status.recovered_at is None:
-            status = self.status
-            recovered_at = self._clock.now()
-            _log.info("takeover_completed", epoch=status.epoch)
-            self._set_status(
-                EngineStatus(epoch=status.epoch, leader_since=status.leader_since, recovered_at=recovered_at)
-            )
+            _log.info("takeover_completed", epoch=self.status.epoch)
+            self._set_status(replace(self.status, recovered_at=self._clock.now()))
+
+    def _note_refusals(self, refusals: Mapping[WorkerId, Refusals]) -> None:
+        if refusals is not self.status.refusals and refusals != self.status.refusals:
+            self._set_status(replace(self.status, refusals=refusals))
 
     def _set_status(self, status: EngineStatus) -> None:
         self.status = status

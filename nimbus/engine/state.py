@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import assert_never
 
 from nimbus.domain import writes as w
+from nimbus.domain.admission import Capacity, candidates, rank
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.commands import Abdication, ActivatePipeline, PublishRelease, QueuedCommand, is_urgent
 from nimbus.domain.drafts import Draft
@@ -24,7 +25,7 @@ from nimbus.domain.run import Attempt, Run, RunState, TaskRun, TaskState
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.schema import NEWEST_SCHEMA, older_than
 from nimbus.domain.slots import Slots
-from nimbus.domain.workers import WorkerInfo, free_slots, open_workers
+from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.agenda import (
     ABOUT_ABDICATION,
     ABOUT_SCHEMA,
@@ -40,6 +41,7 @@ from nimbus.engine.agenda import (
     about_worker,
 )
 from nimbus.engine.decision import ArchiveRun, BuildRun, Decision, Nothing, PrepareRelease, ResignLeadership
+from nimbus.engine.free_workers import FreeWorkers
 from nimbus.engine.needs import Needs
 from nimbus.engine.policy import Policy
 from nimbus.engine.ready import ReadyTasks
@@ -124,6 +126,8 @@ class State:
         """Elapsed seconds at the moment from which on all that are registered know a newer schema."""
 
         self.workers: dict[WorkerId, WorkerInfo] = {}
+        self.free = FreeWorkers()
+        """Those of them with a free slot."""
         self.refusals: Mapping[WorkerId, Refusals] = {}
         """Workers that did not start their last attempts."""
         self.slots: dict[AttemptId, Slots] = {}
@@ -141,13 +145,9 @@ class State:
         """Open attempts of a worker, those of runs that are set aside included."""
         return len(self._open_on.get(worker, ()))
 
-    def free_slots(self, worker: WorkerInfo) -> int:
-        """How many more attempts a worker may be given."""
-        return free_slots(worker, self.busy(worker.id))
-
-    def open_workers(self, now: datetime) -> tuple[WorkerInfo, ...]:
-        """Workers that may be given something now, though perhaps their slots are busy."""
-        return open_workers(self.workers.values(), self.refusals, now)
+    def capacity(self) -> Capacity:
+        """What tasks can be given to."""
+        return Capacity(workers=self.workers.values(), free=self.free, refusals=self.refusals)
 
     def live_runs_of(self, pipeline: PipelineName) -> Collection[RunId]:
         """Runs of a pipeline that are not final."""
@@ -382,6 +382,8 @@ class State:
     def put_workers(self, workers: Iterable[WorkerInfo], now: Instant) -> None:
         """Take in who is registered."""
         before, self.workers = self.workers, {worker.id: worker for worker in workers}
+        for name in before.keys() | self.workers.keys():
+            self._rank_worker(name)
         for worker in sorted(before.keys() ^ self.workers.keys()):
             for attempt in sorted(self._open_on.get(worker, ())):
                 self._note_silence(attempt, now)
@@ -390,13 +392,22 @@ class State:
                 self.agenda.add(about_attempt(attempt))
         self._reopen_admission()
 
+    def _rank_worker(self, name: WorkerId) -> None:
+        worker = self.workers.get(name)
+        if worker is None:
+            self.free.discard(name)
+        else:
+            self.free.put(worker, rank(worker, self.busy(name), self.refusals.get(name)))
+
     def _put_attempt(self, attempt_id: AttemptId, attempt: Attempt, slots: Slots, now: Instant) -> None:
         self._open_on[attempt.worker].add(attempt_id)
+        self._rank_worker(attempt.worker)
         self.slots[attempt_id] = slots
         self._note_silence(attempt_id, now)
 
     def _forget_attempt(self, attempt: AttemptId, worker: WorkerId) -> None:
         self._open_on[worker].discard(attempt)
+        self._rank_worker(worker)
         self.slots.pop(attempt, None)
         self.silent_since.pop(attempt, None)
         self.agenda.forget(about_attempt(attempt))
@@ -420,7 +431,7 @@ class State:
 
     def _pass_over(self, subject: Subject, now: datetime) -> None:
         """No worker suits a ready task now: the others are asked about, until slots or workers change."""
-        if any(self.free_slots(worker) for worker in self.open_workers(now)):
+        if any(True for _ in candidates(self.capacity(), now)):
             self.ready.discard(subject.run, subject.task)
             self._passed_over.append((subject.run, subject.task))
         else:
@@ -542,6 +553,8 @@ class State:
         self.census_taken = True
         runs, self._read = self._read, {}
         self.refusals = refusals(runs.values())
+        for worker in self.workers:
+            self._rank_worker(worker)
         self._look_at_workers()
         self.preparing = {name: kept for name, kept in self.preparing.items() if name in self._lines}
         self.prepared = {name: kept for name, kept in self.prepared.items() if name in self._lines}

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from heapq import nlargest
 from pathlib import Path
 
 import psutil
@@ -15,7 +16,8 @@ from blobsync import Readiness, ReleaseRef
 from leader import LeaderError, LeaderLockQueue, Phase
 from nimbus.api.services import Check, LeaderView, QueuePlace
 from nimbus.domain.catalog import ReleaseOf
-from nimbus.domain.ids import HostId, PipelineName
+from nimbus.domain.ids import HostId, PipelineName, WorkerId
+from nimbus.domain.refusals import Refusals
 from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
 from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.engine.loop import EngineStatus
@@ -24,6 +26,8 @@ from nimbus.ports import Clock, StoreUnavailableError
 
 MISSING_SHOWN = 20
 """Files named in a registration; the count tells of the rest."""
+REFUSING_SHOWN = 200
+"""Workers that the leader's registration names as not starting attempts: those that back off longest."""
 
 _ROLES = {
     Phase.LATENT: Role.STARTING,
@@ -106,6 +110,7 @@ class SelfReport:
             missing_bytes=sum(file.size_bytes for file in missing),
             last_abdication=status.last_abdication or "",
             quarantined=_texts(hopeless(required or frozenset(), readiness)) if leads else {},
+            refusals=_longest(engine.refusals) if leads else {},
             load_average=os.getloadavg()[0],
             memory_available_bytes=psutil.virtual_memory().available,
             disk_free_bytes=shutil.disk_usage(self._identity.state_dir).free,
@@ -186,6 +191,10 @@ def _url(host: str, port: int) -> str:
 
 def _texts(reasons: Mapping[PipelineName, str]) -> dict[str, str]:
     return {str(name): reason for name, reason in reasons.items()}
+
+
+def _longest(refusals: Mapping[WorkerId, Refusals]) -> dict[WorkerId, Refusals]:
+    return dict(nlargest(REFUSING_SHOWN, refusals.items(), key=lambda item: item[1].until))
 
 
 def _missing(required: frozenset[ReleaseOf], readiness: Readiness) -> tuple[MissingFile, ...]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from kazoo.protocol.states import Callback
 
 from leader import FencingToken, ZooKeeperConfig, ZooKeeperSession
 from nimbus import pipeline_record
 from nimbus.adapters.memory import MemoryCluster
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
+from nimbus.adapters.zookeeper.calls import Calls
 from nimbus.adapters.zookeeper.catalog import ZooKeeperCatalog
 from nimbus.adapters.zookeeper.cluster import (
     ZooKeeperClusterReader,
@@ -20,6 +23,7 @@ from nimbus.adapters.zookeeper.cluster import (
     ZooKeeperRegistrations,
 )
 from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
+from nimbus.domain import lifecycle
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.commands import (
@@ -44,6 +48,7 @@ from nimbus.domain.ids import (
     TaskName,
     WorkerId,
 )
+from nimbus.domain.orders import order_for
 from nimbus.domain.pipeline import (
     CatchUp,
     FailureStrategy,
@@ -55,12 +60,12 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.run import Run, RunCause, RunState, TaskRun
+from nimbus.domain.run import ListedRun, Outcome, Run, RunCause, RunState, TaskRun
 from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
-from nimbus.domain.slots import Claim, Slots
+from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.tasks import Tasks
-from nimbus.domain.workers import WorkerInfo
-from nimbus.ports import Catalog, ClusterReader, CommandQueue
+from nimbus.domain.workers import AssignmentKind, WorkerInfo
+from nimbus.ports import Catalog, ClusterReader, CommandQueue, Enqueue
 from tests.definitions import active
 from tests.leader_writes import commit
 from tests.loading import loaded
@@ -139,6 +144,37 @@ class Bench:
     put: Callable[[PipelineRecord | Run | SchedulerInfo | WorkerInfo], None]
     claim: Callable[[Claim], None]
     answer: Callable[[CommandOutcome], None]
+    drop_run: Callable[[RunId], None]
+
+
+def listed(run: Run) -> ListedRun:
+    return ListedRun(id=run.id, pipeline=run.pipeline, created_at=run.created_at, state=run.state)
+
+
+def orders(run: Run | None) -> dict[AttemptId, WorkerId]:
+    """Who has the order about each open attempt of a run."""
+    open_ones = ((name, task.open_attempt) for name, task in ({} if run is None else run.tasks).items())
+    return {
+        AttemptId(run.id, name, attempt.number): attempt.reaper or attempt.worker
+        for name, attempt in open_ones
+        if run is not None and attempt is not None
+    }
+
+
+def put_run(store: ZooKeeperLeaderStore, before: Run | None, run: Run) -> None:
+    """Write a run, and its orders as the leader's rules do."""
+    old, new = orders(before), orders(run)
+    kind = AssignmentKind.RUN
+    commit(store, [w.CreateRun(run) if before is None else w.PutRun(run, before)])
+    commit(store, [w.Unassign(worker, a) for a, worker in old.items() if new.get(a) != worker])
+    commit(
+        store,
+        [
+            w.Assign(worker, order_for(run, a, epoch=1, kind=kind))
+            for a, worker in new.items()
+            if old.get(a) != worker
+        ],
+    )
 
 
 def memory_bench() -> Bench:
@@ -147,7 +183,14 @@ def memory_bench() -> Bench:
     def claim(claim: Claim) -> None:
         cluster.put_slots(AttemptId.parse(claim.attempt), Slots(claim=claim))
 
-    return Bench(reader=cluster, queue=cluster, put=cluster.put, claim=claim, answer=cluster.answer)
+    return Bench(
+        reader=cluster,
+        queue=cluster,
+        put=cluster.put,
+        claim=claim,
+        answer=cluster.answer,
+        drop_run=cluster.drop_run,
+    )
 
 
 def zookeeper_bench(session: ZooKeeperSession, root: str) -> Bench:
@@ -163,8 +206,7 @@ def zookeeper_bench(session: ZooKeeperSession, root: str) -> Bench:
                 was = reader.pipeline(record.name)
                 commit(store, [w.CreatePipeline(record) if was is None else w.PutPipeline(record, was)])
             case Run():
-                before = reader.run(record.id)
-                commit(store, [w.CreateRun(record) if before is None else w.PutRun(record, before)])
+                put_run(store, reader.run(record.id), record)
             case SchedulerInfo():
                 registrations.publish_scheduler(record)
             case WorkerInfo():
@@ -180,6 +222,7 @@ def zookeeper_bench(session: ZooKeeperSession, root: str) -> Bench:
         put=put,
         claim=claim,
         answer=lambda outcome: commit(store, [w.ConsumeCommand(outcome)]),
+        drop_run=lambda run: commit(store, [w.RemoveRun(run)]),
     )
 
 
@@ -258,7 +301,8 @@ def test_newest_refusal_of_a_start_is_found_by_its_run(bench: Bench) -> None:
 
 def test_nothing_is_there_at_first(bench: Bench) -> None:
     reader = bench.reader
-    assert (reader.pipelines(), reader.runs(), reader.commands()) == ((), (), ())
+    assert (reader.pipelines(), tuple(reader.run_list().values()), reader.commands()) == ((), (), ())
+    assert (reader.runs([RUN.id]), reader.busy([WORKER.id])) == ({}, {WORKER.id: 0})
     assert (reader.schedulers(), reader.workers()) == ((), ())
     assert reader.pipeline(SPEC.name) is None
     assert reader.run(RUN.id) is None
@@ -271,18 +315,16 @@ def test_records_are_read_as_they_were_written(bench: Bench) -> None:
 
     reader = bench.reader
     assert (reader.pipelines(), reader.pipeline(SPEC.name)) == ((RECORD,), RECORD)
-    assert (reader.runs(), reader.run(RUN.id)) == ((RUN,), RUN)
+    assert (reader.runs([RUN.id]), reader.run(RUN.id)) == ({RUN.id: RUN}, RUN)
+    assert tuple(reader.run_list().values()) == (listed(RUN),)
     assert (reader.schedulers(), reader.workers()) == ((SCHEDULER,), (WORKER,))
 
 
-def test_runs_are_newest_first_and_the_rest_by_name(bench: Bench) -> None:
+def test_pipelines_and_workers_are_in_the_order_of_their_names(bench: Bench) -> None:
     for n in (2, 1, 3):
-        bench.put(replace(RUN, id=RunId(f"r{n}"), created_at=NOW + timedelta(seconds=n)))
         bench.put(replace(RECORD, name=PipelineName(f"p{n}")))
         bench.put(replace(WORKER, id=WorkerId(f"w{n}")))
-    bench.put(replace(RUN, id=RunId("r4"), created_at=NOW + timedelta(seconds=3)))
 
-    assert [run.id for run in bench.reader.runs()] == ["r4", "r3", "r2", "r1"]
     assert [record.name for record in bench.reader.pipelines()] == ["p1", "p2", "p3"]
     assert [worker.id for worker in bench.reader.workers()] == ["w1", "w2", "w3"]
 
@@ -295,6 +337,59 @@ def test_a_change_is_seen(bench: Bench) -> None:
 
     assert bench.reader.run(RUN.id) == replace(RUN, state=RunState.FAILED, reason="x")
     assert bench.reader.slots([ATTEMPT])[ATTEMPT].claim == claim
+
+
+@pytest.mark.parametrize("layout", [1, 2])
+def test_the_list_follows_each_run(bench: Bench, layout: int) -> None:
+    def listed_now() -> set[ListedRun]:
+        return set(bench.reader.run_list().values())
+
+    run = replace(RUN, layout=layout)
+    other = replace(run, id=RunId("other"))
+    bench.put(run)
+    assert listed_now() == {listed(run)}
+    bench.put(other)
+    bench.put(replace(run, state=RunState.STOPPING, verdict=RunState.STOPPED))
+    assert listed_now() == {
+        listed(other),
+        replace(listed(run), state=RunState.STOPPING),
+    }
+    bench.drop_run(run.id)
+    assert listed_now() == {listed(other)}
+    bench.put(replace(run, state=RunState.FAILED))
+    assert listed_now() == {
+        listed(other),
+        replace(listed(run), state=RunState.FAILED),
+    }
+
+
+def test_the_newest_registration_of_a_worker_is_read(bench: Bench) -> None:
+    for draining in (False, True, False):
+        bench.put(replace(WORKER, draining=draining))
+        assert bench.reader.workers() == (replace(WORKER, draining=draining),)
+
+
+def test_a_worker_is_busy_with_its_open_attempts_and_those_that_it_reaps(bench: Bench) -> None:
+    names = [WORKER.id, WorkerId("reaper"), WorkerId("gone")]
+
+    def busy() -> list[int]:
+        found = bench.reader.busy(names)
+        return [found[name] for name in names]
+
+    for name in names[:2]:
+        bench.put(replace(WORKER, id=name))
+    assert busy() == [0, 0, 0]
+    run = replace(RUN, tasks=Tasks([TaskRun(spec=TASK)]))
+    bench.put(run)
+    opened = lifecycle.open_attempt(run, TASK.name, worker=WORKER.id, epoch=1, now=NOW)
+    bench.put(opened)
+    assert busy() == [1, 0, 0]
+    reaped = lifecycle.ask_to_reap(opened, ATTEMPT, names[1])
+    bench.put(reaped)
+    assert busy() == [0, 1, 0]
+    end = End(attempt=str(ATTEMPT), outcome=Outcome.LOST, written_by="worker", ended_at=NOW)
+    bench.put(lifecycle.close_attempt(reaped, ATTEMPT, end, max_mishaps=9, now=NOW))
+    assert busy() == [0, 0, 0]
 
 
 # The catalog's watch, and what only ZooKeeper can refuse.
@@ -361,6 +456,83 @@ def test_a_look_at_the_catalog_reads_what_has_changed_since_the_last_one(
     assert read == ["b"]
 
 
+def test_a_list_holds_what_was_written_before_though_its_watch_is_called_late(
+    session: ZooKeeperSession, zk_root: str
+) -> None:
+    bench = zookeeper_bench(session, zk_root)
+    bench.put(RUN)
+    bench.reader.run_list()
+    late = Callback("watch", threading.Event().wait, (0.5,))
+    session.client.handler.dispatch_callback(late)
+    bench.put(replace(RUN, state=RunState.FAILED))
+
+    assert [run.state for run in bench.reader.run_list().values()] == [RunState.FAILED]
+
+
+def test_a_list_reads_no_run_again_that_has_not_changed(
+    session: ZooKeeperSession, zk_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = zookeeper_bench(session, zk_root)
+    others = [replace(RUN, id=RunId(f"r{number}")) for number in range(3)]
+    for run in others:
+        bench.put(run)
+    bench.reader.run_list()
+    bench.put(replace(others[1], state=RunState.FAILED))
+    read = note_reads(monkeypatch)
+    bench.reader.run_list()
+
+    assert read == [f"{zk_root}/runs/r1"]
+
+
+def test_the_names_of_all_runs_are_read_only_when_one_came_or_went(
+    session: ZooKeeperSession, zk_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = zookeeper_bench(session, zk_root)
+    names: list[str] = []
+    children = Calls.children
+
+    def noted(calls: Calls, path: str, *more: Any) -> tuple[str, ...] | None:
+        names.append(path)
+        return children(calls, path, *more)
+
+    bench.put(RUN)
+    monkeypatch.setattr(Calls, "children", noted)
+    for _ in range(3):
+        bench.put(replace(RUN, state=RunState.FAILED))
+        assert len(bench.reader.run_list()) == 1
+    assert names == [f"{zk_root}/runs"]
+    bench.put(replace(RUN, id=RunId("other")))
+    assert len(bench.reader.run_list()) == 2
+
+
+def test_a_command_that_waits_is_read_once(
+    session: ZooKeeperSession, zk_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = zookeeper_bench(session, zk_root)
+    first, second = (bench.queue.submit(COMMANDS[number], submitted_by="") for number in (0, 4))
+    bench.reader.commands()
+    third = bench.queue.submit(COMMANDS[4], submitted_by="")
+    bench.answer(outcome(first))
+    read = note_reads(monkeypatch)
+    waiting = bench.reader.commands()
+
+    assert [queued.id for queued in waiting] == [second, third]
+    assert read == [f"{zk_root}/commands/{third}"]
+
+
+def note_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Paths that are read together from now on."""
+    read: list[str] = []
+    read_watched = Calls.read_watched
+
+    def noted(calls: Calls, parent: str, changed: Mapping[str, Enqueue]) -> tuple[tuple[str, bytes], ...]:
+        read.extend(f"{parent}/{name}" for name in changed)
+        return read_watched(calls, parent, changed)
+
+    monkeypatch.setattr(Calls, "read_watched", noted)
+    return read
+
+
 def test_a_record_that_cannot_be_read_hides_no_other(session: ZooKeeperSession, zk_root: str) -> None:
     bench = zookeeper_bench(session, zk_root)
     for record in (RECORD, RUN, SCHEDULER, WORKER):
@@ -369,7 +541,8 @@ def test_a_record_that_cannot_be_read_hides_no_other(session: ZooKeeperSession, 
         session.call(session.client.create_async, f"{zk_root}/{parent}/broken", b"{broken")
 
     reader = bench.reader
-    assert (reader.pipelines(), reader.runs()) == ((RECORD,), (RUN,))
+    assert (reader.pipelines(), tuple(reader.run_list().values())) == ((RECORD,), (listed(RUN),))
+    assert reader.runs([RUN.id, RunId("broken")]) == {RUN.id: RUN}
     assert (reader.schedulers(), reader.workers()) == ((SCHEDULER,), (WORKER,))
 
 

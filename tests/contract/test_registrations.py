@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -9,8 +10,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from leader import ZooKeeperConfig, ZooKeeperSession
+from nimbus import records
 from nimbus.adapters.zookeeper.cluster import ZooKeeperClusterReader, ZooKeeperRegistrations
 from nimbus.domain.ids import HostId, WorkerId
+from nimbus.domain.refusals import Refusals
 from nimbus.domain.schedulers import Role, SchedulerInfo
 from nimbus.domain.workers import WorkerInfo
 from nimbus.localstack.zookeeper import ZooKeeperServer
@@ -185,3 +188,13 @@ def expire(session: ZooKeeperSession) -> None:
     twin.start(timeout=30)
     twin.stop()
     twin.close()
+
+
+def test_a_registration_of_an_older_version_names_no_worker_that_backs_off() -> None:
+    refused = {WORKER.id: Refusals(3, NOW)}
+    told = records.SCHEDULER.encode(replace(SCHEDULER, refusals=refused))
+    body = json.loads(told)
+    del body["refusals"]
+
+    assert records.SCHEDULER.decode(told, "").refusals == refused
+    assert records.SCHEDULER.decode(json.dumps(body).encode(), "").refusals == {}

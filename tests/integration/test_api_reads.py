@@ -11,7 +11,8 @@ import pytest
 
 from nimbus.api.services import Check
 from nimbus.domain import growth
-from nimbus.domain.ids import AttemptId, ReleaseDigest, RunId, TaskName
+from nimbus.domain.ids import AttemptId, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Outcome
 
 
@@ -82,7 +83,8 @@ def test_workers_show_their_open_attempts(world: Any, api: httpx.Client) -> None
 
 def test_workers_show_the_refusals_that_make_them_back_off(world: Any, api: httpx.Client) -> None:
     (before,) = api.get("/workers").json()["workers"]
-    world.ended(world.opened(world.new_run("r1"), "extract"), "extract", Outcome.REFUSED)
+    refused = {WorkerId("w1"): Refusals(1, world.clock.time + timedelta(minutes=2))}
+    world.cluster.put(replace(world.health.me, refusals=refused))
 
     (worker,) = api.get("/workers").json()["workers"]
 
@@ -108,6 +110,50 @@ def test_a_run_shows_progress_of_what_runs_and_why_the_rest_waits(world: Any, ap
     assert extract["attempts"][0]["progress"] == {"stages": "3/7"}
     assert extract["attempts"][0]["pid"] == 99
     assert (load["state"], load["why"]) == ("waiting", "needs extract (running)")
+
+
+def test_one_run_is_shown_without_a_look_at_other_runs(
+    world: Any, api: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.opened(world.new_run("r1"), "extract")
+    world.cluster.put(world.new_run("r2"))
+
+    def refuse(*_args: object) -> None:
+        raise AssertionError("this reads more than one run")
+
+    for name in ("run_list", "runs"):
+        monkeypatch.setattr(world.cluster, name, refuse)
+    waits = api.get("/runs/r2").json()["tasks"][0]
+    assert waits["why"] == "no free worker: all 1 slots are busy"
+
+    for name in ("workers", "busy", "pipelines", "commands"):  # no task of r1 waits for a worker
+        monkeypatch.setattr(world.cluster, name, refuse)
+    assert api.get("/runs/r1").status_code == 200
+
+
+def test_a_task_waits_for_workers_that_back_off_as_the_leader_says(world: Any, api: httpx.Client) -> None:
+    world.opened(world.new_run("r1"), "extract")
+    world.cluster.put(world.new_run("r2"), replace(world.worker, id=WorkerId("w2"), slots=5))
+    refused = {WorkerId("w2"): Refusals(2, world.clock.time)}
+    world.cluster.put(replace(world.health.me, refusals=refused))
+
+    (extract, _) = api.get("/runs/r2").json()["tasks"]
+
+    assert extract["why"] == (
+        "no free worker: all 1 slots are busy; "
+        "worker w2 did not start its last 2 attempts: none before 06:00:20Z"
+    )
+
+
+def test_a_run_that_moves_to_history_while_it_is_listed_is_listed_once(
+    world: Any, api: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.history.store(world.succeeded("r1"))
+    monkeypatch.setattr(world.cluster, "runs", lambda _wanted: {})
+
+    (row,) = api.get("/runs").json()["runs"]
+
+    assert (row["id"], row["archived"]) == ("r1", True)
 
 
 def test_a_run_that_moved_to_history_is_found_there(world: Any, api: httpx.Client) -> None:

@@ -26,7 +26,8 @@ from nimbus.domain.commands import (
 from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.ids import CommandId, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule, TaskKind, TaskSpec
-from nimbus.domain.run import RunCause, RunState
+from nimbus.domain.run import Outcome, RunCause, RunState
+from nimbus.domain.slots import End, Slots
 from nimbus.domain.tasks import Tasks
 from nimbus.engine import loop, reign
 from nimbus.engine.agenda import Subject
@@ -49,6 +50,7 @@ from nimbus.telemetry.engine import EngineMetrics
 from nimbus.templates.answers import TemplateHelperError
 from nimbus.templates.helper import TemplateHelper
 from tests.definitions import OnDisk, active, built, digest_of
+from tests.engine_bench import WORKER
 from tests.loading import recover
 
 Eventually = Callable[..., None]
@@ -102,9 +104,14 @@ class Bench:
             policy=Policy(),
             clock=SystemClock(),
             metrics=EngineMetrics(self.registry),
-            on_status=lambda: None,
+            on_status=self._note_status,
         )
+        self.told = 0
+        """How often the status changed."""
         self.engine.start()
+
+    def _note_status(self) -> None:
+        self.told += 1
 
     def _store(self, leadership: Leadership) -> Store:
         if self.no_store:
@@ -457,3 +464,24 @@ def test_a_run_that_no_helper_could_render_is_set_aside_and_tried_again(bench: B
     found = bench.outcome(waiting)
     assert found is not None
     assert found.accepted
+
+
+def test_the_status_names_a_worker_that_refused_as_soon_as_the_leader_counts_it(
+    bench: Bench, eventually: Eventually
+) -> None:
+    bench.cluster.change(workers={WORKER.id: WORKER})
+    bench.elect(1)
+    bench.submit(start())
+    eventually(lambda: bench.cluster.world.slots, what="the attempt is open")
+    told = bench.told
+    (attempt,) = bench.cluster.world.slots
+    end = End(attempt=str(attempt), outcome=Outcome.REFUSED, written_by="worker", ended_at=datetime.now(UTC))
+    bench.cluster.set_slots(attempt, Slots(end=end))
+
+    eventually(
+        lambda: bench.engine.status.refusals.keys() == {WORKER.id}, what="the refusal is in the status"
+    )
+    eventually(lambda: bench.told > told, what="the registrar is woken")
+    assert bench.engine.status.recovered_at is not None
+    bench.engine.revoked(leadership(1), "over")
+    eventually(lambda: not bench.engine.status.refusals, what="only the leader says so")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from nimbus.adapters.memory_store import World as Records
 from nimbus.domain import lifecycle
+from nimbus.domain.admission import by_rank
 from nimbus.domain.ids import AttemptId, CommandId
 from nimbus.domain.run import TaskState
 from nimbus.engine.agenda import (
@@ -77,6 +78,8 @@ def check_indexes(state: State) -> None:
     hold(Law.INDEXES, state.slots.keys() == opened.keys(), "open:", sorted(map(str, opened)))
     busy = {worker: len(attempts) for worker, attempts in state._open_on.items() if attempts}
     hold(Law.INDEXES, busy == Counter(opened.values()), "busy:", busy)
+    free = by_rank(state.workers.values(), Counter(opened.values()), state.refusals)
+    hold(Law.INDEXES, list(state.free) == free, "free:", free)
     _check_silence(state)
     runs_of = defaultdict(set)
     for run in state.runs.values():

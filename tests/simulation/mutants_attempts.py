@@ -155,6 +155,7 @@ def busy_counter_leaks() -> Iterator[None]:
         original(self, attempt, worker)
         if attempt.number > 1:
             self._open_on[worker].add(attempt)
+            self._rank_worker(worker)
 
     with replaced(State, _forget_attempt=forget):
         yield
@@ -169,6 +170,7 @@ def adopted_attempts_use_no_slot() -> Iterator[None]:
         original(self, attempt_id, attempt, now)
         if attempt.opened_by_epoch != self.epoch:
             self._open_on[attempt.worker].discard(attempt_id)
+            self._rank_worker(attempt.worker)
 
     with replaced(State, _put_attempt=put):
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,13 +11,14 @@ import pytest
 
 from nimbus.api.explain import Surroundings, why
 from nimbus.domain import lifecycle
+from nimbus.domain.admission import Capacity, by_rank
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.tasks import Tasks
-from nimbus.domain.workers import WorkerInfo, busy_workers
+from nimbus.domain.workers import WorkerInfo
 
 NOW = datetime(2026, 3, 1, 6, 0, tzinfo=UTC)
 A, B, C = TaskName("a"), TaskName("b"), TaskName("c")
@@ -24,7 +26,20 @@ W1 = WorkerId("w1")
 WORKER = WorkerInfo(
     id=W1, host=HostId("h1"), hostname="one", pid=1, slots=2, version="0", started_at=NOW, draining=False
 )
-AROUND = Surroundings(now=NOW, leader="s1", workers=(WORKER,))
+
+
+def _around(
+    leader: str | None = "s1",
+    workers: tuple[WorkerInfo, ...] = (WORKER,),
+    busy: Mapping[WorkerId, int] | None = None,
+    refusals: Mapping[WorkerId, Refusals] | None = None,
+) -> Surroundings:
+    refusals = refusals or {}
+    capacity = Capacity(workers=workers, free=by_rank(workers, busy or {}, refusals), refusals=refusals)
+    return Surroundings(now=NOW, leader=leader, capacity=lambda: capacity)
+
+
+AROUND = _around()
 CLAIM = Claim(attempt="r.a.1", worker=W1, host=HostId("h1"), pid=9, claimed_at=NOW)
 
 
@@ -70,6 +85,10 @@ REFUSED = {W1: Refusals(3, NOW)}
         ({"workers": ()}, "no worker is registered"),
         ({"workers": (replace(WORKER, draining=True),)}, "all 1 workers are draining"),
         ({"busy": {W1: 2}}, "no free worker: all 2 slots are busy"),
+        (
+            {"refusals": REFUSED, "busy": {W1: 2}},
+            "no free worker: all 2 slots are busy",
+        ),
         ({"busy": {W1: 1}}, "ready: the leader gives it to a worker next"),
         ({"refusals": REFUSED}, "ready: the leader gives it to a worker next"),
         (
@@ -79,7 +98,7 @@ REFUSED = {W1: Refusals(3, NOW)}
     ],
 )
 def test_a_ready_task_waits_for_leader_or_worker(changes: dict[str, Any], sentence: str) -> None:
-    told = why(_run(), _run().tasks[A], None, replace(AROUND, **changes))
+    told = why(_run(), _run().tasks[A], None, _around(**changes))
 
     assert told is not None
     assert sentence in told
@@ -106,7 +125,7 @@ def test_a_lost_attempt_is_tried_again_at_a_time_that_is_told() -> None:
     ("slots", "around", "sentence"),
     [
         (Slots(), AROUND, "worker w1 is preparing it"),
-        (Slots(), replace(AROUND, workers=()), "is not registered"),
+        (Slots(), _around(workers=()), "is not registered"),
         (Slots(claim=CLAIM, beating=True), AROUND, None),
         (Slots(claim=CLAIM, beating=False), AROUND, "its runner is silent"),
         (Slots(claim=CLAIM, beating=True, stop_requested=True), AROUND, "asked to stop"),
@@ -115,7 +134,7 @@ def test_a_lost_attempt_is_tried_again_at_a_time_that_is_told() -> None:
                 claim=CLAIM,
                 end=End(attempt="r.a.1", outcome=Outcome.SUCCEEDED, written_by="runner", ended_at=NOW),
             ),
-            replace(AROUND, leader=None),
+            _around(leader=None),
             "the leader has yet to take that in, and none leads",
         ),
         (None, AROUND, None),
@@ -153,10 +172,3 @@ def test_a_task_that_succeeded_needs_no_explanation() -> None:
     run = _ended(_opened(_run()), Outcome.SUCCEEDED)
 
     assert why(run, run.tasks[A], None, AROUND) is None
-
-
-def test_busy_counts_open_attempts_only() -> None:
-    opened = _opened(_run())
-
-    assert busy_workers([opened, opened]) == {W1: 2}
-    assert busy_workers([_ended(opened, Outcome.SUCCEEDED), _run()]) == {}

@@ -9,6 +9,7 @@ from itertools import count
 import pytest
 
 from nimbus.domain import writes as w
+from nimbus.domain.admission import Grant, Wait, WaitReason
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.commands import (
     Abdicate,
@@ -307,9 +308,9 @@ def test_a_ready_task_opens_when_a_more_urgent_one_has_no_worker(monkeypatch: py
     spec = replace(SPEC, tasks=tuple(replace(task, needs=()) for task in SPEC.tasks))
     state = known(START, workers=(a_worker("w1"),), record=active(spec))
     decide(state)
-    answers = iter((None, state.workers[WorkerId("w1")]))
+    answers = iter((Wait(WaitReason.ALL_BUSY), Grant(state.workers[WorkerId("w1")])))
     # No rule makes the choice depend on the task yet; labels and pools will.
-    monkeypatch.setattr(assign, "choose_worker", lambda *_args: next(answers))
+    monkeypatch.setattr(assign, "admit", lambda *_args: next(answers))
 
     assert decide(state).about["attempt"] == "p-1.b.1"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,11 @@ import pytest
 from blobsync import Readiness, ReleaseReadiness, ReleaseRef, ReleaseState
 from leader import ElectionStatus, Phase
 from nimbus.domain.catalog import ReleaseOf
-from nimbus.domain.ids import HostId, PipelineName, ReleaseDigest
+from nimbus.domain.ids import HostId, PipelineName, ReleaseDigest, WorkerId
+from nimbus.domain.refusals import Refusals
 from nimbus.domain.schedulers import Role, SchedulerInfo
 from nimbus.engine.loop import EngineStatus
-from nimbus.scheduler.health import Identity, SelfReport
+from nimbus.scheduler.health import REFUSING_SHOWN, Identity, SelfReport
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 DIGEST = "a" * 64
@@ -130,3 +131,16 @@ def test_a_disk_in_trouble_is_told_and_does_not_keep_from_serving(tmp_path: Path
 
     disk = checks["disk"]
     assert (disk.ok, disk.detail, disk.required) == (not trouble, trouble, False)
+
+
+def test_the_leader_names_workers_that_back_off_the_longest_first_up_to_a_limit(tmp_path: Path) -> None:
+    many = {
+        WorkerId(f"w{number}"): Refusals(1, NOW + timedelta(seconds=number))
+        for number in range(REFUSING_SHOWN + 1)
+    }
+    engine = EngineStatus(epoch=3, leader_since=NOW, recovered_at=NOW, refusals=many)
+    told = said(tmp_path, Phase.LEADING, leads=True, engine=engine).refusals
+
+    assert set(told) == many.keys() - {WorkerId("w0")}
+    assert told[WorkerId("w1")] == many[WorkerId("w1")]
+    assert said(tmp_path, Phase.WAITING, leads=False, engine=engine).refusals == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 
 import structlog
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
+from kazoo.protocol.states import Callback
 
 from leader import LeaderError, ZooKeeperSession
 from leader.fencing import first_failure
@@ -121,6 +123,12 @@ class Calls:
                 return None
             return tuple(sorted(names))
 
+    def children_zxid(self, path: str) -> int | None:
+        """Transaction that last made or removed a child of a node; None if the node is not there."""
+        with in_our_words(f"look for {path}"):
+            stat = self.session.call(self.session.client.exists_async, path)
+            return None if stat is None else int(stat.pzxid)
+
     def records(
         self, parent: str, changed: Enqueue | None = None, *, most: int | None = None
     ) -> tuple[tuple[str, bytes], ...]:
@@ -145,6 +153,12 @@ class Calls:
         found = zip(changed, answers, strict=True)
         return tuple((name, answer[0]) for name, answer in found if answer is not None)
 
+    def list_watched(self, parents: Mapping[str, Enqueue]) -> list[tuple[str, ...] | None]:
+        """Names of the children of some nodes, with a watch on each; None for a node that is not there."""
+        with in_our_words("list several nodes"):
+            answers = self._together(self._lists(parents.keys(), parents.values()))
+        return [None if names is None else tuple(sorted(names)) for names in answers]
+
     def list_and_read(
         self, parents: Iterable[str], changed: Iterable[Enqueue | None], nodes: Iterable[str]
     ) -> tuple[list[tuple[str, ...]], list[bytes | None]]:
@@ -153,14 +167,31 @@ class Calls:
         No data are older than the names, or than the watches. A node that is not there has no names, and None
         for data.
         """
-        lists = [
-            partial(self.session.client.get_children_async, parent, **_watch(enqueue))
-            for parent, enqueue in zip(parents, changed, strict=True)
-        ]
+        lists = self._lists(parents, changed)
         with in_our_words("read several nodes"):
             answers = self._together([*lists, *self._reads(nodes)])
         names = [tuple(sorted(found or ())) for found in answers[: len(lists)]]
         return names, list(chain.from_iterable(answers[len(lists) :]))
+
+    def await_watches(self) -> None:
+        """Wait until kazoo has called the watches that came before the last answer.
+
+        Its connection thread queues them before it reads that answer; another thread calls them, in order.
+
+        Raises:
+            StoreUnavailableError: that thread is stuck, or the session is closed.
+        """
+        called = threading.Event()
+        self.session.client.handler.dispatch_callback(Callback("watch", called.set, ()))
+        if not called.wait(self.session.config.call_timeout.total_seconds()):
+            raise StoreUnavailableError("the thread that tells of changes in ZooKeeper does not answer.")
+
+    def _lists(self, parents: Iterable[str], changed: Iterable[Enqueue | None]) -> list[Request]:
+        children = self.session.client.get_children_async
+        return [
+            partial(children, parent, **_watch(enqueue))
+            for parent, enqueue in zip(parents, changed, strict=True)
+        ]
 
     def _reads(self, nodes: Iterable[str]) -> Iterator[Request]:
         return (partial(multi_read_async, self.session.client, some) for some in batched(nodes, MOST_IN_ONE))

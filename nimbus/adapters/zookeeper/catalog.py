@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 
 import structlog
 
@@ -12,6 +12,7 @@ from nimbus import pipeline_record
 from nimbus.adapters.zookeeper.calls import Calls
 from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.adapters.zookeeper.transaction import Operation
+from nimbus.adapters.zookeeper.watched import WatchedNodes
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.ids import PipelineName
 from nimbus.ports import Enqueue
@@ -93,43 +94,32 @@ def _read(
 
 
 class ZooKeeperCatalog:
-    """See `nimbus.ports.Catalog`. For one thread, but for the watches, which only take notes."""
+    """See `nimbus.ports.Catalog`. For one thread, but for the watches."""
 
     def __init__(self, session: ZooKeeperSession, root: str) -> None:
         self._calls, self._paths = Calls(session), Paths(root)
-        self._session_id: int | None = None
-        self._known: dict[str, PipelineRecord | None] = {}
-        """As last read, each with a watch; None: it cannot be read."""
-        self._stale: deque[str] = deque()
-        """Whose watch has fired. Filled on kazoo's threads."""
+        self._records = WatchedNodes(self._calls, self._read_records)
+        self._tell: Enqueue | None = None
 
     def read(self, changed: Enqueue | None = None) -> tuple[PipelineRecord, ...]:
         """All pipelines, without their positions. Only those are read that changed since the last time."""
+        self._tell = changed
         self._calls.ensure(self._paths.pipelines)
-        if self._calls.session.session_id != self._session_id:  # watches end with their session
-            self._session_id = self._calls.session.session_id
-            self._known.clear()
-        while self._stale:
-            self._known.pop(self._stale.popleft(), None)
         names = self._calls.children(self._paths.pipelines, changed) or ()
-        self._known = {name: self._known[name] for name in names if name in self._known}
-        new = [name for name in names if name not in self._known]
-        watches = {name: self._watch(name, changed) for name in new}
+        found = self._records.values(names)
+        return tuple(found[name] for name in names if name in found)
+
+    def _read_records(self, changed: Mapping[str, Enqueue]) -> Mapping[str, PipelineRecord]:
+        watches = {name: partial(self._changed, enqueue) for name, enqueue in changed.items()}
+        found = {}
         for name, data in self._calls.read_watched(self._paths.pipelines, watches):
-            self._known[name] = self._decoded(name, data)
-        return tuple(record for name in names if (record := self._known.get(name)) is not None)
+            try:
+                found[name] = pipeline_record.decode(data, f"{self._paths.pipelines}/{name}")
+            except UnreadableRecordError as exc:
+                _log.error("record_unreadable", place=exc.place, error=str(exc))
+        return found
 
-    def _watch(self, name: str, changed: Enqueue | None) -> Enqueue:
-        def note() -> None:
-            self._stale.append(name)
-            if changed is not None:
-                changed()
-
-        return note
-
-    def _decoded(self, name: str, data: bytes) -> PipelineRecord | None:
-        try:
-            return pipeline_record.decode(data, f"{self._paths.pipelines}/{name}")
-        except UnreadableRecordError as exc:
-            _log.error("record_unreadable", place=exc.place, error=str(exc))
-            return None
+    def _changed(self, enqueue: Enqueue) -> None:
+        enqueue()
+        if (tell := self._tell) is not None:
+            tell()

@@ -10,19 +10,19 @@ from kazoo.exceptions import NodeExistsError
 from leader import ZooKeeperSession
 from nimbus import records
 from nimbus.adapters.zookeeper.board import read_slots
-from nimbus.adapters.zookeeper.calls import Calls
+from nimbus.adapters.zookeeper.calls import Calls, readable
 from nimbus.adapters.zookeeper.catalog import read_pipeline, readable_pipelines
 from nimbus.adapters.zookeeper.leader_store import (
+    queued_commands,
     read_all,
-    read_commands,
-    read_runs,
 )
 from nimbus.adapters.zookeeper.paths import Paths
-from nimbus.adapters.zookeeper.runs import read_run
+from nimbus.adapters.zookeeper.runs import read_run, readable_list, readable_runs
+from nimbus.adapters.zookeeper.watched import WatchedNodes
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand, newest_refusal
-from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId
-from nimbus.domain.run import Run
+from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import WorkerInfo
@@ -36,6 +36,12 @@ class ZooKeeperClusterReader:
     def __init__(self, session: ZooKeeperSession, root: str) -> None:
         self._calls = Calls(session)
         self._paths = Paths(root)
+        self._run_names: tuple[int | None, tuple[str, ...]] = (None, ())
+        """As of a transaction, or later."""
+        self._listed = WatchedNodes(self._calls, self._read_listed)
+        self._workers = WatchedNodes(self._calls, self._read_workers)
+        self._orders = WatchedNodes(self._calls, self._count_orders)
+        self._commands = WatchedNodes(self._calls, self._read_commands)
 
     def pipelines(self) -> tuple[PipelineRecord, ...]:
         """The catalog."""
@@ -45,9 +51,18 @@ class ZooKeeperClusterReader:
         """One pipeline."""
         return read_pipeline(self._calls, self._paths, name)
 
-    def runs(self) -> tuple[Run, ...]:
+    def run_list(self) -> Mapping[str, ListedRun]:
         """Live and recently finished runs."""
-        return read_runs(self._calls, self._paths)
+        zxid = self._calls.children_zxid(self._paths.runs)
+        known, names = self._run_names
+        if zxid != known:  # 10,000 names take 10 ms
+            names = self._calls.children(self._paths.runs) or ()
+            self._run_names = zxid, names
+        return self._listed.values(names)
+
+    def runs(self, wanted: Iterable[RunId]) -> Mapping[RunId, Run]:
+        """Some runs."""
+        return {run.id: run for run in readable_runs(self._calls, self._paths, wanted)}
 
     def run(self, run: RunId) -> Run | None:
         """One run."""
@@ -63,11 +78,37 @@ class ZooKeeperClusterReader:
 
     def workers(self) -> tuple[WorkerInfo, ...]:
         """Registered workers."""
-        return read_all(self._calls, self._paths.workers, records.WORKER)
+        found = self._workers.values(self._calls.children(self._paths.workers) or ())
+        return tuple(found[name] for name in sorted(found))
+
+    def busy(self, workers: Iterable[WorkerId]) -> Mapping[WorkerId, int]:
+        """Orders of some workers."""
+        names = tuple(workers)
+        found = self._orders.values(names)
+        return {name: found.get(name, 0) for name in names}
 
     def commands(self) -> tuple[QueuedCommand, ...]:
         """Commands that wait."""
-        return read_commands(self._calls, self._paths)
+        found = self._commands.values(self._calls.children(self._paths.commands) or ())
+        return tuple(found[name] for name in sorted(found))
+
+    def _read_listed(self, changed: Mapping[str, Enqueue]) -> Mapping[str, ListedRun]:
+        found = self._calls.read_watched(self._paths.runs, changed)
+        return {run.id: run for run in readable_list(found, self._paths)}
+
+    def _read_workers(self, changed: Mapping[str, Enqueue]) -> Mapping[str, WorkerInfo]:
+        found = self._calls.read_watched(self._paths.workers, changed)
+        return {worker.id: worker for worker in readable(records.WORKER, found, self._paths.workers)}
+
+    def _read_commands(self, changed: Mapping[str, Enqueue]) -> Mapping[str, QueuedCommand]:
+        found = self._calls.read_watched(self._paths.commands, changed)
+        return {queued.id: queued for queued in queued_commands(self._paths, found)}
+
+    def _count_orders(self, changed: Mapping[str, Enqueue]) -> Mapping[str, int]:
+        found = self._calls.list_watched(
+            {self._paths.orders(WorkerId(n)): tell for n, tell in changed.items()}
+        )
+        return {name: len(orders) for name, orders in zip(changed, found, strict=True) if orders is not None}
 
 
 class ZooKeeperCommandQueue:

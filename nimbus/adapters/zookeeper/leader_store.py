@@ -109,7 +109,7 @@ class ZooKeeperLeaderStore:
         """Commands that wait and are not `known`, oldest first."""
         names = self._calls.children(self._paths.commands, self._on_commands) or ()
         new = [name for name in names if name not in known][:most]
-        return _queued_commands(self._paths, self._calls.read_all(self._paths.commands, new))
+        return queued_commands(self._paths, self._calls.read_all(self._paths.commands, new))
 
     def _read_abdication(self) -> Abdication | None:
         data = self._calls.get(self._paths.abdication)
@@ -254,10 +254,11 @@ def _readable(
 
 def read_commands(calls: Calls, paths: Paths) -> tuple[QueuedCommand, ...]:
     """Waiting commands in the order of their numbers, also those that cannot be read."""
-    return _queued_commands(paths, calls.records(paths.commands))
+    return queued_commands(paths, calls.records(paths.commands))
 
 
-def _queued_commands(paths: Paths, found: Iterable[tuple[str, bytes]]) -> tuple[QueuedCommand, ...]:
+def queued_commands(paths: Paths, found: Iterable[tuple[str, bytes]]) -> tuple[QueuedCommand, ...]:
+    """Commands from their nodes, also those that cannot be read."""
     return tuple(_queued(CommandId(name), data, f"{paths.commands}/{name}") for name, data in found)
 
 
@@ -270,12 +271,6 @@ def _queued(command: CommandId, data: bytes, place: str) -> QueuedCommand:
     return QueuedCommand(
         id=command, command=body.command, submitted_at=submitted_at, submitted_by=body.submitted_by
     )
-
-
-def read_runs(calls: Calls, paths: Paths) -> tuple[Run, ...]:
-    """All runs in ZooKeeper, newest first."""
-    runs = readable_runs(calls, paths)
-    return tuple(sorted(runs, key=lambda run: (run.created_at, run.id), reverse=True))
 
 
 def read_all(calls: Calls, parent: str, codec: records.Codec[records.T]) -> tuple[records.T, ...]:

@@ -12,7 +12,7 @@ from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.adapters.zookeeper.run_size import check_growth
 from nimbus.adapters.zookeeper.transaction import Operation
 from nimbus.domain.ids import RunId
-from nimbus.domain.run import Run
+from nimbus.domain.run import ListedRun, Run
 from nimbus.records import UnreadableRecordError
 
 _log = structlog.get_logger(__name__)
@@ -64,6 +64,15 @@ def readable_runs(calls: Calls, paths: Paths, runs: Iterable[str] | None = None)
             _log.error("record_unreadable", place=found.place, error=str(found))
         else:
             yield found
+
+
+def readable_list(found: Iterable[tuple[str, bytes]], paths: Paths) -> Iterator[ListedRun]:
+    """What the runs' own nodes say for lists; a broken one is reported and left out."""
+    for name, data in found:
+        try:
+            yield run_record.listed(data, paths.run(RunId(name)))
+        except UnreadableRecordError as exc:
+            _log.error("record_unreadable", place=exc.place, error=str(exc))
 
 
 def all_runs(calls: Calls, paths: Paths, runs: Iterable[str] | None = None) -> Iterator[Run]:

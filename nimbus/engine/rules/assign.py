@@ -1,13 +1,14 @@
-"""Which worker a ready task is given to."""
+"""Gives a ready task to a worker."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
 from nimbus.domain import lifecycle
+from nimbus.domain.admission import Wait, admit
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.orders import order_for
-from nimbus.domain.workers import AssignmentKind, choose_worker
+from nimbus.domain.workers import AssignmentKind
 from nimbus.domain.writes import Assign, CreateAttempt, PutRun
 from nimbus.engine.decision import Answer, Decision, Nothing
 from nimbus.engine.state import State
@@ -17,14 +18,10 @@ def open_attempt(state: State, run_id: RunId, name: TaskName, now: datetime) -> 
     """A ready task goes to the best worker: the intent is written."""
     run = state.runs[run_id]
     task = run.tasks[name]
-    unlucky = frozenset(
-        a.worker for a in task.attempts if a.outcome is not None and a.outcome.is_infrastructure
-    )
-    workers = state.open_workers(now)
-    busy = {worker.id: state.busy(worker.id) for worker in workers}
-    worker = choose_worker(workers, busy, state.refusals, unlucky)
-    if worker is None:
-        return Nothing()
+    answer = admit(task, state.capacity(), now)
+    if isinstance(answer, Wait):
+        return Nothing()  # workers, slots and back-offs that end reopen admission
+    worker = answer.worker
     opened = lifecycle.open_attempt(run, name, worker=worker.id, epoch=state.epoch, now=now)
     attempt = AttemptId(run_id, name, task.tried + 1)
     order = order_for(opened, attempt, epoch=state.epoch, kind=AssignmentKind.RUN)

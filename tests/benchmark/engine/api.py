@@ -21,15 +21,22 @@ _LONGEST_S = 60.0
 
 
 def api(lab: Lab, scale: Scale, runs: Sequence[str]) -> Iterator[Row]:
-    """One run, and a page of the list."""
+    """One run, a page of the list, a page of one state, and the counts of all runs by state."""
     child = lab.child("api")
     beside = f"{len(runs):,} live runs"
     with httpx.Client(base_url=f"{child.ask('url')}/api/v1", timeout=_TIMEOUT_S) as client:
         step = max(1, len(runs) // scale.requests)
         ones = _took_ms(client, [f"/runs/{run}" for run in runs[::step]][: scale.requests])
         pages = _took_ms(client, [f"/runs?limit={_PAGE}"] * scale.requests)
+        stopping = _took_ms(client, [f"/runs?limit={_PAGE}&state=stopping"] * scale.requests)
+        status = _took_ms(client, ["/status"] * scale.requests)
     child.close()
-    for words, took, goal in (("one run", ones, _ONE_MS), (f"a page of {_PAGE}", pages, _PAGE_MS)):
+    for words, took, goal in (
+        ("one run", ones, _ONE_MS),
+        (f"a page of {_PAGE}", pages, _PAGE_MS),
+        ("a page of a state in which no run is", stopping, _PAGE_MS),
+        ("status", status, None),
+    ):
         found = summary(took)
         note = f"p99 {found['p99']:.3g}, {len(took)} requests"
         yield Row(

@@ -1,0 +1,157 @@
+"""Admission for any workers: it takes the best one, and the rule and the explanation give the same answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nimbus.api.explain import Surroundings, why
+from nimbus.domain import lifecycle
+from nimbus.domain.admission import Capacity, Grant, Wait, admit, by_rank
+from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
+from nimbus.domain.refusals import Refusals
+from nimbus.domain.run import Outcome, Run, RunCause, TaskRun
+from nimbus.domain.slots import End
+from nimbus.domain.tasks import Tasks
+from nimbus.domain.workers import WorkerInfo
+from nimbus.engine.agenda import Instant
+from nimbus.engine.decision import Decision
+from nimbus.engine.rules import assign
+from nimbus.engine.state import State
+from tests.engine_bench import WORKER
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+A = TaskName("a")
+NAMES = [WorkerId(f"w{number}") for number in range(3)]
+
+workers = st.lists(
+    st.builds(
+        lambda name, slots, draining, load: replace(
+            WORKER, id=name, slots=slots, draining=draining, load_average=load
+        ),
+        st.sampled_from(NAMES),
+        st.integers(1, 2),
+        st.sampled_from([False, False, True]),
+        st.sampled_from([0.0, 1.0, 2.5]),
+    ),
+    max_size=len(NAMES),
+    unique_by=lambda worker: worker.id,
+)
+History = list[tuple[WorkerId, Outcome | None, int]]
+"""Attempts: on which worker, how they ended, if they did, and how many seconds ago."""
+histories: st.SearchStrategy[History] = st.lists(
+    st.tuples(st.sampled_from(NAMES), st.sampled_from([None, *Outcome]), st.sampled_from([0, 5, 90])),
+    max_size=8,
+)
+
+
+def _run(name: str) -> Run:
+    return Run(
+        id=RunId(name),
+        pipeline=PipelineName("p"),
+        release=ReleaseDigest("0" * 64),
+        parameters={},
+        logical_date=NOW,
+        created_at=NOW,
+        cause=RunCause.MANUAL,
+        priority=Priority.MEDIUM,
+        failure_strategy=FailureStrategy.CONTINUE,
+        tasks=Tasks([TaskRun(spec=TaskSpec(name=A, kind=TaskKind.PYTHON, script="a.py"))]),
+    )
+
+
+def _steps(name: str, worker: WorkerId, outcome: Outcome | None, ago_s: int) -> list[Run]:
+    """A run before and after its attempt has ended."""
+    at = NOW - timedelta(seconds=ago_s)
+    opened = lifecycle.open_attempt(_run(name), A, worker=worker, epoch=1, now=at)
+    if outcome is None:
+        return [opened]
+    end = End(attempt=f"{name}.a.1", outcome=outcome, written_by="runner", ended_at=at)
+    closed = lifecycle.close_attempt(opened, AttemptId(opened.id, A, 1), end, max_mishaps=9, now=at)
+    return [opened, closed]
+
+
+@given(workers=workers, later=workers, history=histories, then=histories, anew=st.booleans())
+def test_the_rule_and_the_explanation_agree_for_any_cluster(
+    workers: list[WorkerInfo], later: list[WorkerInfo], history: History, then: History, anew: bool
+) -> None:
+    now, ready = Instant(NOW, 0.0), _run("ready")
+    state = State(epoch=1, schema=2)
+    state.put_workers(workers, now)
+    for number, attempt in enumerate(history):
+        for run in _steps(f"a{number}", *attempt):
+            state.put_run(run, now)
+    state.put_workers(later, now)
+    for number, attempt in enumerate(then):
+        for run in _steps(f"b{number}", *attempt):
+            state.put_run(run, now)
+    if anew:
+        known, state = state.runs, State(epoch=2, schema=2)
+        state.put_workers(later, now)
+        for run in known.values():
+            state.put_run(run, now)
+        state.take_census()
+    state.put_run(ready, now)
+
+    decision = assign.open_attempt(state, ready.id, A, NOW)
+    busy = {worker.id: state.busy(worker.id) for worker in later}
+    capacity = Capacity(
+        workers=later, free=by_rank(later, busy, state.refusals), refusals=dict(state.refusals)
+    )
+    told = why(ready, ready.tasks[A], None, Surroundings(now=NOW, leader="s", capacity=lambda: capacity))
+
+    assert list(state.free) == capacity.free
+    assert isinstance(decision, Decision) == (told == "ready: the leader gives it to a worker next")
+    answer = admit(ready.tasks[A], capacity, NOW)
+    assert isinstance(decision, Decision) == isinstance(answer, Grant)
+    if isinstance(decision, Decision) and isinstance(answer, Grant):
+        assert decision.about["worker"] == answer.worker.id
+
+
+@given(
+    workers=workers,
+    busy=st.dictionaries(st.sampled_from(NAMES), st.integers(0, 2)),
+    refused=st.dictionaries(
+        st.sampled_from(NAMES),
+        st.builds(
+            lambda count, ago: Refusals(count, NOW - timedelta(seconds=ago)),
+            st.integers(1, 4),
+            st.sampled_from([0, 90]),
+        ),
+    ),
+    unlucky=st.sets(st.sampled_from(NAMES)),
+)
+def test_the_best_worker_is_granted_and_a_wait_is_no_longer_than_needed(
+    workers: list[WorkerInfo],
+    busy: dict[WorkerId, int],
+    refused: dict[WorkerId, Refusals],
+    unlucky: set[WorkerId],
+) -> None:
+    task = _run("r").tasks[A]
+    for number, worker in enumerate(sorted(unlucky), start=1):
+        run = lifecycle.open_attempt(_run("r"), A, worker=worker, epoch=1, now=NOW)
+        attempt = replace(run.tasks[A].attempts[0], number=number, outcome=Outcome.LOST, ended_at=NOW)
+        task = replace(task, attempts=(*task.attempts, attempt))
+    accepting = [worker for worker in workers if not worker.draining]
+    rested = [w for w in accepting if w.id not in refused or refused[w.id].until <= NOW]
+    able = [w for w in rested or accepting if busy.get(w.id, 0) < w.slots]
+
+    def cost(worker: WorkerInfo) -> tuple[object, ...]:
+        count = refused[worker.id].count if worker.id in refused else 0
+        free = worker.slots - busy.get(worker.id, 0)
+        return worker.id in unlucky, count, -free, worker.load_average, worker.id
+
+    capacity = Capacity(workers=workers, free=by_rank(workers, busy, refused), refusals=refused)
+    answer = admit(task, capacity, NOW)
+
+    if isinstance(answer, Grant):
+        assert answer.worker == min(able, key=cost)
+        return
+    assert isinstance(answer, Wait)
+    assert not able
+    if answer.until is not None:
+        assert isinstance(admit(task, capacity, answer.until), Grant)

@@ -1,0 +1,118 @@
+"""Nodes that are remembered until they change, on calls that a test plays."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from nimbus.adapters.zookeeper import watched
+from nimbus.adapters.zookeeper.watched import WatchedNodes
+from nimbus.ports import Enqueue, StoreUnavailableError
+
+
+class Nodes:
+    """Some nodes with their watches. Plays the calls, too."""
+
+    def __init__(self) -> None:
+        self.data = {"a": 1, "b": 2}
+        self.read: list[str] = []
+        self.watches: dict[str, Enqueue] = {}
+        self.change_after_read: str | None = None
+        self.down = False
+        self.watched = WatchedNodes(self._calls(), self._read)
+
+    def values(self, *names: str) -> tuple[dict[str, int], list[str]]:
+        """What is known, and what was read for that."""
+        self.read = []
+        return self.watched.values(names), self.read
+
+    def change(self, name: str) -> None:
+        self.data[name] = self.data.get(name, 0) + 10
+        if name in self.watches:
+            self.watches.pop(name)()
+
+    def _calls(self) -> Any:
+        return self
+
+    def await_watches(self) -> None:
+        """They are called at once."""
+
+    def _read(self, changed: Mapping[str, Enqueue]) -> Mapping[str, int]:
+        self.read += changed
+        found = {name: self.data[name] for name in changed if name in self.data}
+        self.watches |= {name: enqueue for name, enqueue in changed.items() if name in found}
+        if self.down:
+            raise StoreUnavailableError("no answer")
+        if self.change_after_read is not None:
+            self.change(self.change_after_read)
+        return found
+
+
+def test_a_node_is_read_again_only_after_it_has_changed() -> None:
+    nodes = Nodes()
+
+    assert nodes.values("a", "b") == ({"a": 1, "b": 2}, ["a", "b"])
+    assert nodes.values("a", "b") == ({"a": 1, "b": 2}, [])
+    nodes.change("b")
+    assert nodes.values("a", "b") == ({"a": 1, "b": 12}, ["b"])
+    assert nodes.values("a", "b") == ({"a": 1, "b": 12}, [])
+
+
+def test_a_change_while_nodes_are_read_is_not_lost() -> None:
+    nodes = Nodes()
+    nodes.change_after_read = "a"
+    nodes.values("a", "b")
+    nodes.change_after_read = None
+
+    assert nodes.values("a", "b") == ({"a": 11, "b": 2}, ["a"])
+
+
+def test_a_node_that_is_not_there_is_looked_for_each_time() -> None:
+    nodes = Nodes()
+
+    assert nodes.values("c") == ({}, ["c"])
+    nodes.change("c")
+    assert nodes.values("c") == ({"c": 10}, ["c"])
+
+
+def test_a_node_that_is_no_more_asked_for_is_forgotten() -> None:
+    nodes = Nodes()
+    nodes.values("a", "b")
+
+    assert nodes.values("a") == ({"a": 1}, [])
+    assert nodes.values("a", "b") == ({"a": 1, "b": 2}, ["b"])
+
+
+def test_nothing_is_remembered_of_a_look_that_fails() -> None:
+    nodes = Nodes()
+    nodes.down = True
+    with pytest.raises(StoreUnavailableError):
+        nodes.values("a", "b")
+    nodes.down = False
+
+    assert nodes.values("a", "b") == ({"a": 1, "b": 2}, ["a", "b"])
+
+
+def test_a_look_beside_one_that_hangs_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = Nodes()
+    reading, gate = threading.Event(), threading.Event()
+
+    def hangs(_changed: object) -> Mapping[str, int]:
+        reading.set()
+        gate.wait(30)
+        return {}
+
+    monkeypatch.setattr(watched, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(nodes.watched, "_read", hangs)
+    thread = threading.Thread(target=nodes.watched.values, args=(["a"],))
+    thread.start()
+    try:
+        assert reading.wait(30)
+        with pytest.raises(StoreUnavailableError, match="another request"):
+            nodes.watched.values(["a"])
+    finally:
+        gate.set()
+        thread.join(30)
