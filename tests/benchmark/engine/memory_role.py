@@ -34,7 +34,7 @@ from nimbus.engine.news import AttemptChanged, CommandsChanged, ReleasePrepared,
 from nimbus.telemetry.engine import EngineMetrics
 from nimbus.telemetry.logging import configure
 from tests.benchmark.engine.shapes import described, digest_of, place_of, spec_of
-from tests.benchmark.engine.shim import Policy, asks_for_a_run, built, run_of
+from tests.benchmark.engine.shim import NEWEST_SCHEMA, Policy, asks_for_a_run, built, run_of
 
 TASKS = 10
 _PIPELINE = PipelineName("turns")
@@ -98,7 +98,7 @@ class MemoryRole:
         thread = next(thread for thread in threading.enumerate() if thread.name == "nimbus-engine")
         self._cpu = time.pthread_getcpuclockid(thread.ident or 0)
         self._stat = Path(f"/proc/self/task/{thread.native_id}/stat")
-        self._engine.elected(SimpleNamespace(epoch=1))  # type: ignore[arg-type]  # the store needs no token
+        self._engine.elected(SimpleNamespace(epoch=1, schema=NEWEST_SCHEMA))  # type: ignore[arg-type]  # the store needs no token
         self._command(PublishRelease(pipeline=_PIPELINE, digest=self._digest, activate=True))
         self._settle(lambda: _PIPELINE in self._cluster.world.pipelines)
         while self._asked <= live:
