@@ -197,7 +197,7 @@ class Engine:
         if not reign.state.census_taken:
             return 0.0
         self._note_recovery()
-        self._note_refusals(reign.state.refusals)
+        self._note_refusals(reign.state.workers.refusals)
         reign.tend()
         if reign.has_more():
             return 0.0

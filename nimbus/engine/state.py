@@ -7,20 +7,19 @@ agenda what must be looked at again because of it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import assert_never
 
 from nimbus.domain import writes as w
-from nimbus.domain.admission import Capacity, candidates, rank
+from nimbus.domain.admission import candidates
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.commands import Abdication, ActivatePipeline, PublishRelease, QueuedCommand, is_urgent
 from nimbus.domain.drafts import Draft
-from nimbus.domain.ids import AttemptId, CommandId, HostId, PipelineName, RunId, TaskName, WorkerId
+from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.refusals import Refusals, refusals, with_last
 from nimbus.domain.run import Attempt, Run, RunState, TaskRun, TaskState
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.schema import NEWEST_SCHEMA, older_than
@@ -40,11 +39,13 @@ from nimbus.engine.agenda import (
     about_task,
     about_worker,
 )
+from nimbus.engine.command_lines import CommandLines
 from nimbus.engine.decision import ArchiveRun, BuildRun, Decision, Nothing, PrepareRelease, ResignLeadership
-from nimbus.engine.free_workers import FreeWorkers
+from nimbus.engine.finished import Finished, finished
 from nimbus.engine.needs import Needs
 from nimbus.engine.policy import Policy
 from nimbus.engine.ready import ReadyTasks
+from nimbus.engine.workers import Workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +54,6 @@ class Refusal:
 
     code: str
     message: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
-    """What is left of a final run in memory, until it is out of ZooKeeper."""
-
-    pipeline: PipelineName
-    finished_at: datetime
-    attempts: tuple[AttemptId, ...]
-    archiving: bool = False
-    """The archive has been asked to store it."""
-    archived: bool = False
-    """History has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +88,8 @@ class State:
 
         self.commands: dict[CommandId, QueuedCommand] = {}
         """That wait, oldest first."""
-        self._lines: defaultdict[str, dict[CommandId, None]] = defaultdict(dict)
-        """The same by pipeline and by run: a command that waits for its release, or for its run to be built,
-        holds back later ones about the same."""
+        self.lines = CommandLines()
+        """Of those that are not set aside."""
         self.preparing: dict[PipelineName, ReleaseOf] = {}
         self.prepared: dict[PipelineName, tuple[ReleaseOf, PipelineSpec | Refusal]] = {}
         """Of the first command in the pipeline's line; the next one asks the disk again."""
@@ -125,14 +112,9 @@ class State:
         self.none_older_since: float | None = None
         """Elapsed seconds at the moment from which on all that are registered know a newer schema."""
 
-        self.workers: dict[WorkerId, WorkerInfo] = {}
-        self.free = FreeWorkers()
-        """Those of them with a free slot."""
-        self.refusals: Mapping[WorkerId, Refusals] = {}
-        """Workers that did not start their last attempts."""
+        self.workers = Workers()
         self.slots: dict[AttemptId, Slots] = {}
         """Of every open attempt."""
-        self._open_on: defaultdict[WorkerId, set[AttemptId]] = defaultdict(set)
         self.silent_since: dict[AttemptId, float] = {}
         """Open attempts without a sign of life, with the elapsed seconds when this leader first missed it."""
 
@@ -141,21 +123,9 @@ class State:
 
     # -- questions
 
-    def busy(self, worker: WorkerId) -> int:
-        """Open attempts of a worker, those of runs that are set aside included."""
-        return len(self._open_on.get(worker, ()))
-
-    def capacity(self) -> Capacity:
-        """What tasks can be given to."""
-        return Capacity(workers=self.workers.values(), free=self.free, refusals=self.refusals)
-
     def live_runs_of(self, pipeline: PipelineName) -> Collection[RunId]:
         """Runs of a pipeline that are not final."""
         return self._runs_of.get(pipeline, ())
-
-    def workers_on(self, host: HostId | None) -> tuple[WorkerInfo, ...]:
-        """Registered workers of a host."""
-        return tuple(worker for worker in self.workers.values() if worker.host == host)
 
     def check_needs(self, run: RunId) -> None:
         """Refuse a run whose record contradicts itself.
@@ -165,10 +135,6 @@ class State:
         """
         if self._needs[run].unknown:
             raise LookupError(f"tasks need some that the run does not have: {self._needs[run].unknown}")
-
-    def heads_its_line(self, queued: QueuedCommand) -> bool:
-        """Whether no older command about the same pipeline, or the same run, waits."""
-        return all(next(iter(self._lines[line]), queued.id) == queued.id for line in _lines_of(queued))
 
     def open_attempt(self, attempt: AttemptId) -> tuple[Run, Attempt] | None:
         """A run and its open attempt; None if it is not open (any more)."""
@@ -210,7 +176,7 @@ class State:
             case w.RemoveRun(run_id):
                 self.forget_run(run_id)
             case w.RemoveAttempt(attempt):
-                self._forget_removed(attempt)
+                self.finished[attempt.run] = self.finished[attempt.run].without(attempt)
             case w.CreatePipeline(record) | w.PutPipeline(record, _):
                 self.put_pipeline(record)
             case w.RemovePipelineRecord(record):
@@ -255,15 +221,15 @@ class State:
             self._put_task(run, was, task, now, slots)
 
     def _note_refusals(self, before: Run, run: Run) -> None:
-        known = self.refusals
+        changed = False
         for was, task in run.tasks.changes_since(before.tasks):
             if was is not None and was.open_attempt is not None and task.open_attempt is None:
-                self.refusals = with_last(self.refusals, task)
-        if self.refusals is not known:
-            self._look_at_workers()
+                changed |= self.workers.note_ended(task)
+        if changed:
+            self._await_back_offs()
 
-    def _look_at_workers(self) -> None:
-        for worker, found in self.refusals.items():
+    def _await_back_offs(self) -> None:
+        for worker, found in self.workers.refusals.items():
             self.agenda.look_at(about_worker(worker), found.until)
 
     def _look_at_all_open(self, run: Run) -> None:
@@ -313,26 +279,8 @@ class State:
 
     def _put_finished(self, run: Run) -> None:
         self._forget_live(run.id)
-        attempts = tuple(
-            AttemptId(run.id, name, number)
-            for name, task in run.tasks.items()
-            for number in range(1, task.tried + 1)
-        )
-        finished_at = run.finished_at or run.created_at
-        before = self.finished.get(run.id)
-        self.finished[run.id] = Finished(
-            pipeline=run.pipeline,
-            finished_at=finished_at,
-            attempts=attempts,
-            archiving=before is not None and before.archiving,
-            archived=before is not None and before.archived,
-        )
+        self.finished[run.id] = finished(run, self.finished.get(run.id))
         self.agenda.add(about_finished(run.id))
-
-    def _forget_removed(self, attempt: AttemptId) -> None:
-        finished = self.finished[attempt.run]
-        left = tuple(other for other in finished.attempts if other != attempt)
-        self.finished[attempt.run] = replace(finished, attempts=left)
 
     def forget_run(self, run_id: RunId) -> None:
         """A run is out of ZooKeeper."""
@@ -356,9 +304,9 @@ class State:
 
     def run_archived(self, run_id: RunId) -> None:
         """History has a run."""
-        finished = self.finished.get(run_id)
-        if finished is not None and finished.archiving:  # not one that an earlier reign asked for
-            self.finished[run_id] = replace(finished, archiving=False, archived=True)
+        found = self.finished.get(run_id)
+        if found is not None and found.archiving:  # not one that an earlier reign asked for
+            self.finished[run_id] = replace(found, archiving=False, archived=True)
             self.agenda.add(about_finished(run_id))
 
     # -- attempts and workers
@@ -371,7 +319,7 @@ class State:
 
     def put_schedulers(self, schedulers: Collection[SchedulerInfo], now: Instant) -> None:
         """Take in who may lead next, after the workers: since when all of them know a newer schema."""
-        upgraded = schedulers and not older_than(NEWEST_SCHEMA, schedulers, self.workers.values())
+        upgraded = schedulers and not older_than(NEWEST_SCHEMA, schedulers, self.workers.registered.values())
         if self.schema >= NEWEST_SCHEMA or not upgraded:
             self.none_older_since = None
             return
@@ -381,33 +329,22 @@ class State:
 
     def put_workers(self, workers: Iterable[WorkerInfo], now: Instant) -> None:
         """Take in who is registered."""
-        before, self.workers = self.workers, {worker.id: worker for worker in workers}
-        for name in before.keys() | self.workers.keys():
-            self._rank_worker(name)
-        for worker in sorted(before.keys() ^ self.workers.keys()):
-            for attempt in sorted(self._open_on.get(worker, ())):
+        changed = self.workers.register(workers)
+        for worker in changed:
+            for attempt in sorted(self.workers.open_on(worker)):
                 self._note_silence(attempt, now)
-        if before.keys() != self.workers.keys():  # who looks for a silent attempt may have come or gone
+        if changed:  # who looks for a silent attempt may have come or gone
             for attempt in self.silent_since:
                 self.agenda.add(about_attempt(attempt))
         self._reopen_admission()
 
-    def _rank_worker(self, name: WorkerId) -> None:
-        worker = self.workers.get(name)
-        if worker is None:
-            self.free.discard(name)
-        else:
-            self.free.put(worker, rank(worker, self.busy(name), self.refusals.get(name)))
-
     def _put_attempt(self, attempt_id: AttemptId, attempt: Attempt, slots: Slots, now: Instant) -> None:
-        self._open_on[attempt.worker].add(attempt_id)
-        self._rank_worker(attempt.worker)
+        self.workers.opened(attempt_id, attempt.worker)
         self.slots[attempt_id] = slots
         self._note_silence(attempt_id, now)
 
     def _forget_attempt(self, attempt: AttemptId, worker: WorkerId) -> None:
-        self._open_on[worker].discard(attempt)
-        self._rank_worker(worker)
+        self.workers.closed(attempt, worker)
         self.slots.pop(attempt, None)
         self.silent_since.pop(attempt, None)
         self.agenda.forget(about_attempt(attempt))
@@ -422,7 +359,7 @@ class State:
         if found is None:
             return
         seen = self.slots[attempt_id]
-        alive = found[1].worker in self.workers if seen.claim is None else seen.beating
+        alive = found[1].worker in self.workers.registered if seen.claim is None else seen.beating
         if alive:
             self.silent_since.pop(attempt_id, None)
         else:
@@ -431,7 +368,7 @@ class State:
 
     def _pass_over(self, subject: Subject, now: datetime) -> None:
         """No worker suits a ready task now: the others are asked about, until slots or workers change."""
-        if any(True for _ in candidates(self.capacity(), now)):
+        if any(True for _ in candidates(self.workers.capacity(), now)):
             self.ready.discard(subject.run, subject.task)
             self._passed_over.append((subject.run, subject.task))
         else:
@@ -482,19 +419,13 @@ class State:
         """Look at a command when it is the first in its lines. One that is set aside stands in none."""
         if about_command(command) in self.set_aside:
             return
-        for line in _lines_of(self.commands[command]):
-            self._lines[line].setdefault(command)
+        self.lines.join(self.commands[command])
         self._look_at_command(command)
 
     def _leave_lines(self, command: CommandId) -> None:
         """Let later commands of the same lines be looked at."""
-        for line in _lines_of(self.commands[command]):
-            rest = self._lines[line]
-            rest.pop(command, None)
-            if rest:
-                self._look_at_command(next(iter(rest)))
-            else:
-                del self._lines[line]
+        for first in self.lines.leave(self.commands[command]):
+            self._look_at_command(first)
 
     def _look_at_command(self, command: CommandId) -> None:
         self.agenda.add(about_command(command), urgent=is_urgent(self.commands[command].command))
@@ -530,8 +461,8 @@ class State:
             return  # an earlier reign asked for it
         del self.preparing[release.pipeline]
         self.prepared[release.pipeline] = release, result
-        if line := self._lines.get(release.pipeline):
-            self._look_at_command(next(iter(line)))
+        if (first := self.lines.first(release.pipeline)) is not None:
+            self._look_at_command(first)
 
     # -- the agenda
 
@@ -552,12 +483,10 @@ class State:
         """Everything was read: what was kept about things that are gone is forgotten."""
         self.census_taken = True
         runs, self._read = self._read, {}
-        self.refusals = refusals(runs.values())
-        for worker in self.workers:
-            self._rank_worker(worker)
-        self._look_at_workers()
-        self.preparing = {name: kept for name, kept in self.preparing.items() if name in self._lines}
-        self.prepared = {name: kept for name, kept in self.prepared.items() if name in self._lines}
+        self.workers.count_refusals(runs.values())
+        self._await_back_offs()
+        self.preparing = {name: kept for name, kept in self.preparing.items() if name in self.lines}
+        self.prepared = {name: kept for name, kept in self.prepared.items() if name in self.lines}
         self.building = {subject for subject in self.building if self._waits(subject)}
         self.built = {subject: kept for subject, kept in self.built.items() if self._waits(subject)}
         self.finished = {
@@ -600,12 +529,3 @@ class State:
                     self._reopen_admission()
                 case _:
                     self.agenda.add(subject)
-
-
-def _lines_of(queued: QueuedCommand) -> Iterator[str]:
-    """The pipeline and the run that a command is about; a run's name may be that of a pipeline."""
-    pipeline, run = (getattr(queued.command, name, "") for name in ("pipeline", "run_id"))
-    if pipeline:
-        yield pipeline
-    if run:
-        yield f"run {run}"

@@ -98,13 +98,11 @@ def test_the_rule_and_the_explanation_agree_for_any_cluster(
     state.put_run(ready, now)
 
     decision = assign.open_attempt(state, ready.id, A, NOW)
-    busy = {worker.id: state.busy(worker.id) for worker in later}
-    capacity = Capacity(
-        workers=later, free=by_rank(later, busy, state.refusals), refusals=dict(state.refusals)
-    )
+    busy, refusals = state.workers.busy(), state.workers.refusals
+    capacity = Capacity(workers=later, free=by_rank(later, busy, refusals), refusals=dict(refusals))
     told = why(ready, ready.tasks[A], None, Surroundings(now=NOW, leader="s", capacity=lambda: capacity))
 
-    assert list(state.free) == capacity.free
+    assert list(state.workers.free) == capacity.free
     assert isinstance(decision, Decision) == (told == "ready: the leader gives it to a worker next")
     answer = admit(ready.tasks[A], capacity, NOW)
     assert isinstance(decision, Decision) == isinstance(answer, Grant)

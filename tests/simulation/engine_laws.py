@@ -56,7 +56,7 @@ def _knows_all(state: State, found: Records, *, told: bool) -> None:
     hold(Law.KNOWS_ALL, state.pipelines == found.pipelines, "pipelines")
     if not told:
         hold(Law.KNOWS_ALL, found.commands.keys() <= state.commands.keys(), "commands")
-        hold(Law.KNOWS_ALL, state.workers.keys() == found.workers.keys(), "workers")
+        hold(Law.KNOWS_ALL, state.workers.registered.keys() == found.workers.keys(), "workers")
         seen = {attempt: found.slots.get(attempt) for attempt in state.slots}
         hold(Law.KNOWS_ALL, state.slots == seen, "slots:", state.slots, "are", seen)
 
@@ -76,10 +76,10 @@ def check_indexes(state: State) -> None:
             timed = state.agenda.is_timed(about_task(*subject))
             hold(Law.INDEXES, (queued or timed) == lifecycle.is_ready(run, task), subject, queued, timed)
     hold(Law.INDEXES, state.slots.keys() == opened.keys(), "open:", sorted(map(str, opened)))
-    busy = {worker: len(attempts) for worker, attempts in state._open_on.items() if attempts}
+    busy = state.workers.busy()
     hold(Law.INDEXES, busy == Counter(opened.values()), "busy:", busy)
-    free = by_rank(state.workers.values(), Counter(opened.values()), state.refusals)
-    hold(Law.INDEXES, list(state.free) == free, "free:", free)
+    free = by_rank(state.workers.registered.values(), Counter(opened.values()), state.workers.refusals)
+    hold(Law.INDEXES, list(state.workers.free) == free, "free:", free)
     _check_silence(state)
     runs_of = defaultdict(set)
     for run in state.runs.values():
@@ -92,7 +92,7 @@ def _check_silence(state: State) -> None:
     for attempt, slots in state.slots.items():
         found = state.open_attempt(attempt)
         assert found is not None
-        alive = found[1].worker in state.workers if slots.claim is None else slots.beating
+        alive = found[1].worker in state.workers.registered if slots.claim is None else slots.beating
         hold(Law.INDEXES, alive != (attempt in state.silent_since), attempt, "silence", alive)
     hold(Law.INDEXES, state.silent_since.keys() <= state.slots.keys(), "silent, and not open")
 
@@ -104,11 +104,7 @@ def _check_lines(state: State) -> None:
             lines[pipeline][key] = None
         if run := getattr(queued.command, "run_id", ""):
             lines[f"run {run}"][key] = None
-    hold(Law.INDEXES, {name: list(line) for name, line in lines.items()} == _listed(state), "lines")
-
-
-def _listed(state: State) -> dict[str, list[CommandId]]:
-    return {name: list(line) for name, line in state._lines.items() if line}
+    hold(Law.INDEXES, {name: list(line) for name, line in lines.items()} == state.lines.listed(), "lines")
 
 
 def _nothing_forgotten(state: State, now: Instant) -> None:
@@ -124,7 +120,11 @@ def _nothing_forgotten(state: State, now: Instant) -> None:
 
 
 def _all_back_off(state: State, now: Instant) -> bool:
-    known = (state.refusals.get(worker.id) for worker in state.workers.values() if not worker.draining)
+    known = (
+        state.workers.refusals.get(worker.id)
+        for worker in state.workers.registered.values()
+        if not worker.draining
+    )
     return all(found is not None and found.until > now.wall for found in known)
 
 

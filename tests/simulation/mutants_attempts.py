@@ -15,6 +15,7 @@ from nimbus.engine.needs import Needs
 from nimbus.engine.reign import Reign
 from nimbus.engine.rules import attempts
 from nimbus.engine.state import State
+from nimbus.engine.workers import Workers
 from tests.simulation.mutant import mutant, replaced
 from tests.simulation.zookeeper import Ensemble
 
@@ -149,15 +150,14 @@ def success_counted_twice() -> Iterator[None]:
 @mutant
 def busy_counter_leaks() -> Iterator[None]:
     """DS 9910, 13726, 17192: a stored count of used slots is not given back when a task is tried again."""
-    original = State._forget_attempt
+    original = Workers.closed
 
-    def forget(self: Any, attempt: Any, worker: Any) -> None:
+    def closed(self: Any, attempt: Any, worker: Any) -> None:
         original(self, attempt, worker)
         if attempt.number > 1:
-            self._open_on[worker].add(attempt)
-            self._rank_worker(worker)
+            self.opened(attempt, worker)
 
-    with replaced(State, _forget_attempt=forget):
+    with replaced(Workers, closed=closed):
         yield
 
 
@@ -166,11 +166,10 @@ def adopted_attempts_use_no_slot() -> Iterator[None]:
     """AF 58752: after a takeover the limit is counted anew, and passed."""
     original = State._put_attempt
 
-    def put(self: Any, attempt_id: Any, attempt: Any, now: Any) -> None:
-        original(self, attempt_id, attempt, now)
+    def put(self: Any, attempt_id: Any, attempt: Any, *seen: Any) -> None:
+        original(self, attempt_id, attempt, *seen)
         if attempt.opened_by_epoch != self.epoch:
-            self._open_on[attempt.worker].discard(attempt_id)
-            self._rank_worker(attempt.worker)
+            self.workers.closed(attempt_id, attempt.worker)
 
     with replaced(State, _put_attempt=put):
         yield

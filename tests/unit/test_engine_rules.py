@@ -308,7 +308,7 @@ def test_a_ready_task_opens_when_a_more_urgent_one_has_no_worker(monkeypatch: py
     spec = replace(SPEC, tasks=tuple(replace(task, needs=()) for task in SPEC.tasks))
     state = known(START, workers=(a_worker("w1"),), record=active(spec))
     decide(state)
-    answers = iter((Wait(WaitReason.ALL_BUSY), Grant(state.workers[WorkerId("w1")])))
+    answers = iter((Wait(WaitReason.ALL_BUSY), Grant(state.workers.registered[WorkerId("w1")])))
     # No rule makes the choice depend on the task yet; labels and pools will.
     monkeypatch.setattr(assign, "admit", lambda *_args: next(answers))
 

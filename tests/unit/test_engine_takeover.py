@@ -134,9 +134,9 @@ def test_refusals_are_those_of_all_runs_when_an_end_was_taken_in_before_all_were
 
     read_on(bench.reign, parts=5)
 
-    assert bench.reign.state.refusals[WORKER.id].count == 2
+    assert bench.reign.state.workers.refusals[WORKER.id].count == 2
     recover(bench.reign)
-    assert bench.reign.state.refusals[WORKER.id].count == 2
+    assert bench.reign.state.workers.refusals[WORKER.id].count == 2
 
 
 def test_takeover_says_once_how_much_it_adopted(bench: Bench) -> None:

@@ -47,7 +47,7 @@ MOST_NAMED = 5
 def answer_command(state: State, command: CommandId, now: datetime) -> Answer:
     """Answer a command, unless an older one about the same pipeline or run waits."""
     queued = state.commands.get(command)
-    if queued is None or not state.heads_its_line(queued):
+    if queued is None or not state.lines.is_first(queued):
         return Nothing()
     try:
         return _answer(state, queued, now)

@@ -1,0 +1,79 @@
+"""Who is registered, what each worker has open, and which of them may be given more."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+
+from nimbus.domain.admission import Capacity, rank
+from nimbus.domain.ids import AttemptId, HostId, WorkerId
+from nimbus.domain.refusals import Refusals, refusals, with_last
+from nimbus.domain.run import Run, TaskRun
+from nimbus.domain.workers import WorkerInfo
+from nimbus.engine.free_workers import FreeWorkers
+
+
+class Workers:
+    """Each change ranks the workers that it touches."""
+
+    def __init__(self) -> None:
+        self.registered: dict[WorkerId, WorkerInfo] = {}
+        self.free = FreeWorkers()
+        """Those of them with a free slot."""
+        self.refusals: Mapping[WorkerId, Refusals] = {}
+        """Workers that did not start their last attempts."""
+        self._open_on: defaultdict[WorkerId, set[AttemptId]] = defaultdict(set)
+
+    def open_on(self, worker: WorkerId) -> Collection[AttemptId]:
+        """Open attempts of a worker, those of runs that are set aside included."""
+        return self._open_on.get(worker, ())
+
+    def busy(self) -> dict[WorkerId, int]:
+        """How many attempts each worker has open, if any."""
+        return {worker: len(attempts) for worker, attempts in self._open_on.items() if attempts}
+
+    def capacity(self) -> Capacity:
+        """What tasks can be given to."""
+        return Capacity(workers=self.registered.values(), free=self.free, refusals=self.refusals)
+
+    def on_host(self, host: HostId | None) -> tuple[WorkerInfo, ...]:
+        """Registered workers of a host."""
+        return tuple(worker for worker in self.registered.values() if worker.host == host)
+
+    def register(self, workers: Iterable[WorkerInfo]) -> list[WorkerId]:
+        """Take in who is registered. Who came or went, sorted."""
+        before, self.registered = self.registered, {worker.id: worker for worker in workers}
+        for name in before.keys() | self.registered.keys():
+            self._rank(name)
+        return sorted(before.keys() ^ self.registered.keys())
+
+    def opened(self, attempt: AttemptId, worker: WorkerId) -> None:
+        """A worker has an attempt more."""
+        self._open_on[worker].add(attempt)
+        self._rank(worker)
+
+    def closed(self, attempt: AttemptId, worker: WorkerId) -> None:
+        """A worker has an attempt less."""
+        self._open_on[worker].discard(attempt)
+        self._rank(worker)
+
+    def count_refusals(self, runs: Iterable[Run]) -> None:
+        """Find in the attempts of all runs which workers did not start what they were given."""
+        self.refusals = refusals(runs)
+        for worker in self.registered:
+            self._rank(worker)
+
+    def note_ended(self, task: TaskRun) -> bool:
+        """Take in how the last attempt of a task ended. Whether that changes refusals.
+
+        The attempt is `closed` afterwards, which ranks its worker.
+        """
+        known, self.refusals = self.refusals, with_last(self.refusals, task)
+        return self.refusals is not known
+
+    def _rank(self, name: WorkerId) -> None:
+        worker = self.registered.get(name)
+        if worker is None:
+            self.free.discard(name)
+        else:
+            self.free.put(worker, rank(worker, len(self.open_on(name)), self.refusals.get(name)))
