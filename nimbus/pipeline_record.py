@@ -6,20 +6,17 @@ In layout 1, which release 0.1 reads, one node holds the position and two whole 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from nimbus.domain.catalog import Definitions, PipelineRecord, PipelineState, Profile, profile_of
-from nimbus.domain.errors import RecordTooLargeError
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.records import RecordCodec
 
-LARGEST_RECORD = 16 * 1024
-"""Bytes of a record of layout 2. Most have less than 1 KiB; parameters make it grow."""
 _SCHEMA_2 = b'{"schema":2,'
 
 
@@ -56,11 +53,7 @@ _POSITION: RecordCodec[_Position] = RecordCodec(TypeAdapter(_Position), schema=2
 
 
 def encode(record: PipelineRecord) -> bytes:
-    """The pipeline's own node.
-
-    Raises:
-        RecordTooLargeError: in layout 2, it has more than LARGEST_RECORD bytes.
-    """
+    """The pipeline's own node. In layout 2 it has less than 2 KiB."""
     found = record.definitions
     if found is not None:
         return _BODY_1.encode(
@@ -75,7 +68,7 @@ def encode(record: PipelineRecord) -> bytes:
                 updated_at=record.updated_at,
             )
         )
-    data = _BODY_2.encode(
+    return _BODY_2.encode(
         _Body2(
             name=record.name,
             state=record.state,
@@ -85,13 +78,6 @@ def encode(record: PipelineRecord) -> bytes:
             updated_at=record.updated_at,
         )
     )
-    if len(data) > LARGEST_RECORD:
-        raise RecordTooLargeError(
-            f"pipeline {record.name}, with {len(record.profile.parameters)} parameters,",
-            len(data),
-            LARGEST_RECORD,
-        )
-    return data
 
 
 def encode_position(record: PipelineRecord) -> bytes | None:
@@ -110,10 +96,10 @@ def decode(data: bytes, place: str) -> PipelineRecord:
     if data.startswith(_SCHEMA_2):
         return PipelineRecord(**_fields(_BODY_2.decode(data, place)))
     body = _BODY_1.decode(data, place)
-    fields = _fields(body)
-    published, active = fields.pop("published_spec"), fields.pop("spec")
+    found = _fields(body)
+    published, active = found.pop("published_spec"), found.pop("spec")
     return PipelineRecord(
-        **fields, profile=profile_of(active or published), definitions=Definitions(published, active)
+        **found, profile=profile_of(active or published), definitions=Definitions(published, active)
     )
 
 
@@ -129,4 +115,4 @@ def with_position(record: PipelineRecord, data: bytes | None, place: str) -> Pip
 
 
 def _fields(body: Any) -> dict[str, Any]:
-    return {name: getattr(body, name) for name in type(body).__dataclass_fields__}
+    return {field.name: getattr(body, field.name) for field in fields(body)}

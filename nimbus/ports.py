@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.commands import Abdication, Command, CommandOutcome, QueuedCommand
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import AttemptId, ClusterId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.slots import Claim, End, Slots
@@ -352,6 +353,31 @@ class History(Protocol):
     def recent(self, pipeline: PipelineName | None, limit: int) -> tuple[Run, ...]:
         """Finished runs, newest first."""
         ...
+
+
+class Definitions(Protocol):
+    """Definitions of the releases on this scheduler's disk. From any thread."""
+
+    def definition(self, release: ReleaseOf) -> PipelineSpec:
+        """Read a definition, or know it from before. Waits for no storage.
+
+        Raises:
+            DefinitionNotHereError: the release is not here now.
+            RefusedError: it has no valid definition.
+        """
+        ...
+
+
+class DefinitionNotHereError(NimbusError):
+    """A release is not on this disk, or not to be read there: it may be fetched again soon."""
+
+    code = "definition_not_here"
+    retryable = True
+
+    def __init__(self, release: ReleaseOf) -> None:
+        super().__init__(
+            f"release {release.digest[:12]} of {release.pipeline} is not on this disk now, whole and verified"
+        )
 
 
 class LogArchive(Protocol):

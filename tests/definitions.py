@@ -8,7 +8,6 @@ from typing import Any
 
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf, profile_of
 from nimbus.domain.drafts import Draft, new_run
-from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import ReleaseDigest
 from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import PipelineSpec
@@ -16,6 +15,7 @@ from nimbus.domain.run import Run
 from nimbus.engine.decision import BuildRun
 from nimbus.engine.news import RunBuilt
 from nimbus.engine.state import Built, Refusal
+from nimbus.ports import DefinitionNotHereError
 from nimbus.templates.answers import TemplateError
 from tests.in_process_templates import InProcessTemplates
 
@@ -44,11 +44,11 @@ def active(spec: PipelineSpec, **changes: Any) -> PipelineRecord:
 
 
 class OnDisk:
-    """See `nimbus.engine.effects.Definitions` and `nimbus.api.services.Definitions`."""
+    """See `nimbus.ports.Definitions`."""
 
     def definition(self, release: ReleaseOf) -> PipelineSpec:
         if release not in _on_disk:
-            raise RefusedError("release_absent", f"release {release.digest} is not here")
+            raise DefinitionNotHereError(release)
         return _on_disk[release]
 
 

@@ -8,10 +8,8 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
-from nimbus.domain.catalog import ReleaseOf
-from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.schedulers import SchedulerInfo
-from nimbus.ports import Clock, ClusterReader, CommandQueue, History, LogArchive
+from nimbus.ports import Clock, ClusterReader, CommandQueue, Definitions, History, LogArchive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,18 +70,6 @@ class HealthPort(Protocol):
 
     def leader(self) -> LeaderView | None:
         """The confirmed leader; None while there is none."""
-        ...
-
-
-class Definitions(Protocol):
-    """Definitions of the releases on this scheduler's disk."""
-
-    def definition(self, release: ReleaseOf) -> PipelineSpec:
-        """Read a definition, or know it from before.
-
-        Raises:
-            NimbusError: the release is not here, or cannot be read.
-        """
         ...
 
 

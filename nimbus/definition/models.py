@@ -17,7 +17,7 @@ from nimbus.domain.pipeline import CatchUp, FailureStrategy, Priority, TaskKind
 
 SCHEMA = 1
 MOST_TASKS = 10_000
-"""A run's record holds all of its tasks, and must stay below ZooKeeper's limit of 1 MiB."""
+"""The plan of a run must fit into one transaction, see `nimbus.run_record`."""
 
 _PARAMETER = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,62}")
 _TAKEN = frozenset(name for name in dir(dict) if not name.startswith("_"))

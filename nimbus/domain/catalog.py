@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from nimbus.domain.growth import brief
 from nimbus.domain.ids import PipelineName, ReleaseDigest
-from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, Schedule
+from nimbus.domain.pipeline import PipelineSpec, Schedule
 
 
 class PipelineState(StrEnum):
@@ -26,9 +27,8 @@ class Profile:
     """What every scheduler can say of a release without its files."""
 
     description: str = ""
+    """Cut to REASON_BYTES: the definition has all of it."""
     schedule: Schedule | None = None
-    parameters: Mapping[str, ParameterSpec] = field(default_factory=dict)
-    """Without their descriptions, which only the definition has."""
     tasks: int = 0
     """How many."""
 
@@ -36,9 +36,8 @@ class Profile:
 def profile_of(spec: PipelineSpec) -> Profile:
     """What the catalog keeps of a definition."""
     return Profile(
-        description=spec.description,
+        description=brief(spec.description),
         schedule=spec.schedule,
-        parameters={name: replace(found, description="") for name, found in spec.parameters.items()},
         tasks=len(spec.tasks),
     )
 

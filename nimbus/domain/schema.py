@@ -10,7 +10,7 @@ from nimbus.domain.workers import WorkerInfo
 NEWEST_SCHEMA = 2
 """The newest one that this release reads and writes. It also reads and writes the one before.
 
-2: runs are laid out as header, plan and pages (ADR 21).
+2: runs are laid out as header, plan and pages (ADR 21), the catalog holds digests (ADR 22).
 """
 
 

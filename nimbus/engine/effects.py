@@ -16,7 +16,7 @@ import structlog
 
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.drafts import new_run
-from nimbus.domain.errors import NimbusError
+from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import RunId
 from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import PipelineSpec
@@ -24,7 +24,7 @@ from nimbus.domain.run import Run
 from nimbus.engine.decision import ArchiveRun, BuildRun, Effect, PrepareRelease, ResignLeadership
 from nimbus.engine.news import BuildingFailed, News, ReleasePrepared, RunArchived, RunBuilt
 from nimbus.engine.state import Built, Refusal
-from nimbus.ports import History
+from nimbus.ports import Definitions, History
 from nimbus.records import UnreadableRecordError
 from nimbus.templates.answers import TemplateError
 
@@ -43,18 +43,6 @@ class ReleasePreparer(Protocol):
 
         Raises:
             NimbusError: why it cannot be had; `code` goes into the command's outcome.
-        """
-        ...
-
-
-class Definitions(Protocol):
-    """Definitions of releases that are on this disk."""
-
-    def definition(self, release: ReleaseOf) -> PipelineSpec:
-        """Read a definition, or know it from before.
-
-        Raises:
-            NimbusError: the release is not here now, or cannot be read.
         """
         ...
 
@@ -169,9 +157,9 @@ class Effects:
         try:
             spec = self._definitions.definition(ReleaseOf(draft.pipeline, draft.release))
             result: Run | Refusal = self._renderer.render(new_run(spec, draft))
-        except (InvalidParametersError, TemplateError) as exc:
+        except (InvalidParametersError, RefusedError, TemplateError) as exc:
             result = Refusal(exc.code, str(exc))
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
-            self._tell(BuildingFailed(effect.subject, exc))
+            self._tell(BuildingFailed(effect.subject, draft, exc))
             return
         self._tell(RunBuilt(effect.subject, Built(draft, result)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from nimbus.domain.ids import AttemptId, PipelineName
@@ -15,20 +15,17 @@ class Finished:
 
     pipeline: PipelineName
     finished_at: datetime
-    attempts: tuple[AttemptId, ...]
+    attempts: dict[AttemptId, None]
+    """That are in ZooKeeper. Changed in place: a run can have tens of thousands."""
     archiving: bool = False
     """The archive has been asked to store it."""
     archived: bool = False
     """History has it."""
 
-    def without(self, attempt: AttemptId) -> Finished:
-        """An attempt is out of ZooKeeper."""
-        return replace(self, attempts=tuple(other for other in self.attempts if other != attempt))
-
 
 def finished(run: Run, before: Finished | None) -> Finished:
     """What is left of a run. `before`: what was known of it as final; its archive goes on."""
-    attempts = tuple(
+    attempts = dict.fromkeys(
         AttemptId(run.id, name, number)
         for name, task in run.tasks.items()
         for number in range(1, task.tried + 1)

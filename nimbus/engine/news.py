@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from leader import Leadership
 from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.drafts import Draft
 from nimbus.domain.ids import AttemptId, PipelineName, RunId
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.engine.agenda import Subject
@@ -66,6 +67,7 @@ class BuildingFailed:
     """A run could not be built, through no fault of its own."""
 
     subject: Subject
+    draft: Draft
     error: Exception
 
 

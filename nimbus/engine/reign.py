@@ -25,7 +25,7 @@ from nimbus.engine.decision import Decision, Effect, Nothing
 from nimbus.engine.policy import Policy
 from nimbus.engine.rules import ask, next_subject
 from nimbus.engine.rules.commands import refuse_command
-from nimbus.engine.state import State
+from nimbus.engine.state import Built, State
 from nimbus.ports import (
     CatalogPart,
     Clock,
@@ -190,8 +190,8 @@ class Reign:
                     self.state.release_prepared(release, result)
                 case n.RunBuilt(subject, built):
                     self.state.run_built(subject, built)
-                case n.BuildingFailed(subject, error) if subject in self.state.building:
-                    self.state.building.discard(subject)
+                case n.BuildingFailed(subject, draft, error) if subject in self.state.building:
+                    self.state.run_built(subject, Built(draft, None))
                     self._set_aside(subject, error)
                 case n.RunArchived(run):
                     self.state.run_archived(run)

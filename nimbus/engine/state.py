@@ -61,7 +61,8 @@ class Built:
     """What became of a draft."""
 
     draft: Draft
-    result: Run | Refusal
+    result: Run | Refusal | None
+    """None: it could not be built yet, and is to be tried again: its fire time is kept."""
 
 
 class State:
@@ -176,7 +177,7 @@ class State:
             case w.RemoveRun(run_id):
                 self.forget_run(run_id)
             case w.RemoveAttempt(attempt):
-                self.finished[attempt.run] = self.finished[attempt.run].without(attempt)
+                self.finished[attempt.run].attempts.pop(attempt, None)
             case w.CreatePipeline(record) | w.PutPipeline(record, _):
                 self.put_pipeline(record)
             case w.RemovePipelineRecord(record):
@@ -399,8 +400,11 @@ class State:
 
     def forget_pipeline(self, name: PipelineName) -> None:
         """A pipeline is out of the catalog."""
+        subject = about_pipeline(name)
         self.pipelines.pop(name, None)
-        self.agenda.forget(about_pipeline(name))
+        self.building.discard(subject)
+        self.built.pop(subject, None)
+        self.agenda.forget(subject)
 
     def put_quarantine(self, quarantined: Mapping[PipelineName, str]) -> None:
         """Take in which pipelines cannot run."""
@@ -417,7 +421,7 @@ class State:
 
     def line_up(self, command: CommandId) -> None:
         """Look at a command when it is the first in its lines. One that is set aside stands in none."""
-        if about_command(command) in self.set_aside:
+        if about_command(command) in self.set_aside or command not in self.commands:
             return
         self.lines.join(self.commands[command])
         self._look_at_command(command)

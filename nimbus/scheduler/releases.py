@@ -14,10 +14,11 @@ from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import DEFINITION_FILE, PipelineSpec
+from nimbus.ports import DefinitionNotHereError
 from nimbus.templates.helper import TemplateHelper
 
 PREPARE_TIMEOUT = timedelta(seconds=60)
-"""How long a command waits for its release to come from storage."""
+"""How long a release may take to come from storage."""
 
 
 MOST_TASKS_KEPT = 50_000
@@ -45,21 +46,42 @@ class LocalReleases:
 
     def prepare(self, release: ReleaseOf) -> PipelineSpec:
         """Bring a release here, and check its definition. See `nimbus.engine.effects.ReleasePreparer`."""
+        try:
+            text = self._text(release)
+        except BlobSyncError as exc:
+            raise RefusedError(exc.code, f"release {release.digest[:12]} cannot be used: {exc}") from exc
         with TemplateHelper() as templates:
-            spec = self._read(release, PREPARE_TIMEOUT, templates)
+            spec = _parsed(release, text, templates)
         self._keep(release, spec)
         return spec
 
     def definition(self, release: ReleaseOf) -> PipelineSpec:
-        """Read the definition of a release that is here. See `nimbus.engine.effects.Definitions`."""
+        """Read the definition of a release that is here. See `nimbus.ports.Definitions`."""
         with self._lock:
             found = self._definitions.get(release)
             if found is not None:
                 self._definitions.move_to_end(release)
                 return found
-        spec = self._read(release, timedelta(0), None)
+        try:
+            if not self.is_here(release.pipeline, release.digest):
+                raise DefinitionNotHereError(release)
+            text = self._text(release)
+        except BlobSyncError as exc:
+            raise DefinitionNotHereError(release) from exc
+        spec = _parsed(release, text, None)
         self._keep(release, spec)
         return spec
+
+    def _text(self, release: ReleaseOf) -> bytes:
+        """The definition file of a release; fetches the release if it is not here."""
+        with self.pinned(release.pipeline, release.digest, PREPARE_TIMEOUT) as folder:
+            try:
+                return (folder / DEFINITION_FILE).read_bytes()
+            except FileNotFoundError as exc:
+                raise RefusedError(
+                    "no_definition",
+                    f"release {release.digest[:12]} has no {DEFINITION_FILE}: publish the pipeline's folder.",
+                ) from exc
 
     def _keep(self, release: ReleaseOf, spec: PipelineSpec) -> None:
         with self._lock:
@@ -68,24 +90,15 @@ class LocalReleases:
             while tasks > MOST_TASKS_KEPT and len(self._definitions) > 1:
                 tasks -= len(self._definitions.popitem(last=False)[1].tasks)
 
-    def _read(self, release: ReleaseOf, timeout: timedelta, templates: TemplateHelper | None) -> PipelineSpec:
-        try:
-            with self.pinned(release.pipeline, release.digest, timeout) as folder:
-                text = (folder / DEFINITION_FILE).read_bytes()
-        except BlobSyncError as exc:
-            raise RefusedError(exc.code, f"release {release.digest[:12]} cannot be used: {exc}") from exc
-        except FileNotFoundError as exc:
-            raise RefusedError(
-                "no_definition",
-                f"release {release.digest[:12]} has no {DEFINITION_FILE}: publish the pipeline's folder.",
-            ) from exc
-        try:
-            spec = parse_definition(text, f"{release.pipeline}/{DEFINITION_FILE}", templates)
-        except NimbusError as exc:
-            raise RefusedError(exc.code, str(exc)) from exc
-        if spec.name != release.pipeline:
-            raise RefusedError(
-                "name_mismatch",
-                f"release {release.digest[:12]} is of pipeline {spec.name!r}, not {release.pipeline!r}.",
-            )
-        return spec
+
+def _parsed(release: ReleaseOf, text: bytes, templates: TemplateHelper | None) -> PipelineSpec:
+    try:
+        spec = parse_definition(text, f"{release.pipeline}/{DEFINITION_FILE}", templates)
+    except NimbusError as exc:
+        raise RefusedError(exc.code, str(exc)) from exc
+    if spec.name != release.pipeline:
+        raise RefusedError(
+            "name_mismatch",
+            f"release {release.digest[:12]} is of pipeline {spec.name!r}, not {release.pipeline!r}.",
+        )
+    return spec

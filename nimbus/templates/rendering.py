@@ -18,7 +18,7 @@ from nimbus.templates.sandbox import Sandbox
 LONGEST_ARGUMENT = 64 * 1024
 """Characters of one rendered argument. Linux gives one argument 128 KiB."""
 LONGEST_ARGUMENTS = 4 << 20
-"""Characters of all arguments of a run: they are part of its record, which must stay well below 1 MiB."""
+"""Characters of all arguments of a run. The plan that holds them is bounded when it is compressed."""
 MOST_KEPT = 1 << 20
 """Characters of templates that are kept compiled; a compiled one takes about a hundred times its length."""
 

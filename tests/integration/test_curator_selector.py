@@ -420,7 +420,8 @@ def test_a_refusal_by_an_access_list_does_not_count_as_a_latch_that_is_gone() ->
     refused = TransactionFailedError(0, NotPermittedError("/q/mine"))
     node = Node("mine", 7)
     paths, me = ElectionPaths("/e"), Participant("a")
-    claimant = EpochClaimant(paths, me, Eligibility(paths, lambda: Card(me, 7, Rank())), lambda _: None)
+    eligibility = Eligibility(paths, lambda: Card(me, 7, Rank()))
+    claimant = EpochClaimant(paths, me, eligibility, newest_schema=1, on_claim=lambda _: None)
     for steps in (PlainClaimant("/q").claim(node), PlainClaimant("/q").prove(node), claimant.prove(node)):
         next(steps)
         with pytest.raises(NotPermittedError):

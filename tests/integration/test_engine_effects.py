@@ -21,7 +21,7 @@ from nimbus.engine.decision import ArchiveRun, BuildRun, PrepareRelease, ResignL
 from nimbus.engine.effects import Effects
 from nimbus.engine.news import BuildingFailed, News, ReleasePrepared, RunArchived, RunBuilt
 from nimbus.engine.state import Built, Refusal
-from nimbus.ports import StoreUnavailableError
+from nimbus.ports import DefinitionNotHereError, StoreUnavailableError
 from nimbus.records import UnreadableRecordError
 from nimbus.templates.answers import TemplateError, TemplateHelperError
 from tests.definitions import OnDisk, active
@@ -104,15 +104,21 @@ class Bench:
         self.resigned: list[str] = []
         self.unreadable: set[str] = set()
         self.read: list[str] = []
+        self.no_definition: Exception | None = None
         self.effects = Effects(
             read_run=self.read_run,
             history=self.history,
             preparer=self.preparer,
-            definitions=OnDisk(),
+            definitions=self,
             renderer=self.renderer,
             resign=self.resigned.append,
             tell=self.told.append,
         )
+
+    def definition(self, release: ReleaseOf) -> PipelineSpec:
+        if self.no_definition is not None:
+            raise self.no_definition
+        return OnDisk().definition(release)
 
     def read_run(self, run_id: RunId) -> Run:
         self.read.append(run_id)
@@ -228,8 +234,8 @@ def test_a_run_is_built_and_its_result_told(bench: Bench, eventually: Eventually
             TemplateError("too costly"),
             RunBuilt(WAITING, Built(DRAFT, Refusal("template", "too costly"))),
         ),
-        (helper_away := TemplateHelperError("no process"), BuildingFailed(WAITING, helper_away)),
-        (defect := RuntimeError("a defect"), BuildingFailed(WAITING, defect)),
+        (helper_away := TemplateHelperError("no process"), BuildingFailed(WAITING, DRAFT, helper_away)),
+        (defect := RuntimeError("a defect"), BuildingFailed(WAITING, DRAFT, defect)),
     ],
     ids=["its own fault", "no helper", "a defect"],
 )
@@ -237,6 +243,27 @@ def test_a_draft_is_refused_for_its_own_faults_only(
     bench: Bench, eventually: Eventually, trouble: Exception, told: News
 ) -> None:
     bench.renderer.trouble = trouble
+    bench.effects.start(BuildRun(WAITING, DRAFT))
+
+    eventually(lambda: bench.told)
+    assert bench.told == [told]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "told"),
+    [
+        (
+            RefusedError("no_definition", "it has none"),
+            RunBuilt(WAITING, Built(DRAFT, Refusal("no_definition", "it has none"))),
+        ),
+        (not_here := DefinitionNotHereError(RELEASE), BuildingFailed(WAITING, DRAFT, not_here)),
+    ],
+    ids=["never", "not now"],
+)
+def test_a_run_of_a_release_that_can_never_be_used_is_refused(
+    bench: Bench, eventually: Eventually, trouble: Exception, told: News
+) -> None:
+    bench.no_definition = trouble
     bench.effects.start(BuildRun(WAITING, DRAFT))
 
     eventually(lambda: bench.told)

@@ -383,7 +383,7 @@ def test_a_result_that_an_earlier_reign_asked_for_is_not_taken_for_ours(bench: B
     bench.cluster.change(runs={run.id: run})
     recover(ours)
     ours.hear((RunArchived(run.id), RunBuilt(subject, Built(DRAFT, new_run(SPEC, DRAFT)))))
-    ours.hear((BuildingFailed(subject, TemplateHelperError("no process")),))
+    ours.hear((BuildingFailed(subject, DRAFT, TemplateHelperError("no process")),))
 
     assert not ours.state.finished[run.id].archived, "a later run of this id would never go to history"
     assert (ours.state.built, ours.state.set_aside) == ({}, {})
@@ -446,7 +446,7 @@ def test_a_run_that_no_helper_could_render_is_set_aside_and_tried_again(bench: B
     (asked,) = effects
     assert isinstance(asked, BuildRun)
 
-    ours.hear((BuildingFailed(asked.subject, TemplateHelperError("no process")),))
+    ours.hear((BuildingFailed(asked.subject, asked.draft, TemplateHelperError("no process")),))
     paused = bench.submit(PausePipeline(pipeline=other))
     ours.look((CommandsChanged(),))
     ours.decide()

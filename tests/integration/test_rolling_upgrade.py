@@ -144,7 +144,7 @@ class Cluster:
         return found.schema
 
     def all_final(self) -> bool:
-        return all(run.state.is_final for run in self.reader.runs())
+        return all(run.state.is_final for run in self.reader.run_list().values())
 
     def finish(self) -> None:
         """Stop everybody, after asking what came of all."""
@@ -247,7 +247,7 @@ def test_cluster_is_upgraded_one_scheduler_at_a_time_and_back_and_the_older_rele
     eventually(lambda: cluster.schema() == NEWEST_SCHEMA, what="the schema is raised")
     eventually(lambda: any(one.ask("leads") for one in upgraded), what="somebody leads under it")
     cluster.start("chain-9")
-    layouts = {run.id: run.layout for run in cluster.reader.runs()}
+    layouts = {run.id: run.layout for run in cluster.reader.runs(cluster.reader.run_list()).values()}
     assert (layouts[RunId("chain-8")], layouts[RunId("chain-9")]) == (1, 2)
 
     eventually(lambda: {"chain-8.b-f2.2", "chain-9.b-f2.2"} == cluster.held())
@@ -264,6 +264,6 @@ def test_cluster_is_upgraded_one_scheduler_at_a_time_and_back_and_the_older_rele
     eventually(cluster.all_final)
     assert not late.ask("leads")
 
-    eventually(lambda: not {run.id for run in cluster.reader.runs()} - set(last.ask("ended")))
+    eventually(lambda: not set(cluster.reader.run_list()) - set(last.ask("ended")))
     cluster.finish()
     check_laws(cluster, position.schedule_position)

@@ -12,15 +12,17 @@ from nimbus.adapters.memory_store import MemoryLeaderStore
 from nimbus.domain import writes as w
 from nimbus.domain.commands import Abdicate, RemovePipeline
 from nimbus.domain.ids import AttemptId, RunId, TaskName
-from nimbus.domain.pipeline import TaskKind, TaskSpec
+from nimbus.domain.pipeline import CatchUp, Schedule, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunState, TaskRun, TaskState
 from nimbus.domain.slots import Slots
 from nimbus.domain.tasks import Tasks
-from nimbus.engine.agenda import Subject
-from nimbus.engine.decision import Effect, ResignLeadership
-from nimbus.engine.news import RunArchived
+from nimbus.engine.agenda import Subject, about_command
+from nimbus.engine.decision import BuildRun, Effect, ResignLeadership
+from nimbus.engine.news import BuildingFailed, RunArchived
+from nimbus.engine.reign import TIDY_EVERY_S
 from nimbus.ports import StoreUnavailableError
-from tests.engine_bench import ATTEMPT, NAME, NOW, RUN, START, WORKER, Bench
+from tests.definitions import active
+from tests.engine_bench import ATTEMPT, NAME, NOW, RUN, SPEC, START, WORKER, Bench
 from tests.loading import recover
 
 
@@ -208,3 +210,50 @@ def test_a_command_that_is_set_aside_holds_back_no_other_after_everything_was_re
     bench.decide()
 
     assert (first in bench.cluster.world.outcomes, second in bench.cluster.world.outcomes) == (False, True)
+
+
+class BuildsLater(Bench):
+    """A leader that cannot build a run before a test says so."""
+
+    builds = False
+
+    def _start(self, effect: Effect) -> None:
+        if isinstance(effect, BuildRun) and not self.builds:
+            self.reign.hear((BuildingFailed(effect.subject, effect.draft, RuntimeError("not now")),))
+        else:
+            super()._start(effect)
+
+    def tidy(self) -> None:
+        self.clocks.pass_s(TIDY_EVERY_S + 1)
+        self.reign.tend()
+        self.decide()
+
+
+@pytest.mark.parametrize("catchup", list(CatchUp))
+def test_a_fire_is_not_lost_when_its_run_is_built_long_after(catchup: CatchUp) -> None:
+    hourly = Schedule(cron="0 * * * *", timezone="UTC", catchup=catchup)
+    bench = BuildsLater()
+    bench.cluster.change(pipelines={NAME: active(replace(SPEC, schedule=hourly), schedule_position=NOW)})
+    bench.elect(2)
+    bench.clocks.pass_s(3601)
+    bench.decide()
+    for _ in range(70):
+        bench.tidy()
+    bench.builds = True
+    bench.tidy()
+
+    assert "p-20260301t130000z" in bench.cluster.world.runs
+
+
+def test_a_command_that_is_set_aside_and_gone_ends_no_reign() -> None:
+    bench = BuildsLater()
+    bench.reign.tend()
+    command = bench.submit(START)
+    bench.decide()
+    assert about_command(command) in bench.reign.state.set_aside
+
+    bench.cluster.change(commands={})  # by hand
+    recover(bench.reign)
+    bench.tidy()
+
+    assert bench.reign.state.set_aside == {}

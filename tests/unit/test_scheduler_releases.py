@@ -1,4 +1,4 @@
-"""Definitions of the releases on a scheduler's disk: read once, never fetched."""
+"""Definitions of the releases on a scheduler's disk: read once, and never waited for."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import cast
 
 import pytest
 
-from blobsync import BlobSyncError, ReleaseRef, Syncer
+from blobsync import LocalStore, ReleaseRef, RetryPolicy, Syncer, collect, publish
+from blobsync.testing.memory import MemoryObjectStore
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import DEFINITION_FILE
+from nimbus.ports import DefinitionNotHereError
 from nimbus.scheduler import releases
 from nimbus.scheduler.releases import LocalReleases
 
@@ -26,7 +28,7 @@ class Disk:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.read: list[tuple[str, timedelta]] = []
+        self.read: list[str] = []
 
     def put(self, name: str) -> ReleaseOf:
         release = ReleaseOf(PipelineName(name), ReleaseDigest("a" * 64))
@@ -34,11 +36,12 @@ class Disk:
         (self.root / name / DEFINITION_FILE).write_text(TEXT.format(name=name))
         return release
 
+    def is_here(self, ref: ReleaseRef) -> bool:
+        return (self.root / ref.name).exists()
+
     @contextmanager
     def pinned(self, ref: ReleaseRef, timeout: timedelta) -> Iterator[Path]:
-        self.read.append((ref.name, timeout))
-        if not (self.root / ref.name).exists():
-            raise BlobSyncError("it is not here")
+        self.read.append(ref.name)
         yield self.root / ref.name
 
 
@@ -54,7 +57,7 @@ def test_a_definition_is_read_from_the_disk_once(disk: Disk) -> None:
 
     assert first is second
     assert [task.name for task in first.tasks] == ["a"]
-    assert disk.read == [("p", timedelta(0))], "nothing is waited for"
+    assert disk.read == ["p"]
 
 
 def test_a_definition_that_was_checked_when_it_was_published_is_not_read_again(disk: Disk) -> None:
@@ -65,12 +68,38 @@ def test_a_definition_that_was_checked_when_it_was_published_is_not_read_again(d
     assert len(disk.read) == 2, "a look and a check"
 
 
-def test_a_release_that_is_not_here_is_said_and_found_when_it_has_come(disk: Disk) -> None:
+def test_a_release_that_is_not_here_is_said_at_once_and_found_when_it_has_come(disk: Disk) -> None:
     local = LocalReleases(cast("Syncer", disk))
 
-    with pytest.raises(RefusedError, match="it is not here"):
+    with pytest.raises(DefinitionNotHereError, match="not on this disk now"):
         local.definition(ReleaseOf(PipelineName("p"), ReleaseDigest("a" * 64)))
     assert local.definition(disk.put("p")).name == "p"
+    assert disk.read == ["p"], "it was not asked for before"
+
+
+def test_a_new_process_reads_the_definition_of_a_release_that_is_on_its_disk(tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / DEFINITION_FILE).write_text(TEXT.format(name="p"))
+    bucket = MemoryObjectStore()
+    made = publish(bucket, name="p", files=collect(folder, include=[DEFINITION_FILE]))
+    with LocalStore(tmp_path / "store") as store:
+        syncer = Syncer(bucket, store, retry=RetryPolicy())
+        with syncer.pinned(ReleaseRef("p", made.digest), timedelta(seconds=30)):
+            pass
+        found = LocalReleases(syncer).definition(ReleaseOf(PipelineName("p"), ReleaseDigest(made.digest)))
+        syncer.close(timedelta(seconds=30))
+
+    assert found.name == "p"
+
+
+def test_a_release_without_a_definition_is_refused(disk: Disk) -> None:
+    release = disk.put("p")
+    (disk.root / "p" / DEFINITION_FILE).unlink()
+
+    with pytest.raises(RefusedError) as refused:
+        LocalReleases(cast("Syncer", disk)).definition(release)
+    assert refused.value.code == "no_definition"
 
 
 def test_only_the_definitions_that_were_asked_for_last_are_kept(
@@ -82,6 +111,6 @@ def test_only_the_definitions_that_were_asked_for_last_are_kept(
 
     for release in (p, q, p, r, p):
         local.definition(release)
-    assert [name for name, _ in disk.read] == ["p", "q", "r"]
+    assert disk.read == ["p", "q", "r"]
     local.definition(q)
-    assert [name for name, _ in disk.read] == ["p", "q", "r", "q"]
+    assert disk.read == ["p", "q", "r", "q"]

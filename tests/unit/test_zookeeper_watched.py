@@ -22,7 +22,8 @@ class Nodes:
         self.watches: dict[str, Enqueue] = {}
         self.change_after_read: str | None = None
         self.down = False
-        self.watched = WatchedNodes(self._calls(), self._read)
+        self.told: list[str] = []
+        self.watched = WatchedNodes(self._calls(), self._read, lambda: self.told.append("changed"))
 
     def values(self, *names: str) -> tuple[dict[str, int], list[str]]:
         """What is known, and what was read for that."""
@@ -57,6 +58,7 @@ def test_a_node_is_read_again_only_after_it_has_changed() -> None:
     assert nodes.values("a", "b") == ({"a": 1, "b": 2}, ["a", "b"])
     assert nodes.values("a", "b") == ({"a": 1, "b": 2}, [])
     nodes.change("b")
+    assert nodes.told == ["changed"]
     assert nodes.values("a", "b") == ({"a": 1, "b": 12}, ["b"])
     assert nodes.values("a", "b") == ({"a": 1, "b": 12}, [])
 
@@ -116,3 +118,21 @@ def test_a_look_beside_one_that_hangs_gives_up(monkeypatch: pytest.MonkeyPatch) 
     finally:
         gate.set()
         thread.join(30)
+
+
+def test_watches_on_one_node_are_equal_however_often_it_is_read() -> None:
+    """kazoo keeps a set of them for a path; a record that cannot be read is read again at each look."""
+    nodes = Nodes()
+    del nodes.data["a"]
+    given: set[Enqueue] = set()
+    read = nodes.watched._read
+
+    def noted(changed: Mapping[str, Enqueue]) -> Mapping[str, int]:
+        given.update(changed.values())
+        return read(changed)
+
+    nodes.watched._read = noted
+    for _ in range(3):
+        nodes.values("a")
+
+    assert len(given) == 1

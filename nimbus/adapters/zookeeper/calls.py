@@ -30,7 +30,7 @@ Request = Callable[[], Any]
 MOST_TOGETHER = 1000
 """Requests that are sent before the first answer is waited for: each has the call's timeout to itself."""
 MOST_IN_ONE = 100
-"""Nodes that one request reads: of 128 KiB at most, so that the answer takes no second."""
+"""Nodes that one request reads. Most have less than 2 KiB; those of schema 1 can have 1 MB."""
 LARGEST_REQUEST = 1_000_000
 """Bytes of one request: a little less than ZooKeeper's `jute.maxbuffer`, which it enforces by hanging up."""
 
@@ -129,11 +129,9 @@ class Calls:
             stat = self.session.call(self.session.client.exists_async, path)
             return None if stat is None else int(stat.pzxid)
 
-    def records(
-        self, parent: str, changed: Enqueue | None = None, *, most: int | None = None
-    ) -> tuple[tuple[str, bytes], ...]:
-        """Name and data of the first `most` children; those that vanish meanwhile are left out."""
-        return self.read_all(parent, (self.children(parent, changed) or ())[:most])
+    def records(self, parent: str, changed: Enqueue | None = None) -> tuple[tuple[str, bytes], ...]:
+        """Name and data of all children; those that vanish meanwhile are left out."""
+        return self.read_all(parent, self.children(parent, changed) or ())
 
     def read_all(self, parent: str, names: Iterable[str]) -> tuple[tuple[str, bytes], ...]:
         """Name and data of some children, read together; those that are not there are left out."""

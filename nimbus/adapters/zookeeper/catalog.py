@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 
 import structlog
 
@@ -98,7 +97,7 @@ class ZooKeeperCatalog:
 
     def __init__(self, session: ZooKeeperSession, root: str) -> None:
         self._calls, self._paths = Calls(session), Paths(root)
-        self._records = WatchedNodes(self._calls, self._read_records)
+        self._records = WatchedNodes(self._calls, self._read_records, self._on_change)
         self._tell: Enqueue | None = None
 
     def read(self, changed: Enqueue | None = None) -> tuple[PipelineRecord, ...]:
@@ -110,16 +109,14 @@ class ZooKeeperCatalog:
         return tuple(found[name] for name in names if name in found)
 
     def _read_records(self, changed: Mapping[str, Enqueue]) -> Mapping[str, PipelineRecord]:
-        watches = {name: partial(self._changed, enqueue) for name, enqueue in changed.items()}
         found = {}
-        for name, data in self._calls.read_watched(self._paths.pipelines, watches):
+        for name, data in self._calls.read_watched(self._paths.pipelines, changed):
             try:
                 found[name] = pipeline_record.decode(data, f"{self._paths.pipelines}/{name}")
             except UnreadableRecordError as exc:
                 _log.error("record_unreadable", place=exc.place, error=str(exc))
         return found
 
-    def _changed(self, enqueue: Enqueue) -> None:
-        enqueue()
+    def _on_change(self) -> None:
         if (tell := self._tell) is not None:
             tell()

@@ -50,7 +50,7 @@ _log = structlog.get_logger(__name__)
 
 
 MOST_COMMANDS = 1000
-"""Commands that are read at once, the oldest; the others come when these are gone."""
+"""Commands that are read at once, the oldest; the others when one comes or goes."""
 
 RUNS_AT_ONCE = 250
 """Runs that a new leader reads before it decides about them: with their slots, some 0.1 s."""
@@ -245,11 +245,9 @@ def _readable(
     parent: str,
     codec: records.Codec[records.T],
     changed: Enqueue | None = None,
-    *,
-    most: int | None = None,
 ) -> Iterator[records.T]:
     """All records below `parent`; a broken one harms only itself: it is reported and left out."""
-    yield from readable(codec, calls.records(parent, changed, most=most), parent)
+    yield from readable(codec, calls.records(parent, changed), parent)
 
 
 def read_commands(calls: Calls, paths: Paths) -> tuple[QueuedCommand, ...]:

@@ -33,10 +33,16 @@ class WatchedNodes(Generic[Value]):
     Args:
         calls: Whose watches tell of changes. kazoo also calls all of them when the link is lost.
         read: Reads nodes by name, with a watch on each. What is not there or unreadable is left out.
+        on_change: Called for each change of one. Must not block.
     """
 
-    def __init__(self, calls: Calls, read: Callable[[Mapping[str, Enqueue]], Mapping[str, Value]]) -> None:
-        self._calls, self._read = calls, read
+    def __init__(
+        self,
+        calls: Calls,
+        read: Callable[[Mapping[str, Enqueue]], Mapping[str, Value]],
+        on_change: Enqueue = lambda: None,
+    ) -> None:
+        self._calls, self._read, self._on_change = calls, read, on_change
         self._known: dict[str, Value] = {}
         self._changed: deque[str] = deque()
         """Filled by kazoo's thread."""
@@ -54,10 +60,14 @@ class WatchedNodes(Generic[Value]):
             self._calls.await_watches()
             self._forget(names)
             new = [name for name in names if name not in self._known]
-            self._known |= self._read({name: _Changed(self._changed.append, name) for name in new})
+            self._known |= self._read({name: _Changed(self._note, name) for name in new})
             return dict(self._known)
         finally:
             self._lock.release()
+
+    def _note(self, name: str) -> None:
+        self._changed.append(name)
+        self._on_change()
 
     def _forget(self, names: Collection[str]) -> None:
         while self._changed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import islice
 
 from nimbus.domain.ids import RunId
 from nimbus.domain.writes import RemoveAttempt, RemoveRun
@@ -26,7 +27,7 @@ def retire_run(state: State, run_id: RunId, now: datetime) -> Answer:
     due = finished.finished_at + state.policy.keep_finished
     if due > now:
         return Nothing(at=due)
-    removals = tuple(RemoveAttempt(attempt) for attempt in finished.attempts[:MOST_REMOVED])
+    removals = tuple(RemoveAttempt(attempt) for attempt in islice(finished.attempts, MOST_REMOVED))
     if len(finished.attempts) > MOST_REMOVED:
         return Decision(name="run_attempts_dropped", writes=removals, about={"run": run_id})
     return Decision(name="run_dropped", writes=(*removals, RemoveRun(run_id)), about={"run": run_id})

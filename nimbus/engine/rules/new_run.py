@@ -27,10 +27,14 @@ def built(state: State, subject: Subject, draft: Draft) -> Run | Answer:
     if subject in state.building:
         return Nothing()
     found = state.built.get(subject)
-    if found is None or (found.draft.id, found.draft.release) != (draft.id, draft.release):
+    if found is None or found.result is None or not _same(found.draft, draft):
         return Decision(
             name="run_building_started", effects=(BuildRun(subject, draft),), about={"run": draft.id}
         )
     if isinstance(found.result, Refusal):
         raise RefusedError(found.result.code, found.result.message)
     return found.result
+
+
+def _same(one: Draft, other: Draft) -> bool:
+    return (one.id, one.release) == (other.id, other.release)
