@@ -20,6 +20,7 @@ from nimbus.engine.loop import Engine, Steps
 from nimbus.engine.policy import Policy
 from nimbus.engine.reign import Reign
 from nimbus.engine.state import Built, Refusal
+from nimbus.ports import DefinitionNotHereError
 from tests.simulation import engine_laws
 from tests.simulation.clocks import ProcessClock
 from tests.simulation.laws import Law, hold
@@ -195,8 +196,13 @@ class Scheduler:
         return True
 
     def _build(self, subject: Subject, draft: Draft) -> bool:
-        """What is active is on every disk: the guard sees to it."""
-        spec = self.world.storage.releases[ReleaseOf(draft.pipeline, draft.release)]
+        """What is active is on every disk, the guard sees to it; but it can be damaged, and fetched again."""
+        release = ReleaseOf(draft.pipeline, draft.release)
+        if not self.world.storage.available and self.world.rng.random() < 0.5:
+            self.world.ledger.schedules.waited.add(draft.id)
+            self.engine.tell(n.BuildingFailed(subject, draft, DefinitionNotHereError(release)))
+            return True
+        spec = self.world.storage.releases[release]
         self.engine.tell(n.RunBuilt(subject, Built(draft, new_run(spec, draft))))
         return True
 
