@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,9 +17,10 @@ from nimbus.domain.ids import AttemptId, WorkerId
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.workers import Assignment, AssignmentKind
-from nimbus.worker import settlement
+from nimbus.worker import procfs, settlement
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.identity import host_id
+from nimbus.worker.procfs import ProcessId
 from nimbus.worker.testing import FileBoard
 from nimbus.worker.testing_bench import Bench
 
@@ -181,3 +185,51 @@ def test_reaper_writes_lost_when_the_exit_record_cannot_be_read(bench: Bench) ->
     end = bench.slots().end
     assert end is not None
     assert end.outcome is Outcome.LOST
+
+
+def test_runner_whose_tag_does_not_show_is_not_called_lost_while_it_lives(bench: Bench) -> None:
+    """As for a moment after a fork: /proc shows the environment of the fork server."""
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as runner:
+        order, folder = _left_by(bench, pid=1, start_ticks=1)
+        ticks = procfs.start_ticks(runner.pid)
+        assert ticks is not None
+        lock = folder.try_lock(ProcessId(runner.pid, ticks))
+        assert lock is not None
+        os.close(lock)
+        assert order.claim is not None
+        folder.record_claim(order.claim)
+
+        assert not settlement.reap(bench.board, order, NOW)
+        assert bench.slots().end is None
+
+        runner.kill()
+        runner.wait()
+        assert settlement.reap(bench.board, order, NOW)
+    end = bench.slots().end
+    assert end is not None
+    assert end.outcome is Outcome.LOST
+
+
+def test_reaper_kills_what_a_dead_runner_left_in_its_session_without_a_tag(bench: Bench) -> None:
+    text = "import subprocess\nprint(subprocess.Popen(['sleep', '600'], stdout=2).pid, flush=True)\ninput()\n"
+    command = [sys.executable, "-c", text]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, text=True
+    ) as runner:
+        assert runner.stdout is not None
+        left = int(runner.stdout.readline())
+        left_ticks, ticks = procfs.start_ticks(left), procfs.start_ticks(runner.pid)
+        assert left_ticks is not None
+        assert ticks is not None
+        order, folder = _left_by(bench, pid=1, start_ticks=1)
+        lock = folder.try_lock(ProcessId(runner.pid, ticks))
+        assert lock is not None
+        os.close(lock)
+        assert order.claim is not None
+        folder.record_claim(order.claim)
+        runner.kill()
+        runner.wait()
+
+        assert settlement.reap(bench.board, order, NOW)
+
+    assert not procfs.is_alive(left, left_ticks)
