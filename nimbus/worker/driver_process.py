@@ -20,6 +20,7 @@ from nimbus.worker.files import write_atomic
 from nimbus.worker.own_interpreter import why_own_interpreter
 from nimbus.worker.proc_area import has_room, show_as
 from nimbus.worker.procfs import ProcessId
+from nimbus.worker.program_end import run_to_end
 from nimbus.worker.settings import ATTEMPT_VARIABLE, RunnerPlan, attempt_tag
 
 _DRIVER = (sys.executable, "-I", "-u", "-m", "nimbus.worker.driver")
@@ -187,5 +188,4 @@ def _begin(
         os._exit(driver.EXIT_NOT_STARTED)
     if execute:
         os.execve(_DRIVER[0], [*_DRIVER, *arguments], environment)  # noqa: S606 - no shell
-    driver.main(arguments)
-    return 0
+    run_to_end(partial(driver.main, arguments))

@@ -20,6 +20,8 @@ from typing import Any
 
 from nimbus.worker import connections, forked
 from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.identity import host_id
+from nimbus.worker.own_interpreter import imported_names
 from nimbus.worker.proc_area import ROOM, has_room, show_as
 from nimbus.worker.procfs import start_ticks
 from nimbus.worker.runner import run_and_exit, take_standard_input
@@ -36,6 +38,8 @@ def main() -> int:
         return 1
     signal.signal(signal.SIGCHLD, _reap)
     connections.import_clients()
+    imported_names()
+    host_id()
     gc.collect()
     gc.freeze()  # or the first collection in a child would copy most of our memory
     worker = socket.socket(fileno=take_standard_input())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
 from nimbus.domain.pipeline import TaskKind
@@ -41,6 +42,12 @@ def why_own_interpreter(plan: RunnerPlan, order: Assignment, environment: Mappin
     return None
 
 
+@cache
+def imported_names() -> frozenset[str]:
+    """Names of imported modules, without those within packages. A fork server asks before it forks."""
+    return frozenset(name.partition(".")[0] for name in sys.modules)
+
+
 def _changed_at_start(environment: Mapping[str, str]) -> str | None:
     for name in sorted({*environment, *os.environ}):
         if name.startswith(_READ_AT_START) and environment.get(name) != os.environ.get(name):
@@ -50,7 +57,7 @@ def _changed_at_start(environment: Mapping[str, str]) -> str | None:
 
 def _already_imported(folders: Iterable[Path]) -> Path | None:
     """What can be imported from `folders` under a name that an imported module has."""
-    imported = {name.partition(".")[0] for name in sys.modules}
+    imported = imported_names()
     for folder in folders:
         try:
             entries = list(folder.iterdir())

@@ -28,18 +28,20 @@ while not Path(sys.argv[2]).exists():
     time.sleep(0.02)
 """
 TELLS = """
-import atexit, json, os, random, signal, structlog, sys, tempfile, threading, time
+import atexit, json, os, random, signal, structlog, subprocess, sys, tempfile, threading, time
+def is_open(fd):
+    return os.path.islink(f"/proc/self/fd/{fd}")
 state = {
     "argv": sys.argv,
     "name": __name__,
     "file": __file__,
     "main is here": sys.modules["__main__"].__dict__ is globals(),
     "environment": {name: value for name, value in os.environ.items()},
-    "of the C library": os.popen("env | sort | grep -v ^_= | grep -v ^OLDPWD | grep -v ^SHLVL").read(),
+    "of the C library": subprocess.check_output(["env"], text=True),
     "cwd": os.getcwd(),
     "path": [place for place in sys.path if not place.endswith("/no-wheel")],
     "flags": str(sys.flags),
-    "files": sorted(name for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")),
+    "files": sorted(f"{fd} {os.readlink(f'/proc/self/fd/{fd}')}" for fd in range(99) if is_open(fd)),
     "standard input": sys.stdin.read(),
     "streams": [(s.encoding, s.errors, s.line_buffering, s.write_through) for s in (sys.stdout, sys.stderr)],
     "handlers": [str(signal.getsignal(n)) for n in signal.valid_signals() if n != signal.SIGINT],
@@ -227,6 +229,37 @@ def test_forked_driver_is_as_one_that_was_started(bench: Bench, tmp_path: Path) 
             line for line in facts["state"]["of the C library"].splitlines() if "PYTHONPATH" not in line
         )
     assert forked["state"] == started["state"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import sys\nsys.exit('no flights')\n",
+        "import sys\nsys.exit(300)\n",
+        "def f():\n    raise ValueError('month 13')\nf()\n",
+        "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.3), print('late'))).start()\n",
+        "import atexit, logging\natexit.register(print, 'first')\natexit.register(print, 'second')\n",
+        "import sys\nsys.excepthook = lambda kind, error, trace: print('hook', kind)\n1 / 0\n",
+        "import sys\nsys.stdout.close()\n",
+        "import os\nos.close(1)\n",
+        "raise KeyboardInterrupt\n",
+        "import ctypes\nctypes.CDLL(None).puts(b'of the C library')\n",
+        "class A:\n    def __del__(self):\n        print('dropped')\na = A()\na.itself = a\n",
+    ],
+)
+def test_forked_driver_ends_as_one_that_was_started(bench: Bench, tmp_path: Path, text: str) -> None:
+    (tmp_path / "no-wheel").mkdir()
+    ends = []
+    for number, wheels in enumerate([(), (tmp_path / "no-wheel",)], 1):
+        folder = bench.folder(f"run1.task.{number}")
+        folder.create(bench.order(bench.script("task.py", text), attempt=str(folder.attempt)))
+        bench.launch(folder, bench.startup(wheels=wheels))
+        end = bench.await_end(str(folder.attempt))
+        told = [line for line in folder.log.read_text().splitlines() if not line.startswith(("  ", "\t"))]
+        ends.append((end.outcome, end.exit_code, told))
+        assert _own_interpreter(folder) == bool(wheels)
+
+    assert ends[0] == ends[1]
 
 
 def test_forked_drivers_draw_different_random_numbers(bench: Bench, tmp_path: Path) -> None:
