@@ -303,7 +303,7 @@ def test_runner_killed_between_claim_and_go_leaves_no_user_code_behind(bench: Be
 
     eventually(lambda: not procfs.is_alive(driver.pid, driver.start_ticks), "the driver's end")
     assert _lines(tmp_path / "ran") == []
-    assert not folder.is_locked()
+    eventually(lambda: not folder.is_locked(), "the lock is free")
 
 
 def test_driver_is_not_let_go_while_the_board_is_away_and_runs_when_it_is_back(
