@@ -306,6 +306,22 @@ def test_runner_killed_between_claim_and_go_leaves_no_user_code_behind(bench: Be
     eventually(lambda: not folder.is_locked(), "the lock is free")
 
 
+def test_driver_dies_with_its_runner_in_the_middle_of_the_code(bench: Bench, tmp_path: Path) -> None:
+    folder = _start(bench, HANGS, str(tmp_path / "ran"))
+    eventually(lambda: len(_lines(tmp_path / "ran")) == 2, "the task runs")
+    claim = folder.claim()
+    runner = bench.runner()
+    assert runner is not None
+    assert claim is not None
+    assert claim.pid is not None
+    assert claim.start_ticks is not None
+
+    os.kill(runner.pid, signal.SIGKILL)
+
+    driver = procfs.ProcessId(claim.pid, claim.start_ticks)
+    eventually(lambda: not procfs.is_alive(driver.pid, driver.start_ticks), "the driver's end")
+
+
 def test_driver_is_not_let_go_while_the_board_is_away_and_runs_when_it_is_back(
     bench: Bench, tmp_path: Path
 ) -> None:
