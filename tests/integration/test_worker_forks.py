@@ -219,6 +219,8 @@ def test_forked_driver_is_as_one_that_was_started(bench: Bench, tmp_path: Path) 
 
     forked, started = told
     assert (forked["forked"], started["forked"]) == (True, False)
+    assert forked["state"]["leads its group"]
+    assert forked["state"]["in the runner's session"]
     for facts in told:  # what must differ
         facts["state"]["argv"].pop()
         pythonpath = facts["state"]["environment"]["PYTHONPATH"].split(":")
