@@ -54,9 +54,13 @@ class DriverProcess:
         if why is not None:
             _log.info("driver_gets_own_interpreter", attempt=str(folder.attempt), because=why)
         waits_on, self._go_fd = os.pipe2(os.O_CLOEXEC)
-        begin = partial(_begin, folder, environment, waits_on, os.getpid(), execute=why is not None)
-        pid = forked.fork(begin)
+        self._fault_fd, fault = os.pipe2(os.O_CLOEXEC)
+        own = os.getpid()
+        pid = forked.fork(
+            partial(_be_driver, folder, environment, waits_on, fault, own, execute=why is not None)
+        )
         os.close(waits_on)
+        os.close(fault)
         with suppress(OSError):  # the child does it, too: whoever comes first. EACCES: it has executed
             os.setpgid(pid, pid)
         ticks = procfs.start_ticks(pid)
@@ -104,6 +108,11 @@ class DriverProcess:
             "TMPDIR": str(folder.scratch),
             "SPARK_LOCAL_DIRS": str(folder.spark_local),
         }
+
+    def fault(self) -> str:
+        """What kept it from beginning; empty: it has begun. To be asked once; takes milliseconds at most."""
+        with os.fdopen(self._fault_fd, "rb") as told:
+            return told.read().decode(errors="replace")
 
     def go(self) -> None:
         """Let it run the task's code. A driver that has ended meanwhile is found by its handle."""
@@ -169,23 +178,37 @@ class DriverProcess:
         ]
 
 
-def _begin(
-    folder: AttemptFolder, environment: Mapping[str, str], waits_on: int, runner: int, *, execute: bool
+def _be_driver(
+    folder: AttemptFolder,
+    environment: Mapping[str, str],
+    waits_on: int,
+    fault: int,
+    runner: int,
+    *,
+    execute: bool,
 ) -> int:
-    """Become the driver, in the forked child."""
-    forked.keep_only(waits_on)
+    """Become the driver, in the forked child. `fault` is closed when it has begun."""
+    forked.keep_only(waits_on, fault)
+    arguments = [str(folder.path), str(waits_on)]
+    try:
+        _prepare(folder, environment, runner, execute=execute)
+        if execute:
+            os.set_inheritable(waits_on, True)
+            os.execve(_DRIVER[0], [*_DRIVER, *arguments], environment)  # noqa: S606 - no shell
+    except OSError as exc:
+        os.write(fault, str(exc).encode())
+        os._exit(driver.EXIT_NOT_STARTED)
+    os.close(fault)
+    run_to_end(partial(driver.main, arguments))
+
+
+def _prepare(folder: AttemptFolder, environment: Mapping[str, str], runner: int, *, execute: bool) -> None:
     os.setpgid(0, 0)
     forked.reset_signals()
     os.chdir(folder.scratch)
     forked.write_to(folder.log)
-    arguments = [str(folder.path), str(waits_on)]
-    if execute:
-        os.set_inheritable(waits_on, True)
-    else:
+    if not execute:
         show_as("nimbus-driver", ("nimbus.worker.driver", str(folder.attempt)), environment)
         forked.reset_modules()
     if not forked.die_with(runner):
         os._exit(driver.EXIT_NOT_STARTED)
-    if execute:
-        os.execve(_DRIVER[0], [*_DRIVER, *arguments], environment)  # noqa: S606 - no shell
-    run_to_end(partial(driver.main, arguments))

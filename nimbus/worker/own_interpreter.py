@@ -63,7 +63,7 @@ def _already_imported(folders: Iterable[Path]) -> Path | None:
             entries = list(folder.iterdir())
         except FileNotFoundError:
             continue
-        except NotADirectoryError:  # an archive: Python can import from it
+        except OSError:  # such as an archive, from which Python can import
             return folder
         for entry in entries:
             if entry.name.partition(".")[0] in imported:

@@ -92,6 +92,10 @@ class Runner:
             return 0
         try:
             if driver is not None:
+                if fault := driver.fault():
+                    raise SystemExit(
+                        f"the driver cannot begin: {fault}"
+                    )  # unclaimed, so it counts as refused
                 return self._claim_and_run(opened.board, driver)
             record = self._folder.exit_record()
             assert record is not None  # noqa: S101 - that is why there is no driver

@@ -524,6 +524,20 @@ def test_task_imports_from_python_path_and_wheels_of_its_release(bench: Bench, t
     assert folder.log.read_text() == "shared packed\n"
 
 
+def test_attempt_whose_driver_cannot_begin_is_not_claimed(bench: Bench) -> None:
+    folder = bench.folder()
+    folder.create(bench.order(bench.script("task.py", "print(1)\n")))
+    folder.scratch.rmdir()
+    folder.scratch.touch()
+
+    bench.launch(folder, bench.startup())
+
+    eventually(lambda: "the driver cannot begin" in _said(folder), "the runner says why it ends")
+    eventually(lambda: not bench.processes(), "the runner's end")
+    assert bench.slots().claim is None
+    assert str(folder.scratch) in _said(folder)
+
+
 def test_output_folder_that_cannot_be_made_refuses_the_attempt_before_user_code(
     bench: Bench, tmp_path: Path
 ) -> None:
