@@ -34,6 +34,8 @@ LEAK_TAG = "NIMBUS_TEST"
 LEAK_GRACE_S = 15.0
 """How long what a test has told to end may take to do so."""
 
+_HELPERS = frozenset({"nimbus.templates", "nimbus.worker.fork_server"})
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_assertrepr_compare(left: object, right: object) -> Generator[None, list[object], list[object]]:
@@ -207,9 +209,9 @@ def _leaves_nothing(long_lived: LongLived) -> Iterator[None]:
 
 
 def _is_helper(child: psutil.Process, kept: set[int]) -> bool:
-    """The template helper of a scheduler of wider scope, which starts it when it first needs it."""
+    """A helper of a scheduler or worker of wider scope, which starts it when it needs it."""
     try:
-        return child.ppid() in kept and "nimbus.templates" in child.cmdline()
+        return child.ppid() in kept and not _HELPERS.isdisjoint(child.cmdline())
     except psutil.NoSuchProcess:
         return True  # gone by now
 

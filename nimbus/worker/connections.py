@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,17 @@ class OpenBoard:
 
     board: AttemptBoard
     close: Callable[[], None]
+
+
+def import_clients() -> None:
+    """Import what the functions below do, so that a fork of this process need not."""
+    for module in (
+        "blobsync.storage.s3_client",
+        "blobsync.storage.s3_store",
+        "nimbus.adapters.s3_logs",
+        "nimbus.adapters.zookeeper.board",
+    ):
+        import_module(module)
 
 
 def open_board(connections: Connections) -> OpenBoard:

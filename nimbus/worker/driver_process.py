@@ -6,24 +6,30 @@ import ctypes
 import json
 import os
 import signal
-import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
+
+import structlog
 
 from nimbus.domain.workers import Assignment
-from nimbus.worker import procfs
+from nimbus.worker import driver, forked, procfs
 from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.driver import EXIT_NOT_STARTED
 from nimbus.worker.files import write_atomic
+from nimbus.worker.own_interpreter import why_own_interpreter
+from nimbus.worker.proc_area import has_room, show_as
 from nimbus.worker.procfs import ProcessId
+from nimbus.worker.program_end import run_to_end
 from nimbus.worker.settings import ATTEMPT_VARIABLE, RunnerPlan, attempt_tag
 
 _DRIVER = (sys.executable, "-I", "-u", "-m", "nimbus.worker.driver")
 """Isolated: no file of the release can be imported before go. Unbuffered: its log can be followed."""
-_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_DEADLINE_S = 10.0
 _libc = ctypes.CDLL(None, use_errno=True)
+
+_log = structlog.get_logger("nimbus.worker.runner")
 
 
 def adopt_orphans() -> None:
@@ -36,38 +42,32 @@ class DriverProcess:
     """One driver process, from start to the last of its children."""
 
     def __init__(self, folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> None:
-        """Start it; it prepares itself and waits for `go` before it touches the task's code."""
+        """Fork it; it prepares itself and waits for `go` before it touches the task's code.
+
+        The runner has one thread at that time. See `forked` for what happens in the child.
+        """
         self._folder = folder
         self._write_plan(plan, order)
-        runner = os.getpid()
+        folder.log.touch()
+        environment = self._environment(plan)
+        why = why_own_interpreter(plan, order, environment) if has_room() else "there is no room in /proc"
+        if why is not None:
+            _log.info("driver_gets_own_interpreter", attempt=str(folder.attempt), because=why)
         waits_on, self._go_fd = os.pipe2(os.O_CLOEXEC)
-
-        def tie_to_runner() -> None:  # pragma: no cover - between fork and exec
-            # Safe here: the runner has one thread when it starts its driver.
-            os.setpgid(0, 0)
-            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != runner:
-                os._exit(EXIT_NOT_STARTED)
-
-        try:
-            with folder.log.open("ab") as log:
-                self._process = subprocess.Popen(
-                    [*_DRIVER, str(folder.path), str(waits_on)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    cwd=folder.scratch,
-                    env=self._environment(plan),
-                    pass_fds=(waits_on,),
-                    preexec_fn=tie_to_runner,  # noqa: PLW1509 - see there
-                )
-        finally:
-            os.close(waits_on)
-        ticks = procfs.start_ticks(self._process.pid)
+        self._fault_fd, fault = os.pipe2(os.O_CLOEXEC)
+        own = os.getpid()
+        pid = forked.fork(
+            partial(_be_driver, folder, environment, waits_on, fault, own, execute=why is not None)
+        )
+        os.close(waits_on)
+        os.close(fault)
+        with suppress(OSError):  # the child does it, too: whoever comes first. EACCES: it has executed
+            os.setpgid(pid, pid)
+        ticks = procfs.start_ticks(pid)
         if ticks is None:  # we have not reaped it, so it is there
-            raise ProcessLookupError(f"/proc does not show the driver {self._process.pid}")
-        self.id = ProcessId(self._process.pid, ticks)
-        self.handle = os.pidfd_open(self.id.pid)
+            raise ProcessLookupError(f"/proc does not show the driver {pid}")
+        self.id = ProcessId(pid, ticks)
+        self.handle = os.pidfd_open(pid)
         self.exit_status: int | None = None
         """As of `Popen.returncode`: negative for a signal. None while it runs."""
 
@@ -109,6 +109,11 @@ class DriverProcess:
             "SPARK_LOCAL_DIRS": str(folder.spark_local),
         }
 
+    def fault(self) -> str:
+        """What kept it from beginning; empty: it has begun. To be asked once; takes milliseconds at most."""
+        with os.fdopen(self._fault_fd, "rb") as told:
+            return told.read().decode(errors="replace")
+
     def go(self) -> None:
         """Let it run the task's code. A driver that has ended meanwhile is found by its handle."""
         with suppress(BrokenPipeError):
@@ -133,17 +138,21 @@ class DriverProcess:
             with suppress(ProcessLookupError):
                 os.killpg(self.id.pid, number)
 
-    def reap(self) -> None:
-        """Take the exit status of the driver, if it has ended, and of orphans that became our children."""
+    def reap(self) -> bool:
+        """Take the exit status of the driver, if it has ended, and of orphans that became our children.
+
+        Returns:
+            Whether children are left.
+        """
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                return False
             if pid == 0:
-                return
+                return True
             if pid == self.id.pid:
-                self.exit_status = self._process.returncode = os.waitstatus_to_exitcode(status)
+                self.exit_status = os.waitstatus_to_exitcode(status)
 
     def end_all(self) -> bool:
         """Kill the driver and everything it left: all of it is below us, since we adopt orphans.
@@ -158,7 +167,8 @@ class DriverProcess:
         return procfs.kill_all(self._remains, deadline_s=_KILL_DEADLINE_S)
 
     def _remains(self) -> list[ProcessId]:
-        self.reap()
+        if not self.reap():  # all that is below us comes to us when its parent ends
+            return []
         own = os.getpid()
         below = procfs.descendants(own)
         return [
@@ -166,3 +176,39 @@ class DriverProcess:
             for found in procfs.living()
             if found.id.pid != own and (found.id.pid in below or found.session == own)
         ]
+
+
+def _be_driver(
+    folder: AttemptFolder,
+    environment: Mapping[str, str],
+    waits_on: int,
+    fault: int,
+    runner: int,
+    *,
+    execute: bool,
+) -> int:
+    """Become the driver, in the forked child. `fault` is closed when it has begun."""
+    forked.keep_only(waits_on, fault)
+    arguments = [str(folder.path), str(waits_on)]
+    try:
+        _prepare(folder, environment, runner, execute=execute)
+        if execute:
+            os.set_inheritable(waits_on, True)
+            os.execve(_DRIVER[0], [*_DRIVER, *arguments], environment)  # noqa: S606 - no shell
+    except OSError as exc:
+        os.write(fault, str(exc).encode())
+        os._exit(driver.EXIT_NOT_STARTED)
+    os.close(fault)
+    run_to_end(partial(driver.main, arguments))
+
+
+def _prepare(folder: AttemptFolder, environment: Mapping[str, str], runner: int, *, execute: bool) -> None:
+    os.setpgid(0, 0)
+    forked.reset_signals()
+    os.chdir(folder.scratch)
+    forked.write_to(folder.log)
+    if not execute:
+        show_as("nimbus-driver", ("nimbus.worker.driver", str(folder.attempt)), environment)
+        forked.reset_modules()
+    if not forked.die_with(runner):
+        os._exit(driver.EXIT_NOT_STARTED)

@@ -1,17 +1,22 @@
-"""Starts a runner so that it outlives whoever started it. Any thread may call it."""
+"""Starts a runner so that it outlives whoever started it. Any thread may call it.
+
+A worker does so when its fork server cannot be reached: see `fork_launcher`.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Protocol
 
 from nimbus.domain.errors import NimbusError
 from nimbus.worker import detach
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.environment import passed_on
+from nimbus.worker.proc_area import ROOM
 from nimbus.worker.procfs import ProcessId, start_ticks
 from nimbus.worker.settings import RUNNER_VARIABLE, RunnerStartup, attempt_tag
 
@@ -39,6 +44,15 @@ class Launcher(Protocol):
         ...
 
 
+@contextmanager
+def startup_file(startup: RunnerStartup) -> Iterator[int]:
+    """A descriptor to read a startup from. A pipe would block us when the runner is slow; memory does not."""
+    with os.fdopen(os.memfd_create("startup"), "r+b") as file:
+        file.write(startup.encode())
+        file.seek(0)
+        yield file.fileno()
+
+
 def launch(
     folder: AttemptFolder, startup: RunnerStartup, *, environment: Mapping[str, str] | None = None
 ) -> ProcessId | None:
@@ -50,27 +64,21 @@ def launch(
         environment: Of this process, unless a test says otherwise.
     """
     own = passed_on(os.environ if environment is None else environment)
-    # A pipe would block us when the runner is slow to read; a file in memory does not.
-    stdin = os.memfd_create("startup")
     try:
-        with os.fdopen(os.dup(stdin), "wb") as file:
-            file.write(startup.encode())
-        os.lseek(stdin, 0, os.SEEK_SET)
-        done = subprocess.run(
-            [
-                sys.executable, "-I", "-S", detach.__file__, str(folder.runner_log),
-                sys.executable, "-I", "-m", "nimbus.worker.runner", str(folder.path),
-            ],
-            stdin=stdin,
-            capture_output=True,
-            env={**own, RUNNER_VARIABLE: attempt_tag(startup.plan.cluster, str(folder.attempt))},
-            timeout=_DETACH_DEADLINE_S,
-            check=False,
-        )  # fmt: skip
+        with startup_file(startup) as stdin:
+            done = subprocess.run(
+                [
+                    sys.executable, "-I", "-S", detach.__file__, str(folder.runner_log),
+                    sys.executable, "-I", "-u", "-m", "nimbus.worker.runner", str(folder.path),
+                ],
+                stdin=stdin,
+                capture_output=True,
+                env={**own, **ROOM, RUNNER_VARIABLE: attempt_tag(startup.plan.cluster, str(folder.attempt))},
+                timeout=_DETACH_DEADLINE_S,
+                check=False,
+            )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as exc:
         raise LaunchFailedError(folder, str(exc)) from exc
-    finally:
-        os.close(stdin)
     if done.returncode != 0:
         raise LaunchFailedError(folder, done.stderr.decode(errors="replace").strip()[-300:])
     pid = int(done.stdout)

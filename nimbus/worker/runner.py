@@ -1,4 +1,7 @@
-"""Runs one attempt, and outlives its worker: `python -I -m nimbus.worker.runner <attempt folder>`.
+"""Runs one attempt, and outlives its worker.
+
+Forked by a worker's fork server; or started, with its startup on standard input:
+`python -I -u -m nimbus.worker.runner <attempt folder>`.
 
 What holds, whatever dies when:
   * At most one runner lives in an attempt's folder (flock); at most one driver anywhere is let go (CLAIM).
@@ -23,23 +26,26 @@ import signal
 import sys
 import time
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import structlog
 
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End
+from nimbus.domain.workers import Assignment
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.board_link import BoardLink
-from nimbus.worker.connections import OpenBoard, open_board, open_logs
+from nimbus.worker.connections import Connections, OpenBoard, open_board, open_logs
 from nimbus.worker.driver import EXIT_NOT_STARTED
 from nimbus.worker.driver_process import DriverProcess, adopt_orphans
 from nimbus.worker.flushing import flushed
+from nimbus.worker.forked import run_program
 from nimbus.worker.identity import own_process
 from nimbus.worker.log_upload import LogUploader
 from nimbus.worker.retry import pauses
-from nimbus.worker.settings import RunnerStartup
+from nimbus.worker.settings import RunnerPlan, read_connections, read_plan
 from nimbus.worker.verdict import Ordered, Verdict, judge
 from nimbus.worker.wake import Wake
 
@@ -60,9 +66,10 @@ def boottime_s() -> float:
 class Runner:
     """One attempt, from its driver's start to its delivery. Main thread."""
 
-    def __init__(self, folder: AttemptFolder, startup: RunnerStartup) -> None:
-        self._folder, self._plan, self._connections = folder, startup.plan, startup.connections
-        self._order = folder.order()
+    def __init__(
+        self, folder: AttemptFolder, plan: RunnerPlan, order: Assignment, connections: Connections
+    ) -> None:
+        self._folder, self._plan, self._order, self._connections = folder, plan, order, connections
         self._wake = Wake()
         self._told_to_leave = False
         self._attempt = str(folder.attempt)
@@ -72,11 +79,12 @@ class Runner:
         self._told_to_leave = True
         self._wake.ring()
 
-    def run(self) -> int:
-        """Run the attempt; the process's exit code."""
-        record = self._folder.exit_record()
-        # Before any thread exists: the driver is tied to this thread's life and started by fork.
-        driver = DriverProcess(self._folder, self._plan, self._order) if record is None else None
+    def run(self, driver: DriverProcess | None) -> int:
+        """Run the attempt; the process's exit code.
+
+        Args:
+            driver: Waits to be let go; None: the attempt has ended, and is only delivered.
+        """
         opened = self._connect()
         if opened is None:
             if driver is not None:
@@ -84,8 +92,13 @@ class Runner:
             return 0
         try:
             if driver is not None:
+                if fault := driver.fault():
+                    raise SystemExit(
+                        f"the driver cannot begin: {fault}"
+                    )  # unclaimed, so it counts as refused
                 return self._claim_and_run(opened.board, driver)
-            assert record is not None  # noqa: S101 - the one or the other, see above
+            record = self._folder.exit_record()
+            assert record is not None  # noqa: S101 - that is why there is no driver
             return self._deliver(opened.board, record, self._uploader())
         finally:
             opened.close()
@@ -263,8 +276,13 @@ def _take_lock(folder: AttemptFolder) -> int | None:
     return lock
 
 
-def main(arguments: list[str]) -> int:
-    """Start from the command line."""
+def run_attempt(folder: AttemptFolder, startup: int) -> int:
+    """Run an attempt as this process, which has one thread.
+
+    Args:
+        folder: Of the attempt.
+        startup: Descriptor of what `RunnerStartup.encode` made; it is closed.
+    """
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -274,22 +292,43 @@ def main(arguments: list[str]) -> int:
         ],
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    folder = AttemptFolder(Path(arguments[0]))
-    startup = RunnerStartup.decode(sys.stdin.buffer.read())
-    nowhere = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nowhere, 0)  # what was read holds secrets; nothing below us shall find it
-    os.close(nowhere)
+    source = os.fdopen(startup, "rb", buffering=0)
     if _take_lock(folder) is None:
         _log.info("another_runner_has_it", attempt=str(folder.attempt))
         return 0
     if folder.is_delivered:
         return 0
     adopt_orphans()
-    runner = Runner(folder, startup)
-    signal.signal(signal.SIGTERM, runner.leave)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    return runner.run()
+    plan, order = read_plan(source), folder.order()
+    # The driver comes first: a fork must find one thread, and no secrets in memory.
+    driver = DriverProcess(folder, plan, order) if folder.exit_record() is None else None
+    connections = read_connections(source)
+    source.close()
+    runner = Runner(folder, plan, order, connections)
+    signal.signal(signal.SIGTERM, runner.leave)
+    return runner.run(driver)
+
+
+def run_and_exit(folder: AttemptFolder, startup: int) -> int:
+    """As `run_attempt`, but ends the process at once: to take an interpreter apart costs more than a run."""
+    status = run_attempt(folder, startup)
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def take_standard_input() -> int:
+    """A descriptor of what standard input is; nothing below us shall find it there."""
+    taken, nowhere = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, 0)
+    os.close(nowhere)
+    return taken
+
+
+def main(arguments: list[str]) -> int:
+    """Start from the command line."""
+    return run_and_exit(AttemptFolder(Path(arguments[0])), take_standard_input())
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_program(partial(main, sys.argv[1:])))

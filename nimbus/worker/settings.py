@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import BinaryIO
 
 from pydantic import TypeAdapter
 
@@ -95,19 +97,40 @@ class RunnerPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerStartup:
-    """What a runner reads from standard input. Holds secrets: never on disk, in argv or environment."""
+    """What a runner reads when it starts. Holds secrets: never on disk, in argv or environment."""
 
     plan: RunnerPlan
     connections: Connections
 
     def encode(self) -> bytes:
-        """JSON."""
-        return _STARTUP.dump_json(self)
+        """The plan with its length before it, and the connections, as JSON: see `read_plan`."""
+        plan = _PLAN.dump_json(self.plan)
+        return len(plan).to_bytes(_LENGTH_BYTES, "big") + plan + _CONNECTIONS.dump_json(self.connections)
 
     @classmethod
     def decode(cls, data: bytes) -> RunnerStartup:
         """Read what `encode` wrote."""
-        return _STARTUP.validate_json(data)
+        file = io.BytesIO(data)
+        return cls(plan=read_plan(file), connections=read_connections(file))
 
 
-_STARTUP = TypeAdapter(RunnerStartup)
+def read_plan(file: BinaryIO) -> RunnerPlan:
+    """Read the first part of a startup. Of an unbuffered file, no secret gets into memory."""
+    return _PLAN.validate_json(_read(file, int.from_bytes(_read(file, _LENGTH_BYTES), "big")))
+
+
+def read_connections(file: BinaryIO) -> Connections:
+    """Read the rest of a startup: the secrets."""
+    return _CONNECTIONS.validate_json(file.read())
+
+
+def _read(file: BinaryIO, size: int) -> bytes:
+    data = b""
+    while len(data) < size and (more := file.read(size - len(data))):
+        data += more
+    return data
+
+
+_LENGTH_BYTES = 8
+_PLAN = TypeAdapter(RunnerPlan)
+_CONNECTIONS = TypeAdapter(Connections)

@@ -104,9 +104,13 @@ def put_end(board: AttemptBoard, end: End) -> str:
 def is_supervised(tag: str, claim: Claim | None) -> bool:
     """Tell whether a runner of the attempt lives on this host, in whosever folder of its cluster.
 
-    A driver that another user runs cannot be told from a supervised one; it counts as one.
+    The tag finds it before it claims; after that the claim's folder says which process it is. A driver that
+    another user runs cannot be told from a supervised one; it counts as one.
     """
     if procfs.with_variable(RUNNER_VARIABLE, tag):
+        return True
+    runner = _runner_of(claim)
+    if runner is not None and procfs.is_alive(runner.pid, runner.start_ticks):
         return True
     if claim is None or claim.pid is None or claim.start_ticks is None:
         return False
@@ -126,6 +130,9 @@ def reap(board: AttemptBoard, order: Assignment, now: datetime) -> bool:
     tag = attempt_tag(board.cluster(), order.attempt)
     if is_supervised(tag, claim):
         return False
+    runner = _runner_of(claim)
+    if runner is not None:
+        kill_session(runner)
     kill_tagged(tag)
     end = _end(order.attempt, Outcome.LOST, "its runner is gone from its host", now)
     if claim is not None:  # read only now: a living runner may still write its record
@@ -134,17 +141,33 @@ def reap(board: AttemptBoard, order: Assignment, now: datetime) -> bool:
     return True
 
 
-def _undelivered(claim: Claim) -> End | None:
-    """Read what the dead runner recorded, in the folder that its claim names, of whichever worker.
-
-    The path comes from ZooKeeper, so only a record with the claim's own nonce counts. The folder stays as it
-    is: its worker stores the log when it starts.
-    """
+def _folder_of(claim: Claim) -> AttemptFolder | None:
+    """The folder that a claim names, of whichever worker. The path comes from ZooKeeper: nothing is sure."""
     path = Path(claim.folder or "")
-    if not path.is_absolute() or path.name != claim.attempt:
+    return AttemptFolder(path) if path.is_absolute() and path.name == claim.attempt else None
+
+
+def _runner_of(claim: Claim | None) -> ProcessId | None:
+    """The runner that won a claim, dead or alive. Only a folder with the claim's own nonce counts."""
+    folder = _folder_of(claim) if claim is not None else None
+    if claim is None or folder is None:
         return None
     try:
-        record = AttemptFolder(path).exit_record()
+        noted = folder.claim()
+        return folder.last_runner() if noted is not None and noted.nonce == claim.nonce else None
+    except (OSError, ValueError, UnreadableRecordError) as exc:
+        _log.warning("claim_unreadable", attempt=claim.attempt, folder=claim.folder, error=str(exc))
+        return None
+
+
+def _undelivered(claim: Claim) -> End | None:
+    """Read what the dead runner recorded in the claim's folder: a record with the claim's own nonce.
+
+    The folder stays as it is: its worker stores the log when it starts.
+    """
+    folder = _folder_of(claim)
+    try:
+        record = folder.exit_record() if folder is not None else None
     except (OSError, ValueError, UnreadableRecordError) as exc:
         _log.warning("exit_record_unreadable", attempt=claim.attempt, folder=claim.folder, error=str(exc))
         return None

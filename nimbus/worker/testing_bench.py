@@ -24,6 +24,7 @@ from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.connections import MEMORY_FILE, Connections
 from nimbus.worker.environment import driver_environment
 from nimbus.worker.identity import host_id
+from nimbus.worker.launcher import Launcher, launch
 from nimbus.worker.settings import (
     ATTEMPT_VARIABLE,
     RUNNER_VARIABLE,
@@ -57,8 +58,9 @@ def eventually(question: Callable[[], T], what: str, deadline_s: float = 30.0) -
 class Bench:
     """One machine with a release folder, a data folder, a board, and as many workers as are asked for."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, launcher: Launcher = launch) -> None:
         self.root = root
+        self.launch = launcher
         self.release = root / "release"
         self.data = root / "data"
         self.board = FileBoard(root / "board")

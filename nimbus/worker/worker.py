@@ -35,8 +35,9 @@ from nimbus.ports import (
 from nimbus.records import UnreadableRecordError
 from nimbus.worker import settlement
 from nimbus.worker.connections import Connections
+from nimbus.worker.fork_launcher import ForkLauncher
 from nimbus.worker.keeper import Keeper, Phase
-from nimbus.worker.launcher import Launcher, LaunchFailedError, launch
+from nimbus.worker.launcher import LaunchFailedError
 from nimbus.worker.loop import Action, Loop
 from nimbus.worker.preparation import ReleaseProvider, may_heal, prepare, prepare_if_here
 from nimbus.worker.registration import Registration
@@ -66,11 +67,11 @@ class Worker:
         connections: Connections,
         clock: Clock,
         logs: LogArchive | None = None,
-        launcher: Launcher = launch,
         on_failure: Callable[[BaseException], None] | None = None,
     ) -> None:
         self._settings, self._board, self._releases = settings, board, releases
-        self._connections, self._clock, self._launcher = connections, clock, launcher
+        self._connections, self._clock = connections, clock
+        self._launcher = ForkLauncher()
         self._on_failure = on_failure
         self.failure: BaseException | None = None
         """What ended the worker's thread, if something did."""
@@ -95,6 +96,7 @@ class Worker:
             WorkDirInUseError: a live worker has the folder.
         """
         self._lock_fd = take_work_dir(self._settings.work_dir)
+        self._launcher.start()
         self._thread.start()
 
     def drain(self) -> None:
@@ -121,6 +123,7 @@ class Worker:
         for pool in (self._prepare_pool, self._fetch_pool):
             pool.shutdown(wait=False, cancel_futures=True)
         self._keeper.close()
+        self._launcher.close()
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1

@@ -157,7 +157,28 @@ def runner_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected
     return None
 
 
-KINDS: tuple[Fault, ...] = (leader_killed, leader_paused, leader_deposed, worker_killed, runner_killed)
+def fork_server_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
+    """SIGKILL the fork server of a worker that has a running attempt. Its runners must go on."""
+    moment(rng.uniform(0, LONGEST_DELAY_S))
+    found = _victim(cluster, run_id, rng)
+    if found is None:
+        return None
+    worker = next(each for each in cluster.stack.workers if each.name == found[1]["worker"])
+    for child in psutil.Process(worker.pid).children():
+        if "nimbus.worker.fork_server" in child.cmdline():
+            child.kill()
+            return Injected(kind="fork server killed", target=worker.name)
+    raise AssertionError(f"{worker.name} has no fork server")
+
+
+KINDS: tuple[Fault, ...] = (
+    leader_killed,
+    leader_paused,
+    leader_deposed,
+    worker_killed,
+    runner_killed,
+    fork_server_killed,
+)
 
 
 def deck(rng: random.Random, rounds: int) -> list[Fault]:

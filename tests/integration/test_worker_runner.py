@@ -21,7 +21,8 @@ from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End
 from nimbus.worker import procfs
 from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.files import write_once
+from nimbus.worker.files import read_if_there, write_once
+from nimbus.worker.fork_launcher import ForkLauncher
 from nimbus.worker.launcher import launch
 from nimbus.worker.testing_bench import Bench, eventually
 
@@ -56,8 +57,12 @@ LAUNCHES = """
 import sys, time
 from pathlib import Path
 from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.fork_launcher import ForkLauncher
 from nimbus.worker.launcher import launch
 from nimbus.worker.settings import RunnerStartup
+if sys.argv[3] == "forked":
+    launch = ForkLauncher()
+    launch.start()
 launch(AttemptFolder(Path(sys.argv[1])), RunnerStartup.decode(Path(sys.argv[2]).read_bytes()))
 time.sleep(600)
 """
@@ -68,22 +73,36 @@ subprocess.run([sys.executable, '-c', 'import shared, packed'], check=True)
 """
 
 
+@pytest.fixture(params=["forked", "started"])
+def how(request: pytest.FixtureRequest) -> str:
+    """How runners come to be."""
+    return str(request.param)
+
+
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
+def bench(tmp_path: Path, how: str) -> Iterator[Bench]:
+    forks = ForkLauncher()
+    if how == "forked":
+        forks.start()
+    made = Bench(tmp_path, forks if how == "forked" else launch)
     yield made
     made.close()
+    forks.close()
 
 
 def _lines(place: Path) -> list[str]:
     return place.read_text().splitlines() if place.exists() else []
 
 
+def _said(folder: AttemptFolder) -> str:
+    return (read_if_there(folder.runner_log) or b"").decode()
+
+
 def _start(bench: Bench, text: str, *args: str, known: bool = True, **order: Any) -> AttemptFolder:
     folder = bench.folder()
     made = bench.order(bench.script("task.py", text), known=known, args=args, **order)
     folder.create(made)
-    launch(folder, bench.startup(stop_grace_s=0.5))
+    bench.launch(folder, bench.startup(stop_grace_s=0.5))
     return folder
 
 
@@ -116,7 +135,9 @@ def test_runner_claims_runs_ends_and_stores_the_log_of_a_task(bench: Bench) -> N
     assert not folder.scratch.exists()
 
 
-def test_runner_goes_on_when_the_process_that_launched_it_is_killed(bench: Bench, tmp_path: Path) -> None:
+def test_runner_goes_on_when_the_process_that_launched_it_is_killed(
+    bench: Bench, how: str, tmp_path: Path
+) -> None:
     ran, gate = tmp_path / "ran", tmp_path / "gate"
     folder = bench.folder()
     folder.create(bench.order(bench.script("task.py", WAITS_FOR_FILE), args=(str(ran), str(gate))))
@@ -128,6 +149,7 @@ def test_runner_goes_on_when_the_process_that_launched_it_is_killed(bench: Bench
             LAUNCHES,
             str(folder.path),
             str(tmp_path / "startup"),
+            how,
         ],
         start_new_session=True,
     )
@@ -157,7 +179,7 @@ def test_exit_code_of_a_task_is_reported_and_zero_is_a_success(bench: Bench) -> 
     bench.script("zero.py", "import sys\nsys.exit(0)\n")
     other = bench.folder("run1.zero.1")
     other.create(bench.order("zero.py", attempt="run1.zero.1"))
-    launch(other, bench.startup())
+    bench.launch(other, bench.startup())
     assert _await_delivered(other).outcome is Outcome.SUCCEEDED
 
 
@@ -204,7 +226,7 @@ def test_second_launch_of_an_attempt_runs_nothing_while_the_first_lives(bench: B
     eventually(lambda: _lines(ran) == ["ran"], "the task runs")
     first = folder.last_runner()
 
-    second = launch(folder, bench.startup())
+    second = bench.launch(folder, bench.startup())
 
     if second is not None:  # None: it has ended already
         eventually(lambda: not procfs.is_alive(second.pid, second.start_ticks), "the second runner's end")
@@ -219,7 +241,7 @@ def test_launches_in_two_folders_at_once_run_the_code_once(bench: Bench, tmp_pat
     folders = [bench.folder(worker=f"w{n}") for n in range(4)]
     for n, folder in enumerate(folders):
         folder.create(order)
-        launch(folder, bench.startup(worker=f"w{n}"))
+        bench.launch(folder, bench.startup(worker=f"w{n}"))
 
     for folder in folders:
         eventually(lambda folder=folder: folder.is_delivered, "delivery")  # type: ignore[misc]
@@ -281,7 +303,23 @@ def test_runner_killed_between_claim_and_go_leaves_no_user_code_behind(bench: Be
 
     eventually(lambda: not procfs.is_alive(driver.pid, driver.start_ticks), "the driver's end")
     assert _lines(tmp_path / "ran") == []
-    assert not folder.is_locked()
+    eventually(lambda: not folder.is_locked(), "the lock is free")
+
+
+def test_driver_dies_with_its_runner_in_the_middle_of_the_code(bench: Bench, tmp_path: Path) -> None:
+    folder = _start(bench, HANGS, str(tmp_path / "ran"))
+    eventually(lambda: len(_lines(tmp_path / "ran")) == 2, "the task runs")
+    claim = folder.claim()
+    runner = bench.runner()
+    assert runner is not None
+    assert claim is not None
+    assert claim.pid is not None
+    assert claim.start_ticks is not None
+
+    os.kill(runner.pid, signal.SIGKILL)
+
+    driver = procfs.ProcessId(claim.pid, claim.start_ticks)
+    eventually(lambda: not procfs.is_alive(driver.pid, driver.start_ticks), "the driver's end")
 
 
 def test_driver_is_not_let_go_while_the_board_is_away_and_runs_when_it_is_back(
@@ -289,7 +327,7 @@ def test_driver_is_not_let_go_while_the_board_is_away_and_runs_when_it_is_back(
 ) -> None:
     bench.board.cut_off(down=True)
     folder = _start(bench, COUNTS, str(tmp_path / "ran"))
-    eventually(lambda: "board_unreachable" in folder.runner_log.read_text(), "the runner says why it waits")
+    eventually(lambda: "board_unreachable" in _said(folder), "the runner says why it waits")
     assert _lines(tmp_path / "ran") == []
 
     bench.board.cut_off(down=False)
@@ -308,7 +346,7 @@ def test_task_beyond_its_timeout_is_ended_with_all_it_started(
     )
     folder = bench.folder()
     folder.create(made)
-    launch(folder, bench.startup(stop_grace_s=0.5 if manner else 10))
+    bench.launch(folder, bench.startup(stop_grace_s=0.5 if manner else 10))
 
     record = _await_delivered(folder)
 
@@ -436,7 +474,7 @@ def test_secrets_reach_neither_the_drivers_environment_nor_the_disk(
     folder.create(order)
     startup = bench.startup(extra={"OF_CONFIGURATION": "yes"})
     secret = {"kind": "nowhere", "secret": "hush-hush-4"}
-    launch(folder, replace(startup, connections=replace(startup.connections, logs=secret)))
+    bench.launch(folder, replace(startup, connections=replace(startup.connections, logs=secret)))
     eventually(lambda: _lines(tmp_path / "ran"), "the task runs")
     runner = bench.runner()
     assert runner is not None
@@ -463,7 +501,7 @@ def test_release_cannot_run_code_before_go_by_naming_a_module_like_one_of_python
         bench.script(name, trap)
     bench.board.cut_off(down=True)
     folder = _start(bench, COUNTS, str(tmp_path / "ran"), python_path=("lib", ""))
-    eventually(lambda: "board_unreachable" in folder.runner_log.read_text(), "the driver waits")
+    eventually(lambda: "board_unreachable" in _said(folder), "the driver waits")
     runner = bench.runner()
     assert runner is not None
 
@@ -480,10 +518,24 @@ def test_task_imports_from_python_path_and_wheels_of_its_release(bench: Bench, t
     (wheel / "packed.py").write_text("WORD = 'packed'\n")
     folder = bench.folder()
     folder.create(bench.order(bench.script("jobs/task.py", IMPORTS), python_path=("lib",)))
-    launch(folder, bench.startup(wheels=(wheel,)))
+    bench.launch(folder, bench.startup(wheels=(wheel,)))
 
     assert _await_delivered(folder).reason == ""
     assert folder.log.read_text() == "shared packed\n"
+
+
+def test_attempt_whose_driver_cannot_begin_is_not_claimed(bench: Bench) -> None:
+    folder = bench.folder()
+    folder.create(bench.order(bench.script("task.py", "print(1)\n")))
+    folder.scratch.rmdir()
+    folder.scratch.touch()
+
+    bench.launch(folder, bench.startup())
+
+    eventually(lambda: "the driver cannot begin" in _said(folder), "the runner says why it ends")
+    eventually(lambda: not bench.processes(), "the runner's end")
+    assert bench.slots().claim is None
+    assert str(folder.scratch) in _said(folder)
 
 
 def test_output_folder_that_cannot_be_made_refuses_the_attempt_before_user_code(
@@ -539,7 +591,7 @@ def test_claim_of_another_boot_of_the_same_pid_is_not_ours(bench: Bench, tmp_pat
     folder.create(bench.order(bench.script("task.py", COUNTS), args=(str(tmp_path / "ran"),)))
     foreign = Claim(attempt=ATTEMPT, host=HostId("other"), pid=1, start_ticks=1, claimed_at=datetime.now(UTC))
     bench.board.claim(foreign)
-    launch(folder, bench.startup())
+    bench.launch(folder, bench.startup())
 
     eventually(lambda: folder.is_delivered, "the runner gives up")
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,9 +17,10 @@ from nimbus.domain.ids import AttemptId, WorkerId
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.workers import Assignment, AssignmentKind
-from nimbus.worker import settlement
+from nimbus.worker import procfs, settlement
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.identity import host_id
+from nimbus.worker.procfs import ProcessId
 from nimbus.worker.testing import FileBoard
 from nimbus.worker.testing_bench import Bench
 
@@ -181,3 +185,82 @@ def test_reaper_writes_lost_when_the_exit_record_cannot_be_read(bench: Bench) ->
     end = bench.slots().end
     assert end is not None
     assert end.outcome is Outcome.LOST
+
+
+RUNNER = """
+import subprocess
+print(subprocess.Popen(["sleep", "600"], stdout=subprocess.DEVNULL).pid, flush=True)
+input()
+"""
+
+
+@dataclass(frozen=True)
+class Untagged:
+    """A runner whose tag does not show, as for a moment after a fork, and what it has started."""
+
+    process: subprocess.Popen[str]
+    started: ProcessId
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def untagged() -> Iterator[Untagged]:
+    with subprocess.Popen(
+        [sys.executable, "-c", RUNNER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        started = int(process.stdout.readline())
+        ticks = procfs.start_ticks(started)
+        assert ticks is not None
+        runner = Untagged(process, ProcessId(started, ticks))
+        try:
+            yield runner
+        finally:
+            runner.end()
+            procfs.kill(runner.started)
+
+
+def _claimed_by(untagged: Untagged, bench: Bench) -> Assignment:
+    """The order to reap an attempt that it has claimed, as the attempt's folder says."""
+    order, folder = _left_by(bench, pid=1, start_ticks=1)
+    ticks = procfs.start_ticks(untagged.process.pid)
+    assert ticks is not None
+    lock = folder.try_lock(ProcessId(untagged.process.pid, ticks))
+    assert lock is not None
+    os.close(lock)
+    assert order.claim is not None
+    folder.record_claim(order.claim)
+    return order
+
+
+def test_runner_whose_tag_does_not_show_is_not_called_lost_while_it_lives(
+    bench: Bench, untagged: Untagged
+) -> None:
+    order = _claimed_by(untagged, bench)
+
+    assert not settlement.reap(bench.board, order, NOW)
+    assert bench.slots().end is None
+
+    untagged.end()
+    assert settlement.reap(bench.board, order, NOW)
+    end = bench.slots().end
+    assert end is not None
+    assert end.outcome is Outcome.LOST
+
+
+def test_reaper_kills_what_a_dead_runner_left_in_its_session_without_a_tag(
+    bench: Bench, untagged: Untagged
+) -> None:
+    order = _claimed_by(untagged, bench)
+    untagged.end()
+
+    assert settlement.reap(bench.board, order, NOW)
+
+    assert not procfs.is_alive(untagged.started.pid, untagged.started.start_ticks)

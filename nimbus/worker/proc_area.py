@@ -1,0 +1,61 @@
+"""What /proc shows of a forked process: arguments and environment, which it shares with its parent at first.
+
+Attempts, stacks and tests find their processes by a variable in the environment that /proc shows. The kernel
+shows the memory in which a program was started, so a forked process writes there, as `setproctitle` does.
+Whoever starts a program that forks gives it `ROOM`, and `ARGUMENT_ROOM` if its own arguments are short.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+ROOM = {"NIMBUS_ROOM": " " * 8192}
+"""Goes into the environment of a program that forks: as much as a child's may need."""
+
+ARGUMENT_ROOM = " " * 256
+"""The last argument of a program that forks."""
+
+_PR_SET_NAME = 15
+_libc = ctypes.CDLL(None, use_errno=True)
+_FIRST_FIELD = 45
+"""Of /proc/self/stat, after the command's name: start and end of the arguments, then of the environment."""
+
+
+def has_room() -> bool:
+    """Whether this process was started with room for what its children show."""
+    _, _, start, end = _bounds()
+    return end - start >= len(ROOM["NIMBUS_ROOM"])
+
+
+def show_as(name: str, arguments: Iterable[str], environment: Mapping[str, str]) -> None:
+    """Replace the environment of this process, and what /proc shows of it.
+
+    Args:
+        name: For `ps`; the kernel keeps 15 bytes.
+        arguments: Cut off where the room ends.
+        environment: All of it. Of variables that find no room in /proc, those of Nimbus are the last.
+    """
+    os.environ.clear()
+    os.environ.update(environment)
+    _libc.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
+    arguments_start, arguments_end, start, end = _bounds()
+    _overwrite(arguments_start, arguments_end, [os.fsencode(word) for word in arguments])
+    ours_first = sorted(environment, key=lambda variable: not variable.startswith("NIMBUS_"))
+    _overwrite(start, end, [os.fsencode(f"{variable}={environment[variable]}") for variable in ours_first])
+
+
+def _bounds() -> tuple[int, int, int, int]:
+    text = Path("/proc/self/stat").read_bytes()
+    fields = text[text.rindex(b")") + 2 :].split()
+    start, middle, environment, end = (int(field) for field in fields[_FIRST_FIELD : _FIRST_FIELD + 4])
+    return start, middle, environment, end
+
+
+def _overwrite(start: int, end: int, words: Iterable[bytes]) -> None:
+    size = end - start
+    if size > 0:
+        # The last byte stays NUL: the kernel takes another one as a sign that the text goes on.
+        ctypes.memmove(start, b"".join(word + b"\0" for word in words)[: size - 1].ljust(size, b"\0"), size)

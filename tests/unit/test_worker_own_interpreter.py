@@ -1,0 +1,83 @@
+"""When a driver is a fork of its runner, and when it gets an interpreter of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nimbus.domain.pipeline import TaskKind
+from nimbus.worker.own_interpreter import why_own_interpreter
+from nimbus.worker.testing_bench import Bench
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.close()
+
+
+def _why(
+    bench: Bench, *, order: Any = None, plan: Any = None, environment: dict[str, str] | None = None
+) -> str | None:
+    made = bench.order(bench.script("jobs/task.py", ""), **(order or {}))
+    return why_own_interpreter(
+        bench.startup(**(plan or {})).plan, made, {**os.environ, **(environment or {})}
+    )
+
+
+def test_python_task_is_forked_when_nothing_speaks_against_it(bench: Bench) -> None:
+    bench.script("jobs/beside.py", "")
+    bench.script("lib/shared.py", "")
+    bench.script("structlog.py", "")  # in a folder from which nothing is imported
+
+    why = _why(
+        bench,
+        order={"python_path": ("lib", "absent")},
+        environment={"TZ": "UTC", "OF_CONFIGURATION": "yes", "PYTHONPATH": str(bench.root / "absent")},
+    )
+
+    assert why is None
+
+
+@pytest.mark.parametrize("kind", [TaskKind.PYSPARK, TaskKind.SQL])
+def test_spark_task_gets_its_own_interpreter(bench: Bench, kind: TaskKind) -> None:
+    assert kind.value in (_why(bench, order={"task_kind": kind}) or "")
+
+
+def test_release_with_wheels_gets_its_own_interpreter(bench: Bench) -> None:
+    assert "wheels" in (_why(bench, plan={"wheels": (bench.root,)}) or "")
+
+
+@pytest.mark.parametrize(
+    "place", ["jobs/structlog.py", "jobs/structlog/x.txt", "lib/structlog.abi3.so", "lib/json/__init__.py"]
+)
+def test_release_with_the_name_of_an_imported_module_gets_its_own_interpreter(
+    bench: Bench, place: str
+) -> None:
+    bench.script(place, "")
+
+    assert "/".join(place.split("/")[:2]) in (_why(bench, order={"python_path": ("lib",)}) or "")
+
+
+def test_python_path_of_an_archive_gets_its_own_interpreter(bench: Bench) -> None:
+    bench.script("lib.zip", "")
+
+    assert "lib.zip" in (_why(bench, order={"python_path": ("lib.zip",)}) or "")
+
+
+def test_configured_pythonpath_with_the_name_of_an_imported_module_gets_its_own_interpreter(
+    bench: Bench,
+) -> None:
+    bench.script("more/structlog.py", "")
+
+    assert "structlog" in (_why(bench, environment={"PYTHONPATH": str(bench.release / "more")}) or "")
+
+
+@pytest.mark.parametrize("name", ["LD_LIBRARY_PATH", "LC_ALL", "MALLOC_ARENA_MAX", "OPENSSL_CONF"])
+def test_variable_that_counts_at_a_start_gets_its_own_interpreter(bench: Bench, name: str) -> None:
+    assert name in (_why(bench, environment={name: "changed"}) or "")
