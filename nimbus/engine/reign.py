@@ -447,6 +447,8 @@ class Reign:
                     self._read_pipeline(subject.pipeline)
                 case "command":
                     self.state.line_up(subject.command)
+                case "abdication" | "schema":
+                    self.state.agenda.add(subject)
                 case _:
                     self._read_run(subject.run)
 

@@ -16,7 +16,7 @@ from nimbus.domain.pipeline import CatchUp, Schedule, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunState, TaskRun, TaskState
 from nimbus.domain.slots import Slots
 from nimbus.domain.tasks import Tasks
-from nimbus.engine.agenda import Subject, about_command
+from nimbus.engine.agenda import ABOUT_ABDICATION, ABOUT_SCHEMA, Subject, about_command
 from nimbus.engine.decision import BuildRun, Effect, ResignLeadership
 from nimbus.engine.news import BuildingFailed, RunArchived
 from nimbus.engine.reign import TIDY_EVERY_S
@@ -257,3 +257,16 @@ def test_a_command_that_is_set_aside_and_gone_ends_no_reign() -> None:
     bench.tidy()
 
     assert bench.reign.state.set_aside == {}
+
+
+@pytest.mark.parametrize("subject", [ABOUT_SCHEMA, ABOUT_ABDICATION], ids=lambda subject: subject.kind)
+def test_a_subject_of_the_whole_cluster_is_asked_about_again_after_it_was_set_aside(subject: Subject) -> None:
+    bench, read = Bench(), list[str]()
+    bench.reign.tend()
+    bench.reign._read_run = read.append  # type: ignore[method-assign,assignment]
+    bench.reign.state.put_aside(subject, "test")
+    bench.clocks.pass_s(TIDY_EVERY_S + 1)
+
+    bench.reign.tend()
+
+    assert (read, bench.reign.state.agenda.first(subject.kind)) == ([], subject)
