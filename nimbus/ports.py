@@ -282,6 +282,16 @@ class AttemptBoard(Protocol):
         """
         ...
 
+    def fill(self, filled: Sequence[Claim | End]) -> Sequence[Claim | End | None]:
+        """Put several claims and ends into their slots, in one transaction if nothing is in the way.
+
+        An attempt that is claimed so beats from that moment on.
+
+        Returns:
+            What stands in each slot, as of `claim` and `end`; None: the attempt is not known (any more).
+        """
+        ...
+
     def refuse(self, claim: Claim, end: End) -> Claim:
         """Put `claim` and `end` into both slots in one step, unless CLAIM is taken.
 
@@ -306,6 +316,10 @@ class AttemptBoard(Protocol):
 
     def read(self, attempt: AttemptId, changed: Enqueue | None = None) -> Slots:
         """Read the slots; `changed` is called once, when CLAIM, END, beat or stop request appears or goes."""
+        ...
+
+    def read_all(self, attempts: Mapping[AttemptId, Enqueue | None]) -> Mapping[AttemptId, Slots]:
+        """Read the slots of several attempts together, each with its `changed` as of `read`."""
         ...
 
     def beat(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
@@ -385,6 +399,13 @@ class LogArchive(Protocol):
 
     def append(self, attempt: AttemptId, offset: int, data: bytes) -> None:
         """Store bytes `offset` to `offset + len(data)` of an attempt's log. Safe to repeat."""
+        ...
+
+    def append_all(self, logs: Mapping[AttemptId, bytes]) -> None:
+        """Store several logs whole, of any runs. Nothing of them is stored yet, but by an earlier try.
+
+        They cost one object for each run.
+        """
         ...
 
     def read(self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20) -> bytes:

@@ -249,6 +249,11 @@ class MemoryLogs:
                 )
             log[offset : offset + len(data)] = data
 
+    def append_all(self, logs: Mapping[AttemptId, bytes]) -> None:
+        """See `nimbus.ports.LogArchive.append_all`."""
+        for attempt, data in logs.items():
+            self.append(attempt, 0, data)
+
     def read(self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20) -> bytes:
         """See `nimbus.ports.LogArchive.read`."""
         with self._lock:

@@ -1,21 +1,40 @@
-"""Logs of attempts in S3, in chunks named by their offset, so that they can be read while they grow.
+"""Logs of attempts in S3: in chunks named by their offset, so that they can be read while they grow.
 
-Key: `logs/<run>/<task>.<attempt>/<offset, 16 digits>`. A chunk may overlap its successor after a retried
-upload; the bytes are the same.
+Key of a chunk: `logs/<run>/<task>.<attempt>/<offset, 16 digits>`. A chunk may overlap its successor after a
+retried upload; the bytes are the same.
+
+Small logs of attempts that have ended share an object, a pack: `logs/<run>/_packs/<random>`. Its first line
+says where each log begins and how long it is; the logs follow. A pack never changes.
 """
 
 from __future__ import annotations
 
+import json
+import uuid
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator, Mapping
+from threading import Lock
+
 from blobsync import BlobSyncError, ObjectStore
 from nimbus.adapters.s3_history import StorageUnavailableError
-from nimbus.domain.ids import AttemptId
+from nimbus.domain.ids import AttemptId, RunId
+
+_INDEX_BYTES = 64 << 10
+"""Of a pack that are read for its first line; it is read whole if that does not fit."""
+_INDEXES_KEPT = 1_000
+
+Index = Mapping[str, tuple[int, int]]
+"""First byte and size of the logs in a pack, by task and number of the attempt."""
 
 
 class S3LogArchive:
-    """See `nimbus.ports.LogArchive`."""
+    """See `nimbus.ports.LogArchive`. Any thread."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
+        self._lock = Lock()
+        self._indexes: OrderedDict[str, Index] = OrderedDict()
+        """Of packs that were read last, by key."""
 
     def append(self, attempt: AttemptId, offset: int, data: bytes) -> None:
         """Store one chunk."""
@@ -24,24 +43,88 @@ class S3LogArchive:
         except BlobSyncError as exc:
             raise StorageUnavailableError(f"log of {attempt} could not be stored: {exc}") from exc
 
+    def append_all(self, logs: Mapping[AttemptId, bytes]) -> None:
+        """Store one pack for each run."""
+        runs: defaultdict[RunId, dict[AttemptId, bytes]] = defaultdict(dict)
+        for attempt, data in logs.items():
+            runs[attempt.run][attempt] = data
+        for run, of_run in runs.items():
+            try:
+                self._store.write(f"{_packs(run)}{uuid.uuid4().hex}", _pack(of_run))
+            except BlobSyncError as exc:
+                raise StorageUnavailableError(f"logs of run {run} could not be stored: {exc}") from exc
+
     def read(self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20) -> bytes:
-        """Read on from `offset`, across chunks, until `limit` or a gap."""
-        prefix = _prefix(attempt)
-        out = bytearray()
+        """Read on from `offset`, across chunks, until `limit` or a gap; or from a pack."""
         try:
-            for info in self._store.list(prefix):
-                start = int(info.key.rpartition("/")[2])
-                position = offset + len(out)
-                if start + info.size_bytes <= position:
-                    continue
-                if start > position or len(out) >= limit:
-                    break
-                chunk = b"".join(self._store.read(info.key))
-                out += chunk[position - start :]
+            found = self._chunks(attempt, offset, limit)
+            return self._packed(attempt, offset, limit) if found is None else found
         except BlobSyncError as exc:
             raise StorageUnavailableError(f"log of {attempt} cannot be read: {exc}") from exc
-        return bytes(out[:limit])
+
+    def _chunks(self, attempt: AttemptId, offset: int, limit: int) -> bytes | None:
+        """None: the log is not in chunks."""
+        out: bytearray | None = None
+        for info in self._store.list(_prefix(attempt)):
+            out = bytearray() if out is None else out
+            start = int(info.key.rpartition("/")[2])
+            position = offset + len(out)
+            if start + info.size_bytes <= position:
+                continue
+            if start > position or len(out) >= limit:
+                break
+            chunk = b"".join(self._store.read(info.key))
+            out += chunk[position - start :]
+        return None if out is None else bytes(out[:limit])
+
+    def _packed(self, attempt: AttemptId, offset: int, limit: int) -> bytes:
+        for key, index in self._packs_of(attempt.run):
+            place = index.get(_name(attempt))
+            if place is not None:
+                start, size = place
+                wanted = min(size - offset, limit)
+                if wanted <= 0:
+                    return b""
+                return b"".join(self._store.read(key, start=start + offset, size_bytes=wanted))
+        return b""
+
+    def _packs_of(self, run: RunId) -> Iterator[tuple[str, Index]]:
+        for info in self._store.list(_packs(run)):
+            with self._lock:
+                index = self._indexes.get(info.key)
+            if index is None:
+                index = self._read_index(info.key)
+                with self._lock:
+                    self._indexes[info.key] = index
+                    while len(self._indexes) > _INDEXES_KEPT:
+                        self._indexes.popitem(last=False)
+            yield info.key, index
+
+    def _read_index(self, key: str) -> Index:
+        data = b"".join(self._store.read(key, size_bytes=_INDEX_BYTES))
+        if b"\n" not in data:
+            data = b"".join(self._store.read(key))
+        line, _, _ = data.partition(b"\n")
+        return {name: (len(line) + 1 + start, size) for name, (start, size) in json.loads(line).items()}
+
+
+def _pack(logs: Mapping[AttemptId, bytes]) -> bytes:
+    index: dict[str, tuple[int, int]] = {}
+    end = 0
+    for attempt, data in logs.items():
+        index[_name(attempt)] = (end, len(data))
+        end += len(data)
+    return json.dumps(index, separators=(",", ":")).encode() + b"\n" + b"".join(logs.values())
+
+
+def _name(attempt: AttemptId) -> str:
+    return f"{attempt.task}.{attempt.number}"
 
 
 def _prefix(attempt: AttemptId) -> str:
-    return f"logs/{attempt.run}/{attempt.task}.{attempt.number}/"
+    return f"logs/{attempt.run}/{_name(attempt)}/"
+
+
+def _packs(run: RunId) -> str:
+    """No task has such a name."""
+    return f"logs/{run}/_packs/"

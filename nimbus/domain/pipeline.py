@@ -22,6 +22,15 @@ class TaskKind(StrEnum):
     SQL = "sql"
 
 
+class Isolation(StrEnum):
+    """Which processes an attempt of a task has for itself."""
+
+    ISOLATED = "isolated"
+    """A runner and a driver of its own."""
+    POOLED = "pooled"
+    """A driver of its own; an executor of its worker's does a runner's work for many at once."""
+
+
 class FailureStrategy(StrEnum):
     """What a failed task (its retries used up) means for the rest of its run."""
 
@@ -79,6 +88,14 @@ class TaskSpec:
     """Of one attempt."""
     priority: Priority = Priority.MEDIUM
     spark_conf: Mapping[str, str] = field(default_factory=dict)
+    isolation: Isolation | None = None
+    """None: as is usual for its kind."""
+
+    @property
+    def is_pooled(self) -> bool:
+        """Its attempts are run by an executor, with others."""
+        usual = Isolation.POOLED if self.kind is TaskKind.PYTHON else Isolation.ISOLATED
+        return (self.isolation or usual) is Isolation.POOLED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 from nimbus.domain.ids import HostId, WorkerId
 from nimbus.domain.run import Outcome
+
+
+class Holder(StrEnum):
+    """What runs an attempt: by that it is found, looked at and ended."""
+
+    PROCESS = "process"
+    """A runner of its own, with its driver."""
+    POOLED = "pooled"
+    """An executor, which forks a child for each of its attempts. Its children die with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +35,9 @@ class Claim:
     """Set: a leader (or, as epoch 0, the worker that could not start it) closed the attempt unstarted."""
     worker: WorkerId | None = None
     host: HostId | None = None
+    holder: Holder = Holder.PROCESS
     pid: int | None = None
-    """The driver's process."""
+    """The driver's process; not known of a pooled attempt, which is claimed before it is forked."""
     start_ticks: int | None = None
     """The process's start time in clock ticks since boot: a pid alone is no identity, pids wrap."""
     claimed_at: datetime
@@ -49,7 +60,7 @@ class End:
     attempt: str
     outcome: Outcome
     written_by: str
-    """`runner`, `worker` or `leader`."""
+    """`runner`, `executor`, `worker` or `leader`."""
     ended_at: datetime
     started_at: datetime | None = None
     exit_code: int | None = None

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -84,6 +84,21 @@ class FileBoard:
         with self._slots_of(claim.attempt) as place:
             return self._fill_claim(place, claim)
 
+    def fill(self, filled: Sequence[Claim | End]) -> Sequence[Claim | End | None]:
+        """See `nimbus.ports.AttemptBoard`. One after the other."""
+        return [self._fill_one(record) for record in filled]
+
+    def _fill_one(self, record: Claim | End) -> Claim | End | None:
+        try:
+            if isinstance(record, End):
+                return self.end(record)
+            standing = self.claim(record)
+            if standing.nonce == record.nonce:
+                self.beat(AttemptId.parse(record.attempt), {})
+        except AttemptWithdrawnError:
+            return None
+        return standing
+
     def refuse(self, claim: Claim, end: End) -> Claim:
         """See `nimbus.ports.AttemptBoard`. One step for all who read, but not for a process killed within."""
         with self._slots_of(claim.attempt) as place:
@@ -123,6 +138,10 @@ class FileBoard:
             stop_requested=(place / "stop").exists(),
             progress=progress,
         )
+
+    def read_all(self, attempts: Mapping[AttemptId, Enqueue | None]) -> Mapping[AttemptId, Slots]:
+        """See `nimbus.ports.AttemptBoard`."""
+        return {attempt: self.read(attempt, changed) for attempt, changed in attempts.items()}
 
     def beat(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
         """See `nimbus.ports.AttemptBoard`. A beat counts while the process that wrote it lives."""
@@ -222,6 +241,11 @@ class FileLogs:
             os.pwrite(fd, data, offset)
         finally:
             os.close(fd)
+
+    def append_all(self, logs: Mapping[AttemptId, bytes]) -> None:
+        """See `nimbus.ports.LogArchive`."""
+        for attempt, data in logs.items():
+            self.append(attempt, 0, data)
 
     def read(self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20) -> bytes:
         """See `nimbus.ports.LogArchive`."""

@@ -19,7 +19,7 @@ from nimbus.domain import writes as w
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import TaskKind, TaskSpec
 from nimbus.domain.run import Outcome
-from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.slots import Claim, End, Holder, Slots
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError
@@ -121,6 +121,54 @@ def test_an_attempt_begins_with_empty_slots(bench: Bench) -> None:
     assert bench.board.read(ATTEMPT) == Slots(), "also one that nobody knows"
     bench.add(ATTEMPT)
     assert bench.board.read(ATTEMPT) == Slots()
+
+
+def _nth(number: int) -> AttemptId:
+    return AttemptId(RunId("r"), TaskName(f"t{number}"), 1)
+
+
+def _claim_of(attempt: AttemptId, nonce: str) -> Claim:
+    return replace(CLAIM, attempt=str(attempt), nonce=nonce, holder=Holder.POOLED, pid=None, start_ticks=None)
+
+
+def test_several_slots_are_filled_together_and_claimed_attempts_beat(bench: Bench) -> None:
+    attempts = [_nth(number) for number in range(3)]
+    for attempt in attempts:
+        bench.add(attempt)
+    claims = [_claim_of(attempt, f"n{number}") for number, attempt in enumerate(attempts)]
+    assert list(bench.board.fill(claims)) == claims
+    assert all(found.beating for found in bench.other.read_all(dict.fromkeys(attempts)).values())
+
+    ends = [replace(END, attempt=claim.attempt, nonce=claim.nonce) for claim in claims]
+    assert list(bench.board.fill([*ends[:2]])) == ends[:2]
+    assert [bench.other.read(attempt).end for attempt in attempts] == [*ends[:2], None]
+
+
+def test_of_slots_that_are_filled_together_those_that_are_taken_or_gone_hinder_no_other(bench: Bench) -> None:
+    attempts = [_nth(number) for number in range(4)]
+    for attempt in attempts[:3]:
+        bench.add(attempt)
+    theirs = _claim_of(attempts[0], "theirs")
+    bench.other.claim(theirs)
+    ours = [_claim_of(attempt, f"n{number}") for number, attempt in enumerate(attempts)]
+    stale = replace(END, attempt=str(attempts[2]), nonce="of an earlier run")
+
+    found = bench.board.fill([ours[0], ours[1], stale, ours[3]])
+
+    assert list(found) == [theirs, ours[1], None, None]
+    assert bench.other.read(attempts[1]).beating
+    assert bench.other.read(attempts[2]).end is None
+
+
+def test_filling_slots_again_after_a_lost_reply_finds_them_ours(bench: Bench) -> None:
+    bench.add(ATTEMPT)
+    claim = _claim_of(ATTEMPT, "n")
+    end = replace(END, nonce="n")
+    for _ in range(2):
+        assert list(bench.board.fill([claim])) == [claim]
+    for _ in range(2):
+        assert list(bench.board.fill([end])) == [end]
+    assert bench.other.read(ATTEMPT).beating
 
 
 def test_a_cluster_is_told_from_another_and_is_the_same_for_all_who_see_it(

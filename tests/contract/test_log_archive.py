@@ -115,6 +115,25 @@ def test_logs_of_attempts_with_names_that_begin_alike_are_told_apart(logs: LogAr
     assert [logs.read(attempt) for attempt in [ATTEMPT, *others]] == [b"0", b"1", b"2", b"3"]
 
 
+def test_logs_that_are_stored_together_are_read_one_by_one(logs: LogArchive) -> None:
+    other = AttemptId(RunId("r"), TaskName("t"), 2)
+    elsewhere = AttemptId(RunId("r2"), TaskName("t"), 1)
+    logs.append_all({ATTEMPT: b"one\n", other: b"", elsewhere: b"three\n"})
+    logs.append_all({AttemptId(RunId("r"), TaskName("u"), 1): b"four\n"})
+
+    assert logs.read(ATTEMPT) == b"one\n"
+    assert (logs.read(ATTEMPT, 1, 2), logs.read(ATTEMPT, 4), logs.read(ATTEMPT, 9)) == (b"ne", b"", b"")
+    assert (logs.read(other), logs.read(elsewhere)) == (b"", b"three\n")
+    assert logs.read(AttemptId(RunId("r"), TaskName("u"), 1)) == b"four\n"
+
+
+def test_storing_logs_together_again_changes_nothing(logs: LogArchive) -> None:
+    for _ in range(2):
+        logs.append_all({ATTEMPT: b"one\n"})
+
+    assert logs.read(ATTEMPT) == b"one\n"
+
+
 def test_reading_goes_on_where_it_stopped_while_the_log_grows(logs: LogArchive) -> None:
     text = b"".join(b"line %d\n" % number for number in range(200))
     seen = b""
@@ -127,7 +146,19 @@ def test_reading_goes_on_where_it_stopped_while_the_log_grows(logs: LogArchive) 
     assert seen == text
 
 
-# S3 alone: chunks are objects of their own.
+# S3 alone: chunks are objects of their own, and small logs of a run share one.
+
+
+def test_many_small_logs_of_a_run_are_one_object(
+    s3_logs: S3LogArchive, s3_server: S3Server, s3_bucket: str
+) -> None:
+    many = {AttemptId(RunId("r"), TaskName(f"t{n}"), 1): b"%d\n" % n for n in range(5_000)}
+    s3_logs.append_all(many)
+
+    store = S3ObjectStore(s3_config(s3_server, s3_bucket))
+    assert len(list(store.list("logs/r/"))) == 1
+    store.close()
+    assert [s3_logs.read(attempt) for attempt in list(many)[::999]] == list(many.values())[::999]
 
 
 @pytest.fixture

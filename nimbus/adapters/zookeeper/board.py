@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -62,6 +62,42 @@ class ZooKeeperAttemptBoard:
         """Fill CLAIM, or learn who did."""
         return self._fill_claim(claim, _nothing)
 
+    def fill(self, filled: Sequence[Claim | End]) -> Sequence[Claim | End | None]:
+        """Fill several slots in one transaction; if it is refused, one after the other."""
+
+        def build(transaction: Any) -> None:
+            for record in filled:
+                self._add(transaction, record)
+
+        try:
+            self._calls.transact(f"create {len(filled)} slots", build)
+        except (NodeExistsError, NoNodeError):
+            return [self._fill_one(record) for record in filled]
+        return list(filled)
+
+    def _add(self, transaction: Any, record: Claim | End) -> None:
+        attempt = AttemptId.parse(record.attempt)
+        if isinstance(record, End):
+            if record.nonce is not None:
+                transaction.check(self._paths.nonce(attempt, record.nonce), -1)
+            transaction.create(self._paths.end(attempt), records.END.encode(record))
+            return
+        if record.nonce is not None:
+            transaction.create(self._paths.nonce(attempt, record.nonce), b"")
+        transaction.create(self._paths.claim(attempt), records.CLAIM.encode(record))
+        transaction.create(self._paths.beat(attempt), _beat({}), ephemeral=True)
+
+    def _fill_one(self, record: Claim | End) -> Claim | End | None:
+        try:
+            if isinstance(record, End):
+                return self.end(record)
+            standing = self.claim(record)
+            if standing.nonce == record.nonce:
+                self.beat(AttemptId.parse(record.attempt), {})
+        except AttemptWithdrawnError:
+            return None
+        return standing
+
     def refuse(self, claim: Claim, end: End) -> Claim:
         """Fill both slots, or learn who has CLAIM."""
         path, data = self._paths.end(AttemptId.parse(end.attempt)), records.END.encode(end)
@@ -114,7 +150,11 @@ class ZooKeeperAttemptBoard:
 
     def read(self, attempt: AttemptId, changed: Enqueue | None = None) -> Slots:
         """Read the slots of one attempt."""
-        return read_slots(self._calls, self._paths, {attempt: changed})[attempt]
+        return self.read_all({attempt: changed})[attempt]
+
+    def read_all(self, attempts: Mapping[AttemptId, Enqueue | None]) -> Mapping[AttemptId, Slots]:
+        """Read the slots of several attempts together."""
+        return read_slots(self._calls, self._paths, attempts)
 
     def beat(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
         """Write the runner's ephemeral node; one of an older session of ours is replaced."""
