@@ -1,7 +1,8 @@
-"""Runs a task's own code: `python -I -m nimbus.worker.driver <attempt folder> <descriptor>`.
+"""Runs a task's own code: `python -I -m nimbus.worker.driver <attempt folder> [<descriptor>]`.
 
 Started by a runner, isolated: nothing of the release can be imported before the runner says go by one byte
 on the descriptor. EOF means that the attempt is not ours: then this ends with 75 and user code never ran.
+An executor starts it when it may go.
 Knows nothing of ZooKeeper and S3. Threads: main, which runs the task, and `driver-progress` for Spark.
 """
 
@@ -53,14 +54,12 @@ class DriverPlan:
 
 def main(arguments: Sequence[str]) -> None:
     """Prepare, wait for go, run. Exceptions of the task's code end the process as they would anywhere."""
-    folder, go_fd = Path(arguments[0]), int(arguments[1])
-    plan = DriverPlan(**json.loads((folder / "driver.json").read_text(encoding="utf-8")))
+    folder = Path(arguments[0])
+    plan = read_plan(folder)
     if plan.uses_spark:
         _prepare_spark(folder, plan)
-    if os.read(go_fd, 1) != b"g":
-        sys.stderr.write("the attempt is not ours to run: the task's code was not started\n")
-        os._exit(EXIT_NOT_STARTED)
-    os.close(go_fd)
+    if len(arguments) > 1:
+        _await_go(int(arguments[1]))
     stop_progress = _start_progress(folder) if plan.uses_spark else _nothing
     try:
         _run_task(plan)
@@ -69,6 +68,18 @@ def main(arguments: Sequence[str]) -> None:
     sys.stdout.flush()
     # Only now: what ends the process from within (os._exit, native code) must not look like success.
     (folder / "done").write_bytes(b"")
+
+
+def read_plan(folder: Path) -> DriverPlan:
+    """Read the plan of an attempt from its folder."""
+    return DriverPlan(**json.loads((folder / "driver.json").read_text(encoding="utf-8")))
+
+
+def _await_go(go_fd: int) -> None:
+    if os.read(go_fd, 1) != b"g":
+        sys.stderr.write("the attempt is not ours to run: the task's code was not started\n")
+        os._exit(EXIT_NOT_STARTED)
+    os.close(go_fd)
 
 
 def _prepare_spark(folder: Path, plan: DriverPlan) -> None:

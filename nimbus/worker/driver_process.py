@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
-import json
 import os
 import signal
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -14,28 +11,18 @@ from functools import partial
 import structlog
 
 from nimbus.domain.workers import Assignment
-from nimbus.worker import driver, forked, procfs
+from nimbus.worker import driver, driver_start, forked, procfs
 from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.files import write_atomic
+from nimbus.worker.driver import read_plan
+from nimbus.worker.driver_plan import attempt_environment, write_plan
 from nimbus.worker.own_interpreter import why_own_interpreter
-from nimbus.worker.proc_area import has_room, show_as
+from nimbus.worker.proc_area import has_room
 from nimbus.worker.procfs import ProcessId
-from nimbus.worker.program_end import run_to_end
-from nimbus.worker.settings import ATTEMPT_VARIABLE, RunnerPlan, attempt_tag
+from nimbus.worker.settings import RunnerPlan
 
-_DRIVER = (sys.executable, "-I", "-u", "-m", "nimbus.worker.driver")
-"""Isolated: no file of the release can be imported before go. Unbuffered: its log can be followed."""
-_PR_SET_CHILD_SUBREAPER = 36
 _KILL_DEADLINE_S = 10.0
-_libc = ctypes.CDLL(None, use_errno=True)
 
 _log = structlog.get_logger("nimbus.worker.runner")
-
-
-def adopt_orphans() -> None:
-    """Make what the driver leaves behind our children: so nothing below a runner can slip away from it."""
-    if _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
 class DriverProcess:
@@ -47,10 +34,14 @@ class DriverProcess:
         The runner has one thread at that time. See `forked` for what happens in the child.
         """
         self._folder = folder
-        self._write_plan(plan, order)
+        write_plan(folder, plan, order)
         folder.log.touch()
-        environment = self._environment(plan)
-        why = why_own_interpreter(plan, order, environment) if has_room() else "there is no room in /proc"
+        environment = attempt_environment(folder, plan)
+        why = (
+            why_own_interpreter(read_plan(folder.path), environment)
+            if has_room()
+            else "there is no room in /proc"
+        )
         if why is not None:
             _log.info("driver_gets_own_interpreter", attempt=str(folder.attempt), because=why)
         waits_on, self._go_fd = os.pipe2(os.O_CLOEXEC)
@@ -70,44 +61,6 @@ class DriverProcess:
         self.handle = os.pidfd_open(pid)
         self.exit_status: int | None = None
         """As of `Popen.returncode`: negative for a signal. None while it runs."""
-
-    def _write_plan(self, plan: RunnerPlan, order: Assignment) -> None:
-        document = {
-            "kind": order.task.kind.value,
-            "script": order.task.script,
-            "args": list(order.task.args),
-            "release_root": str(plan.release_root),
-            "python_path": list(order.python_path),
-            "wheels": [str(path) for path in plan.wheels],
-            "master": plan.master,
-            "worker_conf": dict(plan.spark_conf),
-            "task_conf": dict(order.task.spark_conf),
-        }
-        context = {
-            "schema": 1,
-            "pipeline": order.pipeline,
-            "release": order.release,
-            "run_id": order.run,
-            "task": order.task.name,
-            "attempt": self._folder.attempt.number,
-            "logical_date": order.logical_date.isoformat(),
-            "parameters": dict(order.parameters),
-            "inputs": {task: str(plan.data_dir / place) for task, place in order.inputs.items()},
-            "output": str(plan.data_dir / order.output),
-            "release_root": str(plan.release_root),
-        }
-        write_atomic(self._folder.driver_file, json.dumps(document).encode())
-        write_atomic(self._folder.context_file, json.dumps(context).encode())
-
-    def _environment(self, plan: RunnerPlan) -> dict[str, str]:
-        folder = self._folder
-        return {
-            **plan.environment,
-            ATTEMPT_VARIABLE: attempt_tag(plan.cluster, str(folder.attempt)),
-            "NIMBUS_CONTEXT": str(folder.context_file),
-            "TMPDIR": str(folder.scratch),
-            "SPARK_LOCAL_DIRS": str(folder.spark_local),
-        }
 
     def fault(self) -> str:
         """What kept it from beginning; empty: it has begun. To be asked once; takes milliseconds at most."""
@@ -189,26 +142,11 @@ def _be_driver(
 ) -> int:
     """Become the driver, in the forked child. `fault` is closed when it has begun."""
     forked.keep_only(waits_on, fault)
-    arguments = [str(folder.path), str(waits_on)]
     try:
-        _prepare(folder, environment, runner, execute=execute)
-        if execute:
-            os.set_inheritable(waits_on, True)
-            os.execve(_DRIVER[0], [*_DRIVER, *arguments], environment)  # noqa: S606 - no shell
+        driver_start.prepare(folder.path, environment, runner, execute=execute)
+        if not execute:
+            os.close(fault)  # an interpreter of its own closes it when it starts
+        driver_start.run(folder.path, environment, execute=execute, waits_on=waits_on)
     except OSError as exc:
         os.write(fault, str(exc).encode())
-        os._exit(driver.EXIT_NOT_STARTED)
-    os.close(fault)
-    run_to_end(partial(driver.main, arguments))
-
-
-def _prepare(folder: AttemptFolder, environment: Mapping[str, str], runner: int, *, execute: bool) -> None:
-    os.setpgid(0, 0)
-    forked.reset_signals()
-    os.chdir(folder.scratch)
-    forked.write_to(folder.log)
-    if not execute:
-        show_as("nimbus-driver", ("nimbus.worker.driver", str(folder.attempt)), environment)
-        forked.reset_modules()
-    if not forked.die_with(runner):
         os._exit(driver.EXIT_NOT_STARTED)

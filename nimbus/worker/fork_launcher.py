@@ -22,7 +22,8 @@ from nimbus.worker.environment import passed_on
 from nimbus.worker.launcher import LaunchFailedError, launch, startup_file
 from nimbus.worker.proc_area import ARGUMENT_ROOM, ROOM
 from nimbus.worker.procfs import ProcessId
-from nimbus.worker.settings import RunnerStartup, attempt_tag
+from nimbus.worker.settings import RunnerStartup
+from nimbus.worker.tags import attempt_tag
 
 _ANSWER_S = 30.0
 """For an answer: a fork server that has just been started imports for half a second."""

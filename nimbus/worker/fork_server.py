@@ -24,8 +24,8 @@ from nimbus.worker.identity import host_id
 from nimbus.worker.own_interpreter import imported_names
 from nimbus.worker.proc_area import ROOM, has_room, show_as
 from nimbus.worker.procfs import start_ticks
-from nimbus.worker.runner import run_and_exit, take_standard_input
-from nimbus.worker.settings import RUNNER_VARIABLE
+from nimbus.worker.runner import run_and_exit
+from nimbus.worker.tags import RUNNER_VARIABLE
 
 _LONGEST_REQUEST = 64 << 10
 """Bytes: a path and a tag."""
@@ -42,7 +42,7 @@ def main() -> int:
     host_id()
     gc.collect()
     gc.freeze()  # or the first collection in a child would copy most of our memory
-    worker = socket.socket(fileno=take_standard_input())
+    worker = socket.socket(fileno=forked.take_standard_input())
     while True:
         message, descriptors, _, _ = socket.recv_fds(worker, _LONGEST_REQUEST, 1, socket.MSG_CMSG_CLOEXEC)
         if not message:

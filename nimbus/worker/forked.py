@@ -11,16 +11,16 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import structlog
-
 Work = Callable[[], int]
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -77,7 +77,8 @@ def reset_signals() -> None:
 
 def reset_modules() -> None:
     """Undo what the parent's program set in modules, or what they read from its environment."""
-    structlog.reset_defaults()
+    if (structlog := sys.modules.get("structlog")) is not None:
+        structlog.reset_defaults()
     tempfile.tempdir = None
     time.tzset()
 
@@ -93,3 +94,17 @@ def die_with(parent: int) -> bool:
     if _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     return os.getppid() == parent
+
+
+def adopt_orphans() -> None:
+    """Make what children leave behind our own children: nothing below us can slip away."""
+    if _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def take_standard_input() -> int:
+    """A descriptor of what standard input is; nothing below us shall find it there."""
+    taken, nowhere = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, 0)
+    os.close(nowhere)
+    return taken

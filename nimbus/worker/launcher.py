@@ -18,7 +18,8 @@ from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.environment import passed_on
 from nimbus.worker.proc_area import ROOM
 from nimbus.worker.procfs import ProcessId, start_ticks
-from nimbus.worker.settings import RUNNER_VARIABLE, RunnerStartup, attempt_tag
+from nimbus.worker.settings import RunnerStartup
+from nimbus.worker.tags import RUNNER_VARIABLE, attempt_tag
 
 _DETACH_DEADLINE_S = 30.0
 

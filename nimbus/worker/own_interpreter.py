@@ -1,7 +1,7 @@
 """When a driver is started as a program of its own, and when a fork of its runner will do.
 
-A fork has the runner's modules, and a module that is imported is not looked for again. So whatever a release
-could bring in its place asks for an interpreter of its own; and so does what only a start reads.
+A fork has the modules of its parent, and a module that is imported is not looked for again. So whatever a
+release could bring in its place asks for an interpreter of its own; and so does what only a start reads.
 """
 
 from __future__ import annotations
@@ -12,31 +12,27 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
-from nimbus.domain.pipeline import TaskKind
-from nimbus.domain.workers import Assignment
-from nimbus.worker.settings import RunnerPlan
+from nimbus.worker.driver import DriverPlan
 
 _READ_AT_START = ("LD_", "LC_", "LANG", "GLIBC_", "MALLOC_", "OPENSSL_")
 """Variables of the loader, of libc and of OpenSSL, by the beginning of their names."""
 
 
-def why_own_interpreter(plan: RunnerPlan, order: Assignment, environment: Mapping[str, str]) -> str | None:
+def why_own_interpreter(plan: DriverPlan, environment: Mapping[str, str]) -> str | None:
     """Say why a driver cannot be a fork of this process; None: it can.
 
     Args:
-        plan: Of its runner.
-        order: That it runs under.
+        plan: Of the driver.
         environment: That it is to have.
     """
-    if order.task.kind is not TaskKind.PYTHON:
-        return f"the task is of kind {order.task.kind.value}"
+    if plan.uses_spark:
+        return f"the task is of kind {plan.kind}"
     if plan.wheels:
         return "the release has wheels"
     if changed := _changed_at_start(environment):
         return f"{changed} counts when a program starts"
-    script = plan.release_root / order.task.script
     inherited = (Path(place) for place in environment.get("PYTHONPATH", "").split(os.pathsep) if place)
-    folders = (script.parent, *(plan.release_root / place for place in order.python_path), *inherited)
+    folders = (plan.script_path.parent, *map(Path, plan.import_folders()), *inherited)
     if beaten := _already_imported(folders):
         return f"{beaten} has the name of a module that is imported"
     return None

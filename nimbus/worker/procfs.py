@@ -34,6 +34,7 @@ class ProcessStat:
     id: ProcessId
     state: str
     parent: int
+    group: int
     session: int
 
     @property
@@ -54,6 +55,7 @@ def read_stat(pid: int) -> ProcessStat | None:
         id=ProcessId(pid, int(fields[19])),
         state=fields[0].decode(),
         parent=int(fields[1]),
+        group=int(fields[2]),
         session=int(fields[3]),
     )
 

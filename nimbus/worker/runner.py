@@ -39,9 +39,9 @@ from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.board_link import BoardLink
 from nimbus.worker.connections import Connections, OpenBoard, open_board, open_logs
 from nimbus.worker.driver import EXIT_NOT_STARTED
-from nimbus.worker.driver_process import DriverProcess, adopt_orphans
+from nimbus.worker.driver_process import DriverProcess
 from nimbus.worker.flushing import flushed
-from nimbus.worker.forked import run_program
+from nimbus.worker.forked import adopt_orphans, run_program, take_standard_input
 from nimbus.worker.identity import own_process
 from nimbus.worker.log_upload import LogUploader
 from nimbus.worker.retry import pauses
@@ -315,14 +315,6 @@ def run_and_exit(folder: AttemptFolder, startup: int) -> int:
     status = run_attempt(folder, startup)
     sys.stderr.flush()
     os._exit(status)
-
-
-def take_standard_input() -> int:
-    """A descriptor of what standard input is; nothing below us shall find it there."""
-    taken, nowhere = os.dup(0), os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nowhere, 0)
-    os.close(nowhere)
-    return taken
 
 
 def main(arguments: list[str]) -> int:

@@ -15,16 +15,6 @@ from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import ClusterId, HostId, WorkerId
 from nimbus.worker.connections import Connections
 
-ATTEMPT_VARIABLE = "NIMBUS_ATTEMPT"
-"""In the environment of a driver and of all it starts: by this they are found."""
-RUNNER_VARIABLE = "NIMBUS_RUNNER_OF"
-"""In the environment of a runner."""
-
-
-def attempt_tag(cluster: ClusterId, attempt: str) -> str:
-    """Spell what both variables hold. Runs of schedules have the same ids in every cluster on a host."""
-    return f"{cluster}/{attempt}"
-
 
 class WorkerSettingsError(NimbusError):
     """A worker cannot be set up like this."""

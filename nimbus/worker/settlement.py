@@ -24,7 +24,7 @@ from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.files import read_if_there
 from nimbus.worker.identity import host_id
 from nimbus.worker.procfs import ProcessId
-from nimbus.worker.settings import ATTEMPT_VARIABLE, RUNNER_VARIABLE, attempt_tag
+from nimbus.worker.tags import ATTEMPT_VARIABLE, RUNNER_VARIABLE, attempt_tag
 
 _KILL_DEADLINE_S = 10.0
 

@@ -25,14 +25,8 @@ from nimbus.worker.connections import MEMORY_FILE, Connections
 from nimbus.worker.environment import driver_environment
 from nimbus.worker.identity import host_id
 from nimbus.worker.launcher import Launcher, launch
-from nimbus.worker.settings import (
-    ATTEMPT_VARIABLE,
-    RUNNER_VARIABLE,
-    RunnerPlan,
-    RunnerStartup,
-    WorkerSettings,
-    attempt_tag,
-)
+from nimbus.worker.settings import RunnerPlan, RunnerStartup, WorkerSettings
+from nimbus.worker.tags import ATTEMPT_VARIABLE, RUNNER_VARIABLE, attempt_tag
 from nimbus.worker.testing import FileBoard, FileLogs, RecordingRegistrations
 from nimbus.worker.worker import Worker
 

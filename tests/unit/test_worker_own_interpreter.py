@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from nimbus.domain.pipeline import TaskKind
+from nimbus.worker.driver import read_plan
+from nimbus.worker.driver_plan import write_plan
 from nimbus.worker.own_interpreter import why_own_interpreter
 from nimbus.worker.testing_bench import Bench
 
@@ -25,9 +27,10 @@ def _why(
     bench: Bench, *, order: Any = None, plan: Any = None, environment: dict[str, str] | None = None
 ) -> str | None:
     made = bench.order(bench.script("jobs/task.py", ""), **(order or {}))
-    return why_own_interpreter(
-        bench.startup(**(plan or {})).plan, made, {**os.environ, **(environment or {})}
-    )
+    folder = bench.folder(made.attempt)
+    folder.create(made)
+    write_plan(folder, bench.startup(**(plan or {})).plan, made)
+    return why_own_interpreter(read_plan(folder.path), {**os.environ, **(environment or {})})
 
 
 def test_python_task_is_forked_when_nothing_speaks_against_it(bench: Bench) -> None:

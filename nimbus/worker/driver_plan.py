@@ -1,0 +1,51 @@
+"""What a driver is told, as files in its attempt's folder, and the environment that it gets."""
+
+from __future__ import annotations
+
+import json
+
+from nimbus.domain.workers import Assignment
+from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.settings import RunnerPlan
+from nimbus.worker.tags import ATTEMPT_VARIABLE, attempt_tag
+
+
+def write_plan(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> None:
+    """Write what `nimbus.worker.driver` and `nimbus.task` read, before the driver is started."""
+    document = {
+        "kind": order.task.kind.value,
+        "script": order.task.script,
+        "args": list(order.task.args),
+        "release_root": str(plan.release_root),
+        "python_path": list(order.python_path),
+        "wheels": [str(path) for path in plan.wheels],
+        "master": plan.master,
+        "worker_conf": dict(plan.spark_conf),
+        "task_conf": dict(order.task.spark_conf),
+    }
+    context = {
+        "schema": 1,
+        "pipeline": order.pipeline,
+        "release": order.release,
+        "run_id": order.run,
+        "task": order.task.name,
+        "attempt": folder.attempt.number,
+        "logical_date": order.logical_date.isoformat(),
+        "parameters": dict(order.parameters),
+        "inputs": {task: str(plan.data_dir / place) for task, place in order.inputs.items()},
+        "output": str(plan.data_dir / order.output),
+        "release_root": str(plan.release_root),
+    }
+    folder.driver_file.write_text(json.dumps(document), encoding="utf-8")
+    folder.context_file.write_text(json.dumps(context), encoding="utf-8")
+
+
+def attempt_environment(folder: AttemptFolder, plan: RunnerPlan) -> dict[str, str]:
+    """The whole environment of an attempt's driver."""
+    return {
+        **plan.environment,
+        ATTEMPT_VARIABLE: attempt_tag(plan.cluster, str(folder.attempt)),
+        "NIMBUS_CONTEXT": str(folder.context_file),
+        "TMPDIR": str(folder.scratch),
+        "SPARK_LOCAL_DIRS": str(folder.spark_local),
+    }

@@ -1,0 +1,66 @@
+"""What a forked child does until it is a driver: its own group, folder, log, environment, perhaps program.
+
+Both who fork drivers use it: a runner for its one driver, and the zygote of an executor. Neither has read any
+secret when it forks.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+
+from nimbus.worker import driver, forked
+from nimbus.worker.proc_area import show_as
+from nimbus.worker.program_end import run_to_end
+
+PROGRAM = (sys.executable, "-I", "-u", "-m", "nimbus.worker.driver")
+"""Isolated: no file of the release can be imported before go. Unbuffered: its log can be followed."""
+
+
+def prepare(folder: Path, environment: Mapping[str, str], parent: int, *, execute: bool) -> None:
+    """Be as a program that was started; ends this process if its parent is dead.
+
+    Args:
+        folder: Of the attempt.
+        environment: Of the driver, all of it.
+        parent: Who forked this process; the kernel ends it when that ends.
+        execute: The driver gets an interpreter of its own.
+
+    Raises:
+        OSError: a folder or the log is not to be used.
+    """
+    os.setpgid(0, 0)
+    forked.reset_signals()
+    os.chdir(folder / "tmp")
+    forked.write_to(folder / "log")
+    if not execute:
+        show_as("nimbus-driver", ("nimbus.worker.driver", folder.name), environment)
+        forked.reset_modules()
+    if not forked.die_with(parent):
+        os._exit(driver.EXIT_NOT_STARTED)
+
+
+def run(
+    folder: Path, environment: Mapping[str, str], *, execute: bool, waits_on: int | None = None
+) -> NoReturn:
+    """Run the driver.
+
+    Args:
+        folder: Of the attempt.
+        environment: Of the driver, all of it.
+        execute: In an interpreter of its own.
+        waits_on: Descriptor from which it reads go; None: it may go.
+
+    Raises:
+        OSError: the interpreter cannot be started.
+    """
+    arguments = [str(folder), *([] if waits_on is None else [str(waits_on)])]
+    if execute:
+        if waits_on is not None:
+            os.set_inheritable(waits_on, True)
+        os.execve(PROGRAM[0], [*PROGRAM, *arguments], environment)  # noqa: S606 - no shell
+    run_to_end(partial(driver.main, arguments))

@@ -1,0 +1,184 @@
+"""Forks drivers for an executor: `python -I -u -m nimbus.worker.pool.zygote`, a socket as standard input.
+
+One thread, few modules, no credentials: a fork takes a millisecond, and a driver finds no secret in its
+memory. It ends, and all its drivers with it, when its executor does.
+
+Requests are documents of JSON: `{"start": attempt, "folder": path, "environment": {...}}` and
+`{"signal": number, "attempt": attempt}`. It tells `{"ended": attempt, "status": n, "fault": text}`, with
+`status` as of `Popen.returncode`; `fault` says why the driver could not begin.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from nimbus.worker import driver_start, forked, procfs
+from nimbus.worker.driver import EXIT_NOT_STARTED, read_plan
+from nimbus.worker.own_interpreter import imported_names, why_own_interpreter
+from nimbus.worker.proc_area import has_room
+from nimbus.worker.tags import ATTEMPT_VARIABLE
+
+LARGEST_MESSAGE = 128 << 10
+"""Bytes of a request: mostly the environment."""
+_SWEEP_EVERY_S = 1.0
+_KILL_DEADLINE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Child:
+    attempt: str
+    folder: Path
+    tag: str
+
+
+class Zygote:
+    """Main thread; its only one."""
+
+    def __init__(self, executor: socket.socket) -> None:
+        self._executor = executor
+        self._children: dict[int, _Child] = {}
+        """By pid, which is also the number of the child's group."""
+        self._ended, told = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+        self._sweep_at: float | None = None
+
+    def run(self) -> int:
+        """Serve until the executor's end."""
+        poll = select.poll()
+        poll.register(self._executor, select.POLLIN)
+        poll.register(self._ended, select.POLLIN)
+        while True:
+            ready = {fd for fd, _ in poll.poll(self._wait_ms())}
+            if self._ended in ready:
+                os.read(self._ended, 4096)
+                self._reap()
+            if self._executor.fileno() in ready:
+                message = self._executor.recv(LARGEST_MESSAGE)
+                if not message:
+                    return 0
+                self._do(json.loads(message))
+            if self._sweep_at is not None and time.monotonic() >= self._sweep_at:
+                self._sweep()
+
+    def _wait_ms(self) -> int | None:
+        return None if self._sweep_at is None else max(0, int((self._sweep_at - time.monotonic()) * 1000) + 1)
+
+    def _do(self, request: dict[str, Any]) -> None:
+        if "start" in request:
+            self._start(request["start"], Path(request["folder"]), request["environment"])
+            return
+        for pid, child in self._children.items():
+            if child.attempt == request["attempt"]:
+                with suppress(ProcessLookupError):  # not reaped, so the group's number is still its own
+                    os.killpg(pid, request["signal"])
+
+    def _start(self, attempt: str, folder: Path, environment: dict[str, str]) -> None:
+        try:
+            execute = why_own_interpreter(read_plan(folder), environment) is not None
+            pid = forked.fork(partial(_be_driver, folder, environment, os.getpid(), execute=execute))
+        except OSError as exc:
+            self._tell(attempt, EXIT_NOT_STARTED, f"fork: {exc.strerror}")
+            return
+        with suppress(OSError):  # the child does it, too: whoever comes first
+            os.setpgid(pid, pid)
+        self._children[pid] = _Child(attempt, folder, environment[ATTEMPT_VARIABLE])
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if ended is None:
+                return
+            child = self._children.pop(ended.si_pid, None)
+            if child is not None:  # else an orphan that became ours
+                os.killpg(ended.si_pid, signal.SIGKILL)  # not reaped, so the group's number is still its own
+            _, status = os.waitpid(ended.si_pid, 0)
+            if child is not None:
+                self._await_end_of_group(ended.si_pid)
+                self._has_ended(child, status)
+
+    def _has_ended(self, child: _Child, status: int) -> None:
+        if self._sweep_at is None:
+            self._sweep_at = time.monotonic() + _SWEEP_EVERY_S
+        fault = child.folder / "fault"
+        told = fault.read_text(encoding="utf-8") if status and fault.exists() else ""
+        self._tell(child.attempt, os.waitstatus_to_exitcode(status), told)
+
+    def _tell(self, attempt: str, status: int, fault: str) -> None:
+        message = {"ended": attempt, "status": status, "fault": fault}
+        with suppress(BrokenPipeError):  # the next read says that the executor has ended
+            self._executor.send(json.dumps(message).encode())
+
+    def _await_end_of_group(self, group: int) -> None:
+        """Wait until what a driver left in its group, which was killed, is gone: it could write to its output."""
+        until = time.monotonic() + _KILL_DEADLINE_S
+        with suppress(ProcessLookupError):
+            while time.monotonic() < until:
+                os.killpg(group, 0)
+                with suppress(ChildProcessError):  # what became ours; others are their parents'
+                    while os.waitpid(-group, os.WNOHANG)[0]:
+                        pass
+                time.sleep(0.002)
+
+    def _sweep(self) -> None:
+        """Kill what drivers left outside of their group: it became ours when its parent ended.
+
+        What belongs to a living driver, by its group or by the tag in its environment, is left to it.
+        """
+        own = os.getpid()
+        tags = {child.tag for child in self._children.values()}
+        left = False
+        for found in procfs.living():
+            if found.parent != own or found.id.pid in self._children or found.group in self._children:
+                continue
+            environment = procfs.environment_of(found.id.pid) or b""
+            if not any(f"{ATTEMPT_VARIABLE}={tag}".encode() in environment.split(b"\0") for tag in tags):
+                procfs.kill(found.id)
+                left = True
+        self._sweep_at = time.monotonic() + _SWEEP_EVERY_S if left or self._children else None
+
+
+def _be_driver(folder: Path, environment: dict[str, str], zygote: int, *, execute: bool) -> int:
+    """Become a driver, in the forked child."""
+    signal.set_wakeup_fd(-1)
+    forked.keep_only()
+    try:
+        driver_start.prepare(folder, environment, zygote, execute=execute)
+        driver_start.run(folder, environment, execute=execute)
+    except OSError as exc:
+        (folder / "fault").write_text(str(exc), encoding="utf-8")
+        os._exit(EXIT_NOT_STARTED)
+
+
+def main() -> int:
+    """Serve an executor."""
+    if not has_room():
+        sys.stderr.write("zygote: /proc does not show the room for what its children are\n")
+        return 1
+    executor = socket.socket(fileno=forked.take_standard_input())
+    if not forked.die_with(int(sys.argv[1])):
+        return 0
+    forked.adopt_orphans()
+    imported_names()
+    gc.collect()
+    gc.freeze()  # or the first collection in a child would copy most of our memory
+    return Zygote(executor).run()
+
+
+if __name__ == "__main__":
+    sys.exit(forked.run_program(main))
