@@ -17,8 +17,6 @@ Several processes use a folder at once; every file is written whole. Any thread 
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +26,7 @@ from nimbus.domain.slots import Claim, End
 from nimbus.domain.workers import Assignment
 from nimbus.records import ASSIGNMENT, CLAIM, END
 from nimbus.worker.files import read_if_there, sync_folder, write_atomic, write_once
-from nimbus.worker.identity import host_id
+from nimbus.worker.process_lock import ProcessLock
 from nimbus.worker.procfs import ProcessId
 
 _MODE = 0o700
@@ -42,6 +40,7 @@ class AttemptFolder:
         self.attempt = AttemptId.parse(path.name)
         self.order_file = path / "order.json"
         self.lock_file = path / "lock"
+        self._lock = ProcessLock(self.lock_file)
         self.claim_file = path / "claim.json"
         self.exit_file = path / "exit.json"
         self.delivered_file = path / "delivered"
@@ -97,36 +96,15 @@ class AttemptFolder:
         Returns:
             None when a living runner holds it.
         """
-        fd = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
-            return None
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{holder.pid} {holder.start_ticks} {host_id()}\n".encode(), 0)
-        return fd
+        return self._lock.take(holder)
 
     def is_locked(self) -> bool:
         """A runner of the attempt is alive."""
-        try:
-            fd = os.open(self.lock_file, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(fd)
-        return False
+        return self._lock.is_held()
 
     def last_runner(self) -> ProcessId | None:
         """Who took the lock last in this boot, dead or alive."""
-        words = (read_if_there(self.lock_file) or b"").split()
-        if len(words) != 3 or words[2].decode() != host_id():
-            return None  # being written; or of an earlier boot, whose pids mean nothing any more
-        return ProcessId(int(words[0]), int(words[1]))
+        return self._lock.last_holder()
 
     def record_claim(self, claim: Claim) -> None:
         """Note the CLAIM that we won."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from nimbus.domain.slots import Claim
+from nimbus.domain.slots import Claim, Slots
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, Enqueue, StoreUnavailableError
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.files import read_if_there
@@ -26,6 +26,13 @@ _LOOK_EVERY_S = 5.0
 _TICK_S = 0.5
 
 _log = structlog.get_logger(__name__)
+
+
+def outdated_by(slots: Slots, claim: Claim) -> str | None:
+    """Say why nobody waits for the END of an attempt that was claimed by `claim`; None: somebody does."""
+    if slots.claim is not None and slots.claim.nonce != claim.nonce:
+        return "attempt_of_a_later_run"
+    return "end_is_filled" if slots.end is not None else None
 
 
 class BoardLink:
@@ -99,8 +106,8 @@ class BoardLink:
 
     def _look(self, now: float, changed: Enqueue | None) -> None:
         slots = self._board.read(self._folder.attempt, changed)
-        if slots.claim is not None and slots.claim.nonce != self._claim.nonce:
-            self._note_outdated("attempt_of_a_later_run")
+        if why := outdated_by(slots, self._claim):
+            self._note_outdated(why)
             self._last_look = now
             return
         if not slots.beating and not self._leaving.is_set():
@@ -108,9 +115,7 @@ class BoardLink:
         if slots.stop_requested and not self.stop_requested:
             self.stop_requested = True
             self._ring()
-        if slots.end is not None:
-            self._note_outdated("end_is_filled")
-        elif slots.claim is None:
+        if slots.claim is None:
             # Our claim stood there. A server that lags behind may not show it for a moment; two looks, some
             # seconds apart, say that the attempt was archived while we were cut off.
             if self._gone_since is None:

@@ -20,6 +20,8 @@ MEMORY_FILE = "memory-file:"
 """Prefix of a board or log store in a folder: for tests and for trying a worker alone."""
 _CONNECT_TIMEOUT = timedelta(seconds=10)
 _CLOSE_TIMEOUT = timedelta(seconds=3)
+_USUAL_SESSION_TIMEOUT_S = 10.0
+"""As of `leader.ZooKeeperConfig`."""
 
 
 class UnknownConnectionError(NimbusError):
@@ -43,6 +45,12 @@ class Connections:
     logs: Mapping[str, Any] | str | None = field(default=None, repr=False)
     """`{"kind": "s3"}` and the fields of `blobsync.S3Config`, likewise, with its keys: a runner does not see
     those in the worker's environment; or `memory-file:<folder>`; or None."""
+
+    @property
+    def session_timeout_s(self) -> float:
+        """After so long without a word from us, ZooKeeper takes us for dead."""
+        where = self.board if isinstance(self.board, Mapping) else {}
+        return float(where.get("session_timeout_s", _USUAL_SESSION_TIMEOUT_S))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,18 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import structlog
 
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.environment import passed_on
+from nimbus.worker.fork_server import EXECUTOR, RUNNER
 from nimbus.worker.launcher import LaunchFailedError, launch, startup_file
+from nimbus.worker.pool.folder import ExecutorFolder
 from nimbus.worker.proc_area import ARGUMENT_ROOM, ROOM
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.settings import RunnerStartup
@@ -55,7 +59,8 @@ class ForkLauncher:
         try:
             if self._server is None:
                 raise ConnectionError("there is none")
-            answer = self._server.ask(folder, startup)
+            with startup_file(startup.encode()) as file:
+                answer = self._server.ask(RUNNER, folder.path, _tag(folder, startup), [file])
         except OSError as exc:
             _log.warning("fork_server_replaced", attempt=str(folder.attempt), error=str(exc))
             self.close()
@@ -66,11 +71,38 @@ class ForkLauncher:
         ticks = answer["start_ticks"]
         return ProcessId(answer["pid"], ticks) if ticks is not None else None
 
+    def fork_executor(
+        self, folder: ExecutorFolder, startup: bytes, worker: socket.socket
+    ) -> ProcessId | None:
+        """Fork an executor; the answer is its process, or None if that has ended already.
+
+        Raises:
+            OSError: not possible now: there is another fork server, so try again.
+        """
+        try:
+            if self._server is None:
+                raise ConnectionError("there is no fork server")
+            with startup_file(startup) as file:
+                tag = str(folder.path.parent.parent)
+                answer = self._server.ask(EXECUTOR, folder.path, tag, [file, worker.fileno()])
+        except OSError:
+            self.close()
+            self.start()
+            raise
+        if "error" in answer:
+            raise OSError(answer["error"])
+        ticks = answer["start_ticks"]
+        return ProcessId(answer["pid"], ticks) if ticks is not None else None
+
     def close(self) -> None:
         """End the fork server. What it forked goes on."""
         server, self._server = self._server, None
         if server is not None:
             server.close()
+
+
+def _tag(folder: AttemptFolder, startup: RunnerStartup) -> str:
+    return attempt_tag(startup.plan.cluster, str(folder.attempt))
 
 
 class _Server:
@@ -97,12 +129,10 @@ class _Server:
     def pid(self) -> int:
         return self._process.pid
 
-    def ask(self, folder: AttemptFolder, startup: RunnerStartup) -> dict[str, Any]:
+    def ask(self, kind: str, folder: Path, tag: str, files: Sequence[int]) -> dict[str, Any]:
         """Raises OSError when there is no answer."""
-        tag = attempt_tag(startup.plan.cluster, str(folder.attempt))
-        request = json.dumps({"folder": str(folder.path), "tag": tag}).encode()
-        with startup_file(startup) as file:
-            socket.send_fds(self._connection, [request], [file])
+        request = json.dumps({"kind": kind, "folder": str(folder), "tag": tag}).encode()
+        socket.send_fds(self._connection, [request], files)
         answer = self._connection.recv(4096)
         if not answer:
             raise ConnectionError("the fork server has ended")

@@ -1,8 +1,8 @@
-"""Forks runners for a worker: `python -I -u -m nimbus.worker.fork_server`, with a socket as standard input.
+"""Forks for a worker: `python -I -u -m nimbus.worker.fork_server`, with a socket as standard input.
 
-It has everything imported that a runner needs, and no credentials: the startup of a runner is a descriptor
-that passes through it unread. One thread. It ends when its worker does; its runners go on, since each has a
-session of its own.
+It forks runners and executors. It has everything imported that they need, and no credentials: what they
+start with is a descriptor that passes through it unread. One thread. It ends when its worker does; what it
+forked goes on, since each has a session of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -22,13 +23,17 @@ from nimbus.worker import connections, forked
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.identity import host_id
 from nimbus.worker.own_interpreter import imported_names
+from nimbus.worker.pool import executor
+from nimbus.worker.pool.folder import ExecutorFolder
 from nimbus.worker.proc_area import ROOM, has_room, show_as
 from nimbus.worker.procfs import start_ticks
 from nimbus.worker.runner import run_and_exit
-from nimbus.worker.tags import RUNNER_VARIABLE
+from nimbus.worker.tags import EXECUTOR_VARIABLE, RUNNER_VARIABLE
 
 _LONGEST_REQUEST = 64 << 10
 """Bytes: a path and a tag."""
+RUNNER, EXECUTOR = "runner", "executor"
+"""What a request asks for."""
 
 
 def main() -> int:
@@ -44,11 +49,12 @@ def main() -> int:
     gc.freeze()  # or the first collection in a child would copy most of our memory
     worker = socket.socket(fileno=forked.take_standard_input())
     while True:
-        message, descriptors, _, _ = socket.recv_fds(worker, _LONGEST_REQUEST, 1, socket.MSG_CMSG_CLOEXEC)
+        message, descriptors, _, _ = socket.recv_fds(worker, _LONGEST_REQUEST, 2, socket.MSG_CMSG_CLOEXEC)
         if not message:
             return 0
-        answer = _forked(json.loads(message), descriptors[0])
-        os.close(descriptors[0])
+        answer = _forked(json.loads(message), descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
         with suppress(BrokenPipeError):  # the worker has ended: the next read says so
             worker.send(json.dumps(answer).encode())
 
@@ -60,25 +66,47 @@ def _reap(*_signal: object) -> None:
             pass
 
 
-def _forked(request: dict[str, str], startup: int) -> dict[str, Any]:
+def _forked(request: dict[str, str], descriptors: Sequence[int]) -> dict[str, Any]:
+    folder = Path(request["folder"])
+    if request["kind"] == RUNNER:
+        work = partial(_be_runner, AttemptFolder(folder), request["tag"], *descriptors)
+    else:
+        work = partial(_be_executor, ExecutorFolder(folder), request["tag"], *descriptors)
     try:
-        pid = forked.fork(partial(_begin, AttemptFolder(Path(request["folder"])), request["tag"], startup))
+        pid = forked.fork(work)
     except OSError as exc:
         return {"error": f"fork: {exc.strerror}"}
     return {"pid": pid, "start_ticks": start_ticks(pid)}
 
 
-def _begin(folder: AttemptFolder, tag: str, startup: int) -> int:
+def _be_runner(folder: AttemptFolder, tag: str, startup: int) -> int:
     """Become a runner, in the forked child."""
-    os.setsid()
-    forked.keep_only(startup)
-    forked.reset_signals()
-    passed_on = {name: value for name, value in os.environ.items() if name not in ROOM}
+    _detach(startup)
     show_as(
-        "nimbus-runner", ("nimbus.worker.runner", str(folder.attempt)), {**passed_on, RUNNER_VARIABLE: tag}
+        "nimbus-runner", ("nimbus.worker.runner", str(folder.attempt)), _environment(RUNNER_VARIABLE, tag)
     )
     forked.write_to(folder.runner_log)
     return run_and_exit(folder, startup)
+
+
+def _be_executor(folder: ExecutorFolder, tag: str, startup: int, worker: int) -> int:
+    """Become an executor, in the forked child."""
+    _detach(startup, worker)
+    show_as("nimbus-executor", ("nimbus.worker.pool", folder.path.name), _environment(EXECUTOR_VARIABLE, tag))
+    forked.write_to(folder.log)
+    connection = socket.socket(fileno=worker)
+    connection.setblocking(False)
+    return executor.run_and_exit(folder, startup, connection)
+
+
+def _detach(*kept: int) -> None:
+    os.setsid()
+    forked.keep_only(*kept)
+    forked.reset_signals()
+
+
+def _environment(variable: str, tag: str) -> dict[str, str]:
+    return {**{name: value for name, value in os.environ.items() if name not in ROOM}, variable: tag}
 
 
 if __name__ == "__main__":

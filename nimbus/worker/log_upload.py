@@ -20,8 +20,16 @@ CHUNK_BYTES = 1 << 20
 ENOUGH_BYTES = 64 << 10
 """So much that has gathered is sent at once."""
 _POLL_S = 0.2
+_TAIL_BYTES = 16 << 10
 
 _log = structlog.get_logger(__name__)
+
+
+def log_tail(folder: AttemptFolder) -> str:
+    """The end of the log: what went wrong stands there."""
+    with folder.log.open("rb") as log:
+        log.seek(max(0, folder.log_size() - _TAIL_BYTES))
+        return log.read().decode(errors="replace")
 
 
 def store_some(folder: AttemptFolder, archive: LogArchive) -> int:

@@ -29,6 +29,7 @@ class Loop:
         self._timers: list[tuple[float, int, Action]] = []
         self._order = itertools.count()
         self._handles: dict[int, Action] = {}
+        self._listeners: dict[int, Action] = {}
         self._poll = select.poll()
         self._poll.register(self._wake, select.POLLIN)
         self._stopping = threading.Event()
@@ -46,6 +47,16 @@ class Loop:
         """Have an action run at the end of a process, given by its pidfd; closes that. Loop thread."""
         self._handles[handle] = action
         self._poll.register(handle, select.POLLIN)
+
+    def listen(self, fd: int, action: Action) -> None:
+        """Have an action run whenever there is something to read. `forget` it before it is closed."""
+        self._listeners[fd] = action
+        self._poll.register(fd, select.POLLIN)
+
+    def forget(self, fd: int) -> None:
+        """Listen no more. Safe to repeat."""
+        if self._listeners.pop(fd, None) is not None:
+            self._poll.unregister(fd)
 
     def stop(self) -> None:
         """Let `run` return. Any thread."""
@@ -67,6 +78,9 @@ class Loop:
     def _heard(self, fd: int) -> None:
         if fd == self._wake.fileno():
             self._wake.clear()  # before the inbox is read: a message that comes now rings again
+            return
+        if fd in self._listeners:
+            self._inbox.append(self._listeners[fd])
             return
         self._poll.unregister(fd)
         action = self._handles.pop(fd)

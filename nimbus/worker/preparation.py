@@ -83,13 +83,12 @@ def prepare(
         Exception: what `releases` and `settings.java_home` raise; see `may_heal`.
     """
     settings.work_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _check_space(settings.work_dir)
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     java_home = None
     if order.task.kind is not TaskKind.PYTHON and settings.java_home is not None:
         java_home = settings.java_home()
     with releases.pinned(order.pipeline, order.release, settings.prepare_timeout) as root:
-        _check_script(root, order)
+        check_order(order, root, settings)
         wheels = tuple(unpack_wheel(wheel, settings.work_dir / "wheels") for wheel in find_wheels(root))
     return RunnerPlan(
         cluster=cluster,
@@ -114,6 +113,12 @@ def prepare_if_here(
     if not releases.is_here(order.pipeline, order.release):
         return None
     return prepare(order, settings, releases, cluster)
+
+
+def check_order(order: Assignment, root: Path, settings: WorkerSettings) -> None:
+    """Check what differs between attempts of one release. Raises CannotRunHereError."""
+    _check_space(settings.work_dir)
+    _check_script(root, order)
 
 
 def _check_space(folder: Path) -> None:

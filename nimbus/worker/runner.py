@@ -43,7 +43,7 @@ from nimbus.worker.driver_process import DriverProcess
 from nimbus.worker.flushing import flushed
 from nimbus.worker.forked import adopt_orphans, run_program, take_standard_input
 from nimbus.worker.identity import own_process
-from nimbus.worker.log_upload import LogUploader
+from nimbus.worker.log_upload import LogUploader, log_tail
 from nimbus.worker.retry import pauses
 from nimbus.worker.settings import RunnerPlan, read_connections, read_plan
 from nimbus.worker.verdict import Ordered, Verdict, judge
@@ -53,7 +53,6 @@ _LOCK_PATIENCE_S = 1.0
 """A worker that looks whether we live holds the lock for microseconds: so one refusal says little."""
 _LOG_DEADLINE_S = 20.0
 _TICK_S = 2.0
-_TAIL_BYTES = 16 << 10
 
 _log = structlog.get_logger("nimbus.worker.runner")
 
@@ -174,7 +173,7 @@ class Runner:
             ordered=ordered,
             came_to_its_end=self._folder.done_file.exists(),
             timeout=self._order.timeout,
-            log_tail=self._log_tail(),
+            log_tail=log_tail(self._folder),
         )
         verdict = flushed(verdict, output, self._plan.data_dir)
         try:
@@ -254,11 +253,6 @@ class Runner:
 
     def _uploader(self) -> LogUploader:
         return LogUploader(self._folder, lambda: open_logs(self._connections))
-
-    def _log_tail(self) -> str:
-        with self._folder.log.open("rb") as log:
-            log.seek(max(0, self._folder.log_size() - _TAIL_BYTES))
-            return log.read().decode(errors="replace")
 
 
 def _order_to_end(link: BoardLink, *, overdue: bool) -> Ordered:

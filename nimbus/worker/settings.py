@@ -95,7 +95,7 @@ class RunnerStartup:
     def encode(self) -> bytes:
         """The plan with its length before it, and the connections, as JSON: see `read_plan`."""
         plan = _PLAN.dump_json(self.plan)
-        return len(plan).to_bytes(_LENGTH_BYTES, "big") + plan + _CONNECTIONS.dump_json(self.connections)
+        return len(plan).to_bytes(_LENGTH_BYTES, "big") + plan + encode_connections(self.connections)
 
     @classmethod
     def decode(cls, data: bytes) -> RunnerStartup:
@@ -109,8 +109,13 @@ def read_plan(file: BinaryIO) -> RunnerPlan:
     return _PLAN.validate_json(_read(file, int.from_bytes(_read(file, _LENGTH_BYTES), "big")))
 
 
+def encode_connections(connections: Connections) -> bytes:
+    """The startup of an executor, as JSON. Holds secrets: never on disk, in argv or environment."""
+    return _CONNECTIONS.dump_json(connections)
+
+
 def read_connections(file: BinaryIO) -> Connections:
-    """Read the rest of a startup: the secrets."""
+    """Read the rest of a runner's startup, or an executor's: the secrets."""
     return _CONNECTIONS.validate_json(file.read())
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import structlog
 
-from nimbus.domain.ids import HostId, WorkerId
+from nimbus.domain.ids import AttemptId, HostId, WorkerId
 from nimbus.domain.run import Outcome
-from nimbus.domain.slots import Claim, End
+from nimbus.domain.slots import Claim, End, Holder
 from nimbus.domain.workers import Assignment
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError
 from nimbus.records import UnreadableRecordError
@@ -23,10 +23,13 @@ from nimbus.worker import procfs
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.files import read_if_there
 from nimbus.worker.identity import host_id
+from nimbus.worker.pool.exits import exit_of
+from nimbus.worker.pool.folder import ExecutorFolder
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.tags import ATTEMPT_VARIABLE, RUNNER_VARIABLE, attempt_tag
 
 _KILL_DEADLINE_S = 10.0
+_HELD_BY = {Holder.PROCESS: "runner", Holder.POOLED: "executor"}
 
 _log = structlog.get_logger(__name__)
 
@@ -92,6 +95,11 @@ def refuse(board: AttemptBoard, order: Assignment, worker: WorkerId, reason: str
     fence(board, _end(order.attempt, Outcome.REFUSED, reason, now), worker, now)
 
 
+def lost(claim: Claim, why: str, now: datetime) -> End:
+    """The END of an attempt whose processes are gone without a record."""
+    return replace(_end(claim.attempt, Outcome.LOST, why, now), nonce=claim.nonce)
+
+
 def put_end(board: AttemptBoard, end: End) -> str:
     """Fill END; what became of that, for the folder."""
     try:
@@ -109,6 +117,8 @@ def is_supervised(tag: str, claim: Claim | None) -> bool:
     """
     if procfs.with_variable(RUNNER_VARIABLE, tag):
         return True
+    if claim is not None and (executor := ExecutorFolder.of_claim(claim)) is not None:
+        return executor.lock.is_held()
     runner = _runner_of(claim)
     if runner is not None and procfs.is_alive(runner.pid, runner.start_ticks):
         return True
@@ -123,7 +133,8 @@ def reap(board: AttemptBoard, order: Assignment, now: datetime) -> bool:
     Returns:
         False while its runner lives: it will report itself as soon as it reaches ZooKeeper. Look again later.
     """
-    claim: Claim | None = order.claim
+    # As it stands, not as a leader of an older release copied it into the order.
+    claim: Claim | None = board.read(AttemptId.parse(order.attempt)).claim or order.claim
     here: HostId = host_id()
     if claim is not None and claim.host != here:
         return True  # nothing can be seen of it from here; the leader learns that when the host is lost
@@ -136,7 +147,7 @@ def reap(board: AttemptBoard, order: Assignment, now: datetime) -> bool:
     kill_tagged(tag)
     end = _end(order.attempt, Outcome.LOST, "its runner is gone from its host", now)
     if claim is not None:  # read only now: a living runner may still write its record
-        end = _undelivered(claim) or replace(end, nonce=claim.nonce)
+        end = _undelivered(claim) or lost(claim, f"its {_HELD_BY[claim.holder]} is gone from its host", now)
     put_end(board, end)
     return True
 
@@ -149,6 +160,8 @@ def _folder_of(claim: Claim) -> AttemptFolder | None:
 
 def _runner_of(claim: Claim | None) -> ProcessId | None:
     """The runner that won a claim, dead or alive. Only a folder with the claim's own nonce counts."""
+    if claim is not None and (executor := ExecutorFolder.of_claim(claim)) is not None:
+        return executor.lock.last_holder()
     folder = _folder_of(claim) if claim is not None else None
     if claim is None or folder is None:
         return None
@@ -165,6 +178,8 @@ def _undelivered(claim: Claim) -> End | None:
 
     The folder stays as it is: its worker stores the log when it starts.
     """
+    if (executor := ExecutorFolder.of_claim(claim)) is not None:
+        return exit_of(executor.exits, claim)
     folder = _folder_of(claim)
     try:
         record = folder.exit_record() if folder is not None else None

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from nimbus.adapters.clock import SystemClock
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import TaskKind, TaskSpec
+from nimbus.domain.pipeline import Isolation, TaskKind, TaskSpec
 from nimbus.domain.slots import End, Slots
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.worker import procfs
@@ -98,6 +98,7 @@ class Bench:
         """Write an order for an attempt, and make its place on the board unless `known` is false."""
         parsed = AttemptId.parse(attempt)
         task = {name: more.pop(name) for name in ("args", "spark_conf") if name in more}
+        task["isolation"] = more.pop("isolation", Isolation.ISOLATED)
         self.attempts.append(attempt)
         if known:
             self.board.add_attempt(attempt)

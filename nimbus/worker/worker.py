@@ -22,7 +22,7 @@ from functools import partial
 
 import structlog
 
-from nimbus.domain.ids import ClusterId
+from nimbus.domain.ids import ClusterId, PipelineName, ReleaseDigest
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.ports import (
     AttemptBoard,
@@ -39,7 +39,15 @@ from nimbus.worker.fork_launcher import ForkLauncher
 from nimbus.worker.keeper import Keeper, Phase
 from nimbus.worker.launcher import LaunchFailedError
 from nimbus.worker.loop import Action, Loop
-from nimbus.worker.preparation import ReleaseProvider, may_heal, prepare, prepare_if_here
+from nimbus.worker.pool.launching import PooledExecutor
+from nimbus.worker.preparation import (
+    CannotRunHereError,
+    ReleaseProvider,
+    check_order,
+    may_heal,
+    prepare,
+    prepare_if_here,
+)
 from nimbus.worker.registration import Registration
 from nimbus.worker.retry import pauses
 from nimbus.worker.settings import RunnerPlan, RunnerStartup, WorkerSettings
@@ -49,6 +57,7 @@ _PREPARING_AT_ONCE = 2
 _FETCHING_AT_ONCE = 2
 """Orders whose release is not on the disk. They have threads of their own: storage may be away for long."""
 _LOOK_AGAIN_S = 1.0
+_PLANS_KEPT = 256
 _CLEAN_EVERY_S = 60.0
 
 _log = structlog.get_logger(__name__)
@@ -81,6 +90,21 @@ class Worker:
         self._keeper = Keeper(
             settings=settings, board=board, logs=logs, clock=clock, loop=self._loop, do=self._do
         )
+        self._pool = PooledExecutor(
+            settings=settings,
+            board=board,
+            logs=logs,
+            connections=connections,
+            clock=clock,
+            launcher=self._launcher,
+            loop=self._loop,
+            do=self._do,
+            phases=self._keeper.phases,
+            refuse=self._refuse,
+            look_again=partial(self._loop.post, partial(self._do, partial(self._look, False))),
+        )
+        self._plans: dict[tuple[PipelineName, ReleaseDigest], RunnerPlan] = {}
+        """Of releases that were prepared for pooled tasks: theirs are many, and the same."""
         self._reaping: set[str] = set()
         self._lock_fd = -1
         self._prepare_pool = ThreadPoolExecutor(_PREPARING_AT_ONCE, thread_name_prefix="worker-prepare")
@@ -123,6 +147,7 @@ class Worker:
         for pool in (self._prepare_pool, self._fetch_pool):
             pool.shutdown(wait=False, cancel_futures=True)
         self._keeper.close()
+        self._pool.close()
         self._launcher.close()
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
@@ -133,6 +158,7 @@ class Worker:
     def _run(self) -> None:
         try:
             self._keeper.sweep()
+            self._do(self._pool.sweep)
             self._beat()
             self._clean()
             self._loop.run()
@@ -201,11 +227,25 @@ class Worker:
     # An order to run.
 
     def _take(self, order: Assignment) -> None:
+        if order.task.is_pooled and (plan := self._plan_of(order)) is not None:
+            self._launch(order, plan)
+            return
         folder = self._keeper.folder(order.attempt)
         if folder.exists and not self._keeper.is_unstarted(folder):
             self._keeper.settle(folder)
         else:
             self._prepare(order, self._board.cluster(), pauses(1.0, 10.0))
+
+    def _plan_of(self, order: Assignment) -> RunnerPlan | None:
+        """What was prepared for an earlier attempt of the release, if it still does."""
+        plan = self._plans.get((order.pipeline, order.release))
+        try:
+            if plan is not None:
+                check_order(order, plan.release_root, self._settings)
+        except CannotRunHereError:
+            del self._plans[order.pipeline, order.release]
+            return None
+        return plan
 
     def _prepare(self, order: Assignment, cluster: ClusterId, waits: Iterator[float]) -> None:
         if order.attempt not in self._orders:
@@ -240,27 +280,32 @@ class Worker:
             _log.warning("preparation_must_wait", attempt=order.attempt, error=str(error)[:300])
             self._loop.after(next(waits), partial(self._prepare, order, cluster, waits))
         elif error is not None:
-            self._refuse(order, error)
+            self._refuse(order, str(error) or type(error).__name__)
         elif (plan := done.result()) is not None:
             self._launch(order, plan)
         else:
             self._submit(self._fetch_pool, prepare, order, cluster, waits)
 
     def _launch(self, order: Assignment, plan: RunnerPlan) -> None:
+        if order.task.is_pooled:
+            if len(self._plans) >= _PLANS_KEPT:
+                self._plans.clear()
+            self._plans[order.pipeline, order.release] = plan
+            self._do(partial(self._pool.launch, order, plan))
+            return
         folder = self._keeper.folder(order.attempt)
         try:
             folder.create(order)
             runner = self._launcher(folder, RunnerStartup(plan=plan, connections=self._connections))
         except (LaunchFailedError, OSError) as exc:
-            self._refuse(order, exc)
+            self._refuse(order, str(exc) or type(exc).__name__)
             return
         _log.info("attempt_launched", attempt=order.attempt, runner=runner.pid if runner else None)
         self._keeper.watch(folder, runner)
 
-    def _refuse(self, order: Assignment, error: BaseException) -> None:
-        _log.warning("attempt_refused", attempt=order.attempt, error=str(error)[:300])
+    def _refuse(self, order: Assignment, reason: str) -> None:
+        _log.warning("attempt_refused", attempt=order.attempt, error=reason[:300])
         self._keeper.phases[order.attempt] = Phase.DONE
-        reason = str(error) or type(error).__name__
         now = self._clock.now()
         self._do(partial(settlement.refuse, self._board, order, self._settings.id, reason, now))
 

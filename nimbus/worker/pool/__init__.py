@@ -1,4 +1,4 @@
-"""Runs many attempts with few processes: an executor for all pooled tasks of a worker, a child for each attempt.
+"""Runs many attempts with few processes: one executor for the pooled tasks of a worker, a child for each.
 
 Processes: worker -> executor (claims, beats and ends of all, over one session) -> zygote (forks) -> a driver
 for each attempt. The executor outlives its worker until its attempts have ended; drivers die with the zygote,

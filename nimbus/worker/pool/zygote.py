@@ -125,7 +125,7 @@ class Zygote:
             self._executor.send(json.dumps(message).encode())
 
     def _await_end_of_group(self, group: int) -> None:
-        """Wait until what a driver left in its group, which was killed, is gone: it could write to its output."""
+        """Wait until what a driver left in its group is dead, too: it could write to the output."""
         until = time.monotonic() + _KILL_DEADLINE_S
         with suppress(ProcessLookupError):
             while time.monotonic() < until:

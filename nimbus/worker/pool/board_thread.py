@@ -1,0 +1,123 @@
+"""An executor's line to the board: the slots of many attempts, several in one transaction.
+
+Thread `executor-board`. Being unreachable is no reason for anything: what is asked waits until it can be
+done.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+import structlog
+
+from nimbus.domain.slots import Claim, End
+from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError
+from nimbus.worker.connections import OpenBoard
+from nimbus.worker.loop import Action
+from nimbus.worker.pool.exits import Exits
+from nimbus.worker.retry import pauses
+
+T = TypeVar("T")
+Filled = Callable[[Claim | End | None, float], None]
+"""Told what stands in a slot (None: the attempt is not known any more), and when it was asked, since boot."""
+
+MOST_TOGETHER = 64
+"""Slots of one transaction: with claims of 0.5 KiB and ENDs of 1 KiB far below what ZooKeeper takes."""
+_EXIT_FAILED = 70
+
+_log = structlog.get_logger(__name__)
+
+
+def boottime_s() -> float:
+    """Seconds since boot, suspend included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class BoardThread:
+    """`fill`, `call` and `close` may be used from any thread; answers come through `post`."""
+
+    def __init__(
+        self, open_board: Callable[[], OpenBoard], exits: Exits, post: Callable[[Action], None]
+    ) -> None:
+        self._open_board, self._exits, self._post = open_board, exits, post
+        self._asked: deque[tuple[Claim | End, Filled]] = deque()
+        self._calls: deque[Callable[[AttemptBoard], None]] = deque()
+        self._fills: list[tuple[Claim | End, Filled]] = []
+        """Taken from `_asked`; ENDs among them are on disk."""
+        self._opened: OpenBoard | None = None
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="executor-board", daemon=True)
+
+    def start(self) -> None:
+        """Connect, and wait for work."""
+        self._thread.start()
+
+    def fill(self, record: Claim | End, then: Filled) -> None:
+        """Put a record into its slot."""
+        self._asked.append((record, then))
+        self._wake.set()
+
+    def call(self, ask: Callable[[AttemptBoard], T], then: Callable[[T], None]) -> None:
+        """Ask the board something; nothing is told if the attempt is not known any more."""
+
+        def done(board: AttemptBoard) -> None:
+            try:
+                answer = ask(board)
+            except AttemptWithdrawnError as exc:
+                _log.info("attempt_withdrawn", error=str(exc))
+                return
+            self._post(partial(then, answer))
+
+        self._calls.append(done)
+        self._wake.set()
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        except Exception:  # noqa: BLE001 - top of the thread: without it nothing of the executor works
+            _log.exception("executor_board_failed")
+            os._exit(_EXIT_FAILED)  # the worker takes its attempts for lost, once the drivers are dead
+
+    def _serve(self) -> None:
+        waits = pauses()
+        while True:
+            self._take()
+            if not (self._fills or self._calls):
+                self._wake.wait()
+            self._wake.clear()
+            self._take()
+            try:
+                self._step()
+                waits = pauses()
+            except StoreUnavailableError as exc:
+                _log.warning("board_unreachable", waiting=len(self._fills), error=str(exc)[:300])
+                time.sleep(next(waits))
+
+    def _take(self) -> None:
+        """Take what is asked. Also while the board is away: exit records must get to the disk."""
+        taken = [self._asked.popleft() for _ in range(len(self._asked))]
+        self._exits.note(record for record, _ in taken if isinstance(record, End))
+        self._fills += taken
+
+    def _step(self) -> None:
+        if self._opened is None:
+            self._opened = self._open_board()
+        board = self._opened.board
+        while self._fills:
+            some = self._fills[:MOST_TOGETHER]
+            asked_s = boottime_s()
+            standing = board.fill([record for record, _ in some])
+            del self._fills[: len(some)]
+            for (_, then), stands in zip(some, standing, strict=True):
+                self._post(partial(then, stands, asked_s))
+        if not self._asked:
+            self._exits.all_delivered()
+        while self._calls:
+            self._calls[0](board)
+            self._calls.popleft()

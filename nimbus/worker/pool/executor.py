@@ -1,0 +1,391 @@
+"""Runs the pooled attempts of one worker, and outlives it until they have ended.
+
+Forked by the worker's fork server. What holds, whatever dies when:
+  * User code starts only after a CLAIM of ours stands in ZooKeeper, and not if our session may have run out
+    meanwhile and somebody may have closed the attempt: then END is read first.
+  * A driver dies with the zygote, the zygote with the executor. Nobody calls an attempt lost beside a living
+    executor, whose lock says that it lives.
+  * ZooKeeper or S3 being away changes nothing for running drivers.
+  * A success's output, and its exit record, are on disk before its END.
+
+Threads: main (the loop below), `executor-board`, `executor-logs`, `executor-flush_<n>` while outputs are
+flushed, and those of the ZooKeeper client.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import structlog
+
+from nimbus.domain.ids import AttemptId
+from nimbus.domain.run import Outcome
+from nimbus.domain.slots import Claim, End, Holder, Slots
+from nimbus.ports import AttemptBoard
+from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.board_link import outdated_by
+from nimbus.worker.connections import Connections, open_board, open_logs
+from nimbus.worker.driver_plan import attempt_environment, write_plan
+from nimbus.worker.files import read_if_there
+from nimbus.worker.flushing import flushed
+from nimbus.worker.identity import own_process
+from nimbus.worker.log_upload import log_tail
+from nimbus.worker.loop import Loop
+from nimbus.worker.pool.board_thread import BoardThread, boottime_s
+from nimbus.worker.pool.drivers import DriverEnd, Drivers
+from nimbus.worker.pool.exits import Exits
+from nimbus.worker.pool.folder import ExecutorFolder
+from nimbus.worker.pool.logs import Logs
+from nimbus.worker.pool.messages import Answers, PooledOrder, receive_order
+from nimbus.worker.settings import read_connections
+from nimbus.worker.verdict import Ordered, Verdict, judge
+
+_TICK_S = 0.5
+_LOOK_AFTER_S = 0.3
+"""An attempt that runs as long is looked at on the board, and watched from then on."""
+_LOOK_EVERY_S = 5.0
+"""Also without news: a watch that was lost costs seconds, not the attempt."""
+_PROGRESS_EVERY_S = 2.0
+_FLUSHING_AT_ONCE = 4
+_LOGS_DEADLINE_S = 20.0
+
+_log = structlog.get_logger("nimbus.worker.executor")
+
+
+@dataclass(slots=True, eq=False)
+class _Held:
+    """An attempt of ours."""
+
+    order: PooledOrder
+    folder: AttemptFolder
+    claim: Claim
+    deadline_s: float = float("inf")
+    """Since boot; set when it starts."""
+    started_at: datetime | None = None
+    started_s: float = 0.0
+    running: bool = False
+    ordered: Ordered = Ordered.NOT
+    kill_at_s: float = float("inf")
+    watched: bool = False
+    looked_s: float = 0.0
+    gone_since_s: float | None = None
+    progress: Any = None
+    progress_s: float = 0.0
+
+    @property
+    def attempt(self) -> AttemptId:
+        return self.folder.attempt
+
+
+class Executor:
+    """One executor. Main thread."""
+
+    def __init__(self, folder: ExecutorFolder, worker: socket.socket, connections: Connections) -> None:
+        self._folder, self._worker = folder, worker
+        self._loop = Loop()
+        self._held: dict[str, _Held] = {}
+        self._answers = Answers(worker)
+        self._leaving = False
+        """No order comes any more: the process ends with its last attempt."""
+        self._ticking = False
+        self._drivers = Drivers(self._loop, ended=self._driver_ended, zygote_ended=self._all_lost)
+        self._flush = ThreadPoolExecutor(_FLUSHING_AT_ONCE, thread_name_prefix="executor-flush")
+        self._board = BoardThread(partial(open_board, connections), Exits(folder.exits), self._loop.post)
+        self._logs = Logs(partial(open_logs, connections))
+        self._go_within_s = connections.session_timeout_s / 2
+
+    def run(self) -> int:
+        """Serve until the worker has ended, and the last attempt with it."""
+        self._board.start()
+        self._loop.listen(self._worker.fileno(), self._receive)
+        self._loop.run()
+        self._logs.close(_LOGS_DEADLINE_S)
+        return 0
+
+    def leave(self, *_signal: object) -> None:
+        """SIGTERM: take no more orders; what runs goes on."""
+        self._loop.post(self._leave)
+
+    def _leave(self) -> None:
+        self._leaving = True
+        self._loop.forget(self._worker.fileno())
+        self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        if self._leaving and not self._held:
+            self._loop.stop()
+
+    # Orders.
+
+    def _receive(self) -> None:
+        while not self._leaving:
+            try:
+                order = receive_order(self._worker)
+            except BlockingIOError:
+                return
+            except OSError:
+                order = None
+            if order is None:
+                self._leave()
+                return
+            self._take(order)
+
+    def _take(self, order: PooledOrder) -> None:
+        attempt = order.order.attempt
+        if attempt in self._held:
+            return
+        try:
+            folder = self._folder.create_task(attempt)
+            (order.plan.data_dir / order.order.output).mkdir(parents=True, exist_ok=True)
+            write_plan(folder, order.plan, order.order)
+        except OSError as exc:
+            shutil.rmtree(self._folder.task(attempt).path, ignore_errors=True)
+            self._answers.tell(attempt, f"its folders cannot be made: {exc.strerror}: {exc.filename}")
+            return
+        claim = Claim(
+            attempt=attempt,
+            worker=order.plan.worker,
+            host=order.plan.host,
+            holder=Holder.POOLED,
+            claimed_at=datetime.now(UTC),
+            nonce=secrets.token_hex(8),
+            folder=str(folder.path),
+        )
+        held = self._held[attempt] = _Held(order, folder, claim)
+        self._board.fill(claim, partial(self._claimed, held))
+
+    def _claimed(self, held: _Held, standing: Claim | End | None, asked_s: float) -> None:
+        if not isinstance(standing, Claim) or standing.nonce != held.claim.nonce:
+            _log.warning("claim_refused", attempt=str(held.attempt), standing=str(standing))
+            self._drop(held)
+        elif boottime_s() - asked_s <= self._go_within_s:
+            self._start(held)
+        else:  # we were stopped: a leader may have closed it, and another attempt may run
+            _log.warning("claim_looked_at_again", attempt=str(held.attempt))
+            self._board.call(self._read(held, None), partial(self._start_if_ours, held, boottime_s()))
+
+    def _start_if_ours(self, held: _Held, asked_s: float, slots: Slots) -> None:
+        if slots.claim is None or outdated_by(slots, held.claim):
+            self._drop(held)
+        else:
+            self._claimed(held, slots.claim, asked_s)
+
+    def _drop(self, held: _Held) -> None:
+        """It is not ours to run, or nobody waits for it."""
+        shutil.rmtree(held.folder.path, ignore_errors=True)
+        self._done(held)
+
+    def _done(self, held: _Held) -> None:
+        del self._held[str(held.attempt)]
+        self._answers.tell(str(held.attempt), None)
+        self._end_if_done()
+
+    # A driver.
+
+    def _start(self, held: _Held) -> None:
+        held.running, held.started_at, held.started_s = True, datetime.now(UTC), boottime_s()
+        held.looked_s = held.started_s
+        timeout = held.order.order.timeout
+        if timeout is not None:
+            held.deadline_s = held.started_s + timeout.total_seconds()
+        self._drivers.start(held.folder, attempt_environment(held.folder, held.order.plan))
+        if not self._ticking:
+            self._ticking = True
+            self._loop.after(_TICK_S, self._tick)
+
+    def _driver_ended(self, end: DriverEnd) -> None:
+        held = self._held.get(end.attempt)
+        if held is None or not held.running:
+            return
+        held.running = False
+        if end.fault:
+            verdict = Verdict(Outcome.REFUSED, f"the driver cannot begin: {end.fault}", None)
+        else:
+            verdict = judge(
+                end.status,
+                ordered=held.ordered,
+                came_to_its_end=held.folder.done_file.exists(),
+                timeout=held.order.order.timeout,
+                log_tail="" if end.status == 0 else log_tail(held.folder),
+            )
+        if verdict.outcome is not Outcome.SUCCEEDED:
+            self._end(held, verdict)
+            return
+        data_dir = held.order.plan.data_dir
+        flushing = self._flush.submit(flushed, verdict, data_dir / held.order.order.output, data_dir)
+        flushing.add_done_callback(lambda done: self._loop.post(partial(self._flushed, held, done)))
+
+    def _flushed(self, held: _Held, done: Future[Verdict]) -> None:
+        self._end(held, done.result())
+
+    def _end(self, held: _Held, verdict: Verdict) -> None:
+        end = End(
+            attempt=str(held.attempt),
+            outcome=verdict.outcome,
+            written_by="executor",
+            ended_at=datetime.now(UTC),
+            started_at=held.started_at,
+            exit_code=verdict.exit_code,
+            reason=verdict.reason,
+            output=held.order.order.output if verdict.outcome is Outcome.SUCCEEDED else None,
+            nonce=held.claim.nonce,
+        )
+        self._board.fill(end, partial(self._ended, held))
+
+    def _ended(self, held: _Held, standing: Claim | End | None, _asked_s: float) -> None:
+        if isinstance(standing, End) and standing.outcome not in (Outcome.SUCCEEDED,):
+            _log.info("attempt_ended", attempt=str(held.attempt), outcome=standing.outcome.value)
+        self._logs.ended(held.folder)
+        self._done(held)
+
+    def _all_lost(self) -> None:
+        _log.error("zygote_died", running=sum(held.running for held in self._held.values()))
+        for held in list(self._held.values()):
+            if held.running:
+                held.running = False
+                self._end(held, Verdict(Outcome.LOST, "the process that forked its driver died", None))
+
+    # What takes long.
+
+    def _tick(self) -> None:
+        now = boottime_s()
+        running = [held for held in self._held.values() if held.running]
+        for held in running:
+            self._bound(held, now)
+        self._look_at([held for held in running if self._is_due(held, now)], now)
+        for held in running:
+            self._tell_progress(held, now)
+        if not self._answers.send() or self._held:
+            self._loop.after(_TICK_S, self._tick)
+        else:
+            self._ticking = False
+
+    def _bound(self, held: _Held, now: float) -> None:
+        """End a driver when its time is up, when that is asked for, or when it is of no use."""
+        if held.ordered is Ordered.NOT and now >= held.deadline_s:
+            self._ask_to_end(held, Ordered.TIMEOUT)
+        if now >= held.kill_at_s:
+            held.kill_at_s = float("inf")
+            self._drivers.signal(str(held.attempt), signal.SIGKILL)
+
+    def _ask_to_end(self, held: _Held, why: Ordered) -> None:
+        if held.ordered is not Ordered.NOT or not held.running:
+            return
+        _log.warning("driver_asked_to_end", attempt=str(held.attempt), why=why.value)
+        held.ordered, held.kill_at_s = why, boottime_s() + held.order.plan.stop_grace_s
+        self._drivers.signal(str(held.attempt), signal.SIGTERM)
+
+    def _is_due(self, held: _Held, now: float) -> bool:
+        long = now - held.started_s >= _LOOK_AFTER_S
+        return long and (not held.watched or now - held.looked_s >= _LOOK_EVERY_S)
+
+    def _look_at(self, due: list[_Held], now: float) -> None:
+        if not due:
+            return
+        wanted: dict[AttemptId, Any] = {}
+        for held in due:
+            if not held.watched:
+                self._logs.follow(held.folder)
+                wanted[held.attempt] = partial(self._loop.post, partial(self._changed, held))
+            else:
+                wanted[held.attempt] = None  # armed already; another each time would pile up
+            held.watched, held.looked_s = True, now
+        self._board.call(lambda board: board.read_all(wanted), partial(self._looked, due))
+
+    def _read(self, held: _Held, changed: Any) -> Any:
+        return lambda board: board.read(held.attempt, changed)
+
+    def _changed(self, held: _Held) -> None:
+        if held.running:
+            again = partial(self._loop.post, partial(self._changed, held))
+            self._board.call(self._read(held, again), partial(self._heed, held))
+
+    def _looked(self, due: list[_Held], found: Mapping[AttemptId, Slots]) -> None:
+        for held in due:
+            self._heed(held, found[held.attempt])
+
+    def _heed(self, held: _Held, slots: Slots) -> None:
+        if not held.running:
+            return
+        now = boottime_s()
+        if slots.stop_requested:
+            self._ask_to_end(held, Ordered.STOP)
+        if outdated_by(slots, held.claim):
+            self._ask_to_end(held, Ordered.OUTDATED)
+        elif slots.claim is None:
+            # A server that lags behind may not show it for a moment; two looks, some seconds apart, say
+            # that the attempt was archived while we were cut off.
+            if held.gone_since_s is None:
+                held.gone_since_s = now
+            elif now - held.gone_since_s >= _LOOK_EVERY_S:
+                self._ask_to_end(held, Ordered.OUTDATED)
+        elif not slots.beating:  # our session is a new one
+            self._beat(held)
+
+    def _tell_progress(self, held: _Held, now: float) -> None:
+        if now - held.progress_s < _PROGRESS_EVERY_S or now - held.started_s < _PROGRESS_EVERY_S:
+            return
+        held.progress_s = now
+        progress = _progress(held.folder)
+        if progress != held.progress:
+            held.progress = progress
+            self._beat(held)
+
+    def _beat(self, held: _Held) -> None:
+        attempt, progress = held.attempt, held.progress or {}
+
+        def beat(board: AttemptBoard) -> None:
+            board.beat(attempt, progress)
+
+        self._board.call(beat, lambda _: None)
+
+
+def _progress(folder: AttemptFolder) -> Any:
+    """What user code wrote there; None: nothing that counts."""
+    data = read_if_there(folder.progress_file)
+    try:
+        found = json.loads(data) if data else None
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def run_and_exit(folder: ExecutorFolder, startup: int, worker: socket.socket) -> int:
+    """Be an executor, in a forked process that has one thread.
+
+    Args:
+        folder: Of this executor alone.
+        startup: Descriptor of the connections, as JSON; it is closed.
+        worker: Orders come from it.
+    """
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    if folder.lock.take(own_process()) is None:
+        os._exit(0)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with os.fdopen(startup, "rb", buffering=0) as source:
+        connections = read_connections(source)
+    executor = Executor(folder, worker, connections)
+    signal.signal(signal.SIGTERM, executor.leave)
+    status = executor.run()
+    sys.stderr.flush()
+    os._exit(status)

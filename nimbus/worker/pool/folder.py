@@ -1,0 +1,79 @@
+"""An executor's folder on its worker's disk: the only place that knows its layout.
+
+<work_dir>/executors/<id>/     mode 0700
+lock        flock held by the executor as long as it lives; holds its pid and start ticks
+exits       exit records of its attempts, one a line; what their ENDs are to say
+log         what the executor itself and its zygote have to say
+tasks/<attempt>/    as an attempt's own folder, without order, lock and records
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from nimbus.domain.ids import InvalidNameError
+from nimbus.domain.slots import Claim
+from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.process_lock import ProcessLock
+
+_MODE = 0o700
+
+
+class ExecutorFolder:
+    """One executor's folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lock = ProcessLock(path / "lock")
+        self.exits = path / "exits"
+        self.log = path / "log"
+        self._tasks = path / "tasks"
+
+    @classmethod
+    def new(cls, work_dir: Path) -> ExecutorFolder:
+        """Make one, of a name that nobody had before."""
+        path = work_dir / "executors" / uuid.uuid4().hex[:12]
+        (path / "tasks").mkdir(mode=_MODE, parents=True)
+        return cls(path)
+
+    @classmethod
+    def all_in(cls, work_dir: Path) -> Iterator[ExecutorFolder]:
+        """All below a worker's own folder."""
+        root = work_dir / "executors"
+        for path in sorted(root.iterdir()) if root.is_dir() else ():
+            if (path / "tasks").is_dir():
+                yield cls(path)
+
+    @classmethod
+    def of_claim(cls, claim: Claim) -> ExecutorFolder | None:
+        """Of the executor that a claim names. The path comes from ZooKeeper: nothing is sure."""
+        path = Path(claim.folder or "")
+        is_task = path.is_absolute() and path.name == claim.attempt and path.parent.name == "tasks"
+        return cls(path.parent.parent) if is_task else None
+
+    def task(self, attempt: str) -> AttemptFolder:
+        """Of an attempt, there or not."""
+        return AttemptFolder(self._tasks / attempt)
+
+    def tasks(self) -> Iterator[AttemptFolder]:
+        """Those that are there. What is no attempt's is passed over."""
+        for path in sorted(self._tasks.iterdir()) if self._tasks.is_dir() else ():
+            try:
+                yield AttemptFolder(path)
+            except InvalidNameError:
+                continue
+
+    def create_task(self, attempt: str) -> AttemptFolder:
+        """Make the folder of an attempt, empty."""
+        folder = self.task(attempt)
+        if folder.path.exists():  # of a claim that was not ours
+            shutil.rmtree(folder.path)
+        folder.scratch.mkdir(mode=_MODE, parents=True)
+        return folder
+
+    def remove(self) -> None:
+        """Remove all of it."""
+        shutil.rmtree(self.path, ignore_errors=True)

@@ -1,0 +1,134 @@
+"""Stores the logs of an executor's attempts: those of short ones together, those of long ones as they grow.
+
+Thread `executor-logs`. A store that is away holds up no attempt.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from nimbus.domain.ids import AttemptId
+from nimbus.ports import LogArchive
+from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.log_upload import ENOUGH_BYTES, store_rest, store_some
+from nimbus.worker.retry import pauses
+
+SMALL_BYTES = 64 << 10
+"""A log that is stored with others, if its attempt has ended before any of it was stored."""
+_TOGETHER_BYTES = 1 << 20
+_GATHER_S = 0.5
+"""Logs of attempts that end within this time are stored together."""
+_FOLLOW_EVERY_S = 1.0
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Growing:
+    folder: AttemptFolder
+    next_s: float = field(default_factory=lambda: time.monotonic() + _FOLLOW_EVERY_S)
+    sent: int = 0
+
+
+class Logs:
+    """`follow`, `ended`, `close` are used by one thread. What is stored is removed from the disk."""
+
+    def __init__(self, open_archive: Callable[[], LogArchive | None]) -> None:
+        """`open_archive` is called on the thread."""
+        self._open = open_archive
+        self._archive: LogArchive | None = None
+        self._opened = False
+        self._growing: dict[AttemptId, _Growing] = {}
+        self._ended: deque[AttemptFolder] = deque()
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="executor-logs", daemon=True)
+        self._thread.start()
+
+    def follow(self, folder: AttemptFolder) -> None:
+        """Store a log while it grows."""
+        with self._lock:
+            self._growing[folder.attempt] = _Growing(folder)
+        self._wake.set()
+
+    def ended(self, folder: AttemptFolder) -> None:
+        """Store the rest of a log, and remove the attempt's folder."""
+        with self._lock:
+            self._growing.pop(folder.attempt, None)
+            self._ended.append(folder)
+        self._wake.set()
+
+    def close(self, deadline_s: float) -> None:
+        """Store what is left, at most so long; the rest is left to a worker."""
+        self._closing = True
+        self._wake.set()
+        self._thread.join(deadline_s)
+
+    def _run(self) -> None:
+        waits = pauses(0.5, 10.0)
+        while not (self._closing and not self._ended):
+            self._wake.wait(_FOLLOW_EVERY_S if self._growing else None)
+            self._wake.clear()
+            if not self._closing:
+                time.sleep(_GATHER_S)
+            try:
+                self._store()
+                waits = pauses(0.5, 10.0)
+            except Exception as exc:  # noqa: BLE001 - top of the thread: any trouble of the store may heal
+                _log.warning("logs_not_stored", waiting=len(self._ended), error=str(exc)[:300])
+                time.sleep(next(waits))
+                self._wake.set()
+
+    def _store(self) -> None:
+        if not self._opened:
+            self._archive, self._opened = self._open(), True
+        while self._ended:
+            with self._lock:
+                some = list(self._ended)
+            done = self._store_ended(some)
+            with self._lock:
+                for _ in range(done):
+                    self._ended.popleft()
+        now = time.monotonic()
+        with self._lock:
+            growing = list(self._growing.values())
+        for one in growing:
+            gathered = one.folder.log_size() - one.folder.log_stored()
+            if gathered and (now >= one.next_s or gathered >= ENOUGH_BYTES):
+                self._store_growing(one, now)
+
+    def _store_growing(self, one: _Growing, now: float) -> None:
+        if self._archive is None:
+            return
+        store_some(one.folder, self._archive)
+        one.sent += 1
+        # One object a piece: a task that logs for hours gets larger pieces as it goes on.
+        one.next_s = now + min(_FOLLOW_EVERY_S + one.sent / 60, 10.0)
+
+    def _store_ended(self, folders: list[AttemptFolder]) -> int:
+        """Store the logs of some that have ended; how many, from the first on."""
+        together: dict[AttemptId, bytes] = {}
+        size = done = 0
+        for folder in folders:
+            if self._archive is not None and folder.log_size():
+                if folder.log_size() > SMALL_BYTES or folder.log_stored():
+                    store_rest(folder, self._archive)
+                else:
+                    together[folder.attempt] = folder.log.read_bytes()
+                    size += folder.log_size()
+            done += 1
+            if size >= _TOGETHER_BYTES:
+                break
+        if together and self._archive is not None:
+            self._archive.append_all(together)
+        for folder in folders[:done]:
+            shutil.rmtree(folder.path, ignore_errors=True)
+        return done

@@ -1,0 +1,111 @@
+"""What a worker and its executor say to each other: over a socket, in documents.
+
+Orders pass as files in memory, since they can be larger than a message. The executor answers by
+`{"attempt": ..., "refused": why or null}` when it has done with one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections import deque
+from dataclasses import dataclass
+from functools import lru_cache
+
+from pydantic import TypeAdapter
+
+from nimbus.domain.workers import Assignment
+from nimbus.records import ASSIGNMENT
+from nimbus.worker.launcher import startup_file
+from nimbus.worker.settings import RunnerPlan
+
+_PLAN = TypeAdapter(RunnerPlan)
+_LONGEST_ANSWER = 4096
+_LONGEST_WHY = 1000
+
+
+def connected() -> tuple[socket.socket, socket.socket]:
+    """The worker's end and the executor's. Neither blocks: one of the two may have been stopped."""
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in ends:
+        end.setblocking(False)  # `recv_fds` of Python 3.11 drops flags
+    return ends
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PooledOrder:
+    """An attempt to be run."""
+
+    order: Assignment
+    plan: RunnerPlan
+
+    def encode(self) -> bytes:
+        """The plan, and the order on the line after it."""
+        return _PLAN.dump_json(self.plan) + b"\n" + ASSIGNMENT.encode(self.order)
+
+    @classmethod
+    def decode(cls, data: bytes) -> PooledOrder:
+        """Read what `encode` wrote."""
+        plan, _, order = data.partition(b"\n")
+        return cls(order=ASSIGNMENT.decode(order, "order"), plan=_plan(plan))
+
+
+@lru_cache(maxsize=16)
+def _plan(data: bytes) -> RunnerPlan:
+    """Plans of one release are the same."""
+    return _PLAN.validate_json(data)
+
+
+def send_order(executor: socket.socket, order: PooledOrder) -> None:
+    """Send an order. BlockingIOError: not now; OSError: the executor has ended."""
+    with startup_file(order.encode()) as file:
+        socket.send_fds(executor, [b"run"], [file])
+
+
+def receive_order(worker: socket.socket) -> PooledOrder | None:
+    """The next order; None: the worker has ended. BlockingIOError: there is none."""
+    message, files, _, _ = socket.recv_fds(worker, 16, 1)
+    if not message:
+        return None
+    with os.fdopen(files[0], "rb") as file:
+        return PooledOrder.decode(file.read())
+
+
+class Answers:
+    """Sends answers to a worker that may not read them now."""
+
+    def __init__(self, worker: socket.socket) -> None:
+        self._worker = worker
+        self._waiting: deque[bytes] = deque()
+
+    def tell(self, attempt: str, refused: str | None) -> None:
+        """Say that an attempt is done with; `refused`: why it cannot be started, and was not claimed."""
+        document = {"attempt": attempt, "refused": refused and refused[:_LONGEST_WHY]}
+        self._waiting.append(json.dumps(document).encode())
+        self.send()
+
+    def send(self) -> bool:
+        """Send what waits, as far as it goes; whether all is sent."""
+        while self._waiting:
+            try:
+                self._worker.send(self._waiting[0])
+            except BlockingIOError:
+                return False
+            except OSError:  # the worker has ended: nobody is to be told
+                self._waiting.clear()
+                break
+            self._waiting.popleft()
+        return True
+
+
+def receive_answer(executor: socket.socket) -> tuple[str, str | None] | None:
+    """An attempt, and why it was refused, if it was; None: the executor has ended.
+
+    BlockingIOError: there is none.
+    """
+    message = executor.recv(_LONGEST_ANSWER)
+    if not message:
+        return None
+    answer = json.loads(message)
+    return answer["attempt"], answer["refused"]

@@ -1,0 +1,51 @@
+"""A lock that a process holds as long as it lives, in a file that says which process it was. Any thread."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from nimbus.worker.files import read_if_there
+from nimbus.worker.identity import host_id
+from nimbus.worker.procfs import ProcessId
+
+
+class ProcessLock:
+    """flock on a file that holds pid, start ticks and host of who took it last."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def take(self, holder: ProcessId) -> int | None:
+        """Take it for as long as the returned descriptor is open; None: a living process has it."""
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{holder.pid} {holder.start_ticks} {host_id()}\n".encode(), 0)
+        return fd
+
+    def is_held(self) -> bool:
+        """Who took it is alive."""
+        try:
+            fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+    def last_holder(self) -> ProcessId | None:
+        """Who took it last in this boot, dead or alive."""
+        words = (read_if_there(self._path) or b"").split()
+        if len(words) != 3 or words[2].decode() != host_id():
+            return None  # being written; or of an earlier boot, whose pids mean nothing any more
+        return ProcessId(int(words[0]), int(words[1]))

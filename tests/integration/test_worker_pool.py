@@ -1,0 +1,403 @@
+"""Pooled attempts: an executor, its zygote and their drivers, with real processes and a board in files."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from nimbus.domain.pipeline import Isolation
+from nimbus.domain.run import Outcome
+from nimbus.domain.slots import Holder
+from nimbus.domain.workers import AssignmentKind
+from nimbus.worker import procfs
+from nimbus.worker.pool.folder import ExecutorFolder
+from nimbus.worker.procfs import ProcessId
+from nimbus.worker.tags import EXECUTOR_VARIABLE
+from nimbus.worker.testing_bench import Bench, eventually
+from nimbus.worker.worker import Worker
+
+ATTEMPT = "run1.task.1"
+SOON = timedelta(seconds=10)
+WAITS = """
+import sys, time
+from pathlib import Path
+with open(sys.argv[1], "a") as file:
+    file.write("ran\\n")
+while not Path(sys.argv[2]).exists():
+    time.sleep(0.02)
+"""
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def workers(bench: Bench) -> Iterator[list[Worker]]:
+    started: list[Worker] = []
+    yield started
+    for worker in started:
+        worker.close(SOON)
+        assert worker.failure is None
+    procfs.kill_all(lambda: _executors(bench), deadline_s=10.0)
+
+
+def _started(bench: Bench, workers: list[Worker], **more: object) -> Worker:
+    worker = bench.worker("w1", **more)
+    worker.start()
+    workers.append(worker)
+    return worker
+
+
+def _order(bench: Bench, text: str, *args: str, attempt: str = ATTEMPT, **more: object) -> None:
+    script = bench.script(f"{attempt}/main.py", text)
+    order = bench.order(script, attempt=attempt, args=args, isolation=Isolation.POOLED, **more)
+    bench.board.assign("w1", order)
+
+
+def _waiting(bench: Bench, tmp_path: Path, attempt: str = ATTEMPT) -> None:
+    _order(bench, WAITS, str(tmp_path / "ran"), str(tmp_path / "gate"), attempt=attempt)
+    eventually(lambda: _runs(tmp_path), "the task runs")
+
+
+def _runs(tmp_path: Path) -> int:
+    place = tmp_path / "ran"
+    return place.read_text().count("ran") if place.exists() else 0
+
+
+def _executors(bench: Bench) -> list[ProcessId]:
+    return procfs.with_variable(EXECUTOR_VARIABLE, str(bench.root / "w1"))
+
+
+def _executor(bench: Bench) -> ProcessId:
+    (found,) = [one for one in _executors(bench) if _name(one) == "nimbus-executor"]
+    return found
+
+
+def _name(process: ProcessId) -> str:
+    return Path(f"/proc/{process.pid}/comm").read_text().strip()
+
+
+def _zygote(bench: Bench) -> ProcessId:
+    executor = _executor(bench)
+    (found,) = [one.id for one in procfs.living() if one.parent == executor.pid]
+    return found
+
+
+def _tasks(bench: Bench) -> list[str]:
+    return [
+        str(task.attempt) for folder in ExecutorFolder.all_in(bench.root / "w1") for task in folder.tasks()
+    ]
+
+
+def _gone(bench: Bench) -> bool:
+    return not list(ExecutorFolder.all_in(bench.root / "w1"))
+
+
+def test_pooled_attempt_runs_in_a_child_with_its_context_log_and_output(
+    bench: Bench, workers: list[Worker]
+) -> None:
+    _started(bench, workers)
+    _order(
+        bench,
+        "from nimbus.task import context\nctx = context()\n"
+        "print('task', ctx.task, list(ctx.output.iterdir()))\n(ctx.output / 'made').write_text('x')\n",
+    )
+
+    end = bench.await_end()
+
+    assert (end.outcome, end.written_by, end.exit_code) == (Outcome.SUCCEEDED, "executor", 0)
+    assert end.output is not None
+    assert (bench.data / end.output / "made").read_text() == "x"
+    claim = bench.slots().claim
+    assert claim is not None
+    assert (claim.holder, claim.nonce) == (Holder.POOLED, end.nonce)
+    folder = bench.folder()
+    eventually(lambda: bench.logs.read(folder.attempt) == b"task task []\n", "the log is stored")
+    eventually(
+        lambda: not any(next(ExecutorFolder.all_in(bench.root / "w1")).tasks()), "its folder is removed"
+    )
+    assert not folder.path.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "reason"),
+    [
+        ("raise ValueError('no such day')", 1, "ValueError: no such day"),
+        ("import sys; sys.exit(3)", 3, "exit code 3"),
+        ("import os; os._exit(0)", 0, "in the middle"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137, "signal 9"),
+        ("import ctypes; ctypes.string_at(0)", 139, "signal 11"),
+        ("import os; os.kill(0, 9)", 137, "signal 9"),
+    ],
+)
+def test_a_crash_of_user_code_harms_its_own_attempt_alone(
+    bench: Bench, workers: list[Worker], tmp_path: Path, text: str, code: int, reason: str
+) -> None:
+    _started(bench, workers)
+    _waiting(bench, tmp_path, "run1.other.1")
+    executor = _executor(bench)
+
+    _order(bench, text)
+    end = bench.await_end()
+
+    assert (end.outcome, end.exit_code) == (Outcome.FAILED, code)
+    assert reason in end.reason
+    (tmp_path / "gate").touch()
+    assert bench.await_end("run1.other.1").outcome is Outcome.SUCCEEDED
+    assert _executor(bench) == executor
+
+
+def test_killed_executor_loses_its_running_attempts_and_the_next_order_finds_another(
+    bench: Bench, workers: list[Worker], tmp_path: Path
+) -> None:
+    _started(bench, workers)
+    _waiting(bench, tmp_path)
+    executor = _executor(bench)
+
+    os.kill(executor.pid, signal.SIGKILL)
+
+    end = bench.await_end()
+    assert (end.outcome, end.written_by, end.reason) == (Outcome.LOST, "worker", "its executor died")
+    assert bench.driver_tree() == []
+    _order(bench, "print('next')", attempt="run1.next.1")
+    assert bench.await_end("run1.next.1").outcome is Outcome.SUCCEEDED
+    assert _executor(bench) != executor
+    assert _runs(tmp_path) == 1
+
+
+def test_killed_zygote_loses_its_running_attempts_and_the_executor_starts_another(
+    bench: Bench, workers: list[Worker], tmp_path: Path
+) -> None:
+    _started(bench, workers)
+    _waiting(bench, tmp_path)
+    executor = _executor(bench)
+
+    os.kill(_zygote(bench).pid, signal.SIGKILL)
+
+    end = bench.await_end()
+    assert (end.outcome, end.written_by) == (Outcome.LOST, "executor")
+    assert bench.driver_tree() == []
+    _order(bench, "print('next')", attempt="run1.next.1")
+    assert bench.await_end("run1.next.1").outcome is Outcome.SUCCEEDED
+    assert _executor(bench) == executor
+
+
+def test_executor_outlives_its_worker_until_its_attempts_have_ended(
+    bench: Bench, workers: list[Worker], tmp_path: Path
+) -> None:
+    first = _started(bench, workers)
+    _waiting(bench, tmp_path)
+    executor = _executor(bench)
+    first.close(SOON)
+    second = _started(bench, workers)
+    eventually(lambda: ATTEMPT in second.attempts(), "the successor knows of it")
+    eventually(lambda: bench.slots().beating, "the executor beats on")
+
+    (tmp_path / "gate").touch()
+
+    assert bench.await_end().outcome is Outcome.SUCCEEDED
+    assert _runs(tmp_path) == 1
+    eventually(lambda: not procfs.is_alive(executor.pid, executor.start_ticks), "the executor ends")
+    eventually(lambda: _gone(bench), "its folder is removed")
+
+
+def test_executor_that_died_while_no_worker_lived_is_settled_at_the_next_start(
+    bench: Bench, workers: list[Worker], tmp_path: Path
+) -> None:
+    first = _started(bench, workers)
+    _waiting(bench, tmp_path)
+    executor = _executor(bench)
+    first.close(SOON)
+    os.kill(executor.pid, signal.SIGKILL)
+    eventually(lambda: not bench.driver_tree(), "the driver dies with it")
+
+    _started(bench, workers)
+
+    assert bench.await_end().outcome is Outcome.LOST
+    eventually(lambda: _gone(bench), "its folder is removed")
+    assert _runs(tmp_path) == 1
+
+
+def test_end_that_an_executor_could_not_deliver_is_delivered_by_its_worker(
+    bench: Bench, workers: list[Worker], tmp_path: Path
+) -> None:
+    _started(bench, workers)
+    _waiting(bench, tmp_path)
+    executor = _executor(bench)
+    bench.board.cut_off(down=True)
+    (tmp_path / "gate").touch()
+    exits = next(ExecutorFolder.all_in(bench.root / "w1")).exits
+    eventually(lambda: exits.exists() and exits.stat().st_size, "the record is on disk")
+
+    os.kill(executor.pid, signal.SIGKILL)
+    bench.board.cut_off(down=False)
+
+    end = bench.await_end()
+    assert (end.outcome, end.written_by) == (Outcome.SUCCEEDED, "executor")
+
+
+def test_order_that_is_asked_to_stop_is_stopped(bench: Bench, workers: list[Worker], tmp_path: Path) -> None:
+    _started(bench, workers)
+    _waiting(bench, tmp_path)
+
+    bench.board.request_stop(ATTEMPT)
+
+    assert bench.await_end().outcome is Outcome.STOPPED
+    assert bench.driver_tree() == []
+
+
+def test_attempt_that_ignores_its_end_is_killed_after_the_grace(
+    bench: Bench, workers: list[Worker], tmp_path: Path
+) -> None:
+    _started(bench, workers, settings={"stop_grace": timedelta(seconds=0.5)})
+    text = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WAITS
+
+    _order(bench, text, str(tmp_path / "ran"), str(tmp_path / "gate"), timeout=timedelta(seconds=1))
+
+    end = bench.await_end()
+    assert (end.outcome, end.exit_code) == (Outcome.TIMED_OUT, 137)
+    assert bench.driver_tree() == []
+
+
+def test_attempt_that_was_closed_by_somebody_else_is_ended(
+    bench: Bench, workers: list[Worker], tmp_path: Path
+) -> None:
+    _started(bench, workers)
+    _waiting(bench, tmp_path)
+
+    bench.board.remove_attempt(ATTEMPT)
+
+    eventually(lambda: not bench.driver_tree(), "the driver is ended", 60.0)
+
+
+def test_processes_that_a_task_leaves_behind_are_ended(bench: Bench, workers: list[Worker]) -> None:
+    _started(bench, workers)
+    leaves = (
+        "import os, subprocess, sys\n"
+        "wait = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
+        "subprocess.Popen(wait)\n"
+        "subprocess.Popen(wait, start_new_session=True, env={})\n"
+        "print(os.getpid())\n"
+    )
+    _order(bench, leaves)
+    assert bench.await_end().outcome is Outcome.SUCCEEDED
+    zygote = _zygote(bench)
+
+    eventually(lambda: not procfs.descendants(zygote.pid), "nothing is left of it")
+
+
+def test_what_a_running_task_has_detached_is_left_to_it(
+    bench: Bench, workers: list[Worker], tmp_path: Path
+) -> None:
+    _started(bench, workers)
+    detaches = """
+import subprocess, sys
+sleep = "import time; time.sleep(600)"
+start = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {sleep!r}], start_new_session=True)"
+subprocess.run([sys.executable, "-c", start])
+"""
+    _order(bench, detaches + WAITS, str(tmp_path / "ran"), str(tmp_path / "gate"))
+    eventually(lambda: _runs(tmp_path), "the task runs")
+    assert len(bench.driver_tree()) == 2
+    _order(bench, "", attempt="run1.other.1")
+    bench.await_end("run1.other.1")
+    _order(bench, "import time; time.sleep(2)", attempt="run1.third.1")
+    bench.await_end("run1.third.1")
+
+    assert len(bench.driver_tree()) == 2
+
+    (tmp_path / "gate").touch()
+    bench.await_end()
+    eventually(lambda: not bench.driver_tree(), "what it detached is ended with it")
+
+
+def test_claim_of_another_is_respected(bench: Bench, workers: list[Worker], tmp_path: Path) -> None:
+    from datetime import UTC, datetime
+
+    from nimbus.domain.slots import Claim
+
+    script = bench.script("main.py", WAITS)
+    args = (str(tmp_path / "ran"), str(tmp_path / "gate"))
+    order = bench.order(script, args=args, isolation=Isolation.POOLED)
+    bench.board.claim(Claim(attempt=ATTEMPT, claimed_at=datetime.now(UTC), nonce="theirs"))
+    worker = _started(bench, workers)
+    bench.board.assign("w1", order)
+    _order(bench, "", attempt="run1.other.1")
+    bench.await_end("run1.other.1")
+
+    eventually(lambda: not _tasks(bench), "nothing is left")
+
+    assert not _runs(tmp_path)
+    assert bench.slots().end is None
+    assert worker.failure is None
+
+
+def test_order_to_reap_beside_a_living_executor_ends_nothing(
+    bench: Bench, workers: list[Worker], tmp_path: Path
+) -> None:
+    from dataclasses import replace
+
+    _started(bench, workers)
+    _waiting(bench, tmp_path)
+    claim = bench.slots().claim
+    second = bench.worker("w2")
+    workers.append(second)
+    second.start()
+    order = bench.order("unused.py", attempt="run1.unused.1")
+    reap = replace(order, attempt=ATTEMPT, kind=AssignmentKind.REAP, claim=claim)
+    bench.board.assign("w2", reap)
+    eventually(lambda: ATTEMPT in second.reaping(), "it was asked")
+    os.kill(_executor(bench).pid, signal.SIGSTOP)
+    assert bench.slots().end is None
+
+    os.kill(_executor(bench).pid, signal.SIGCONT)
+    (tmp_path / "gate").touch()
+
+    assert bench.await_end().outcome is Outcome.SUCCEEDED
+
+
+def test_order_whose_release_has_a_module_of_the_zygotes_name_gets_its_own_interpreter(
+    bench: Bench, workers: list[Worker]
+) -> None:
+    _started(bench, workers)
+    bench.script(f"{ATTEMPT}/json.py", "MINE = True")
+
+    _order(bench, "import json, sys\nassert json.MINE\nprint('nimbus.worker.pool.zygote' in sys.modules)\n")
+
+    assert bench.await_end().outcome is Outcome.SUCCEEDED
+    folder = bench.folder()
+    eventually(lambda: bench.logs.read(folder.attempt) == b"False\n", "the log is stored")
+
+
+def test_driver_that_cannot_begin_is_refused(bench: Bench, workers: list[Worker], tmp_path: Path) -> None:
+    _started(bench, workers)
+    bench.data.mkdir(exist_ok=True)
+    (bench.data / "bench").write_text("in the way")
+
+    _order(bench, "")
+
+    end = bench.await_end()
+    assert end.outcome is Outcome.REFUSED
+    assert "folders cannot be made" in end.reason
+
+
+def test_many_attempts_leave_nothing_behind(bench: Bench, workers: list[Worker]) -> None:
+    _started(bench, workers, settings={"slots": 8})
+    names = [f"run1.t{number}.1" for number in range(100)]
+    script = bench.script("main.py", "print('said')")
+    for name in names:
+        bench.board.assign("w1", bench.order(script, attempt=name, isolation=Isolation.POOLED))
+
+    for name in names:
+        assert bench.await_end(name).outcome is Outcome.SUCCEEDED
+    eventually(lambda: not _tasks(bench), "all folders are removed")
+    assert {bench.logs.read(bench.folder(name).attempt) for name in names} == {b"said\n"}
