@@ -71,4 +71,5 @@ def _task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec:
         timeout=defaults.timeout if model.timeout is None else model.timeout,
         priority=defaults.priority if model.priority is None else model.priority,
         spark_conf={**defaults.spark.conf, **model.spark.conf} if has_spark else {},
+        isolation=model.isolation,
     )

@@ -13,7 +13,7 @@ from nimbus.config.texts import scalar_text, spark_key
 from nimbus.config.values import Duration, PositiveDuration, described, named, one_of
 from nimbus.definition.cron import check_cron, check_timezone
 from nimbus.domain.ids import NAME_PATTERN
-from nimbus.domain.pipeline import CatchUp, FailureStrategy, Priority, TaskKind
+from nimbus.domain.pipeline import CatchUp, FailureStrategy, Isolation, Priority, TaskKind
 
 SCHEMA = 1
 MOST_TASKS = 10_000
@@ -167,6 +167,7 @@ class TaskModel(Strict):
     timeout: PositiveDuration | None = None
     priority: PriorityName | None = None
     spark: SparkModel = Field(default_factory=SparkModel)
+    isolation: Annotated[Isolation, one_of(Isolation)] | None = None
 
 
 class DefinitionModel(Strict):

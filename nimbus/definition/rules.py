@@ -11,7 +11,7 @@ from nimbus.config.values import format_duration
 from nimbus.definition.build import build_parameter, build_retries
 from nimbus.definition.models import DefinitionModel, ParameterModel, TaskModel
 from nimbus.domain.parameters import has_type, value_fault
-from nimbus.domain.pipeline import TaskKind
+from nimbus.domain.pipeline import Isolation, TaskKind
 from nimbus.domain.spelling import closest
 from nimbus.templates.client import Templates
 
@@ -100,6 +100,8 @@ def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
         yield Fault(("args",), "a sql task takes no args; its file can use {{ params.name }}")
     if task.type is TaskKind.PYTHON and task.spark.conf:
         yield Fault(("spark",), "a python task has no Spark; make it a pyspark task, or remove this")
+    if task.isolation is Isolation.POOLED and task.type is not TaskKind.PYTHON:
+        yield Fault(("isolation",), f"a {task.type} task runs isolated, not pooled; remove this")
     retries = build_retries(task.retries, model.defaults.retries)
     if retries.max_delay < retries.delay:
         message = (

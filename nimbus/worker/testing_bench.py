@@ -97,7 +97,7 @@ class Bench:
     ) -> Assignment:
         """Write an order for an attempt, and make its place on the board unless `known` is false."""
         parsed = AttemptId.parse(attempt)
-        task = {name: more.pop(name) for name in ("args", "spark_conf") if name in more}
+        task: dict[str, Any] = {name: more.pop(name) for name in ("args", "spark_conf") if name in more}
         task["isolation"] = more.pop("isolation", Isolation.ISOLATED)
         self.attempts.append(attempt)
         if known:

@@ -369,9 +369,11 @@ def test_order_whose_release_has_a_module_of_the_zygotes_name_gets_its_own_inter
     bench: Bench, workers: list[Worker]
 ) -> None:
     _started(bench, workers)
-    bench.script(f"{ATTEMPT}/json.py", "MINE = True")
+    bench.script(f"{ATTEMPT}/socket.py", "MINE = True")
 
-    _order(bench, "import json, sys\nassert json.MINE\nprint('nimbus.worker.pool.zygote' in sys.modules)\n")
+    _order(
+        bench, "import socket, sys\nassert socket.MINE\nprint('nimbus.worker.pool.zygote' in sys.modules)\n"
+    )
 
     assert bench.await_end().outcome is Outcome.SUCCEEDED
     folder = bench.folder()

@@ -9,13 +9,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import NamedTuple
 
 from nimbus.worker import procfs
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.environment import passed_on
 from nimbus.worker.loop import Loop
+from nimbus.worker.pool.outbox import Outbox
 from nimbus.worker.pool.zygote import LARGEST_MESSAGE
 from nimbus.worker.proc_area import ARGUMENT_ROOM, ROOM
 from nimbus.worker.procfs import ProcessId
@@ -55,7 +55,8 @@ class Drivers:
                 cwd="/",
                 env={**passed_on(os.environ), **ROOM},
             )  # fmt: skip
-        self._socket.settimeout(_KILL_DEADLINE_S)
+        self._socket.setblocking(False)
+        self._outbox = Outbox(self._socket, self._loop)
         self._loop.listen(self._socket.fileno(), self._hear)
 
     @property
@@ -73,13 +74,12 @@ class Drivers:
         self._send({"signal": number, "attempt": attempt})
 
     def _send(self, request: Mapping[str, object]) -> None:
-        with suppress(OSError):  # it has ended: `_hear` is told
-            self._socket.send(json.dumps(request).encode())
+        self._outbox.send(json.dumps(request).encode())
 
     def _hear(self) -> None:
         while True:
             try:
-                message = self._socket.recv(LARGEST_MESSAGE, socket.MSG_DONTWAIT)
+                message = self._socket.recv(LARGEST_MESSAGE)
             except BlockingIOError:
                 return
             except OSError:

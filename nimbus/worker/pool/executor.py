@@ -48,7 +48,8 @@ from nimbus.worker.pool.drivers import DriverEnd, Drivers
 from nimbus.worker.pool.exits import Exits
 from nimbus.worker.pool.folder import ExecutorFolder
 from nimbus.worker.pool.logs import Logs
-from nimbus.worker.pool.messages import Answers, PooledOrder, receive_order
+from nimbus.worker.pool.messages import PooledOrder, answer, receive_order
+from nimbus.worker.pool.outbox import Outbox
 from nimbus.worker.settings import read_connections
 from nimbus.worker.verdict import Ordered, Verdict, judge
 
@@ -96,7 +97,7 @@ class Executor:
         self._folder, self._worker = folder, worker
         self._loop = Loop()
         self._held: dict[str, _Held] = {}
-        self._answers = Answers(worker)
+        self._answers = Outbox(worker, self._loop)
         self._leaving = False
         """No order comes any more: the process ends with its last attempt."""
         self._ticking = False
@@ -152,7 +153,8 @@ class Executor:
             write_plan(folder, order.plan, order.order)
         except OSError as exc:
             shutil.rmtree(self._folder.task(attempt).path, ignore_errors=True)
-            self._answers.tell(attempt, f"its folders cannot be made: {exc.strerror}: {exc.filename}")
+            why = f"its folders cannot be made: {exc.strerror}: {exc.filename}"
+            self._answers.send(answer(attempt, why))
             return
         claim = Claim(
             attempt=attempt,
@@ -189,7 +191,7 @@ class Executor:
 
     def _done(self, held: _Held) -> None:
         del self._held[str(held.attempt)]
-        self._answers.tell(str(held.attempt), None)
+        self._answers.send(answer(str(held.attempt), None))
         self._end_if_done()
 
     # A driver.
@@ -267,7 +269,7 @@ class Executor:
         self._look_at([held for held in running if self._is_due(held, now)], now)
         for held in running:
             self._tell_progress(held, now)
-        if not self._answers.send() or self._held:
+        if self._held:
             self._loop.after(_TICK_S, self._tick)
         else:
             self._ticking = False

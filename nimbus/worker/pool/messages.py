@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections import deque
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -72,31 +71,9 @@ def receive_order(worker: socket.socket) -> PooledOrder | None:
         return PooledOrder.decode(file.read())
 
 
-class Answers:
-    """Sends answers to a worker that may not read them now."""
-
-    def __init__(self, worker: socket.socket) -> None:
-        self._worker = worker
-        self._waiting: deque[bytes] = deque()
-
-    def tell(self, attempt: str, refused: str | None) -> None:
-        """Say that an attempt is done with; `refused`: why it cannot be started, and was not claimed."""
-        document = {"attempt": attempt, "refused": refused and refused[:_LONGEST_WHY]}
-        self._waiting.append(json.dumps(document).encode())
-        self.send()
-
-    def send(self) -> bool:
-        """Send what waits, as far as it goes; whether all is sent."""
-        while self._waiting:
-            try:
-                self._worker.send(self._waiting[0])
-            except BlockingIOError:
-                return False
-            except OSError:  # the worker has ended: nobody is to be told
-                self._waiting.clear()
-                break
-            self._waiting.popleft()
-        return True
+def answer(attempt: str, refused: str | None) -> bytes:
+    """Say that an attempt is done with; `refused`: why it cannot be started, and was not claimed."""
+    return json.dumps({"attempt": attempt, "refused": refused and refused[:_LONGEST_WHY]}).encode()
 
 
 def receive_answer(executor: socket.socket) -> tuple[str, str | None] | None:
@@ -107,5 +84,5 @@ def receive_answer(executor: socket.socket) -> tuple[str, str | None] | None:
     message = executor.recv(_LONGEST_ANSWER)
     if not message:
         return None
-    answer = json.loads(message)
-    return answer["attempt"], answer["refused"]
+    found = json.loads(message)
+    return found["attempt"], found["refused"]

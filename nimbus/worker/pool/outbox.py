@@ -1,0 +1,37 @@
+"""Messages to a process that may not read them now. Loop thread."""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+
+from nimbus.worker.loop import Loop
+
+_FULL_PAUSE_S = 0.05
+
+
+class Outbox:
+    """Sends in order, and never blocks."""
+
+    def __init__(self, connection: socket.socket, loop: Loop) -> None:
+        """`connection` does not block."""
+        self._connection, self._loop = connection, loop
+        self._waiting: deque[bytes] = deque()
+
+    def send(self, message: bytes) -> None:
+        """Send, now or as soon as there is room. To a process that has ended nothing is sent."""
+        self._waiting.append(message)
+        if len(self._waiting) == 1:
+            self._send()
+
+    def _send(self) -> None:
+        while self._waiting:
+            try:
+                self._connection.send(self._waiting[0])
+            except BlockingIOError:
+                self._loop.after(_FULL_PAUSE_S, self._send)
+                return
+            except OSError:
+                self._waiting.clear()
+                return
+            self._waiting.popleft()
