@@ -133,8 +133,7 @@ def reap(board: AttemptBoard, order: Assignment, now: datetime) -> bool:
     Returns:
         False while its runner lives: it will report itself as soon as it reaches ZooKeeper. Look again later.
     """
-    # As it stands, not as a leader of an older release copied it into the order.
-    claim: Claim | None = board.read(AttemptId.parse(order.attempt)).claim or order.claim
+    claim = _as_it_stands(order.claim, board)
     here: HostId = host_id()
     if claim is not None and claim.host != here:
         return True  # nothing can be seen of it from here; the leader learns that when the host is lost
@@ -150,6 +149,12 @@ def reap(board: AttemptBoard, order: Assignment, now: datetime) -> bool:
         end = _undelivered(claim) or lost(claim, f"its {_HELD_BY[claim.holder]} is gone from its host", now)
     put_end(board, end)
     return True
+
+
+def _as_it_stands(claim: Claim | None, board: AttemptBoard) -> Claim | None:
+    """The claim of an order, with all that stands in it: a leader of an older release copies but a part."""
+    standing = None if claim is None else board.read(AttemptId.parse(claim.attempt)).claim
+    return standing if standing is not None and claim is not None and standing.nonce == claim.nonce else claim
 
 
 def _folder_of(claim: Claim) -> AttemptFolder | None:
