@@ -8,6 +8,7 @@ does, with its exit handlers run and its files flushed. A process has one thread
 
 from __future__ import annotations
 
+import _signal  # `signal` makes enumerations of numbers, which cost a forked child half a millisecond
 import ctypes
 import os
 import signal
@@ -21,6 +22,7 @@ Work = Callable[[], int]
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_NUMBERS = tuple(map(int, signal.valid_signals()))
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -68,10 +70,10 @@ def write_to(log: Path) -> None:
 
 def reset_signals() -> None:
     """Do what exec does: default where the parent has a handler. And let nothing be blocked."""
-    for number in signal.valid_signals():
-        handler = signal.getsignal(number)
+    for number in _NUMBERS:
+        handler = _signal.getsignal(number)
         if callable(handler) and handler is not signal.default_int_handler:
-            signal.signal(number, signal.SIG_DFL)
+            _signal.signal(number, _signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 

@@ -38,8 +38,11 @@ def show_as(name: str, arguments: Iterable[str], environment: Mapping[str, str])
         arguments: Cut off where the room ends.
         environment: All of it. Of variables that find no room in /proc, those of Nimbus are the last.
     """
-    os.environ.clear()
-    os.environ.update(environment)
+    for variable in [known for known in os.environ if known not in environment]:
+        del os.environ[variable]
+    for variable, value in environment.items():
+        if os.environ.get(variable) != value:  # what is written is copied, in a forked process
+            os.environ[variable] = value
     _libc.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
     arguments_start, arguments_end, start, end = _bounds()
     _overwrite(arguments_start, arguments_end, [os.fsencode(word) for word in arguments])

@@ -11,6 +11,7 @@ Requests are documents of JSON: `{"start": attempt, "folder": path, "environment
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import select
@@ -32,6 +33,8 @@ from nimbus.worker.tags import ATTEMPT_VARIABLE
 
 LARGEST_MESSAGE = 128 << 10
 """Bytes of a request: mostly the environment."""
+_NEEDED = ("pkgutil", "nimbus.task")
+"""Modules that every driver imports, or most do."""
 _SWEEP_EVERY_S = 1.0
 _KILL_DEADLINE_S = 2.0
 
@@ -86,6 +89,8 @@ class Zygote:
                     os.killpg(pid, request["signal"])
 
     def _start(self, attempt: str, folder: Path, environment: dict[str, str]) -> None:
+        for name, value in environment.items():  # so that a child has little to change
+            os.environ.setdefault(name, value)
         try:
             execute = why_own_interpreter(read_plan(folder), environment) is not None
             pid = forked.fork(partial(_be_driver, folder, environment, os.getpid(), execute=execute))
@@ -174,6 +179,8 @@ def main() -> int:
     if not forked.die_with(int(sys.argv[1])):
         return 0
     forked.adopt_orphans()
+    for name in _NEEDED:
+        importlib.import_module(name)
     imported_names()
     gc.collect()
     gc.freeze()  # or the first collection in a child would copy most of our memory
