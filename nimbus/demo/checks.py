@@ -47,8 +47,8 @@ def check(
         before: What was seen when the leader was killed.
         new_leader: Who took over.
         new_epoch: Its epoch.
-        drivers: Ids of all attempts whose driver claimed them, read from the attempt folders on the disk: a
-            witness that does not depend on the schedulers' own records.
+        drivers: Ids of all attempts that were started, read from the folders of their outputs: a witness that
+            does not depend on the schedulers' own records.
     """
     tasks = {task["name"]: task for task in run["tasks"]}
     return [

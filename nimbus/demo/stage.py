@@ -73,9 +73,9 @@ class Stage:
         return int(scheduler_id.rpartition("-")[2])
 
     def drivers(self, run_id: str) -> list[str]:
-        """Attempts of a run whose driver claimed them: their folders on the disk say so."""
-        claims = self.stack.folder.glob(f"scheduler-*/worker/attempts/{run_id}.*/claim.json")
-        return sorted(claim.parent.name for claim in claims)
+        """Attempts of a run that were started: each has made a folder for its output."""
+        outputs = self.stack.folder.glob(f"data/*/{run_id}/*/*")
+        return sorted(f"{run_id}.{output.parent.name}.{output.name}" for output in outputs)
 
 
 def wait_for(what: str, seconds: float, look: Any) -> Any:
@@ -102,7 +102,7 @@ def attempts_on(run: Mapping[str, Any], worker: str) -> list[dict[str, Any]]:
         if task["state"] == "running"
         and task["kind"] != "python"
         and task["attempts"][-1]["worker"] == worker
-        and task["attempts"][-1]["pid"] is not None
+        and task["attempts"][-1]["started_at"] is not None
     ]
 
 

@@ -86,7 +86,7 @@ class Watch:
         for task in run["tasks"]:
             last = task["attempts"][-1] if task["attempts"] else {}
             words = task["state"]
-            if task["state"] == "running" and last["pid"] is None:
+            if task["state"] == "running" and last["started_at"] is None:
                 words = "starting"
             if last and self._seen.get(task["name"]) != words:
                 self._seen[task["name"]] = words
@@ -114,7 +114,7 @@ def kill_the_leader(stage: Stage, watch: Watch) -> tuple[BeforeTheKill, datetime
         computing={
             t["name"]: (t["attempts"][-1]["number"], t["attempts"][-1]["pid"])
             for t in run["tasks"]
-            if t["state"] == "running" and t["attempts"][-1]["pid"] is not None
+            if t["state"] == "running" and t["attempts"][-1]["started_at"] is not None
         },
     )
     chapter(f"kill -9 {before.leader}, which leads with epoch {before.epoch}")

@@ -204,11 +204,11 @@ class Cluster:
         return until(f"the end of run {run_id}", within_s, look)
 
     def computing(self, run_id: str) -> list[tuple[str, dict[str, Any]]]:
-        """Attempts of a run whose driver has claimed them: id and what the API says."""
+        """Attempts of a run that are claimed: id and what the API says."""
         return [
             (f"{run_id}.{task['name']}.{task['attempts'][-1]['number']}", task["attempts"][-1])
             for task in self.run(run_id)["tasks"]
-            if task["attempts"] and not task["attempts"][-1]["outcome"] and task["attempts"][-1]["pid"]
+            if task["attempts"] and not task["attempts"][-1]["outcome"] and task["attempts"][-1]["host"]
         ]
 
     def executions(self) -> list[Execution]:

@@ -17,6 +17,7 @@ import psutil
 from kazoo.client import KazooClient
 
 from nimbus.localstack.settings import ROOT
+from nimbus.worker.tags import EXECUTOR_VARIABLE
 from tests.chaos.cluster import FINAL, SESSION, Cluster, moment, number_of, seconds_after, until
 
 LONGEST_DELAY_S = 5.0
@@ -142,7 +143,7 @@ def worker_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected
 def runner_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
     """SIGKILL a runner. Its driver must go with it."""
     moment(rng.uniform(0, LONGEST_DELAY_S))
-    while (found := _victim(cluster, run_id, rng)) is not None:
+    while (found := _victim(cluster, run_id, rng, isolated=True)) is not None:
         attempt_id, attempt = found
         try:
             driver = psutil.Process(attempt["pid"])
@@ -171,6 +172,66 @@ def fork_server_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Inj
     raise AssertionError(f"{worker.name} has no fork server")
 
 
+def executor_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
+    """SIGKILL the executor of a worker that has a pooled attempt. Its drivers must go with it."""
+    return _pool_harmed(cluster, run_id, rng, "executor", signal.SIGKILL)
+
+
+def zygote_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
+    """SIGKILL the process that forks pooled drivers. They must go with it."""
+    return _pool_harmed(cluster, run_id, rng, "zygote", signal.SIGKILL)
+
+
+def pooled_driver_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
+    """SIGKILL a pooled driver, and no other."""
+    return _pool_harmed(cluster, run_id, rng, "driver", signal.SIGKILL)
+
+
+def executor_paused(cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
+    """SIGSTOP an executor for twice its session, then wake it. Its attempts are not lost meanwhile."""
+    return _pool_harmed(cluster, run_id, rng, "executor", signal.SIGSTOP)
+
+
+def _pool_harmed(
+    cluster: Cluster, run_id: str, rng: random.Random, part: str, number: signal.Signals
+) -> Injected | None:
+    moment(rng.uniform(0, LONGEST_DELAY_S))
+    while (found := _victim(cluster, run_id, rng, isolated=False)) is not None:
+        worker = next(each for each in cluster.stack.workers if each.name == found[1]["worker"])
+        parts = _pool_of(f"{cluster.stack.folder}/{worker.name}")
+        if part not in parts:  # it has just ended
+            continue
+        victim = rng.choice(parts[part])
+        try:
+            victim.send_signal(number)
+        except psutil.NoSuchProcess:
+            continue
+        if number is signal.SIGSTOP:
+            moment(2 * SESSION.total_seconds())
+            victim.send_signal(signal.SIGCONT)
+            return Injected(kind=f"{part} paused", target=worker.name)
+        for driver in parts.get("driver", []) if part != "driver" else []:
+            until(f"driver {driver.pid} to die with its {part}", _DRIVER_DIES_S, partial(_is_gone, driver))
+        return Injected(kind=f"{part} killed", target=worker.name)
+    return None
+
+
+def _pool_of(folder: str) -> dict[str, list[psutil.Process]]:
+    """The executors, zygotes and drivers of the pool of a worker, whose files are below `folder`."""
+    found: dict[str, list[psutil.Process]] = {}
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(EXECUTOR_VARIABLE, "").startswith(folder):
+                zygotes = process.children()
+                drivers = [driver for zygote in zygotes for driver in zygote.children()]
+                parts = {"executor": [process], "zygote": zygotes, "driver": drivers}
+                for part, processes in parts.items():
+                    found.setdefault(part, []).extend(processes)
+        except psutil.Error:
+            continue
+    return {part: processes for part, processes in found.items() if processes}
+
+
 KINDS: tuple[Fault, ...] = (
     leader_killed,
     leader_paused,
@@ -178,6 +239,10 @@ KINDS: tuple[Fault, ...] = (
     worker_killed,
     runner_killed,
     fork_server_killed,
+    executor_killed,
+    zygote_killed,
+    pooled_driver_killed,
+    executor_paused,
 )
 
 
@@ -195,12 +260,18 @@ def _leader_in_the_middle(cluster: Cluster, run_id: str) -> Mapping[str, Any] | 
     return None if cluster.run(run_id)["state"] in FINAL else leader
 
 
-def _victim(cluster: Cluster, run_id: str, rng: random.Random) -> tuple[str, Mapping[str, Any]] | None:
-    """A computing attempt; None when the run ends before there is one."""
+def _victim(
+    cluster: Cluster, run_id: str, rng: random.Random, *, isolated: bool | None = None
+) -> tuple[str, Mapping[str, Any]] | None:
+    """A computing attempt, of that isolation if it is said; None when the run ends before there is one."""
     computing: list[tuple[str, dict[str, Any]]] = []
 
     def look() -> bool:
-        computing[:] = cluster.computing(run_id)
+        computing[:] = [
+            found
+            for found in cluster.computing(run_id)
+            if isolated is None or isolated is (found[1]["pid"] is not None)
+        ]
         return bool(computing) or cluster.run(run_id)["state"] in FINAL
 
     until(f"a computing attempt of {run_id}", 120, look)

@@ -162,7 +162,7 @@ def _check(chaos: Cluster, run: dict[str, Any]) -> None:
     assert check_undisturbed(run, executions) == []
     assert _bad_attempts(run) == []
     assert {task["name"]: len(task["attempts"]) for task in run["tasks"]} == dict.fromkeys(_names(run), 1)
-    assert {end["written_by"] for end in chaos.ends().values()} == {"runner"}
+    assert {end["written_by"] for end in chaos.ends().values()} == {"runner", "executor"}
     until("all runners' records to be delivered", RECOVERY_BOUND_S, lambda: _all_delivered(chaos, run))
 
 
