@@ -16,7 +16,7 @@ from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.driver import read_plan
 from nimbus.worker.driver_plan import attempt_environment, write_plan
 from nimbus.worker.own_interpreter import why_own_interpreter
-from nimbus.worker.proc_area import has_room
+from nimbus.worker.proc_area import make_room
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.settings import RunnerPlan
 
@@ -39,7 +39,7 @@ class DriverProcess:
         environment = attempt_environment(folder, plan)
         why = (
             why_own_interpreter(read_plan(folder.path), environment)
-            if has_room()
+            if make_room()
             else "there is no room in /proc"
         )
         if why is not None:

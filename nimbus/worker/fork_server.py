@@ -25,7 +25,7 @@ from nimbus.worker.identity import host_id
 from nimbus.worker.own_interpreter import imported_names
 from nimbus.worker.pool import executor
 from nimbus.worker.pool.folder import ExecutorFolder
-from nimbus.worker.proc_area import ROOM, has_room, show_as
+from nimbus.worker.proc_area import ROOM, make_room, show_as
 from nimbus.worker.procfs import start_ticks
 from nimbus.worker.runner import run_and_exit
 from nimbus.worker.tags import EXECUTOR_VARIABLE, RUNNER_VARIABLE
@@ -38,7 +38,7 @@ RUNNER, EXECUTOR = "runner", "executor"
 
 def main() -> int:
     """Serve until the worker's end."""
-    if not has_room():
+    if not make_room():
         sys.stderr.write("fork server: /proc does not show the room for what its children are\n")
         return 1
     signal.signal(signal.SIGCHLD, _reap)

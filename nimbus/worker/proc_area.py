@@ -24,14 +24,22 @@ _FIRST_FIELD = 45
 """Of /proc/self/stat, after the command's name: start and end of the arguments, then of the environment."""
 
 
-def has_room() -> bool:
-    """Whether this process was started with room for what its children show."""
+def make_room() -> bool:
+    """Let forks of this process `show_as` what they are. Safe to repeat.
+
+    The C library's environment lies where the kernel shows it at first; it is copied to elsewhere.
+
+    Returns:
+        Whether this process was started with room for what its children show.
+    """
+    for variable, value in os.environ.items():
+        os.environ[variable] = value
     _, _, start, end = _bounds()
     return end - start >= len(ROOM["NIMBUS_ROOM"])
 
 
 def show_as(name: str, arguments: Iterable[str], environment: Mapping[str, str]) -> None:
-    """Replace the environment of this process, and what /proc shows of it.
+    """Replace the environment of this process, and what /proc shows of it. Its parent has made room.
 
     Args:
         name: For `ps`; the kernel keeps 15 bytes.

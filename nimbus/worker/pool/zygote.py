@@ -28,7 +28,7 @@ from typing import Any
 from nimbus.worker import driver_start, forked, procfs
 from nimbus.worker.driver import EXIT_NOT_STARTED, read_plan
 from nimbus.worker.own_interpreter import imported_names, why_own_interpreter
-from nimbus.worker.proc_area import has_room
+from nimbus.worker.proc_area import make_room
 from nimbus.worker.tags import ATTEMPT_VARIABLE
 
 LARGEST_MESSAGE = 128 << 10
@@ -172,7 +172,7 @@ def _be_driver(folder: Path, environment: dict[str, str], zygote: int, *, execut
 
 def main() -> int:
     """Serve an executor."""
-    if not has_room():
+    if not make_room():
         sys.stderr.write("zygote: /proc does not show the room for what its children are\n")
         return 1
     executor = socket.socket(fileno=forked.take_standard_input())
