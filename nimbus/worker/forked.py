@@ -8,7 +8,7 @@ does, with its exit handlers run and its files flushed. A process has one thread
 
 from __future__ import annotations
 
-import _signal  # `signal` makes enumerations of numbers, which cost a forked child half a millisecond
+import _signal  # type: ignore[import-not-found]  # `signal` makes enumerations, which cost a fork 0.5 ms
 import ctypes
 import os
 import signal

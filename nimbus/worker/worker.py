@@ -23,6 +23,7 @@ from functools import partial
 import structlog
 
 from nimbus.domain.ids import ClusterId, PipelineName, ReleaseDigest
+from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.ports import (
     AttemptBoard,
@@ -61,6 +62,14 @@ _PLANS_KEPT = 256
 _CLEAN_EVERY_S = 60.0
 
 _log = structlog.get_logger(__name__)
+
+
+_Prepared = tuple[PipelineName, ReleaseDigest, TaskKind]
+
+
+def _prepared(order: Assignment) -> _Prepared:
+    """All that a plan depends on."""
+    return order.pipeline, order.release, order.task.kind
 
 
 class Worker:
@@ -103,8 +112,8 @@ class Worker:
             refuse=self._refuse,
             look_again=partial(self._loop.post, partial(self._do, partial(self._look, False))),
         )
-        self._plans: dict[tuple[PipelineName, ReleaseDigest], RunnerPlan] = {}
-        """Of releases that were prepared for pooled tasks: theirs are many, and the same."""
+        self._plans: dict[_Prepared, RunnerPlan] = {}
+        """What was prepared for earlier attempts: a release never changes, nor do its wheels."""
         self._reaping: set[str] = set()
         self._lock_fd = -1
         self._prepare_pool = ThreadPoolExecutor(_PREPARING_AT_ONCE, thread_name_prefix="worker-prepare")
@@ -227,23 +236,22 @@ class Worker:
     # An order to run.
 
     def _take(self, order: Assignment) -> None:
-        if order.task.is_pooled and (plan := self._plan_of(order)) is not None:
-            self._launch(order, plan)
-            return
         folder = self._keeper.folder(order.attempt)
         if folder.exists and not self._keeper.is_unstarted(folder):
             self._keeper.settle(folder)
+        elif (plan := self._plan_of(order)) is not None:
+            self._launch(order, plan)
         else:
             self._prepare(order, self._board.cluster(), pauses(1.0, 10.0))
 
     def _plan_of(self, order: Assignment) -> RunnerPlan | None:
         """What was prepared for an earlier attempt of the release, if it still does."""
-        plan = self._plans.get((order.pipeline, order.release))
+        plan = self._plans.get(_prepared(order))
         try:
             if plan is not None:
                 check_order(order, plan.release_root, self._settings)
         except CannotRunHereError:
-            del self._plans[order.pipeline, order.release]
+            del self._plans[_prepared(order)]
             return None
         return plan
 
@@ -282,15 +290,15 @@ class Worker:
         elif error is not None:
             self._refuse(order, str(error) or type(error).__name__)
         elif (plan := done.result()) is not None:
+            if len(self._plans) >= _PLANS_KEPT:
+                self._plans.clear()
+            self._plans[_prepared(order)] = plan
             self._launch(order, plan)
         else:
             self._submit(self._fetch_pool, prepare, order, cluster, waits)
 
     def _launch(self, order: Assignment, plan: RunnerPlan) -> None:
         if order.task.is_pooled:
-            if len(self._plans) >= _PLANS_KEPT:
-                self._plans.clear()
-            self._plans[order.pipeline, order.release] = plan
             self._do(partial(self._pool.launch, order, plan))
             return
         folder = self._keeper.folder(order.attempt)

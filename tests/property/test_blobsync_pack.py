@@ -156,7 +156,7 @@ def test_writer_that_says_it_is_full_has_written_what_is_read(compress: bool) ->
     file = io.BytesIO()
     writer = PackWriter(file, compress=compress)
     number = 0
-    while writer.make_room(PACKED_BYTES):
+    while writer.has_room(PACKED_BYTES):
         data = number.to_bytes(4, "little") + bytes(PACKED_BYTES - 4)
         writer.add(_sha(data), data)
         number += 1

@@ -116,7 +116,7 @@ def test_record_of_one_node_keeps_all_attempts_while_they_are_not_too_many(tasks
     assert [attempt.number for attempt in run.tasks[task].attempts] == list(range(1, 19))
 
 
-def test_record_of_one_node_keeps_no_more_attempts_than_it_make_room_for() -> None:
+def test_record_of_one_node_keeps_no_more_attempts_than_it_has_room_for() -> None:
     run = a_run(450, retries=9)
     often, once = list(run.tasks)[:10], list(run.tasks)[10:]
     for number in range(10):

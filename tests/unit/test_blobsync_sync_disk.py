@@ -180,7 +180,7 @@ def test_disk_is_not_called_well_between_two_tries_of_what_it_refuses(
     assert not any(seen.disk.ok for seen in rig.seen[first:])
 
 
-def test_what_could_not_be_noted_on_a_full_disk_is_noted_when_it_make_room(
+def test_what_could_not_be_noted_on_a_full_disk_is_noted_when_it_has_room(
     rig: Rig, eventually: Eventually
 ) -> None:
     p = rig.publish("p", a="1")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -47,6 +47,8 @@ class ZooKeeperAttemptBoard:
     def __init__(self, session: ZooKeeperSession, root: str) -> None:
         self._calls = Calls(session)
         self._paths = Paths(root)
+        self._decoded: dict[bytes, Assignment] = {}
+        """Orders that stood when they were read last."""
 
     def cluster(self) -> ClusterId:
         """Told by when and by which transaction the attempts' parent was made.
@@ -177,9 +179,22 @@ class ZooKeeperAttemptBoard:
 
     def assignments(self, worker: WorkerId, changed: Enqueue | None = None) -> tuple[Assignment, ...]:
         """Orders to a worker, oldest attempt first."""
-        self._calls.ensure(self._paths.orders(worker))
         parent = self._paths.orders(worker)
-        return tuple(readable(records.ASSIGNMENT, self._calls.records(parent, changed), parent))
+        names = self._calls.children(parent, changed)
+        if names is None:
+            self._calls.ensure(parent)
+            names = self._calls.children(parent, changed) or ()
+        found = self._calls.read_all(parent, names)
+        fresh = [(name, data) for name, data in found if data not in self._decoded]
+        known = {**self._decoded, **dict(_orders(fresh, parent))}
+        self._decoded = {data: known[data] for _, data in found if data in known}
+        return tuple(self._decoded.values())
+
+
+def _orders(found: Iterable[tuple[str, bytes]], parent: str) -> Iterator[tuple[bytes, Assignment]]:
+    for name, data in found:
+        for order in readable(records.ASSIGNMENT, [(name, data)], parent):
+            yield data, order
 
 
 def _beat(progress: Mapping[str, object]) -> bytes:
