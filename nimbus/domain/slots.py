@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import HostId, WorkerId
 from nimbus.domain.run import Outcome
 
@@ -53,6 +54,8 @@ class End:
     ended_at: datetime
     started_at: datetime | None = None
     exit_code: int | None = None
+    failure: FailureClass | None = None
+    """Of an attempt that failed or ran out of time. None: of a worker that tells no classes."""
     reason: str = ""
     output: str | None = None
     nonce: str | None = None

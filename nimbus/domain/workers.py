@@ -61,5 +61,7 @@ class Assignment:
     output: str = ""
     """The attempt's own output folder, relative to the shared data folder."""
     timeout: timedelta | None = None
+    memory_scale: float = 1.0
+    """How many times the memory that the task asks for, since earlier attempts ran out of it."""
     claim: Claim | None = None
     """For REAP: whom to look for."""
