@@ -42,6 +42,16 @@ class ProcessStat:
         return self.state in "ZXx"
 
 
+def oom_kills() -> int:
+    """How many processes the kernel has killed for memory since boot, in any cgroup; 0 if it does not say."""
+    try:
+        counters = (_PROC / "vmstat").read_bytes()
+    except OSError:
+        return 0
+    _, _, rest = counters.partition(b"\noom_kill ")
+    return int(rest.split(b"\n", 1)[0] or 0)
+
+
 def read_stat(pid: int) -> ProcessStat | None:
     """Read a process's state; None when there is no such process."""
     try:

@@ -35,11 +35,13 @@ from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.workers import Assignment
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError
+from nimbus.worker import procfs
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.board_link import BoardLink
 from nimbus.worker.connections import Connections, OpenBoard, open_board, open_logs
 from nimbus.worker.driver import EXIT_NOT_STARTED
 from nimbus.worker.driver_process import DriverProcess, adopt_orphans
+from nimbus.worker.failure import TAIL_BYTES
 from nimbus.worker.flushing import flushed
 from nimbus.worker.forked import run_program
 from nimbus.worker.identity import own_process
@@ -53,7 +55,6 @@ _LOCK_PATIENCE_S = 1.0
 """A worker that looks whether we live holds the lock for microseconds: so one refusal says little."""
 _LOG_DEADLINE_S = 20.0
 _TICK_S = 2.0
-_TAIL_BYTES = 16 << 10
 
 _log = structlog.get_logger("nimbus.worker.runner")
 
@@ -161,6 +162,7 @@ class Runner:
         link = BoardLink(self._folder, board, claim, self._wake.ring)
         uploader = self._uploader()
         started_at, started_s = datetime.now(UTC), boottime_s()
+        oom_kills = procfs.oom_kills()
         driver.go()
         link.start()
         uploader.start()
@@ -175,6 +177,7 @@ class Runner:
             came_to_its_end=self._folder.done_file.exists(),
             timeout=self._order.timeout,
             log_tail=self._log_tail(),
+            oom_killer=procfs.oom_kills() > oom_kills,
         )
         verdict = flushed(verdict, output, self._plan.data_dir)
         try:
@@ -216,6 +219,7 @@ class Runner:
             ended_at=datetime.now(UTC),
             started_at=started_at,
             exit_code=verdict.exit_code,
+            failure=verdict.failure,
             reason=verdict.reason,
             output=self._order.output if verdict.outcome is Outcome.SUCCEEDED else None,
             nonce=claim.nonce,
@@ -257,7 +261,7 @@ class Runner:
 
     def _log_tail(self) -> str:
         with self._folder.log.open("rb") as log:
-            log.seek(max(0, self._folder.log_size() - _TAIL_BYTES))
+            log.seek(max(0, self._folder.log_size() - TAIL_BYTES))
             return log.read().decode(errors="replace")
 
 
