@@ -16,6 +16,7 @@ import structlog
 from nimbus.domain.workers import Assignment
 from nimbus.worker import driver, forked, procfs
 from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.environment import scaled_conf
 from nimbus.worker.files import write_atomic
 from nimbus.worker.own_interpreter import why_own_interpreter
 from nimbus.worker.proc_area import has_room, show_as
@@ -81,7 +82,7 @@ class DriverProcess:
             "wheels": [str(path) for path in plan.wheels],
             "master": plan.master,
             "worker_conf": dict(plan.spark_conf),
-            "task_conf": dict(order.task.spark_conf),
+            "task_conf": scaled_conf(order.task.spark_conf, plan.spark_conf, order.memory_scale),
         }
         context = {
             "schema": 1,
