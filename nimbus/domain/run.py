@@ -101,6 +101,13 @@ class Attempt:
     output: str | None = None
     """Committed output folder, relative to the data folder that all workers share."""
 
+    @property
+    def ending(self) -> str:
+        """Outcome and class of failure, such as `failed (analysis)`; empty while it is open."""
+        if self.outcome is None or self.failure is None or self.failure.value == self.outcome.value:
+            return self.outcome or ""
+        return f"{self.outcome} ({self.failure})"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRun:
