@@ -38,13 +38,14 @@ _LINKS = (
     "An exception was thrown from the Python worker:",
 )
 
-_TYPE = r"(?:^(?:[ |]*\| )?(?:: |Caused by: )?|\): |^Exception in thread \"main\" )(?:[\w$]+\.)*"
-"""Before the name of an exception: not in the middle of a message, which may speak of anything."""
-_SPARK_TYPE = _TYPE.replace(r"(?:[\w$]+\.)*", r"(?:pyspark|org\.apache\.spark)\.(?:[\w$]+\.)*")
+_PLACE = r"(?:^(?:[ |]*\| )?(?:: |Caused by: )?|\): |^Exception in thread \"main\" )"
+"""Where the name of an exception stands: not in the middle of a message, which may speak of anything."""
+_TYPE = _PLACE + r"(?:[\w$]+\.)*"
+_SPARK_TYPE = _PLACE + r"(?:pyspark|org\.apache\.spark)\.(?:[\w$]+\.)*"
 _RULES = (
     (
         FailureClass.OUT_OF_MEMORY,
-        _TYPE + r"\w*MemoryError\b"
+        _TYPE + r"\w*Memory(?:Error|Exception)\b"
         r"|\[Errno 12\]"
         r"|std::bad_alloc"
         r"|exceeding (?:physical |virtual )?memory limits|possible container OOM|OOMKilled"
@@ -73,6 +74,7 @@ _SEARCHES = tuple((found, re.compile(rule, re.M)) for found, rule in _RULES)
 _JVM_GONE = re.compile(
     r"^py4j\.protocol\.Py4JNetworkError\b"
     r"|^py4j\.protocol\.Py4JError: An error occurred while calling [\w.:]+$"  # and no Java exception follows
+    r"|^py4j\.protocol\.Py4J(?:Java)?Error: <exception str\(\) failed>"  # the text would come from the JVM
     r"|^Connection(?:Refused|Reset)Error\b",
     re.M,
 )

@@ -382,6 +382,16 @@ CASES: tuple[Case, ...] = (
         """,
         conf=_SMALL,
     ),
+    # The same once more: what Python sees depends on when the JVM is gone.
+    _spark(
+        "spark_task_heap_ends_jvm",
+        MEMORY,
+        """\
+        texts = "transform(sequence(1, 40), x -> repeat(cast(x as string), 30000000))"
+        spark.range(1).selectExpr(f"size({texts})").collect()
+        """,
+        conf=_SMALL,
+    ),
     _spark(
         "spark_driver_heap_ends_jvm",
         MEMORY,
@@ -490,6 +500,24 @@ CASES: tuple[Case, ...] = (
         jvm = spark.sparkContext._gateway.proc.pid
         threading.Timer(1.0, os.kill, (jvm, signal.SIGKILL)).start()
         spark.range(100_000_000_000).selectExpr('sum(hash(id))').collect()
+        """,
+    ),
+    _spark(
+        "spark_jvm_terminated_in_query",
+        KILLED,
+        """\
+        import threading
+        jvm = spark.sparkContext._gateway.proc.pid
+        threading.Timer(3.0, os.kill, (jvm, signal.SIGTERM)).start()
+        spark.range(100_000_000_000).selectExpr('sum(hash(id))').collect()
+        """,
+    ),
+    _spark(
+        "spark_jvm_crashes",
+        ERROR,
+        """\
+        os.kill(spark.sparkContext._gateway.proc.pid, signal.SIGSEGV)
+        spark.range(3).count()
         """,
     ),
     _spark(
