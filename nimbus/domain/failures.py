@@ -6,9 +6,9 @@ from enum import StrEnum
 
 
 class FailureClass(StrEnum):
-    """What an attempt that failed, or ran out of time, died of.
+    """Why an attempt failed or timed out.
 
-    An attempt that was lost, fenced or refused has none: its task is tried again in any case.
+    An attempt that was lost, fenced or refused has no class: its task is tried again in any case.
     """
 
     OUT_OF_MEMORY = "out_of_memory"

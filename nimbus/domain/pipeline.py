@@ -65,10 +65,10 @@ class RetryPolicy:
     on: tuple[FailureClass, ...] | None = None
     """None: after every failure but one of analysis."""
     memory_factor: float = 1.0
-    """Each failure for want of memory multiplies the memory of the next attempts by this."""
+    """Each out-of-memory failure multiplies the memory of the next attempts by this."""
 
     def covers(self, failure: FailureClass | None) -> bool:
-        """Whether a task is tried again after such a failure. None: of a worker that tells no classes."""
+        """Whether a task is tried again after such a failure. None: its worker does not tell the class."""
         if failure is None:
             return True
         return failure is not FailureClass.ANALYSIS if self.on is None else failure in self.on
@@ -79,7 +79,7 @@ class RetryPolicy:
         return min(timedelta(seconds=min(seconds, 1e9)), self.max_delay)
 
     def memory_scale(self, failures: int) -> float:
-        """How many times its own memory a task gets after so many failures for want of memory."""
+        """How many times its own memory a task gets after so many out-of-memory failures."""
         return min(self.memory_factor ** min(failures, 64), MOST_MEMORY_SCALE)
 
 

@@ -97,7 +97,7 @@ class Attempt:
     reason: str = ""
     exit_code: int | None = None
     failure: FailureClass | None = None
-    """Of an attempt that failed or ran out of time. None: not known, or another outcome."""
+    """Of an attempt that failed or timed out. None: not known, or another outcome."""
     output: str | None = None
     """Committed output folder, relative to the data folder that all workers share."""
 
@@ -144,7 +144,7 @@ class TaskRun:
 
     @property
     def out_of_memory(self) -> int:
-        """Attempts that failed for want of memory."""
+        """Attempts whose failure has the class out of memory."""
         return self.earlier_out_of_memory + sum(
             a.failure is FailureClass.OUT_OF_MEMORY for a in self.attempts
         )

@@ -55,7 +55,7 @@ class End:
     started_at: datetime | None = None
     exit_code: int | None = None
     failure: FailureClass | None = None
-    """Of an attempt that failed or ran out of time. None: of a worker that tells no classes."""
+    """Of an attempt that failed or timed out. None: another outcome, or the worker does not tell it."""
     reason: str = ""
     output: str | None = None
     nonce: str | None = None

@@ -62,6 +62,7 @@ class Assignment:
     """The attempt's own output folder, relative to the shared data folder."""
     timeout: timedelta | None = None
     memory_scale: float = 1.0
-    """How many times the memory that the task asks for, since earlier attempts ran out of it."""
+    """How many times its own memory the task gets. The worker applies it to every size of memory that it
+    sets for the task: what the task says, or else the worker's default."""
     claim: Claim | None = None
     """For REAP: whom to look for."""

@@ -25,7 +25,7 @@ _CRASHES = (
     signal.SIGTRAP,
 )
 _OUT_OF_MEMORY_EXITS = (52, 128 + signal.SIGKILL)
-"""Spark's own; and what a container says of a process that was killed, which is for memory as a rule."""
+"""Spark's own; and that of a container whose process was killed: as a rule, by its limit of memory."""
 
 _START = re.compile(
     r'^(?:Traceback \(most recent call last\):|  \+ Exception Group Traceback|Exception in thread "main" )',
@@ -90,7 +90,7 @@ def failure_class(status: int | None, log_tail: str, *, oom_killer: bool = False
     Args:
         status: As of `Popen.returncode`: negative for a signal; None: it could not be reaped.
         log_tail: The end of its log, TAIL_BYTES of it.
-        oom_killer: The kernel killed a process of this machine for memory while the driver ran.
+        oom_killer: The kernel's OOM killer ended a process of this machine while the driver ran.
     """
     found = _of_exit(status, log_tail) or _of_log(log_tail)
     if oom_killer and found in (FailureClass.KILLED, FailureClass.EXECUTOR_LOST):

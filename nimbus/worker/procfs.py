@@ -43,7 +43,7 @@ class ProcessStat:
 
 
 def oom_kills() -> int:
-    """How many processes the kernel has killed for memory since boot, in any cgroup; 0 if it does not say."""
+    """Processes that the kernel's OOM killer ended since boot, in any cgroup; 0 where it does not tell."""
     try:
         counters = (_PROC / "vmstat").read_bytes()
     except OSError:

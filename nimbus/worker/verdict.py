@@ -54,7 +54,7 @@ def judge(
         came_to_its_end: The driver wrote its own mark after the task's code had returned.
         timeout: Of the attempt.
         log_tail: The end of its log, `failure.TAIL_BYTES` of it.
-        oom_killer: The kernel killed a process of this machine for memory while the driver ran.
+        oom_killer: The kernel's OOM killer ended a process of this machine while the driver ran.
     """
     code = 128 - status if status is not None and status < 0 else status
     if status == 0 and came_to_its_end:

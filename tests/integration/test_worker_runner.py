@@ -206,6 +206,7 @@ def test_success_whose_output_cannot_be_flushed_is_a_failure_that_says_why(bench
 
     assert (record.outcome, record.output) == (Outcome.FAILED, None)
     assert "could not be flushed" in record.reason
+    assert record.failure is FailureClass.ERROR
     assert str(bench.data / "bench/run1/task") in record.reason
 
 
