@@ -75,6 +75,7 @@ _JVM_GONE = re.compile(
     r"^py4j\.protocol\.Py4JNetworkError\b"
     r"|^py4j\.protocol\.Py4JError: An error occurred while calling [\w.:]+$"  # and no Java exception follows
     r"|^py4j\.protocol\.Py4J(?:Java)?Error: <exception str\(\) failed>"  # the text would come from the JVM
+    r"|cancelled because SparkContext was shut down$"
     r"|^Connection(?:Refused|Reset)Error\b",
     re.M,
 )

@@ -382,7 +382,7 @@ CASES: tuple[Case, ...] = (
         """,
         conf=_SMALL,
     ),
-    # The same once more: what Python sees depends on when the JVM is gone.
+    # What Python sees of a JVM that ends itself depends on the moment: other records of like tasks.
     _spark(
         "spark_task_heap_ends_jvm",
         MEMORY,
@@ -391,6 +391,15 @@ CASES: tuple[Case, ...] = (
         spark.range(1).selectExpr(f"size({texts})").collect()
         """,
         conf=_SMALL,
+    ),
+    _spark(
+        "spark_group_memory_ends_context",
+        MEMORY,
+        """\
+        big = spark.range(2000).selectExpr("repeat(cast(id as string), 100000) as x")
+        print(len(big.selectExpr("collect_list(x) as xs").collect()[0].xs))
+        """,
+        conf={**_SMALL, "spark.driver.maxResultSize": "0"},
     ),
     _spark(
         "spark_driver_heap_ends_jvm",
