@@ -31,7 +31,6 @@ _START = re.compile(
     r'^(?:Traceback \(most recent call last\):|  \+ Exception Group Traceback|Exception in thread "main" )',
     re.M,
 )
-_FRAME = re.compile(r"^(?:\tat | {2,}[^ |+]).*\n?", re.M)
 _LINKS = (
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:",
@@ -114,11 +113,10 @@ def _of_exit(status: int | None, log_tail: str) -> FailureClass | None:
 
 def _of_log(log_tail: str) -> FailureClass:
     story = _last_error(log_tail)
-    said = _FRAME.sub("", story)
     for found, search in _SEARCHES:
-        if search.search(said):
+        if search.search(story):
             return found
-    if "py4j" in story and _JVM_GONE.search(said):
+    if "py4j" in story and _JVM_GONE.search(story):
         return _of_lost_jvm(log_tail)
     return FailureClass.ERROR
 

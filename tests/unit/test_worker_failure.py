@@ -13,7 +13,6 @@ from nimbus.worker.failure import failure_class
 from tests.failures.cases import CASES, Case
 
 RECORDED = Path(__file__).parents[1] / "failures" / "recorded"
-LEAST_RIGHT = 0.95
 TRACEBACK = 'Traceback (most recent call last):\n  File "task.py", line 1, in <module>\n    load()\n'
 JOB = "py4j.protocol.Py4JJavaError: An error occurred while calling o5.count.\n: org.apache.spark.SparkException: "
 
@@ -33,7 +32,7 @@ def test_recorded_failures_have_the_class_that_a_person_gives_them(held_out: boo
     }
 
     assert len(cases) >= (10 if held_out else 40)
-    assert 1 - len(wrong) / len(cases) >= LEAST_RIGHT, wrong
+    assert wrong == {}
 
 
 @pytest.mark.parametrize(
