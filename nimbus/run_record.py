@@ -53,6 +53,7 @@ class _Progress:
     attempts: tuple[Attempt, ...] = ()
     earlier_failures: int = 0
     earlier_mishaps: int = 0
+    earlier_out_of_memory: int = 0
     retry_at: datetime | None = None
 
 

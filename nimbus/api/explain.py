@@ -63,7 +63,7 @@ def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
         return f"its run is being stopped: {run.reason}"
     if task.retry_at is not None and task.retry_at > around.now:
         last = task.attempts[-1] if task.attempts else None
-        cause = f" after attempt {last.number} ({last.outcome})" if last and last.outcome else ""
+        cause = f" after attempt {last.number}: {last.ending}" if last and last.outcome else ""
         return f"tried again at {task.retry_at:%Y-%m-%d %H:%M:%SZ}{cause}"
     return _admission(task, around.capacity(), around.now)
 
@@ -144,4 +144,7 @@ def _failed(task: TaskRun) -> str | None:
     if last is None or last.outcome is None:
         return None
     tried = f"{task.tried} attempt{'s' if task.tried > 1 else ''}"
-    return f"failed after {tried}: {last.outcome.value}{': ' + last.reason if last.reason else ''}"
+    retries = task.spec.retries
+    if task.failures <= retries.limit and not retries.covers(last.failure):
+        tried += f", since its retries are not for {last.failure}"
+    return f"failed after {tried}: {last.ending}{': ' + last.reason if last.reason else ''}"

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from nimbus.domain.catalog import PipelineState
+from nimbus.domain.failures import FailureClass
 from nimbus.domain.pipeline import CatchUp, FailureStrategy, Priority, TaskKind
 from nimbus.domain.schedulers import Role
 
@@ -164,6 +165,9 @@ class RetryModel(Model):
     delay_s: Seconds = Field(validation_alias="delay")
     factor: float
     max_delay_s: Seconds = Field(validation_alias="max_delay")
+    on: list[FailureClass] | None
+    """Classes of failure after which it is tried again; null: all but `analysis`."""
+    memory_factor: float
 
 
 class TaskSpecModel(Model):

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from nimbus.api.models import CommandModel, Model, PriorityName
+from nimbus.domain.failures import FailureClass
 from nimbus.domain.pipeline import FailureStrategy, TaskKind
 from nimbus.domain.run import Outcome, RunCause, RunState, TaskState
 
@@ -25,6 +26,8 @@ class AttemptModel(Model):
     outcome: Outcome | None
     reason: str
     exit_code: int | None
+    failure: FailureClass | None
+    """Class of failure, where `outcome` is `failed` or `timed_out`; null: not known."""
     output: str | None
     host: str | None = None
     pid: int | None = None

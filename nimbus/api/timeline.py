@@ -43,7 +43,7 @@ def _attempt_events(task: TaskRun, attempt: Attempt) -> Iterator[TimelineEventMo
     if attempt.started_at is not None:
         yield base.model_copy(update={"at": attempt.started_at, "kind": "attempt_started", "epoch": None})
     if attempt.ended_at is not None and attempt.outcome is not None:
-        detail = attempt.outcome.value + (f": {attempt.reason}" if attempt.reason else "")
+        detail = attempt.ending + (f": {attempt.reason}" if attempt.reason else "")
         yield base.model_copy(
             update={"at": attempt.ended_at, "kind": "attempt_ended", "epoch": None, "detail": detail}
         )

@@ -61,4 +61,8 @@ def _bar(attempt: Mapping[str, Any], began: datetime, ended: datetime, whole: fl
 def _words(attempt: Mapping[str, Any], now: datetime) -> str:
     began = moment(attempt["started_at"]) or moment(attempt["opened_at"]) or now
     end = moment(attempt["ended_at"]) or now
-    return f"{span((end - began).total_seconds())} {attempt['outcome'] or 'running'} on {attempt['worker']}"
+    ending = attempt["outcome"] or "running"
+    failure = attempt.get("failure")  # a scheduler of an earlier release does not tell it
+    if failure not in (None, ending):
+        ending += f" ({failure})"
+    return f"{span((end - began).total_seconds())} {ending} on {attempt['worker']}"

@@ -21,6 +21,8 @@ MOST_DEPTH = 32
 MOST_VALUES = 400_000
 """Counted after aliases are expanded: a few lines of them can stand for more values than there is memory."""
 
+_WORDS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:bool")
+"""Of keys: `on`, `yes` and the like are words there, and booleans elsewhere."""
 _PLAIN_WORDS = {
     "found character that cannot start any token": "there is a character here that no YAML value begins with;"
     " put the text in quotes",
@@ -142,7 +144,7 @@ class _Reader:
 
     def _key(self, node: yaml.Node, path: KeyPath) -> str | None:
         if isinstance(node, yaml.ScalarNode):
-            if node.tag == "tag:yaml.org,2002:str":
+            if node.tag in _WORDS:
                 return str(node.value)
             if node.tag == "tag:yaml.org,2002:merge":
                 self._refuse(node, (*path, "<<"), "merge keys are not supported; write the keys out")

@@ -52,6 +52,8 @@ def build_retries(own: RetriesModel, defaults: RetriesModel) -> RetryPolicy:
         for name, value in model
         if name in model.model_fields_set and value is not None
     }
+    if "on" in said:
+        said["on"] = tuple(sorted(set(said["on"])))
     return RetryPolicy(**said)
 
 

@@ -12,8 +12,10 @@ from nimbus.config.problems import SuggestingError
 from nimbus.config.texts import scalar_text, spark_key
 from nimbus.config.values import Duration, PositiveDuration, described, named, one_of
 from nimbus.definition.cron import check_cron, check_timezone
+from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import NAME_PATTERN
-from nimbus.domain.pipeline import CatchUp, FailureStrategy, Isolation, Priority, TaskKind
+from nimbus.domain.pipeline import MOST_MEMORY_SCALE, CatchUp, FailureStrategy, Isolation, Priority, TaskKind
+from nimbus.domain.run import Outcome
 
 SCHEMA = 1
 MOST_TASKS = 10_000
@@ -95,6 +97,12 @@ def _spark_value(value: object) -> str:
     return scalar_text("a Spark property", value)
 
 
+def _no_mishap(value: object) -> object:
+    if value in [outcome.value for outcome in Outcome if outcome.is_infrastructure]:
+        raise SuggestingError(f"a task is always tried again after {value!r}; remove it")
+    return value
+
+
 def _at_least_one(value: object) -> object:
     if value is None or value == {}:
         raise SuggestingError("a pipeline needs at least one task")
@@ -106,6 +114,7 @@ def _at_least_one(value: object) -> object:
 
 
 Name = Annotated[str, BeforeValidator(_name)]
+FailureName = Annotated[FailureClass, one_of(FailureClass), BeforeValidator(_no_mishap)]
 PriorityName = Annotated[Priority, named(Priority)]
 Description = Annotated[str, Field(max_length=4096)]
 
@@ -125,6 +134,8 @@ class RetriesModel(Strict):
     delay: Duration | None = None
     factor: Annotated[float, Field(ge=1, le=100)] | None = None
     max_delay: PositiveDuration | None = None
+    on: Annotated[list[FailureName], Field(min_length=1)] | None = None
+    memory_factor: Annotated[float, Field(ge=1, le=MOST_MEMORY_SCALE)] | None = None
 
 
 class ScheduleModel(Strict):

@@ -10,6 +10,7 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.run import Attempt, Outcome, Run, RunState, TaskRun, TaskState
 from nimbus.domain.tasks import PAGE
@@ -37,6 +38,7 @@ def with_attempt(run: Run, task: TaskRun, attempt: Attempt) -> TaskRun:
         attempts=attempts[-most:],
         earlier_failures=earlier.failures,
         earlier_mishaps=earlier.mishaps,
+        earlier_out_of_memory=earlier.out_of_memory,
     )
 
 
@@ -69,6 +71,7 @@ def largest(run: Run, *, extra: int = 0) -> Run:
             retry_at=_SOME_TIME,
             earlier_failures=10**6,
             earlier_mishaps=10**6,
+            earlier_out_of_memory=10**6,
             attempts=(_widest(f"{run.pipeline}/{run.id}/{name}/{10**6 - 1}", reason),)
             * (1 + (extra if name == longest else 0)),
         )
@@ -90,5 +93,6 @@ def _widest(output: str, reason: str) -> Attempt:
         outcome=Outcome.SUCCEEDED,
         reason=reason,
         exit_code=-(10**3),
+        failure=max(FailureClass, key=len),
         output=output,
     )

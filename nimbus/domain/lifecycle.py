@@ -74,6 +74,7 @@ def close_attempt(run: Run, attempt: AttemptId, end: End, *, max_mishaps: int, n
         outcome=end.outcome,
         reason=brief(end.reason),
         exit_code=end.exit_code,
+        failure=end.failure,
         started_at=end.started_at,
         ended_at=end.ended_at,
         output=end.output if end.outcome is Outcome.SUCCEEDED else None,
@@ -100,7 +101,7 @@ def _after_end(run: Run, task: TaskRun, closed: Attempt, max_mishaps: int, now: 
             return replace(task, state=TaskState.FAILED)
         pause = min(MISHAP_PAUSE * 2 ** (task.mishaps - 1), MISHAP_PAUSE_MAX)
         return replace(task, state=TaskState.WAITING, retry_at=now + pause)
-    if task.failures > task.spec.retries.limit:
+    if task.failures > task.spec.retries.limit or not task.spec.retries.covers(closed.failure):
         return replace(task, state=TaskState.FAILED)
     pause = task.spec.retries.pause_after(task.failures)
     return replace(task, state=TaskState.WAITING, retry_at=now + pause)

@@ -13,7 +13,8 @@ def order_for(
     run: Run, attempt: AttemptId, *, epoch: int, kind: AssignmentKind, claim: Claim | None = None
 ) -> Assignment:
     """All that a worker on any host must know to run an attempt, or to look for what is left of it."""
-    spec = run.tasks[attempt.task].spec
+    task = run.tasks[attempt.task]
+    spec = task.spec
     return Assignment(
         attempt=str(attempt),
         kind=kind,
@@ -28,5 +29,6 @@ def order_for(
         inputs=committed_outputs(run, spec.needs),
         output=f"{run.pipeline}/{run.id}/{attempt.task}/{attempt.number}",
         timeout=spec.timeout,
+        memory_scale=spec.retries.memory_scale(task.out_of_memory),
         claim=claim,
     )

@@ -8,6 +8,7 @@ from datetime import timedelta
 from enum import IntEnum, StrEnum
 from typing import Any
 
+from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import PipelineName, TaskName
 
 DEFINITION_FILE = "pipeline.yaml"
@@ -58,19 +59,37 @@ class CatchUp(StrEnum):
     ALL = "all"
 
 
+MOST_MEMORY_SCALE = 8.0
+"""An attempt never gets more than this many times the memory of the first one."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How often, and after which pauses, a task that failed is tried again."""
+    """After which failures, how often, after which pauses and with how much memory a task is tried again."""
 
     limit: int = 0
     delay: timedelta = timedelta(seconds=10)
     factor: float = 2.0
     max_delay: timedelta = timedelta(minutes=10)
+    on: tuple[FailureClass, ...] | None = None
+    """None: after every failure but one of analysis."""
+    memory_factor: float = 1.0
+    """Each out-of-memory failure multiplies the memory of the next attempts by this."""
+
+    def covers(self, failure: FailureClass | None) -> bool:
+        """Whether a task is tried again after such a failure. None: its worker does not tell the class."""
+        if failure is None:
+            return True
+        return failure is not FailureClass.ANALYSIS if self.on is None else failure in self.on
 
     def pause_after(self, failures: int) -> timedelta:
         """The pause after the n-th failure, counted from 1. Exponential, bounded."""
         seconds = self.delay.total_seconds() * self.factor ** min(failures - 1, 64)
         return min(timedelta(seconds=min(seconds, 1e9)), self.max_delay)
+
+    def memory_scale(self, failures: int) -> float:
+        """How many times its own memory a task gets after so many out-of-memory failures."""
+        return min(self.memory_factor ** min(failures, 64), MOST_MEMORY_SCALE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskSpec
 from nimbus.domain.tasks import Tasks
@@ -95,8 +96,17 @@ class Attempt:
     outcome: Outcome | None = None
     reason: str = ""
     exit_code: int | None = None
+    failure: FailureClass | None = None
+    """Of an attempt that failed or timed out. None: not known, or another outcome."""
     output: str | None = None
     """Committed output folder, relative to the data folder that all workers share."""
+
+    @property
+    def ending(self) -> str:
+        """Outcome and class of failure, such as `failed (analysis)`; empty while it is open."""
+        if self.outcome is None or self.failure is None or self.failure.value == self.outcome.value:
+            return self.outcome or ""
+        return f"{self.outcome} ({self.failure})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +120,7 @@ class TaskRun:
     earlier_failures: int = 0
     """`failures` among the attempts that the record does not hold any more."""
     earlier_mishaps: int = 0
+    earlier_out_of_memory: int = 0
     retry_at: datetime | None = None
     """Not before this; None: at once."""
 
@@ -129,6 +140,13 @@ class TaskRun:
         """Attempts that count against the task's retries."""
         return self.earlier_failures + sum(
             a.outcome in (Outcome.FAILED, Outcome.TIMED_OUT) for a in self.attempts
+        )
+
+    @property
+    def out_of_memory(self) -> int:
+        """Attempts whose failure has the class out of memory."""
+        return self.earlier_out_of_memory + sum(
+            a.failure is FailureClass.OUT_OF_MEMORY for a in self.attempts
         )
 
     @property

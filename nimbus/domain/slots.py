@@ -13,6 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import HostId, WorkerId
 from nimbus.domain.run import Outcome
 
@@ -64,6 +65,8 @@ class End:
     ended_at: datetime
     started_at: datetime | None = None
     exit_code: int | None = None
+    failure: FailureClass | None = None
+    """Of an attempt that failed or timed out. None: another outcome, or the worker does not tell it."""
     reason: str = ""
     output: str | None = None
     nonce: str | None = None

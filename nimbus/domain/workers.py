@@ -61,5 +61,8 @@ class Assignment:
     output: str = ""
     """The attempt's own output folder, relative to the shared data folder."""
     timeout: timedelta | None = None
+    memory_scale: float = 1.0
+    """How many times its own memory the task gets. The worker applies it to every size of memory that it
+    sets for the task: what the task says, or else the worker's default."""
     claim: Claim | None = None
     """For REAP: whom to look for."""

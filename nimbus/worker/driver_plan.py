@@ -6,6 +6,7 @@ import json
 
 from nimbus.domain.workers import Assignment
 from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.environment import scaled_conf
 from nimbus.worker.settings import RunnerPlan
 from nimbus.worker.tags import ATTEMPT_VARIABLE, attempt_tag
 
@@ -21,7 +22,7 @@ def write_plan(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> No
         "wheels": [str(path) for path in plan.wheels],
         "master": plan.master,
         "worker_conf": dict(plan.spark_conf),
-        "task_conf": dict(order.task.spark_conf),
+        "task_conf": scaled_conf(order.task.spark_conf, plan.spark_conf, order.memory_scale),
     }
     context = {
         "schema": 1,

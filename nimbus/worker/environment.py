@@ -5,6 +5,7 @@ A scheduler's environment may hold S3 keys and ZooKeeper passwords; a task's cod
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -20,6 +21,11 @@ _ALLOWED = frozenset(
 )
 _ALLOWED_PREFIXES = ("LC_", "SPARK_")
 _SECRET_WORDS = ("SECRET", "TOKEN", "PASSWORD", "PASSWD", "CREDENTIAL")
+_MEMORY = ("spark.driver.memory", "spark.executor.memory")
+_DRIVER_MEMORY = "1g"
+"""Spark's default."""
+_SIZE = re.compile(r"(\d{1,9})(?:([kmgt])b?)?")
+_MIB = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024**2}
 _APPENDED_CONF = "spark.driver.extraJavaOptions"
 
 
@@ -73,6 +79,29 @@ def spark_settings(
         "spark.local.dir": str(local_dir),
         _APPENDED_CONF: options,
     }
+
+
+def scaled_conf(task_conf: Mapping[str, str], worker_conf: Mapping[str, str], scale: float) -> dict[str, str]:
+    """A task's Spark properties, with more memory after attempts that ran out of it.
+
+    Args:
+        task_conf: The task's own; they win.
+        worker_conf: The worker's. What they say of memory is scaled where the task says nothing.
+        scale: `Assignment.memory_scale`.
+    """
+    if scale == 1.0:
+        return dict(task_conf)
+    memory = {"spark.driver.memory": _DRIVER_MEMORY, **worker_conf, **task_conf}
+    scaled = {name: _times(memory[name], scale) for name in _MEMORY if name in memory}
+    return {**task_conf, **scaled}
+
+
+def _times(memory: str, scale: float) -> str:
+    """A size as Spark writes it (`512m`, `2g`; a bare number is MiB), scaled; as it is, if it is no size."""
+    match = _SIZE.fullmatch(memory.strip().lower())
+    if match is None:
+        return memory
+    return f"{round(int(match[1]) * _MIB[match[2] or 'm'] * scale)}m"
 
 
 def submit_arguments(master: str, conf: Mapping[str, str]) -> str:

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+from nimbus.domain.failures import FailureClass
 from nimbus.domain.run import Outcome
 from nimbus.worker.verdict import Verdict
 
@@ -35,7 +36,7 @@ def flushed(verdict: Verdict, output: Path, data_dir: Path, *, fsync: Fsync = os
         flush_tree(output, data_dir, fsync=fsync)
     except OSError as exc:
         why = f"its output could not be flushed to the disk: {exc.strerror}: {exc.filename}"
-        return Verdict(Outcome.FAILED, why, verdict.exit_code)
+        return Verdict(Outcome.FAILED, why, verdict.exit_code, FailureClass.ERROR)
     return verdict
 
 

@@ -14,13 +14,13 @@ import structlog
 
 from nimbus.ports import LogArchive
 from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.failure import TAIL_BYTES
 from nimbus.worker.retry import pauses
 
 CHUNK_BYTES = 1 << 20
 ENOUGH_BYTES = 64 << 10
 """So much that has gathered is sent at once."""
 _POLL_S = 0.2
-_TAIL_BYTES = 16 << 10
 
 _log = structlog.get_logger(__name__)
 
@@ -28,7 +28,7 @@ _log = structlog.get_logger(__name__)
 def log_tail(folder: AttemptFolder) -> str:
     """The end of the log: what went wrong stands there."""
     with folder.log.open("rb") as log:
-        log.seek(max(0, folder.log_size() - _TAIL_BYTES))
+        log.seek(max(0, folder.log_size() - TAIL_BYTES))
         return log.read().decode(errors="replace")
 
 

@@ -43,6 +43,16 @@ class ProcessStat:
         return self.state in "ZXx"
 
 
+def oom_kills() -> int:
+    """Processes that the kernel's OOM killer ended since boot, in any cgroup; 0 where it does not tell."""
+    try:
+        counters = (_PROC / "vmstat").read_bytes()
+    except OSError:
+        return 0
+    _, _, rest = counters.partition(b"\noom_kill ")
+    return int(rest.split(b"\n", 1)[0] or 0)
+
+
 def read_stat(pid: int) -> ProcessStat | None:
     """Read a process's state; None when there is no such process."""
     try:

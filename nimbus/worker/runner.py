@@ -35,6 +35,7 @@ from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.workers import Assignment
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError
+from nimbus.worker import procfs
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.board_link import BoardLink
 from nimbus.worker.connections import Connections, OpenBoard, open_board, open_logs
@@ -160,6 +161,7 @@ class Runner:
         link = BoardLink(self._folder, board, claim, self._wake.ring)
         uploader = self._uploader()
         started_at, started_s = datetime.now(UTC), boottime_s()
+        oom_kills = procfs.oom_kills()
         driver.go()
         link.start()
         uploader.start()
@@ -174,6 +176,7 @@ class Runner:
             came_to_its_end=self._folder.done_file.exists(),
             timeout=self._order.timeout,
             log_tail=log_tail(self._folder),
+            oom_killer=procfs.oom_kills() > oom_kills,
         )
         verdict = flushed(verdict, output, self._plan.data_dir)
         try:
@@ -215,6 +218,7 @@ class Runner:
             ended_at=datetime.now(UTC),
             started_at=started_at,
             exit_code=verdict.exit_code,
+            failure=verdict.failure,
             reason=verdict.reason,
             output=self._order.output if verdict.outcome is Outcome.SUCCEEDED else None,
             nonce=claim.nonce,

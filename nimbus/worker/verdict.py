@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 
+from nimbus.domain.failures import FailureClass
 from nimbus.domain.run import Outcome
+from nimbus.worker.failure import failure_class
 
 REASON_LIMIT = 500
 _LINE_OF_ERROR = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning)\b.*")
@@ -27,15 +29,22 @@ class Ordered(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Outcome, reason for people, exit code (128 + n for signal n, as shells have it)."""
+    """Outcome, reason for people, exit code (128 + n for signal n, as shells have it), class of failure."""
 
     outcome: Outcome
     reason: str
     exit_code: int | None
+    failure: FailureClass | None = None
 
 
 def judge(
-    status: int | None, *, ordered: Ordered, came_to_its_end: bool, timeout: timedelta | None, log_tail: str
+    status: int | None,
+    *,
+    ordered: Ordered,
+    came_to_its_end: bool,
+    timeout: timedelta | None,
+    log_tail: str,
+    oom_killer: bool = False,
 ) -> Verdict:
     """Judge a driver.
 
@@ -44,7 +53,8 @@ def judge(
         ordered: Why the runner ended it, if it did.
         came_to_its_end: The driver wrote its own mark after the task's code had returned.
         timeout: Of the attempt.
-        log_tail: The end of its log.
+        log_tail: The end of its log, `failure.TAIL_BYTES` of it.
+        oom_killer: The kernel's OOM killer ended a process of this machine while the driver ran.
     """
     code = 128 - status if status is not None and status < 0 else status
     if status == 0 and came_to_its_end:
@@ -52,16 +62,19 @@ def judge(
         return Verdict(Outcome.SUCCEEDED, "", 0)
     match ordered:
         case Ordered.TIMEOUT:
-            return Verdict(Outcome.TIMED_OUT, f"it did not end within {timeout}", code)
+            why = f"it did not end within {timeout}"
+            return Verdict(Outcome.TIMED_OUT, why, code, FailureClass.TIMED_OUT)
         case Ordered.STOP:
             return Verdict(Outcome.STOPPED, "stopped on request", code)
         case Ordered.OUTDATED:
             return Verdict(Outcome.STOPPED, "stopped, because the attempt was closed by somebody else", code)
         case Ordered.NOT:
-            return Verdict(Outcome.FAILED, _failure(status, log_tail), code)
+            why = _failure(status, log_tail, oom_killer=oom_killer)
+            failure = failure_class(status, log_tail, oom_killer=oom_killer)
+            return Verdict(Outcome.FAILED, why, code, failure)
 
 
-def _failure(status: int | None, log_tail: str) -> str:
+def _failure(status: int | None, log_tail: str, *, oom_killer: bool) -> str:
     told = error_in(log_tail)
     if status is None:
         how = "its end could not be observed"
@@ -70,7 +83,7 @@ def _failure(status: int | None, log_tail: str) -> str:
     elif status < 0:
         how = f"its process was killed by {_signal(-status)}"
         if -status == signal.SIGKILL:
-            how += " (out of memory, or by hand)"
+            how += " (the machine was out of memory)" if oom_killer else " (out of memory, or by hand)"
     else:
         how = f"exit code {status}"
     return (f"{told} [{how}]" if told else how)[:REASON_LIMIT]

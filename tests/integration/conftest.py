@@ -16,6 +16,7 @@ from nimbus.api.server import ApiServer
 from nimbus.api.services import ApiServices, Check, LeaderView, QueuePlace
 from nimbus.domain import lifecycle
 from nimbus.domain.commands import CommandOutcome, QueuedCommand, StartRun
+from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, RetryPolicy, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunCause, TaskRun
@@ -212,6 +213,7 @@ class World:
             started_at=at - timedelta(seconds=30),
             ended_at=at,
             exit_code=0 if outcome is Outcome.SUCCEEDED else 1,
+            failure=FailureClass.MISSING_INPUT if outcome is Outcome.FAILED else None,
             reason=reason,
         )
         run = lifecycle.close_attempt(run, attempt, end, max_mishaps=10, now=at)

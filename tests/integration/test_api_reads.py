@@ -203,7 +203,7 @@ def test_timeline_tells_a_run_in_order(world: Any, api: httpx.Client) -> None:
         ("attempt_ended", 2),
         ("run_finished", None),
     ]
-    assert events[3]["detail"] == "failed: exit 1"
+    assert events[3]["detail"] == "failed (missing_input): exit 1"
 
 
 def test_a_log_can_be_followed_by_offset(world: Any, api: httpx.Client) -> None:
@@ -242,7 +242,7 @@ def test_the_log_of_an_attempt_can_be_read_when_the_record_only_counts_it(
 
     assert (first.content, first.headers["X-Attempt-State"]) == (b"one\n", "ended")
     assert [attempt["number"] for attempt in extract["attempts"]] == [2]
-    assert extract["why"] == "failed after 2 attempts: failed: exit 1"
+    assert extract["why"] == "failed after 2 attempts: failed (missing_input): exit 1"
     assert (last.headers["X-Attempt"], last.headers["X-Attempt-State"]) == ("2", "failed")
     assert none.json()["detail"].endswith("has no attempt 3; the last is 2.")
 

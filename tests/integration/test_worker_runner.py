@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import HostId
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End
@@ -170,6 +172,7 @@ def test_failed_task_says_its_last_exception(bench: Bench) -> None:
 
     assert (record.outcome, record.exit_code, record.output) == (Outcome.FAILED, 1, None)
     assert "ValueError: no flights in month 13" in record.reason
+    assert record.failure is FailureClass.ERROR
 
 
 def test_exit_code_of_a_task_is_reported_and_zero_is_a_success(bench: Bench) -> None:
@@ -190,6 +193,7 @@ def test_process_that_ends_with_zero_inside_the_code_is_no_success(bench: Bench)
 
     assert record.outcome is Outcome.FAILED
     assert "os._exit" in record.reason
+    assert record.failure is FailureClass.ERROR
 
 
 def test_success_whose_output_cannot_be_flushed_is_a_failure_that_says_why(bench: Bench) -> None:
@@ -202,7 +206,46 @@ def test_success_whose_output_cannot_be_flushed_is_a_failure_that_says_why(bench
 
     assert (record.outcome, record.output) == (Outcome.FAILED, None)
     assert "could not be flushed" in record.reason
+    assert record.failure is FailureClass.ERROR
     assert str(bench.data / "bench/run1/task") in record.reason
+
+
+def test_driver_gets_more_memory_when_its_order_says_so(bench: Bench) -> None:
+    folder = bench.folder()
+    order = bench.order(bench.script("task.py", ""), spark_conf={"spark.a": "1"}, memory_scale=2.0)
+    folder.create(order)
+    bench.launch(folder, bench.startup(spark_conf={"spark.driver.memory": "2g"}))
+
+    assert _await_delivered(folder).outcome is Outcome.SUCCEEDED
+    told = json.loads(folder.driver_file.read_text())["task_conf"]
+    assert told == {"spark.a": "1", "spark.driver.memory": "4096m"}
+
+
+@pytest.fixture
+def small_cgroup() -> Iterator[Path]:
+    """A memory cgroup of 64 MiB. Version 1 alone lets a process of any cgroup move into it."""
+    place = Path("/sys/fs/cgroup/memory") / f"nimbus-test-{os.getpid()}"
+    try:
+        place.mkdir()
+        (place / "memory.limit_in_bytes").write_text(str(64 << 20))
+    except OSError:
+        pytest.skip("no memory cgroup can be made here")
+    yield place
+    eventually(lambda: not (place / "cgroup.procs").read_text(), "the cgroup is empty")
+    place.rmdir()
+
+
+def test_driver_that_the_kernel_kills_for_memory_is_out_of_memory(bench: Bench, small_cgroup: Path) -> None:
+    folder = _start(
+        bench,
+        f"import os\nopen('{small_cgroup}/cgroup.procs', 'w').write(str(os.getpid()))\n"
+        "bytearray(200 << 20)\n",
+    )
+
+    record = _await_delivered(folder)
+
+    assert (record.outcome, record.exit_code) == (Outcome.FAILED, 137)
+    assert record.failure is FailureClass.OUT_OF_MEMORY, record.reason
 
 
 def test_killed_driver_is_a_failure_that_names_the_signal(bench: Bench, tmp_path: Path) -> None:

@@ -8,12 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nimbus.domain import lifecycle
+from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Priority, RetryPolicy, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun, TaskState
 from nimbus.domain.slots import End
 from nimbus.domain.tasks import Tasks
 
+MAX_MISHAPS = 3
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
 
@@ -30,7 +32,11 @@ def runs(draw: st.DrawFn) -> Run:
                 kind=TaskKind.PYTHON,
                 script="x.py",
                 needs=tuple(sorted(needs)),
-                retries=RetryPolicy(limit=draw(st.integers(0, 2)), delay=timedelta(seconds=1)),
+                retries=RetryPolicy(
+                    limit=draw(st.integers(0, 2)),
+                    delay=timedelta(seconds=1),
+                    on=draw(st.none() | st.just((FailureClass.ERROR, FailureClass.OUT_OF_MEMORY))),
+                ),
             )
         )
     return Run(
@@ -53,6 +59,9 @@ def check(before: Run, run: Run) -> None:
         assert None not in outcomes[:-1], "only the last attempt may be open"
         assert [attempt.number for attempt in task.attempts] == list(range(1, len(outcomes) + 1))
         assert outcomes.count(Outcome.SUCCEEDED) <= 1
+        assert all(task.spec.retries.covers(attempt.failure) for attempt in task.attempts[:-1])
+        assert task.failures <= task.spec.retries.limit + 1
+        assert task.mishaps <= MAX_MISHAPS
         assert (task.state is TaskState.RUNNING) == (task.open_attempt is not None)
         if before.tasks[name].state is TaskState.SUCCEEDED:
             assert task == before.tasks[name], "finished work never changes"
@@ -90,8 +99,15 @@ def test_any_order_of_events_keeps_the_laws_and_comes_to_an_end(run: Run, data: 
             case "close":
                 attempt: AttemptId = data.draw(st.sampled_from(open_attempts))
                 outcome = data.draw(st.sampled_from(Outcome))
-                end = End(attempt=str(attempt), outcome=outcome, written_by="runner", ended_at=now)
-                run = lifecycle.close_attempt(run, attempt, end, max_mishaps=3, now=now)
+                failure = data.draw(st.sampled_from(FailureClass)) if outcome is Outcome.FAILED else None
+                end = End(
+                    attempt=str(attempt),
+                    outcome=outcome,
+                    failure=failure,
+                    written_by="runner",
+                    ended_at=now,
+                )
+                run = lifecycle.close_attempt(run, attempt, end, max_mishaps=MAX_MISHAPS, now=now)
             case _:
                 run = lifecycle.stop(run, verdict=RunState.STOPPED, reason="by hand", now=now)
         check(before, run)

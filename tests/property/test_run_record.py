@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -12,12 +13,13 @@ from hypothesis import strategies as st
 from nimbus import run_record
 from nimbus.domain import lifecycle
 from nimbus.domain.errors import RecordTooLargeError
+from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Priority, RetryPolicy, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
 from nimbus.domain.slots import End
 from nimbus.domain.tasks import PAGE, Tasks
-from nimbus.records import UnreadableRecordError
+from nimbus.records import END, UnreadableRecordError
 
 NOW = datetime(2026, 3, 1, 12, 30, 15, 250_000, tzinfo=UTC)
 LARGEST_NODE = 128 * 1024
@@ -72,6 +74,7 @@ def moved(run: Run, data: st.DataObject, now: datetime) -> Run:
                 written_by="runner",
                 ended_at=now,
                 exit_code=1,
+                failure=data.draw(st.none() | st.sampled_from(FailureClass)),
                 reason="so it is",
                 output="p/r/x",
             )
@@ -170,3 +173,18 @@ def test_a_broken_part_is_named_with_its_place(broken: dict[str, bytes | None], 
 
     with pytest.raises(UnreadableRecordError, match=f"(?s)/runs/r.*{why}"):
         run_record.decode(nodes, "/runs/r")
+
+
+def test_class_of_failure_that_a_later_release_added_is_read_as_another_error() -> None:
+    text = json.dumps(
+        {
+            "schema": 1,
+            "attempt": "r.t0.1",
+            "outcome": "failed",
+            "failure": "out_of_quota",
+            "written_by": "runner",
+            "ended_at": NOW.isoformat(),
+        }
+    )
+
+    assert END.decode(text.encode(), "/attempts/r.t0.1/end").failure is FailureClass.ERROR

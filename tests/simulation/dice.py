@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from nimbus.domain.failures import FailureClass
 from nimbus.domain.run import Outcome
 
 
@@ -32,6 +33,10 @@ class Dice:
     def order_is_refused(self) -> bool:
         """A worker cannot start an attempt."""
         return self._falls(0.08)
+
+    def failure(self) -> FailureClass:
+        """Why a driver failed."""
+        return self._rng.choice(tuple(FailureClass))
 
     def outcome(self, *, stop_requested: bool) -> Outcome | None:
         """How a driver ends now; None: not yet."""

@@ -124,6 +124,7 @@ class Runner:
         self.folder.record = End(
             attempt=str(self.folder.attempt),
             outcome=outcome,
+            failure=self.host.world.dice.failure() if outcome is Outcome.FAILED else None,
             written_by="runner",
             ended_at=self.host.world.worker_now(),
             output=str(self.folder.attempt) if outcome is Outcome.SUCCEEDED else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nimbus.domain import writes as w
+from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import RunId
 from nimbus.domain.run import Outcome, Run, RunState, TaskRun, TaskState
 from tests.simulation.laws import Law, hold
@@ -73,4 +74,6 @@ class RunLaws:
         outcomes = [attempt.outcome for attempt in task.attempts]
         failures = sum(outcome in (Outcome.FAILED, Outcome.TIMED_OUT) for outcome in outcomes)
         mishaps = sum(outcome in _MISHAPS for outcome in outcomes)
-        return failures <= task.spec.retries.limit and mishaps < self._world.policy.max_mishaps
+        hopeless = any(attempt.failure is FailureClass.ANALYSIS for attempt in task.attempts)
+        within = failures <= task.spec.retries.limit and mishaps < self._world.policy.max_mishaps
+        return within and not hopeless

@@ -12,8 +12,9 @@ import pytest
 from nimbus.api.explain import Surroundings, why
 from nimbus.domain import lifecycle
 from nimbus.domain.admission import Capacity, by_rank
+from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
+from nimbus.domain.pipeline import FailureStrategy, Priority, RetryPolicy, TaskKind, TaskSpec
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
 from nimbus.domain.slots import Claim, End, Slots
@@ -69,8 +70,15 @@ def _opened(run: Run) -> Run:
     return lifecycle.open_attempt(run, A, worker=W1, epoch=1, now=NOW)
 
 
-def _ended(run: Run, outcome: Outcome) -> Run:
-    end = End(attempt="r.a.1", outcome=outcome, written_by="runner", ended_at=NOW, reason="exit 1")
+def _ended(run: Run, outcome: Outcome, failure: FailureClass | None = None) -> Run:
+    end = End(
+        attempt="r.a.1",
+        outcome=outcome,
+        failure=failure,
+        written_by="runner",
+        ended_at=NOW,
+        reason="exit 1",
+    )
     return lifecycle.close_attempt(run, AttemptId(RunId("r"), A, 1), end, max_mishaps=10, now=NOW)
 
 
@@ -114,9 +122,7 @@ def test_a_task_waits_for_what_it_needs_and_says_how_that_stands() -> None:
 def test_a_lost_attempt_is_tried_again_at_a_time_that_is_told() -> None:
     run = _ended(_opened(_run()), Outcome.LOST)
 
-    assert (
-        why(run, run.tasks[A], None, AROUND) == "tried again at 2026-03-01 06:00:01Z after attempt 1 (lost)"
-    )
+    assert why(run, run.tasks[A], None, AROUND) == "tried again at 2026-03-01 06:00:01Z after attempt 1: lost"
     later = replace(AROUND, now=NOW + timedelta(seconds=1))
     assert why(run, run.tasks[A], None, later) == "ready: the leader gives it to a worker next"
 
@@ -160,6 +166,35 @@ def test_a_failed_task_says_how_and_those_after_it_say_what_failed() -> None:
     assert why(run, run.tasks[A], None, AROUND) == "failed after 1 attempt: failed: exit 1"
     assert why(run, run.tasks[B], None, AROUND) == "skipped: a did not succeed"
     assert why(run, run.tasks[C], None, AROUND) == "skipped: a, b did not succeed"
+
+
+@pytest.mark.parametrize(
+    ("retries", "failure", "told"),
+    [
+        (0, FailureClass.MISSING_INPUT, "failed after 1 attempt: failed (missing_input): exit 1"),
+        (0, FailureClass.ANALYSIS, "failed after 1 attempt: failed (analysis): exit 1"),
+        (
+            2,
+            FailureClass.ANALYSIS,
+            "failed after 1 attempt, since its retries are not for analysis: failed (analysis): exit 1",
+        ),
+    ],
+)
+def test_failed_task_says_the_class_of_its_failure_and_why_its_retries_were_not_used(
+    retries: int, failure: FailureClass, told: str
+) -> None:
+    run = _run()
+    spec = replace(run.tasks[A].spec, retries=RetryPolicy(limit=retries))
+    run = replace(run, tasks=run.tasks.replaced([replace(run.tasks[A], spec=spec)]))
+    run = _ended(_opened(run), Outcome.FAILED, failure)
+
+    assert why(run, run.tasks[A], None, AROUND) == told
+
+
+def test_task_that_ran_out_of_time_says_so_once() -> None:
+    run = _ended(_opened(_run()), Outcome.TIMED_OUT, FailureClass.TIMED_OUT)
+
+    assert why(run, run.tasks[A], None, AROUND) == "failed after 1 attempt: timed_out: exit 1"
 
 
 def test_tasks_of_a_stopped_run_say_why_it_was_stopped() -> None:

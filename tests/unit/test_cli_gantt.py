@@ -18,7 +18,12 @@ def _at(seconds: float | None) -> str | None:
 
 
 def _attempt(
-    opened: float, started: float | None, ended: float | None, outcome: str | None, number: int = 1
+    opened: float,
+    started: float | None,
+    ended: float | None,
+    outcome: str | None,
+    number: int = 1,
+    failure: str | None = None,
 ) -> Any:
     return {
         "number": number,
@@ -27,6 +32,7 @@ def _attempt(
         "started_at": _at(started),
         "ended_at": _at(ended),
         "outcome": outcome,
+        "failure": failure,
     }
 
 
@@ -105,3 +111,14 @@ def test_times_and_digests() -> None:
     assert (clock(None), short(None), short("ab" * 32)) == ("", "", "abababababab")
     assert between(_at(0), None, T0 + timedelta(seconds=12)) == "12s"
     assert between(None, None, T0) == ""
+
+
+def test_attempt_that_failed_says_its_class() -> None:
+    ends = [("failed", "out_of_memory"), ("timed_out", "timed_out"), ("lost", None)]
+    attempts = [_attempt(n, n, n + 1, outcome, n + 1, failure) for n, (outcome, failure) in enumerate(ends)]
+
+    assert [line.split("s ", 1)[1] for line in gantt(_run(3, load=attempts), T0, width=10)[1:]] == [
+        "failed (out_of_memory) on w1",
+        "timed_out on w1",
+        "lost on w1",
+    ]

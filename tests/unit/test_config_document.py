@@ -42,7 +42,6 @@ BROKEN: list[tuple[str, bytes, int | None, str]] = [
     ("a bad time", b"a: !!timestamp x\n", 1, "put it in quotes"),
     ("a huge number", b"a: " + b"9" * 5000 + b"\n", 1, "put it in quotes"),
     ("a number as key", b"a: {1: x}\n", 1, "put it in quotes"),
-    ("a boolean as key", b"a: 1\non: x\n", 2, "put it in quotes"),
     ("a list as key", b"a: 1\n? [b]\n: c\n", 2, "a key must be text"),
     ("a merge key", b"a: &a {b: 1}\nc: {<<: *a}\n", 2, "merge keys are not supported"),
     ("too deep", b"a:\n  " + b"[" * (MOST_DEPTH + 1) + b"]" * (MOST_DEPTH + 1), 2, "nested more than"),
@@ -165,3 +164,8 @@ def test_duration_is_refused_with_what_to_write(value: object, words: str, sugge
 @pytest.mark.parametrize("text", ["500ms", "10s", "90m", "2h", "1d", "0s", "36h"])
 def test_format_duration_writes_what_parse_duration_reads(text: str) -> None:
     assert format_duration(parse_duration(text)) == text
+
+
+@pytest.mark.parametrize("word", ["on", "no", "true", "Yes"])
+def test_key_that_yaml_reads_as_a_boolean_is_the_word_that_stands_there(word: str) -> None:
+    assert parse_document(f"{word}: 1".encode(), "x").data == {word: 1}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nimbus.definition import InvalidDefinitionError, parse_definition, read_definition
+from nimbus.domain.failures import FailureClass
 from nimbus.domain.pipeline import (
     CatchUp,
     FailureStrategy,
@@ -86,6 +87,13 @@ BAD: list[tuple[str, str, str]] = [
     ("too many retries", task("retries: {limit: 101}"), "5: tasks.b.retries.limit: must be at most 100, not 101"),
     ("shrinking pauses", task("retries: {factor: 0.5}"), "5: tasks.b.retries.factor: must be at least 1, not 0.5"),
     ("factor is no number", task("retries: {factor: .nan}"), "5: tasks.b.retries.factor: must be a finite number"),
+    ("unknown class of failure", task("retries: {on: [out_of_memroy]}"), '5: tasks.b.retries.on[0]: must be one of out_of_memory, executor_lost, analysis, missing_input, killed, timed_out, error, not \'out_of_memroy\' (did you mean "out_of_memory"?)'),
+    ("class of what never ran", task("retries: {on: [error, fenced]}"), "5: tasks.b.retries.on[1]: a task is always tried again after 'fenced'; remove it"),
+    ("class of what was lost", task("retries: {on: [lost]}"), "a task is always tried again after 'lost'; remove it"),
+    ("no class of failure", task("retries: {on: []}"), "5: tasks.b.retries.on: must not be empty"),
+    ("one class without a list", task("retries: {on: killed}"), "5: tasks.b.retries.on: must be a list, not 'killed'; write [killed]"),
+    ("shrinking memory", task("retries: {memory_factor: 0.5}"), "5: tasks.b.retries.memory_factor: must be at least 1, not 0.5"),
+    ("exploding memory", task("retries: {memory_factor: 10}"), "5: tasks.b.retries.memory_factor: must be at most 8, not 10"),
     ("delay above its maximum", task("retries: {delay: 1h}"), "5: tasks.b.retries: max_delay (10m) must not be below delay (1h)"),
     # graph
     ("unknown need", task("needs: [aa]"), '5: tasks.b.needs[0]: there is no task \'aa\' (did you mean "a"?)'),
@@ -210,7 +218,7 @@ tasks:
     type: pyspark
     script: tasks/load.py
     args: [--month, "{{ params.month }}", 3, true]
-    retries: {limit: 2}
+    retries: {limit: 2, on: [killed, error, killed], memory_factor: 1.5}
     timeout: 1h
     priority: highest
     spark: {conf: {spark.a: "2"}}
@@ -244,7 +252,12 @@ def test_definition_becomes_the_pipeline_that_it_describes() -> None:
                 script="tasks/load.py",
                 args=("--month", "{{ params.month }}", "3", "true"),
                 retries=RetryPolicy(
-                    limit=2, delay=timedelta(seconds=2), factor=3.0, max_delay=timedelta(minutes=1)
+                    limit=2,
+                    delay=timedelta(seconds=2),
+                    factor=3.0,
+                    max_delay=timedelta(minutes=1),
+                    on=(FailureClass.ERROR, FailureClass.KILLED),
+                    memory_factor=1.5,
                 ),
                 timeout=timedelta(hours=1),
                 priority=Priority.HIGHEST,

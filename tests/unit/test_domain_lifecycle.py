@@ -8,8 +8,15 @@ import pytest
 
 from nimbus.domain import lifecycle
 from nimbus.domain.errors import InvalidTransitionError
+from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import FailureStrategy, Priority, RetryPolicy, TaskKind, TaskSpec
+from nimbus.domain.pipeline import (
+    FailureStrategy,
+    Priority,
+    RetryPolicy,
+    TaskKind,
+    TaskSpec,
+)
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun, TaskState
 from nimbus.domain.slots import End
 from nimbus.domain.tasks import Tasks
@@ -18,13 +25,19 @@ NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 RUN_ID = RunId("flights-1")
 
 
-def spec(name: str, *needs: str, retries: int = 0, priority: Priority = Priority.MEDIUM) -> TaskSpec:
+def spec(
+    name: str,
+    *needs: str,
+    retries: int = 0,
+    priority: Priority = Priority.MEDIUM,
+    on: tuple[FailureClass, ...] | None = None,
+) -> TaskSpec:
     return TaskSpec(
         name=TaskName(name),
         kind=TaskKind.PYTHON,
         script=f"{name}.py",
         needs=tuple(TaskName(need) for need in needs),
-        retries=RetryPolicy(limit=retries, delay=timedelta(seconds=10)),
+        retries=RetryPolicy(limit=retries, delay=timedelta(seconds=10), on=on),
         priority=priority,
     )
 
@@ -48,10 +61,22 @@ def opened(run: Run, task: str, worker: str = "w1") -> Run:
     return lifecycle.open_attempt(run, TaskName(task), worker=WorkerId(worker), epoch=1, now=NOW)
 
 
-def closed(run: Run, task: str, outcome: Outcome, number: int = 1, max_mishaps: int = 3) -> Run:
+def closed(
+    run: Run,
+    task: str,
+    outcome: Outcome,
+    number: int = 1,
+    max_mishaps: int = 3,
+    failure: FailureClass | None = None,
+) -> Run:
     attempt = AttemptId(RUN_ID, TaskName(task), number)
     end = End(
-        attempt=str(attempt), outcome=outcome, written_by="runner", ended_at=NOW, output=f"out/{number}"
+        attempt=str(attempt),
+        outcome=outcome,
+        failure=failure,
+        written_by="runner",
+        ended_at=NOW,
+        output=f"out/{number}",
     )
     return lifecycle.close_attempt(run, attempt, end, max_mishaps=max_mishaps, now=NOW)
 
@@ -167,3 +192,34 @@ def test_retry_pauses_grow_and_are_bounded() -> None:
     policy = RetryPolicy(limit=9, delay=timedelta(seconds=10), factor=3, max_delay=timedelta(seconds=60))
 
     assert [policy.pause_after(n).total_seconds() for n in (1, 2, 3, 99)] == [10, 30, 60, 60]
+
+
+def test_failure_class_of_an_end_is_kept_in_its_attempt() -> None:
+    run = closed(opened(a_run(spec("a")), "a"), "a", Outcome.FAILED, failure=FailureClass.MISSING_INPUT)
+
+    assert run.tasks[TaskName("a")].attempts[-1].failure is FailureClass.MISSING_INPUT
+
+
+@pytest.mark.parametrize(
+    ("failure", "on", "state"),
+    [
+        (FailureClass.ERROR, None, TaskState.WAITING),
+        (FailureClass.ANALYSIS, None, TaskState.FAILED),
+        (FailureClass.ANALYSIS, (FailureClass.ANALYSIS,), TaskState.WAITING),
+        (FailureClass.ERROR, (FailureClass.ANALYSIS,), TaskState.FAILED),
+        (None, (FailureClass.ANALYSIS,), TaskState.WAITING),  # END of a worker that knows no classes
+    ],
+)
+def test_task_is_tried_again_only_after_failures_that_its_retries_name(
+    failure: FailureClass | None, on: tuple[FailureClass, ...] | None, state: TaskState
+) -> None:
+    run = opened(a_run(spec("a", retries=5, on=on)), "a")
+
+    assert closed(run, "a", Outcome.FAILED, failure=failure).tasks[TaskName("a")].state is state
+
+
+@pytest.mark.parametrize("outcome", [Outcome.LOST, Outcome.FENCED, Outcome.REFUSED])
+def test_what_was_lost_or_never_ran_is_tried_again_whatever_the_retries_name(outcome: Outcome) -> None:
+    run = opened(a_run(spec("a", retries=0, on=(FailureClass.KILLED,))), "a")
+
+    assert closed(run, "a", outcome).tasks[TaskName("a")].state is TaskState.WAITING

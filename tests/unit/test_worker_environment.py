@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from nimbus.worker.connections import Connections, UnknownConnectionError, open_board, open_logs
-from nimbus.worker.environment import driver_environment, passed_on, spark_settings, submit_arguments
+from nimbus.worker.environment import (
+    driver_environment,
+    passed_on,
+    scaled_conf,
+    spark_settings,
+    submit_arguments,
+)
 
 
 def test_only_what_is_on_the_list_is_passed_on() -> None:
@@ -82,3 +88,29 @@ def test_connection_of_an_unknown_kind_is_refused(where: str | dict[str, str]) -
         open_board(Connections(board=where))
     with pytest.raises(UnknownConnectionError):
         open_logs(Connections(board="", logs=where))
+
+
+@pytest.mark.parametrize(
+    ("task", "worker", "raised"),
+    [
+        ({}, {}, {"spark.driver.memory": "1536m"}),
+        ({"spark.driver.memory": "4g"}, {}, {"spark.driver.memory": "6144m"}),
+        ({"spark.driver.memory": "700"}, {}, {"spark.driver.memory": "1050m"}),
+        ({}, {"spark.driver.memory": "2G"}, {"spark.driver.memory": "3072m"}),
+        ({"spark.driver.memory": "1g"}, {"spark.driver.memory": "8g"}, {"spark.driver.memory": "1536m"}),
+        (
+            {"spark.executor.memory": "512MB"},
+            {},
+            {"spark.driver.memory": "1536m", "spark.executor.memory": "768m"},
+        ),
+        ({"spark.driver.memory": "lots"}, {}, {"spark.driver.memory": "lots"}),
+    ],
+)
+def test_memory_that_a_task_gets_is_scaled_from_what_it_or_its_worker_says(
+    task: dict[str, str], worker: dict[str, str], raised: dict[str, str]
+) -> None:
+    assert scaled_conf({"spark.a": "1", **task}, worker, 1.5) == {"spark.a": "1", **raised}
+
+
+def test_memory_of_a_task_that_never_ran_out_of_it_is_left_as_it_is() -> None:
+    assert scaled_conf({"spark.a": "1"}, {"spark.driver.memory": "2g"}, 1.0) == {"spark.a": "1"}

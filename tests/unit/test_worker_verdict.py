@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from nimbus.domain.failures import FailureClass
 from nimbus.domain.run import Outcome
 from nimbus.worker.verdict import REASON_LIMIT, Ordered, error_in, judge
 
@@ -73,3 +74,39 @@ def test_reason_is_bounded_and_still_says_how_the_process_ended() -> None:
     assert len(verdict.reason) <= REASON_LIMIT
     assert verdict.reason.startswith("ValueError: xxx")
     assert "SIGKILL" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("status", "ordered", "done", "log", "failure"),
+    [
+        (0, Ordered.NOT, True, "", None),
+        (-9, Ordered.STOP, False, "", None),
+        (-9, Ordered.OUTDATED, False, "", None),
+        (-15, Ordered.TIMEOUT, False, "MemoryError\n", FailureClass.TIMED_OUT),
+        (1, Ordered.NOT, False, TRACEBACK, FailureClass.ERROR),
+        (
+            1,
+            Ordered.NOT,
+            False,
+            "Traceback (most recent call last):\nMemoryError\n",
+            FailureClass.OUT_OF_MEMORY,
+        ),
+        (-9, Ordered.NOT, False, "", FailureClass.KILLED),
+        (None, Ordered.NOT, False, "", FailureClass.ERROR),
+    ],
+)
+def test_class_is_told_of_an_attempt_that_failed_or_ran_out_of_time(
+    status: int | None, ordered: Ordered, done: bool, log: str, failure: FailureClass | None
+) -> None:
+    verdict = judge(status, ordered=ordered, came_to_its_end=done, timeout=None, log_tail=log)
+
+    assert verdict.failure is failure
+
+
+def test_driver_that_the_kernel_killed_for_memory_is_told_from_one_that_was_killed_by_hand() -> None:
+    verdict = judge(
+        -9, ordered=Ordered.NOT, came_to_its_end=False, timeout=None, log_tail="", oom_killer=True
+    )
+
+    assert verdict.failure is FailureClass.OUT_OF_MEMORY
+    assert verdict.reason == "its process was killed by signal 9 (SIGKILL) (the machine was out of memory)"

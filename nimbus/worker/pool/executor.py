@@ -34,6 +34,7 @@ from nimbus.domain.ids import AttemptId
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End, Holder, Slots
 from nimbus.ports import AttemptBoard
+from nimbus.worker import procfs
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.board_link import outdated_by
 from nimbus.worker.connections import Connections, open_board, open_logs
@@ -76,6 +77,8 @@ class _Held:
     """Since boot; set when it starts."""
     started_at: datetime | None = None
     started_s: float = 0.0
+    oom_kills: int = 0
+    """Of the machine, when it started."""
     running: bool = False
     ordered: Ordered = Ordered.NOT
     kill_at_s: float = float("inf")
@@ -198,7 +201,7 @@ class Executor:
 
     def _start(self, held: _Held) -> None:
         held.running, held.started_at, held.started_s = True, datetime.now(UTC), boottime_s()
-        held.looked_s = held.started_s
+        held.looked_s, held.oom_kills = held.started_s, procfs.oom_kills()
         timeout = held.order.order.timeout
         if timeout is not None:
             held.deadline_s = held.started_s + timeout.total_seconds()
@@ -221,6 +224,7 @@ class Executor:
                 came_to_its_end=held.folder.done_file.exists(),
                 timeout=held.order.order.timeout,
                 log_tail="" if end.status == 0 else log_tail(held.folder),
+                oom_killer=end.status != 0 and procfs.oom_kills() > held.oom_kills,
             )
         if verdict.outcome is not Outcome.SUCCEEDED:
             self._end(held, verdict)
@@ -241,6 +245,7 @@ class Executor:
             started_at=held.started_at,
             exit_code=verdict.exit_code,
             reason=verdict.reason,
+            failure=verdict.failure,
             output=held.order.order.output if verdict.outcome is Outcome.SUCCEEDED else None,
             nonce=held.claim.nonce,
         )

@@ -1,0 +1,139 @@
+"""Tells the class of a failed attempt from how its driver ended and from the end of its log. Pure.
+
+What Spark recovered from, and what the task's code handled, stands in the log as well. So only the last error
+counts: the last traceback, with those that Python links to it.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+
+from nimbus.domain.failures import FailureClass
+
+TAIL_BYTES = 64 << 10
+"""Of a log. An error of Spark brings the stack of each cause: 6 to 12 KB for a short job."""
+
+_SIGNALS = range(1, 32)
+_CRASHES = (
+    signal.SIGABRT,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGILL,
+    signal.SIGSEGV,
+    signal.SIGSYS,
+    signal.SIGTRAP,
+)
+_OUT_OF_MEMORY_EXITS = (52, 128 + signal.SIGKILL)
+"""Spark's own; and that of a container whose process was killed: as a rule, by its limit of memory."""
+
+_START = re.compile(
+    r'^(?:Traceback \(most recent call last\):|  \+ Exception Group Traceback|Exception in thread "main" )',
+    re.M,
+)
+_LINKS = (
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:",
+    "An exception was thrown from the Python worker:",
+)
+
+_PLACE = r"(?:^(?:[ |]*\| )?(?:: |Caused by: )?|\): |^Exception in thread \"main\" )"
+"""Where the name of an exception stands: not in the middle of a message, which may speak of anything."""
+_TYPE = _PLACE + r"(?:[\w$]+\.)*"
+_SPARK_TYPE = _PLACE + r"(?:pyspark|org\.apache\.spark)\.(?:[\w$]+\.)*"
+_RULES = (
+    (
+        FailureClass.OUT_OF_MEMORY,
+        _TYPE + r"\w*Memory(?:Error|Exception)\b"
+        r"|\[Errno 12\]"
+        r"|std::bad_alloc"
+        r"|exceeding (?:physical |virtual )?memory limits|possible container OOM|OOMKilled"
+        r"|ExecutorLostFailure .*(?:exited with|exit) code 52\b",
+    ),
+    (
+        FailureClass.MISSING_INPUT,
+        _TYPE + r"(?:FileNotFoundError|NoSuchFileException)\b"
+        r"|" + _TYPE + r"FileNotFoundException\b(?!.*\((?:Permission denied|No space left|Too many open))"
+        r"|\[(?:PATH_NOT_FOUND|FAILED_READ_FILE\.FILE_NOT_EXIST|UNABLE_TO_INFER_SCHEMA)\b"
+        r"|Input path does not exist: "
+        r"|An error occurred \((?:NoSuchKey|NoSuchBucket|404)\) when calling",
+    ),
+    (
+        FailureClass.ANALYSIS,
+        _SPARK_TYPE + r"(?:\w*Analysis|Parse|NoSuch\w+)Exception\b"
+        r"|^\[[A-Z0-9]+[_.][A-Z0-9_.]+\] [\s\S]{0,2000}?SQLSTATE: 42",  # syntax or access rule
+    ),
+    (
+        FailureClass.EXECUTOR_LOST,
+        r"ExecutorLostFailure|Python worker exited unexpectedly|" + _TYPE + r"\w*FetchFailed",
+    ),
+)
+_SEARCHES = tuple((found, re.compile(rule, re.M)) for found, rule in _RULES)
+
+_JVM_GONE = re.compile(
+    r"^py4j\.protocol\.Py4JNetworkError\b"
+    r"|^py4j\.protocol\.Py4JError: An error occurred while calling [\w.:]+$"  # and no Java exception follows
+    r"|^py4j\.protocol\.Py4J(?:Java)?Error: <exception str\(\) failed>"  # the text would come from the JVM
+    r"|cancelled because SparkContext was shut down$"
+    r"|^Connection(?:Refused|Reset)Error\b",
+    re.M,
+)
+_JVM_SHORT_OF_MEMORY = re.compile(
+    r"java\.lang\.OutOfMemoryError|insufficient memory for the Java Runtime Environment"
+)
+_JVM_CRASHED = re.compile(r"fatal error has been detected by the Java Runtime Environment")
+
+
+def failure_class(status: int | None, log_tail: str, *, oom_killer: bool = False) -> FailureClass:
+    """Classify a driver that failed by itself.
+
+    Args:
+        status: As of `Popen.returncode`: negative for a signal; None: it could not be reaped.
+        log_tail: The end of its log, TAIL_BYTES of it.
+        oom_killer: The kernel's OOM killer ended a process of this machine while the driver ran.
+    """
+    found = _of_exit(status, log_tail) or _of_log(log_tail)
+    if oom_killer and found in (FailureClass.KILLED, FailureClass.EXECUTOR_LOST):
+        return FailureClass.OUT_OF_MEMORY
+    return found
+
+
+def _of_exit(status: int | None, log_tail: str) -> FailureClass | None:
+    """What the exit alone says; a status above 128 is that of a child that a signal ended."""
+    if status in _OUT_OF_MEMORY_EXITS:
+        return FailureClass.OUT_OF_MEMORY
+    number = 0 if status is None else -status if status < 0 else status - 128
+    if number not in _SIGNALS:
+        return None
+    if number in _CRASHES:
+        crashed_for_memory = "std::bad_alloc" in log_tail[-2000:]
+        return FailureClass.OUT_OF_MEMORY if crashed_for_memory else FailureClass.ERROR
+    return FailureClass.KILLED
+
+
+def _of_log(log_tail: str) -> FailureClass:
+    story = _last_error(log_tail)
+    for found, search in _SEARCHES:
+        if search.search(story):
+            return found
+    if "py4j" in story and _JVM_GONE.search(story):
+        return _of_lost_jvm(log_tail)
+    return FailureClass.ERROR
+
+
+def _of_lost_jvm(log_tail: str) -> FailureClass:
+    """Of a driver whose JVM went away: only what the JVM wrote before says why."""
+    if _JVM_SHORT_OF_MEMORY.search(log_tail):
+        return FailureClass.OUT_OF_MEMORY
+    return FailureClass.ERROR if _JVM_CRASHED.search(log_tail) else FailureClass.KILLED
+
+
+def _last_error(log_tail: str) -> str:
+    """The last traceback with those linked to it; all that there is, if none begins in it."""
+    starts = [match.start() for match in _START.finditer(log_tail)]
+    if not starts:
+        return log_tail
+    begin = starts.pop()
+    while starts and log_tail[starts[-1] : begin].rstrip().endswith(_LINKS):
+        begin = starts.pop()
+    return log_tail[begin:]

@@ -1,0 +1,104 @@
+"""What an order says, derived from the run alone: a successor gives the same one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from nimbus import run_record
+from nimbus.domain import lifecycle
+from nimbus.domain.failures import FailureClass
+from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.orders import order_for
+from nimbus.domain.pipeline import FailureStrategy, Priority, RetryPolicy, TaskKind, TaskSpec
+from nimbus.domain.run import Outcome, Run, RunCause, TaskRun
+from nimbus.domain.slots import End
+from nimbus.domain.tasks import PAGE, Tasks
+from nimbus.domain.workers import AssignmentKind
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+LOAD = TaskName("load")
+MEMORY, ERROR = FailureClass.OUT_OF_MEMORY, FailureClass.ERROR
+
+
+def a_run(factor: float, *, tasks: int = 1, layout: int = 2) -> Run:
+    retries = RetryPolicy(limit=100, delay=timedelta(0), memory_factor=factor)
+    names = [LOAD, *(TaskName(f"t{number}") for number in range(1, tasks))]
+    return Run(
+        id=RunId("r"),
+        pipeline=PipelineName("p"),
+        release=ReleaseDigest("0" * 64),
+        parameters={},
+        logical_date=NOW,
+        created_at=NOW,
+        cause=RunCause.MANUAL,
+        priority=Priority.MEDIUM,
+        failure_strategy=FailureStrategy.END,
+        layout=layout,
+        tasks=Tasks(
+            TaskRun(spec=TaskSpec(name=name, kind=TaskKind.PYSPARK, script="x.py", retries=retries))
+            for name in names
+        ),
+    )
+
+
+def opened(run: Run) -> Run:
+    return lifecycle.open_attempt(run, LOAD, worker=WorkerId("w"), epoch=1, now=NOW)
+
+
+def failed(run: Run, failure: FailureClass) -> Run:
+    run = opened(run)
+    (attempt,) = run.open_attempts()
+    end = End(
+        attempt=str(attempt), outcome=Outcome.FAILED, failure=failure, written_by="runner", ended_at=NOW
+    )
+    return lifecycle.close_attempt(run, attempt, end, max_mishaps=10, now=NOW)
+
+
+def memory_scale(run: Run) -> float:
+    run = opened(run)
+    (attempt,) = run.open_attempts()
+    return order_for(run, attempt, epoch=1, kind=AssignmentKind.RUN).memory_scale
+
+
+@pytest.mark.parametrize(
+    ("factor", "failures", "scale"),
+    [
+        (1.5, [], 1.0),
+        (1.5, [MEMORY], 1.5),
+        (1.5, [MEMORY, ERROR, MEMORY], 2.25),
+        (1.5, [ERROR, ERROR], 1.0),
+        (1.0, [MEMORY, MEMORY], 1.0),
+        (4.0, [MEMORY] * 3, 8.0),
+    ],
+)
+def test_order_scales_memory_by_the_failures_that_ran_out_of_it(
+    factor: float, failures: list[FailureClass], scale: float
+) -> None:
+    run = a_run(factor)
+    for failure in failures:
+        run = failed(run, failure)
+
+    assert memory_scale(run) == scale
+
+
+def test_order_scales_memory_by_attempts_that_the_record_has_dropped_too() -> None:
+    run = a_run(1.1, tasks=PAGE)  # a page of so many tasks keeps one attempt of each
+    for failure in (MEMORY, MEMORY, ERROR, ERROR):
+        run = failed(run, failure)
+
+    assert len(run.tasks[LOAD].attempts) == 1
+    assert memory_scale(run) == pytest.approx(1.21)
+
+
+def test_successor_gives_the_same_order() -> None:
+    run = opened(failed(failed(a_run(1.5), MEMORY), MEMORY))
+    (attempt,) = run.open_attempts()
+    read = run_record.decode(run_record.encode_new(run), "/runs/r")
+
+    assert order_for(read, attempt, epoch=1, kind=AssignmentKind.RUN) == order_for(
+        run, attempt, epoch=1, kind=AssignmentKind.RUN
+    )
+    assert replace(read, tasks=run.tasks) == run
