@@ -166,6 +166,15 @@ class RetryModel(Model):
     max_delay_s: Seconds = Field(validation_alias="max_delay")
 
 
+class LimitsModel(Model):
+    """What one attempt of a task may use; null: there is no limit."""
+
+    memory_bytes: int | None
+    open_files: int | None
+    disk_bytes: int | None
+    log_bytes: int
+
+
 class TaskSpecModel(Model):
     """One task of a pipeline."""
 
@@ -178,6 +187,8 @@ class TaskSpecModel(Model):
     timeout_s: Seconds | None = Field(None, validation_alias="timeout")
     priority: PriorityName
     spark_conf: dict[str, str]
+    limits: LimitsModel | None
+    """Null: nothing is limited but the log, to 64 MiB."""
 
 
 class PipelineSpecModel(Model):

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from nimbus.config.checking import Strict
 from nimbus.definition.models import (
     DefaultsModel,
     DefinitionModel,
+    LimitsModel,
     ParameterModel,
     RetriesModel,
     ScheduleModel,
     TaskModel,
 )
 from nimbus.domain.ids import PipelineName, TaskName
-from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, RetryPolicy, Schedule, TaskKind, TaskSpec
+from nimbus.domain.pipeline import (
+    Limits,
+    ParameterSpec,
+    PipelineSpec,
+    RetryPolicy,
+    Schedule,
+    TaskSpec,
+)
 
 
 def build_pipeline(model: DefinitionModel) -> PipelineSpec:
@@ -46,13 +57,22 @@ def build_parameter(model: ParameterModel) -> ParameterSpec:
 
 def build_retries(own: RetriesModel, defaults: RetriesModel) -> RetryPolicy:
     """The task's own words first, the defaults' where it says nothing, then the house's."""
-    said = {
+    return RetryPolicy(**_said(own, defaults))
+
+
+def _limits(own: LimitsModel, defaults: LimitsModel) -> Limits | None:
+    said = _said(own, defaults)
+    units = {"memory": "memory_bytes", "open_files": "open_files", "disk": "disk_bytes", "log": "log_bytes"}
+    return Limits(**{units[name]: value for name, value in said.items()}) if said else None
+
+
+def _said(own: Strict, defaults: Strict) -> dict[str, Any]:
+    return {
         name: value
         for model in (defaults, own)
         for name, value in model
         if name in model.model_fields_set and value is not None
     }
-    return RetryPolicy(**said)
 
 
 def _schedule(model: ScheduleModel) -> Schedule:
@@ -60,7 +80,6 @@ def _schedule(model: ScheduleModel) -> Schedule:
 
 
 def _task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec:
-    has_spark = model.type is not TaskKind.PYTHON
     return TaskSpec(
         name=TaskName(name),
         kind=model.type,
@@ -70,5 +89,6 @@ def _task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec:
         retries=build_retries(model.retries, defaults.retries),
         timeout=defaults.timeout if model.timeout is None else model.timeout,
         priority=defaults.priority if model.priority is None else model.priority,
-        spark_conf={**defaults.spark.conf, **model.spark.conf} if has_spark else {},
+        spark_conf={**defaults.spark.conf, **model.spark.conf} if model.type.uses_spark else {},
+        limits=_limits(model.limits, defaults.limits),
     )

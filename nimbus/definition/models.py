@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 from nimbus.config.checking import Strict
 from nimbus.config.problems import SuggestingError
 from nimbus.config.texts import scalar_text, spark_key
-from nimbus.config.values import Duration, PositiveDuration, described, named, one_of
+from nimbus.config.values import Duration, PositiveDuration, described, named, one_of, size_at_least
 from nimbus.definition.cron import check_cron, check_timezone
 from nimbus.domain.ids import NAME_PATTERN
 from nimbus.domain.pipeline import CatchUp, FailureStrategy, Priority, TaskKind
@@ -147,6 +147,15 @@ class ParameterModel(Strict):
     description: Description = ""
 
 
+class LimitsModel(Strict):
+    """What an attempt may use."""
+
+    memory: Annotated[int, size_at_least(16 << 20)] | None = None
+    open_files: Annotated[int, Field(ge=64, le=1 << 20)] | None = None
+    disk: Annotated[int, size_at_least(1 << 20)] | None = None
+    log: Annotated[int, size_at_least(64 << 10)] | None = None
+
+
 class DefaultsModel(Strict):
     """What tasks have that do not say otherwise."""
 
@@ -154,6 +163,7 @@ class DefaultsModel(Strict):
     retries: RetriesModel = Field(default_factory=RetriesModel)
     priority: PriorityName = Priority.MEDIUM
     spark: SparkModel = Field(default_factory=SparkModel)
+    limits: LimitsModel = Field(default_factory=LimitsModel)
 
 
 class TaskModel(Strict):
@@ -167,6 +177,7 @@ class TaskModel(Strict):
     timeout: PositiveDuration | None = None
     priority: PriorityName | None = None
     spark: SparkModel = Field(default_factory=SparkModel)
+    limits: LimitsModel = Field(default_factory=LimitsModel)
 
 
 class DefinitionModel(Strict):

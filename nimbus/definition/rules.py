@@ -98,7 +98,7 @@ def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
         )
     if task.type is TaskKind.SQL and task.args:
         yield Fault(("args",), "a sql task takes no args; its file can use {{ params.name }}")
-    if task.type is TaskKind.PYTHON and task.spark.conf:
+    if not task.type.uses_spark and task.spark.conf:
         yield Fault(("spark",), "a python task has no Spark; make it a pyspark task, or remove this")
     retries = build_retries(task.retries, model.defaults.retries)
     if retries.max_delay < retries.delay:

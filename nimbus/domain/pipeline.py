@@ -21,6 +21,11 @@ class TaskKind(StrEnum):
     PYTHON = "python"
     SQL = "sql"
 
+    @property
+    def uses_spark(self) -> bool:
+        """It starts a JVM with Spark."""
+        return self is not TaskKind.PYTHON
+
 
 class FailureStrategy(StrEnum):
     """What a failed task (its retries used up) means for the rest of its run."""
@@ -65,6 +70,20 @@ class RetryPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one attempt may use. None: there is no limit."""
+
+    memory_bytes: int | None = None
+    """Of all its processes together."""
+    open_files: int | None = None
+    """Of each of its processes."""
+    disk_bytes: int | None = None
+    """Of its folder on the worker and its output together."""
+    log_bytes: int = 64 << 20
+    """What is kept of its log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
     """One task of a pipeline. In a run its `args` are already rendered."""
 
@@ -79,6 +98,8 @@ class TaskSpec:
     """Of one attempt."""
     priority: Priority = Priority.MEDIUM
     spark_conf: Mapping[str, str] = field(default_factory=dict)
+    limits: Limits | None = None
+    """None: those that `Limits` has. It is in the order of each attempt, so it takes little room there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

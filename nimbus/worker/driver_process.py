@@ -13,10 +13,12 @@ from functools import partial
 
 import structlog
 
+from nimbus.domain.pipeline import Limits
 from nimbus.domain.workers import Assignment
 from nimbus.worker import driver, forked, procfs
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.files import write_atomic
+from nimbus.worker.limits import impose
 from nimbus.worker.own_interpreter import why_own_interpreter
 from nimbus.worker.proc_area import has_room, show_as
 from nimbus.worker.procfs import ProcessId
@@ -57,7 +59,7 @@ class DriverProcess:
         self._fault_fd, fault = os.pipe2(os.O_CLOEXEC)
         own = os.getpid()
         pid = forked.fork(
-            partial(_be_driver, folder, environment, waits_on, fault, own, execute=why is not None)
+            partial(_be_driver, folder, order, environment, waits_on, fault, own, execute=why is not None)
         )
         os.close(waits_on)
         os.close(fault)
@@ -180,6 +182,7 @@ class DriverProcess:
 
 def _be_driver(
     folder: AttemptFolder,
+    order: Assignment,
     environment: Mapping[str, str],
     waits_on: int,
     fault: int,
@@ -192,6 +195,7 @@ def _be_driver(
     arguments = [str(folder.path), str(waits_on)]
     try:
         _prepare(folder, environment, runner, execute=execute)
+        impose(order.task.limits or Limits(), uses_spark=order.task.kind.uses_spark)
         if execute:
             os.set_inheritable(waits_on, True)
             os.execve(_DRIVER[0], [*_DRIVER, *arguments], environment)  # noqa: S606 - no shell

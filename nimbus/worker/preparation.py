@@ -15,7 +15,6 @@ from typing import Protocol
 
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import ClusterId, PipelineName, ReleaseDigest
-from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.workers import Assignment
 from nimbus.worker.environment import driver_environment
 from nimbus.worker.identity import host_id
@@ -86,7 +85,7 @@ def prepare(
     _check_space(settings.work_dir)
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     java_home = None
-    if order.task.kind is not TaskKind.PYTHON and settings.java_home is not None:
+    if order.task.kind.uses_spark and settings.java_home is not None:
         java_home = settings.java_home()
     with releases.pinned(order.pipeline, order.release, settings.prepare_timeout) as root:
         _check_script(root, order)

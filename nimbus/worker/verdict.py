@@ -23,6 +23,7 @@ class Ordered(Enum):
     STOP = "stop"
     OUTDATED = "outdated"
     """END was filled by somebody else, or the attempt is gone: what the driver does is of no use any more."""
+    LIMIT = "limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,13 @@ class Verdict:
 
 
 def judge(
-    status: int | None, *, ordered: Ordered, came_to_its_end: bool, timeout: timedelta | None, log_tail: str
+    status: int | None,
+    *,
+    ordered: Ordered,
+    came_to_its_end: bool,
+    timeout: timedelta | None,
+    log_tail: str,
+    exceeded: str | None = None,
 ) -> Verdict:
     """Judge a driver.
 
@@ -45,6 +52,7 @@ def judge(
         came_to_its_end: The driver wrote its own mark after the task's code had returned.
         timeout: Of the attempt.
         log_tail: The end of its log.
+        exceeded: Which limit it exceeded, if any.
     """
     code = 128 - status if status is not None and status < 0 else status
     if status == 0 and came_to_its_end:
@@ -57,6 +65,8 @@ def judge(
             return Verdict(Outcome.STOPPED, "stopped on request", code)
         case Ordered.OUTDATED:
             return Verdict(Outcome.STOPPED, "stopped, because the attempt was closed by somebody else", code)
+        case Ordered.LIMIT:
+            return Verdict(Outcome.FAILED, exceeded or "ended: it exceeded a limit", code)
         case Ordered.NOT:
             return Verdict(Outcome.FAILED, _failure(status, log_tail), code)
 

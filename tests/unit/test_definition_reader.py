@@ -13,6 +13,7 @@ from nimbus.definition import InvalidDefinitionError, parse_definition, read_def
 from nimbus.domain.pipeline import (
     CatchUp,
     FailureStrategy,
+    Limits,
     ParameterSpec,
     PipelineSpec,
     Priority,
@@ -87,6 +88,14 @@ BAD: list[tuple[str, str, str]] = [
     ("shrinking pauses", task("retries: {factor: 0.5}"), "5: tasks.b.retries.factor: must be at least 1, not 0.5"),
     ("factor is no number", task("retries: {factor: .nan}"), "5: tasks.b.retries.factor: must be a finite number"),
     ("delay above its maximum", task("retries: {delay: 1h}"), "5: tasks.b.retries: max_delay (10m) must not be below delay (1h)"),
+    # limits
+    ("memory without unit", task("limits: {memory: 2}"), '5: tasks.b.limits.memory: 2 has no unit; say the unit, for example 512MiB'),
+    ("decimal unit", task("limits: {disk: 2GB}"), '5: tasks.b.limits.disk: \'GB\' is not a unit of size; use B, KiB, MiB, GiB or TiB (did you mean "2GiB"?)'),
+    ("no size", task("limits: {disk: much}"), "5: tasks.b.limits.disk: 'much' is not a size; write for example 512MiB or 2GiB"),
+    ("size of another type", task("limits: {disk: [1]}"), "5: tasks.b.limits.disk: must be a size such as 512MiB or 2GiB, not a list"),
+    ("log too small", task("limits: {log: 1KiB}"), '5: tasks.b.limits.log: must be at least 64.0 KiB, not 1.0 KiB (did you mean "64KiB"?)'),
+    ("few open files", top("defaults: {limits: {open_files: 3}}"), "3: defaults.limits.open_files: must be at least 64, not 3"),
+    ("unknown limit", task("limits: {mem: 1GiB}"), '5: tasks.b.limits.mem: unknown key (did you mean "memory"?)'),
     # graph
     ("unknown need", task("needs: [aa]"), '5: tasks.b.needs[0]: there is no task \'aa\' (did you mean "a"?)'),
     ("need of itself", task("needs: [b]"), "5: tasks.b.needs[0]: a task cannot need itself"),
@@ -205,6 +214,7 @@ defaults:
   retries: {limit: 1, delay: 2s, factor: 3, max_delay: 1m}
   priority: high
   spark: {conf: {spark.a: 1, spark.b: true, spark.c: 0.5}}
+  limits: {memory: 2GiB, open_files: 1024, log: 1MiB}
 tasks:
   load:
     type: pyspark
@@ -214,6 +224,7 @@ tasks:
     timeout: 1h
     priority: highest
     spark: {conf: {spark.a: "2"}}
+    limits: {memory: 1.5GiB, disk: 100 MiB}
   show: {type: python, script: show.py, needs: [load]}
   sum: {type: sql, script: sum.sql, needs: [load, show]}
 """
@@ -222,6 +233,7 @@ tasks:
 def test_definition_becomes_the_pipeline_that_it_describes() -> None:
     retries = RetryPolicy(limit=1, delay=timedelta(seconds=2), factor=3.0, max_delay=timedelta(minutes=1))
     ten_minutes = timedelta(minutes=10)
+    limits = Limits(memory_bytes=2 << 30, open_files=1024, log_bytes=1 << 20)
 
     assert parse_definition(FULL.encode(), "x", TEMPLATES) == PipelineSpec(
         name="flights",  # type: ignore[arg-type]  # names are texts; the comparison is what counts
@@ -249,6 +261,7 @@ def test_definition_becomes_the_pipeline_that_it_describes() -> None:
                 timeout=timedelta(hours=1),
                 priority=Priority.HIGHEST,
                 spark_conf={"spark.a": "2", "spark.b": "true", "spark.c": "0.5"},
+                limits=Limits(memory_bytes=3 << 29, open_files=1024, disk_bytes=100 << 20, log_bytes=1 << 20),
             ),
             TaskSpec(
                 name="show",  # type: ignore[arg-type]
@@ -258,6 +271,7 @@ def test_definition_becomes_the_pipeline_that_it_describes() -> None:
                 retries=retries,
                 timeout=ten_minutes,
                 priority=Priority.HIGH,
+                limits=limits,
             ),
             TaskSpec(
                 name="sum",  # type: ignore[arg-type]
@@ -268,6 +282,7 @@ def test_definition_becomes_the_pipeline_that_it_describes() -> None:
                 timeout=ten_minutes,
                 priority=Priority.HIGH,
                 spark_conf={"spark.a": "1", "spark.b": "true", "spark.c": "0.5"},
+                limits=limits,
             ),
         ),
     )

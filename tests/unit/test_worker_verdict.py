@@ -42,6 +42,8 @@ def _judge(
         (-15, Ordered.TIMEOUT, False, (Outcome.TIMED_OUT, 143)),
         (-9, Ordered.STOP, False, (Outcome.STOPPED, 137)),
         (-9, Ordered.OUTDATED, False, (Outcome.STOPPED, 137)),
+        (-9, Ordered.LIMIT, False, (Outcome.FAILED, 137)),
+        (0, Ordered.LIMIT, True, (Outcome.SUCCEEDED, 0)),
         (0, Ordered.STOP, True, (Outcome.SUCCEEDED, 0)),
         (0, Ordered.TIMEOUT, False, (Outcome.TIMED_OUT, 0)),
     ],
