@@ -181,6 +181,8 @@ class TaskSpecModel(Model):
     name: str
     kind: TaskKind
     script: str
+    """Of the release: script, SQL file or jar. Of a shell task, its program."""
+    main_class: str
     args: list[str]
     needs: list[str]
     retries: RetryModel

@@ -38,7 +38,7 @@ def build_pipeline(model: DefinitionModel) -> PipelineSpec:
         files=tuple(model.files),
         dependencies=tuple(model.dependencies),
         python_path=tuple(model.python_path),
-        tasks=tuple(_task(name, task, model.defaults) for name, task in model.tasks.items()),
+        tasks=tuple(build_task(name, task, model.defaults) for name, task in model.tasks.items()),
     )
 
 
@@ -79,16 +79,18 @@ def _schedule(model: ScheduleModel) -> Schedule:
     return Schedule(cron=model.cron, timezone=model.timezone, catchup=model.catchup)
 
 
-def _task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec:
+def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec:
+    """One task."""
     return TaskSpec(
         name=TaskName(name),
         kind=model.type,
-        script=model.script,
-        args=tuple(model.args),
+        script=model.command[0] if model.command else model.script or model.jar or "",
+        args=tuple(model.command[1:] if model.command else model.args),
         needs=tuple(TaskName(need) for need in model.needs),
         retries=build_retries(model.retries, defaults.retries),
         timeout=defaults.timeout if model.timeout is None else model.timeout,
         priority=defaults.priority if model.priority is None else model.priority,
         spark_conf={**defaults.spark.conf, **model.spark.conf} if model.type.uses_spark else {},
+        main_class=model.main_class or "",
         limits=_limits(model.limits, defaults.limits),
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import IntEnum, StrEnum
+from pathlib import PurePosixPath
 from typing import Any
 
 from nimbus.domain.ids import PipelineName, TaskName
@@ -20,11 +21,18 @@ class TaskKind(StrEnum):
     PYSPARK = "pyspark"
     PYTHON = "python"
     SQL = "sql"
+    SHELL = "shell"
+    SPARK_SUBMIT = "spark_submit"
 
     @property
     def uses_spark(self) -> bool:
         """It starts a JVM with Spark."""
-        return self is not TaskKind.PYTHON
+        return self not in (TaskKind.PYTHON, TaskKind.SHELL)
+
+    @property
+    def is_program(self) -> bool:
+        """Its driver becomes another program, whose exit code alone tells success."""
+        return self in (TaskKind.SHELL, TaskKind.SPARK_SUBMIT)
 
 
 class FailureStrategy(StrEnum):
@@ -90,7 +98,7 @@ class TaskSpec:
     name: TaskName
     kind: TaskKind
     script: str
-    """Path of the script or SQL file inside the release, with `/`."""
+    """Path of the script, SQL file or jar inside the release, with `/`; or the program of a shell task."""
     args: tuple[str, ...] = ()
     needs: tuple[TaskName, ...] = ()
     retries: RetryPolicy = field(default_factory=RetryPolicy)
@@ -100,6 +108,15 @@ class TaskSpec:
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     limits: Limits | None = None
     """None: those that `Limits` has. It is in the order of each attempt, so it takes little room there."""
+    main_class: str = ""
+    """Of a jar."""
+
+    @property
+    def file(self) -> str | None:
+        """The file of the release that it runs; None: a program of the host, or nothing was said."""
+        if not self.script or (self.kind is TaskKind.SHELL and self.script.find("/") < 1):
+            return None
+        return str(PurePosixPath(self.script))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,6 +77,7 @@ class DriverProcess:
         document = {
             "kind": order.task.kind.value,
             "script": order.task.script,
+            "main_class": order.task.main_class,
             "args": list(order.task.args),
             "release_root": str(plan.release_root),
             "python_path": list(order.python_path),

@@ -28,6 +28,8 @@ def why_own_interpreter(plan: RunnerPlan, order: Assignment, environment: Mappin
         order: That it runs under.
         environment: That it is to have.
     """
+    if order.task.kind.is_program:  # of which none of this is true: it is another one
+        return None
     if order.task.kind is not TaskKind.PYTHON:
         return f"the task is of kind {order.task.kind.value}"
     if plan.wheels:

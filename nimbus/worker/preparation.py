@@ -88,7 +88,7 @@ def prepare(
     if order.task.kind.uses_spark and settings.java_home is not None:
         java_home = settings.java_home()
     with releases.pinned(order.pipeline, order.release, settings.prepare_timeout) as root:
-        _check_script(root, order)
+        _check_files(root, order)
         wheels = tuple(unpack_wheel(wheel, settings.work_dir / "wheels") for wheel in find_wheels(root))
     return RunnerPlan(
         cluster=cluster,
@@ -124,16 +124,18 @@ def _check_space(folder: Path) -> None:
         )
 
 
-def _check_script(root: Path, order: Assignment) -> None:
-    script = PurePosixPath(order.task.script)
-    if script.is_absolute() or ".." in script.parts:
-        raise CannotRunHereError(f"task {order.task.name}: script {script} lies outside of the release")
+def _check_files(root: Path, order: Assignment) -> None:
     for place in (order.output, *order.inputs.values()):
         path = PurePosixPath(place)
         if not path.parts or path.is_absolute() or ".." in path.parts:
             raise CannotRunHereError(
                 f"task {order.task.name}: folder {place!r} lies outside of the data folder"
             )
+    if order.task.file is None:
+        return
+    script = PurePosixPath(order.task.file)
+    if script.is_absolute() or ".." in script.parts:
+        raise CannotRunHereError(f"task {order.task.name}: script {script} lies outside of the release")
     if not (root / script).is_file():
         raise CannotRunHereError(
             f"release {order.release[:12]} of {order.pipeline} has no file {script}, which task "

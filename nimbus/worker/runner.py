@@ -180,7 +180,7 @@ class Runner:
         verdict = judge(
             driver.exit_status,
             ordered=ordered,
-            came_to_its_end=self._folder.done_file.exists(),
+            came_to_its_end=self._order.task.kind.is_program or self._folder.done_file.exists(),
             timeout=self._order.timeout,
             log_tail=self._log_tail(),
             exceeded=limits.exceeded,
@@ -202,7 +202,7 @@ class Runner:
     def _watch(
         self, driver: DriverProcess, link: BoardLink, limits: LimitThread, started_s: float
     ) -> Ordered:
-        """Wait for the driver's end. End it when it exceeds a limit, when asked to, or when it is of no use."""
+        """Wait for the driver's end. End it when it exceeds a limit, when asked to, or when it is useless."""
         ordered, kill_at = Ordered.NOT, float("inf")
         timeout = self._order.timeout
         deadline = started_s + timeout.total_seconds() if timeout is not None else float("inf")

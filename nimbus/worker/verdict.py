@@ -11,7 +11,10 @@ from enum import Enum
 from nimbus.domain.run import Outcome
 
 REASON_LIMIT = 500
-_LINE_OF_ERROR = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning)\b.*")
+_LINE_OF_ERROR = re.compile(
+    r'(?:Exception in thread "[^"]*" )?([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning)\b.*)'
+)
+"""Of Python, and of a JVM."""
 _SOME_LINES = 5
 
 
@@ -97,8 +100,8 @@ def error_in(log_tail: str) -> str:
     """Find the lines that say what went wrong: those of the last exception, or else the last lines."""
     lines = [line.rstrip() for line in log_tail.splitlines()]
     for at in range(len(lines) - 1, -1, -1):
-        if _LINE_OF_ERROR.match(lines[at]):
-            told = [lines[at]]
+        if found := _LINE_OF_ERROR.match(lines[at]):
+            told = [found[1]]
             for line in lines[at + 1 : at + _SOME_LINES]:
                 if not line or line.startswith(("\tat ", "    at ", "Traceback")):
                     break

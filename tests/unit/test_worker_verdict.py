@@ -22,6 +22,12 @@ py4j.protocol.Py4JJavaError: An error occurred while calling o5.parquet.
 \tat org.apache.spark.X
 \tat org.apache.spark.Y
 """
+JVM = """\
+26/11/22 12:20:55 INFO SparkContext: Running Spark
+Exception in thread "main" java.lang.IllegalStateException: no such month
+\tat example.Job.main(Job.java:22)
+26/11/22 12:20:57 INFO SparkContext: Successfully stopped SparkContext
+"""
 
 
 def _judge(
@@ -60,6 +66,7 @@ def test_outcome_follows_from_the_exit_and_from_who_ordered_it(
         (TRACEBACK, "KeyError: 'carrier'"),
         (TRACEBACK + "Spark stopped\n\n", "KeyError: 'carrier'\nSpark stopped"),
         (SPARK, SPARK.split("\n\tat", maxsplit=1)[0]),
+        (JVM, "java.lang.IllegalStateException: no such month"),
         ("a\nb\n\n", "a\nb"),
         ("", ""),
     ],
