@@ -35,8 +35,8 @@ def read_sources(folder: Path) -> tuple[PipelineSpec, tuple[SourceFile, ...]]:
     with TemplateHelper() as templates:
         spec = read_definition(place, templates)
     files = collect(folder, include=(*spec.files, DEFINITION_FILE), dependencies=spec.dependencies)
-    known = {item.path for item in files}
-    absent = [f"task {task.name}: {task.file}" for task in spec.tasks if task.file not in {None, *known}]
+    known = {None, *(item.path for item in files)}
+    absent = [f"task {task.name}: {task.file}" for task in spec.tasks if task.file not in known]
     if absent:
         raise CliError(
             f"{place}: files of tasks are not among the release's ({'; '.join(absent)}). Correct the task, "

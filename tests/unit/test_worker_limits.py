@@ -106,6 +106,15 @@ def test_watch_says_what_is_used_and_what_the_limit_is(holder: Callable[..., int
     assert said(memory_bytes=200 * MIB, disk_bytes=20 * MIB) is None
 
 
+def test_watch_counts_memory_that_processes_share_once(holder: Callable[..., int]) -> None:
+    pid = holder(100, children=4)
+    watch = LimitWatch(
+        Limits(memory_bytes=200 * MIB), processes=lambda: [pid, *procfs.below(pid)], folders=()
+    )
+
+    assert watch.check(0.0) is None
+
+
 def test_watch_looks_at_the_disk_seldom_when_that_takes_long(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x" * 3 * MIB)
     clock = iter([0.0, 4.0, 300.0, 304.0])
