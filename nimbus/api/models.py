@@ -170,18 +170,31 @@ class RetryModel(Model):
     memory_factor: float
 
 
+class LimitsModel(Model):
+    """What one attempt of a task may use; null: there is no limit."""
+
+    memory_bytes: int | None
+    open_files: int | None
+    disk_bytes: int | None
+    log_bytes: int
+
+
 class TaskSpecModel(Model):
     """One task of a pipeline."""
 
     name: str
     kind: TaskKind
     script: str
+    """Of the release: script, SQL file or jar. Of a shell task, its program."""
+    main_class: str
     args: list[str]
     needs: list[str]
     retries: RetryModel
     timeout_s: Seconds | None = Field(None, validation_alias="timeout")
     priority: PriorityName
     spark_conf: dict[str, str]
+    limits: LimitsModel | None
+    """Null: nothing is limited but the log, to 64 MiB."""
 
 
 class PipelineSpecModel(Model):

@@ -35,12 +35,12 @@ def read_sources(folder: Path) -> tuple[PipelineSpec, tuple[SourceFile, ...]]:
     with TemplateHelper() as templates:
         spec = read_definition(place, templates)
     files = collect(folder, include=(*spec.files, DEFINITION_FILE), dependencies=spec.dependencies)
-    known = {item.path for item in files}
-    absent = [f"task {task.name}: {task.script}" for task in spec.tasks if task.script not in known]
+    known = {None, *(item.path for item in files)}
+    absent = [f"task {task.name}: {task.file}" for task in spec.tasks if task.file not in known]
     if absent:
         raise CliError(
-            f"{place}: scripts are not among the release's files ({'; '.join(absent)}). Correct `script`, or "
-            "add them to `files`.",
+            f"{place}: files of tasks are not among the release's ({'; '.join(absent)}). Correct the task, "
+            "or add them to `files`.",
             code="script_missing",
             exit_code=Exit.USAGE,
         )

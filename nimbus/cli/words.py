@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+from nimbus.domain.sizes import format_size
 
 
 def moment(text: str | None) -> datetime | None:
@@ -40,14 +40,7 @@ def between(start: str | None, end: str | None, now: datetime) -> str:
     return span((ended - began).total_seconds()) if began else ""
 
 
-def size(count: int) -> str:
-    """`9 B`, `1.5 MiB`."""
-    value = float(count)
-    for unit in _UNITS:
-        if value < 1024 or unit == _UNITS[-1]:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    raise AssertionError(count)
+size = format_size
 
 
 def short(digest: str | None) -> str:

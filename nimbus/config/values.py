@@ -11,12 +11,14 @@ from typing import Annotated, Any, TypeVar, get_args
 from pydantic import BeforeValidator, SecretStr
 
 from nimbus.config.problems import SuggestingError
+from nimbus.domain.sizes import UNITS, format_size
 from nimbus.domain.spelling import closest
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*([a-zA-Z]+)")
+_QUANTITY = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*([a-zA-Z]+)")
 _BARE = re.compile(r"[+-]?[\d.]+")
 LONGEST = timedelta(days=3650)
+LARGEST = 1 << 50
 
 AnyEnum = TypeVar("AnyEnum", bound=Enum)
 
@@ -36,7 +38,7 @@ def parse_duration(value: object) -> timedelta:
     text = value.strip()
     if text.startswith("-"):
         raise SuggestingError(f"{text!r} is negative; a duration begins at 0s")
-    match = _DURATION.fullmatch(text)
+    match = _QUANTITY.fullmatch(text)
     if match is None:
         if _BARE.fullmatch(text):
             raise SuggestingError(f"{text!r} has no unit; say the unit, for example 10s", f"{text}s")
@@ -50,6 +52,45 @@ def parse_duration(value: object) -> timedelta:
     if seconds > LONGEST.total_seconds():
         raise SuggestingError(f"{text!r} is longer than ten years")
     return timedelta(seconds=seconds)
+
+
+def parse_size(value: object) -> int:
+    """Read a number of bytes such as `64KiB`, `512MiB` or `1.5GiB`.
+
+    Raises:
+        SuggestingError: it has no unit, an unknown one, is none at all, or is larger than 1024 TiB.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise SuggestingError(f"{value} has no unit; say the unit, for example 512MiB")
+    if not isinstance(value, str):
+        raise SuggestingError(f"must be a size such as 512MiB or 2GiB, not {described(value)}")
+    match = _QUANTITY.fullmatch(value.strip())
+    if match is None:
+        raise SuggestingError(f"{value!r} is not a size; write for example 512MiB or 2GiB")
+    number, unit = match.groups()
+    if unit not in UNITS:
+        likely = next((known for known in UNITS if known[0] == unit[0].upper()), None)
+        raise SuggestingError(
+            f"{unit!r} is not a unit of size; use {', '.join(UNITS[:-1])} or {UNITS[-1]}",
+            None if likely is None else f"{number}{likely}",
+        )
+    size = int(float(number) * 1024 ** UNITS.index(unit))
+    if size > LARGEST:
+        raise SuggestingError(f"{value!r} is larger than {format_size(LARGEST)}")
+    return size
+
+
+def size_at_least(least: int) -> BeforeValidator:
+    """Take a size that is not below this."""
+
+    def check(value: object) -> int:
+        size = parse_size(value)
+        if size < least:
+            said = f"must be at least {format_size(least)}, not {format_size(size)}"
+            raise SuggestingError(said, format_size(least).replace(".0 ", ""))
+        return size
+
+    return BeforeValidator(check)
 
 
 def format_duration(value: timedelta) -> str:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from nimbus.config.checking import Strict
 from nimbus.definition.models import (
     DefaultsModel,
     DefinitionModel,
+    LimitsModel,
     ParameterModel,
     RetriesModel,
     ScheduleModel,
     TaskModel,
 )
 from nimbus.domain.ids import PipelineName, TaskName
-from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, RetryPolicy, Schedule, TaskKind, TaskSpec
+from nimbus.domain.pipeline import (
+    Limits,
+    ParameterSpec,
+    PipelineSpec,
+    RetryPolicy,
+    Schedule,
+    TaskSpec,
+)
 
 
 def build_pipeline(model: DefinitionModel) -> PipelineSpec:
@@ -27,7 +38,7 @@ def build_pipeline(model: DefinitionModel) -> PipelineSpec:
         files=tuple(model.files),
         dependencies=tuple(model.dependencies),
         python_path=tuple(model.python_path),
-        tasks=tuple(_task(name, task, model.defaults) for name, task in model.tasks.items()),
+        tasks=tuple(build_task(name, task, model.defaults) for name, task in model.tasks.items()),
     )
 
 
@@ -46,32 +57,44 @@ def build_parameter(model: ParameterModel) -> ParameterSpec:
 
 def build_retries(own: RetriesModel, defaults: RetriesModel) -> RetryPolicy:
     """The task's own words first, the defaults' where it says nothing, then the house's."""
-    said = {
+    said = _said(own, defaults)
+    if "on" in said:
+        said["on"] = tuple(sorted(set(said["on"])))
+    return RetryPolicy(**said)
+
+
+def _limits(own: LimitsModel, defaults: LimitsModel) -> Limits | None:
+    said = _said(own, defaults)
+    units = {"memory": "memory_bytes", "open_files": "open_files", "disk": "disk_bytes", "log": "log_bytes"}
+    return Limits(**{units[name]: value for name, value in said.items()}) if said else None
+
+
+def _said(own: Strict, defaults: Strict) -> dict[str, Any]:
+    return {
         name: value
         for model in (defaults, own)
         for name, value in model
         if name in model.model_fields_set and value is not None
     }
-    if "on" in said:
-        said["on"] = tuple(sorted(set(said["on"])))
-    return RetryPolicy(**said)
 
 
 def _schedule(model: ScheduleModel) -> Schedule:
     return Schedule(cron=model.cron, timezone=model.timezone, catchup=model.catchup)
 
 
-def _task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec:
-    has_spark = model.type is not TaskKind.PYTHON
+def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec:
+    """One task."""
     return TaskSpec(
         name=TaskName(name),
         kind=model.type,
-        script=model.script,
-        args=tuple(model.args),
+        script=model.command[0] if model.command else model.script or model.jar or "",
+        args=tuple(model.command[1:] if model.command else model.args),
         needs=tuple(TaskName(need) for need in model.needs),
         retries=build_retries(model.retries, defaults.retries),
         timeout=defaults.timeout if model.timeout is None else model.timeout,
         priority=defaults.priority if model.priority is None else model.priority,
-        spark_conf={**defaults.spark.conf, **model.spark.conf} if has_spark else {},
+        spark_conf={**defaults.spark.conf, **model.spark.conf} if model.type.uses_spark else {},
+        main_class=model.main_class or "",
+        limits=_limits(model.limits, defaults.limits),
         isolation=model.isolation,
     )

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 from nimbus.config.checking import Strict
 from nimbus.config.problems import SuggestingError
 from nimbus.config.texts import scalar_text, spark_key
-from nimbus.config.values import Duration, PositiveDuration, described, named, one_of
+from nimbus.config.values import Duration, PositiveDuration, described, named, one_of, size_at_least
 from nimbus.definition.cron import check_cron, check_timezone
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import NAME_PATTERN
@@ -22,6 +22,7 @@ MOST_TASKS = 10_000
 """The plan of a run must fit into one transaction, see `nimbus.run_record`."""
 
 _PARAMETER = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,62}")
+_CLASS = re.compile(r"[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)*")
 _TAKEN = frozenset(name for name in dir(dict) if not name.startswith("_"))
 """In a template `params.items` is the method of the mapping, not a parameter."""
 
@@ -93,6 +94,30 @@ def _argument(value: object) -> str:
     return scalar_text("an argument", value)
 
 
+def _command(value: object) -> object:
+    if isinstance(value, str):
+        raise SuggestingError(
+            "must be a list of a program and its arguments; "
+            "for a text that a shell reads, write [sh, -ec, '...']"
+        )
+    if isinstance(value, list) and value:
+        _program(value[0])
+    return value
+
+
+def _program(value: object) -> None:
+    if not isinstance(value, str) or not value or "{{" in value or "{%" in value:
+        raise SuggestingError(f"must begin with the name or the path of a program, not {described(value)}")
+    if "/" in value and not value.startswith("/"):
+        _pattern(value.removeprefix("./"))
+
+
+def _class_name(value: object) -> str:
+    if not isinstance(value, str) or not _CLASS.fullmatch(value):
+        raise SuggestingError(f"{described(value)} is not the name of a class, such as com.example.Job")
+    return value
+
+
 def _spark_value(value: object) -> str:
     return scalar_text("a Spark property", value)
 
@@ -158,6 +183,15 @@ class ParameterModel(Strict):
     description: Description = ""
 
 
+class LimitsModel(Strict):
+    """What an attempt may use."""
+
+    memory: Annotated[int, size_at_least(16 << 20)] | None = None
+    open_files: Annotated[int, Field(ge=64, le=1 << 20)] | None = None
+    disk: Annotated[int, size_at_least(1 << 20)] | None = None
+    log: Annotated[int, size_at_least(64 << 10)] | None = None
+
+
 class DefaultsModel(Strict):
     """What tasks have that do not say otherwise."""
 
@@ -165,13 +199,24 @@ class DefaultsModel(Strict):
     retries: RetriesModel = Field(default_factory=RetriesModel)
     priority: PriorityName = Priority.MEDIUM
     spark: SparkModel = Field(default_factory=SparkModel)
+    limits: LimitsModel = Field(default_factory=LimitsModel)
 
 
 class TaskModel(Strict):
-    """One task."""
+    """One task. Which of `script`, `command`, `jar` and `main_class` it has depends on its type."""
 
     type: Annotated[TaskKind, one_of(TaskKind)]
-    script: Annotated[str, BeforeValidator(_pattern)]
+    script: Annotated[str, BeforeValidator(_pattern)] | None = None
+    command: (
+        Annotated[
+            list[Annotated[str, BeforeValidator(_argument)]],
+            Field(min_length=1),
+            BeforeValidator(_command),
+        ]
+        | None
+    ) = None
+    jar: Annotated[str, BeforeValidator(_pattern)] | None = None
+    main_class: Annotated[str, BeforeValidator(_class_name)] | None = None
     args: list[Annotated[str, BeforeValidator(_argument)]] = Field(default_factory=list)
     needs: list[str] = Field(default_factory=list)
     retries: RetriesModel = Field(default_factory=RetriesModel)
@@ -179,6 +224,7 @@ class TaskModel(Strict):
     priority: PriorityName | None = None
     spark: SparkModel = Field(default_factory=SparkModel)
     isolation: Annotated[Isolation, one_of(Isolation)] | None = None
+    limits: LimitsModel = Field(default_factory=LimitsModel)
 
 
 class DefinitionModel(Strict):

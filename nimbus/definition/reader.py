@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from nimbus.config.checking import check
 from nimbus.config.document import Document, parse_document, read_document
 from nimbus.config.problems import InvalidDocumentError, Problem
-from nimbus.definition.build import build_pipeline
+from nimbus.definition.build import build_pipeline, build_task
 from nimbus.definition.errors import InvalidDefinitionError
 from nimbus.definition.models import DefinitionModel
 from nimbus.definition.rules import faults
@@ -72,11 +73,14 @@ def _file_problems(
     document: Document, model: DefinitionModel, templates: Templates, root: Path
 ) -> Iterator[Problem]:
     for name, task in model.tasks.items():
-        fault, suggestion = _script_fault(root, task.script)
-        if fault is not None:
-            yield document.problem(("tasks", name, "script"), fault, suggestion)
-        elif task.type is TaskKind.SQL:
-            yield from _sql_problems(root / task.script, model, templates)
+        file = build_task(name, task, model.defaults).file
+        if file is not None:
+            fault, suggestion = _file_fault(root, file, must_be_program=task.type is TaskKind.SHELL)
+            if fault is not None:
+                place = ("command", 0) if task.command else ("jar",) if task.jar else ("script",)
+                yield document.problem(("tasks", name, *place), fault, suggestion)
+            elif task.type is TaskKind.SQL:
+                yield from _sql_problems(root / file, model, templates)
     for number, folder in enumerate(model.python_path):
         if not (root / folder).is_dir():
             yield document.problem(
@@ -84,16 +88,19 @@ def _file_problems(
             )
 
 
-def _script_fault(root: Path, script: str) -> tuple[str | None, str | None]:
-    """What is wrong with a script on disk, and what was probably meant."""
+def _file_fault(root: Path, script: str, *, must_be_program: bool) -> tuple[str | None, str | None]:
+    """What is wrong with a task's file on disk, and what was probably meant."""
     file = root / script
     if not file.is_file():
         beside = file.parent.iterdir() if file.parent.is_dir() else ()
         near = closest(file.name, sorted(other.name for other in beside if other.is_file()))
-        suggestion = None if near is None else "/".join([*script.split("/")[:-1], near])
+        folder = script.split("/")[:-1] or ["."] * must_be_program
+        suggestion = None if near is None else "/".join([*folder, near])
         return f"there is no file {script!r} in the pipeline's folder", suggestion
     if not file.resolve().is_relative_to(root.resolve()):
         return f"{script!r} is a link that leads out of the pipeline's folder", None
+    if must_be_program and not os.access(file, os.X_OK):
+        return f"{script!r} is not executable; run chmod +x on it", None
     return None, None
 
 

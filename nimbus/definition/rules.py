@@ -15,7 +15,20 @@ from nimbus.domain.pipeline import Isolation, TaskKind
 from nimbus.domain.spelling import closest
 from nimbus.templates.client import Templates
 
-SUFFIX = {TaskKind.PYSPARK: ".py", TaskKind.PYTHON: ".py", TaskKind.SQL: ".sql"}
+KEYS = {
+    TaskKind.PYSPARK: ("script",),
+    TaskKind.PYTHON: ("script",),
+    TaskKind.SQL: ("script",),
+    TaskKind.SHELL: ("command",),
+    TaskKind.SPARK_SUBMIT: ("jar", "main_class"),
+}
+"""What a task of each kind runs; the first names a file."""
+SUFFIX = {
+    TaskKind.PYSPARK: ".py",
+    TaskKind.PYTHON: ".py",
+    TaskKind.SQL: ".sql",
+    TaskKind.SPARK_SUBMIT: ".jar",
+}
 
 
 class Fault(NamedTuple):
@@ -91,17 +104,17 @@ def _needs_faults(name: str, task: TaskModel, tasks: Mapping[str, TaskModel]) ->
 
 
 def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
-    suffix = SUFFIX[task.type]
-    if not task.script.endswith(suffix):
-        yield Fault(
-            ("script",), f"{task.script!r} must end with {suffix}, as the task is of type {task.type}"
-        )
+    yield from _key_faults(task)
+    if task.type.is_program:
+        yield from _input_faults(task)
     if task.type is TaskKind.SQL and task.args:
         yield Fault(("args",), "a sql task takes no args; its file can use {{ params.name }}")
-    if task.type is TaskKind.PYTHON and task.spark.conf:
-        yield Fault(("spark",), "a python task has no Spark; make it a pyspark task, or remove this")
-    if task.isolation is Isolation.POOLED and task.type is not TaskKind.PYTHON:
+    if task.isolation is Isolation.POOLED and task.type.uses_spark:
         yield Fault(("isolation",), f"a {task.type} task runs isolated, not pooled; remove this")
+    if task.type is TaskKind.SHELL and task.args:
+        yield Fault(("args",), "a shell task takes no args; its command has them")
+    if not task.type.uses_spark and task.spark.conf:
+        yield Fault(("spark",), f"a {task.type} task has no Spark; make it a pyspark task, or remove this")
     retries = build_retries(task.retries, model.defaults.retries)
     if retries.max_delay < retries.delay:
         message = (
@@ -111,14 +124,43 @@ def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
         yield Fault(("retries",), message)
 
 
+def _key_faults(task: TaskModel) -> Iterator[Fault]:
+    keys = KEYS[task.type]
+    missing = [key for key in keys if getattr(task, key) is None]
+    for key in missing:
+        yield Fault((key,), f"is missing; a {task.type} task needs it")
+    if missing:
+        return
+    for key in sorted({key for others in KEYS.values() for key in others} - set(keys)):
+        if getattr(task, key) is not None:
+            yield Fault((key,), f"a {task.type} task has no {key}; remove it")
+    suffix = SUFFIX.get(task.type, "")
+    if suffix and not (path := getattr(task, keys[0])).endswith(suffix):
+        yield Fault((keys[0],), f"{path!r} must end with {suffix}, as the task is of type {task.type}")
+
+
+def _input_faults(task: TaskModel) -> Iterator[Fault]:
+    seen: dict[str, str] = {}
+    for number, need in enumerate(task.needs):
+        other = seen.setdefault(name := need.replace("-", "_"), need)
+        if other != need:
+            yield Fault(
+                ("needs", number),
+                f"{other!r} and {need!r} would both be NIMBUS_INPUT_{name}; rename one of them",
+            )
+
+
 def _argument_faults(model: DefinitionModel, templates: Templates) -> Iterator[Fault]:
     """Of all tasks at once: each question costs a way to another process."""
-    places = [(name, number) for name, task in model.tasks.items() for number in range(len(task.args))]
-    texts = [model.tasks[name].args[number] for name, number in places]
-    found = templates.argument_faults(texts, model.parameters)
-    for (name, number), faults_of_one in zip(places, found, strict=True):
+    texts: dict[KeyPath, str] = {}
+    for name, task in model.tasks.items():
+        texts |= {("tasks", name, "args", number): text for number, text in enumerate(task.args)}
+        if task.command:
+            texts |= {("tasks", name, "command", n): text for n, text in enumerate(task.command) if n}
+    found = templates.argument_faults(list(texts.values()), model.parameters)
+    for path, faults_of_one in zip(texts, found, strict=True):
         for message, suggestion, _ in faults_of_one:
-            yield Fault(("tasks", name, "args", number), message, suggestion)
+            yield Fault(path, message, suggestion)
 
 
 def _cycles(tasks: Mapping[str, TaskModel]) -> Iterator[Fault]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import IntEnum, StrEnum
+from pathlib import PurePosixPath
 from typing import Any
 
 from nimbus.domain.failures import FailureClass
@@ -21,6 +22,18 @@ class TaskKind(StrEnum):
     PYSPARK = "pyspark"
     PYTHON = "python"
     SQL = "sql"
+    SHELL = "shell"
+    SPARK_SUBMIT = "spark_submit"
+
+    @property
+    def uses_spark(self) -> bool:
+        """It starts a JVM with Spark."""
+        return self not in (TaskKind.PYTHON, TaskKind.SHELL)
+
+    @property
+    def is_program(self) -> bool:
+        """Its driver becomes another program, whose exit code alone tells success."""
+        return self in (TaskKind.SHELL, TaskKind.SPARK_SUBMIT)
 
 
 class Isolation(StrEnum):
@@ -93,13 +106,27 @@ class RetryPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one attempt may use. None: there is no limit."""
+
+    memory_bytes: int | None = None
+    """Of all its processes together."""
+    open_files: int | None = None
+    """Of each of its processes."""
+    disk_bytes: int | None = None
+    """Of its folder on the worker and its output together."""
+    log_bytes: int = 64 << 20
+    """What is kept of its log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
     """One task of a pipeline. In a run its `args` are already rendered."""
 
     name: TaskName
     kind: TaskKind
     script: str
-    """Path of the script or SQL file inside the release, with `/`."""
+    """Path of the script, SQL file or jar inside the release, with `/`; or the program of a shell task."""
     args: tuple[str, ...] = ()
     needs: tuple[TaskName, ...] = ()
     retries: RetryPolicy = field(default_factory=RetryPolicy)
@@ -115,6 +142,18 @@ class TaskSpec:
         """Its attempts are run by an executor, with others."""
         usual = Isolation.POOLED if self.kind is TaskKind.PYTHON else Isolation.ISOLATED
         return (self.isolation or usual) is Isolation.POOLED
+
+    limits: Limits | None = None
+    """None: those that `Limits` has. It is in the order of each attempt, so it takes little room there."""
+    main_class: str = ""
+    """Of a jar."""
+
+    @property
+    def file(self) -> str | None:
+        """The file of the release that it runs; None: a program of the host, or nothing was said."""
+        if not self.script or (self.kind is TaskKind.SHELL and self.script.find("/") < 1):
+            return None
+        return str(PurePosixPath(self.script))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,14 @@ import json
 import os
 import runpy
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from nimbus.task import context
 from nimbus.worker.environment import spark_settings, submit_arguments
+from nimbus.worker.program import become, spark_submit, variables
 
 EXIT_NOT_STARTED = 75
 """Of a driver that was never let go, and of a runner whose claim was refused: user code did not run."""
@@ -28,6 +31,7 @@ class DriverPlan:
 
     kind: str
     script: str
+    main_class: str
     args: Sequence[str]
     release_root: str
     python_path: Sequence[str]
@@ -35,16 +39,28 @@ class DriverPlan:
     master: str
     worker_conf: dict[str, str]
     task_conf: dict[str, str]
+    limits: Mapping[str, Any]
+    """Fields of `nimbus.domain.pipeline.Limits`."""
 
     @property
     def uses_spark(self) -> bool:
-        """It gets a Spark runtime."""
+        """Its code gets a Spark session."""
         return self.kind in ("pyspark", "sql")
+
+    @property
+    def is_program(self) -> bool:
+        """The driver becomes another program."""
+        return self.kind in ("shell", "spark_submit")
 
     @property
     def script_path(self) -> Path:
         """The task's file."""
         return Path(self.release_root, self.script)
+
+    @property
+    def program(self) -> str:
+        """Of a shell task: a file of the release if it has a `/`, or else one of the host."""
+        return str(self.script_path) if "/" in self.script else self.script
 
     def import_folders(self) -> list[str]:
         """What the task's code can import from beside the installed packages, first wins."""
@@ -60,6 +76,8 @@ def main(arguments: Sequence[str]) -> None:
         _prepare_spark(folder, plan)
     if len(arguments) > 1:
         _await_go(int(arguments[1]))
+    if plan.is_program:
+        become(_command(folder, plan), os.environ | variables(context()))
     stop_progress = _start_progress(folder) if plan.uses_spark else _nothing
     try:
         _run_task(plan)
@@ -82,9 +100,25 @@ def _await_go(go_fd: int) -> None:
     os.close(go_fd)
 
 
+def _command(folder: Path, plan: DriverPlan) -> list[str]:
+    """What a driver of kind `shell` or `spark_submit` becomes."""
+    if plan.kind == "shell":
+        return [plan.program, *plan.args]
+    conf = _spark_conf(folder, plan)
+    return spark_submit(plan.script_path, plan.main_class, plan.args, master=plan.master, conf=conf)
+
+
 def _prepare_spark(folder: Path, plan: DriverPlan) -> None:
     """Do the slow imports while the runner still claims the attempt: none of it is user code."""
-    conf = spark_settings(
+    os.environ["PYSPARK_SUBMIT_ARGS"] = submit_arguments(plan.master, _spark_conf(folder, plan))
+    import pyspark.sql  # noqa: F401 - imported for its time
+
+
+def _spark_conf(folder: Path, plan: DriverPlan) -> dict[str, str]:
+    """Settings of the attempt's Spark; its address is set in the environment."""
+    if plan.master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    return spark_settings(
         application=folder.name,
         master=plan.master,
         worker_conf=plan.worker_conf,
@@ -92,10 +126,6 @@ def _prepare_spark(folder: Path, plan: DriverPlan) -> None:
         local_dir=folder / "spark-local",
         temporary=folder / "tmp",
     )
-    os.environ["PYSPARK_SUBMIT_ARGS"] = submit_arguments(plan.master, conf)
-    if plan.master.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    import pyspark.sql  # noqa: F401 - imported for its time
 
 
 def _start_progress(folder: Path) -> Callable[[], None]:

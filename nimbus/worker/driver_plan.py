@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 from nimbus.domain.workers import Assignment
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.environment import scaled_conf
+from nimbus.worker.limits import limits_of
 from nimbus.worker.settings import RunnerPlan
 from nimbus.worker.tags import ATTEMPT_VARIABLE, attempt_tag
 
@@ -16,6 +18,7 @@ def write_plan(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> No
     document = {
         "kind": order.task.kind.value,
         "script": order.task.script,
+        "main_class": order.task.main_class,
         "args": list(order.task.args),
         "release_root": str(plan.release_root),
         "python_path": list(order.python_path),
@@ -23,6 +26,7 @@ def write_plan(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> No
         "master": plan.master,
         "worker_conf": dict(plan.spark_conf),
         "task_conf": scaled_conf(order.task.spark_conf, plan.spark_conf, order.memory_scale),
+        "limits": asdict(limits_of(order)),
     }
     context = {
         "schema": 1,

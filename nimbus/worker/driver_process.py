@@ -13,7 +13,7 @@ import structlog
 from nimbus.domain.workers import Assignment
 from nimbus.worker import driver, driver_start, forked, procfs
 from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.driver import read_plan
+from nimbus.worker.driver import DriverPlan, read_plan
 from nimbus.worker.driver_plan import attempt_environment, write_plan
 from nimbus.worker.own_interpreter import why_own_interpreter
 from nimbus.worker.proc_area import make_room
@@ -37,18 +37,19 @@ class DriverProcess:
         write_plan(folder, plan, order)
         folder.log.touch()
         environment = attempt_environment(folder, plan)
-        why = (
-            why_own_interpreter(read_plan(folder.path), environment)
-            if make_room()
-            else "there is no room in /proc"
-        )
+        driver_plan = read_plan(folder.path)
+        why: str | None = "there is no room in /proc"
+        if make_room():
+            why = why_own_interpreter(driver_plan, environment)
         if why is not None:
             _log.info("driver_gets_own_interpreter", attempt=str(folder.attempt), because=why)
         waits_on, self._go_fd = os.pipe2(os.O_CLOEXEC)
         self._fault_fd, fault = os.pipe2(os.O_CLOEXEC)
         own = os.getpid()
         pid = forked.fork(
-            partial(_be_driver, folder, environment, waits_on, fault, own, execute=why is not None)
+            partial(
+                _be_driver, folder, driver_plan, environment, waits_on, fault, own, execute=why is not None
+            )
         )
         os.close(waits_on)
         os.close(fault)
@@ -133,6 +134,7 @@ class DriverProcess:
 
 def _be_driver(
     folder: AttemptFolder,
+    plan: DriverPlan,
     environment: Mapping[str, str],
     waits_on: int,
     fault: int,
@@ -143,7 +145,7 @@ def _be_driver(
     """Become the driver, in the forked child. `fault` is closed when it has begun."""
     forked.keep_only(waits_on, fault)
     try:
-        driver_start.prepare(folder.path, environment, runner, execute=execute)
+        driver_start.prepare(folder.path, plan, environment, runner, execute=execute)
         if not execute:
             os.close(fault)  # an interpreter of its own closes it when it starts
         driver_start.run(folder.path, environment, execute=execute, waits_on=waits_on)

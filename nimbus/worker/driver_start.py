@@ -13,7 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+from nimbus.domain.pipeline import Limits
 from nimbus.worker import driver, forked
+from nimbus.worker.driver import DriverPlan
+from nimbus.worker.limits import impose
 from nimbus.worker.proc_area import show_as
 from nimbus.worker.program_end import run_to_end
 
@@ -21,11 +24,14 @@ PROGRAM = (sys.executable, "-I", "-u", "-m", "nimbus.worker.driver")
 """Isolated: no file of the release can be imported before go. Unbuffered: its log can be followed."""
 
 
-def prepare(folder: Path, environment: Mapping[str, str], parent: int, *, execute: bool) -> None:
+def prepare(
+    folder: Path, plan: DriverPlan, environment: Mapping[str, str], parent: int, *, execute: bool
+) -> None:
     """Be as a program that was started; ends this process if its parent is dead.
 
     Args:
         folder: Of the attempt.
+        plan: Of the driver.
         environment: Of the driver, all of it.
         parent: Who forked this process; the kernel ends it when that ends.
         execute: The driver gets an interpreter of its own.
@@ -42,6 +48,7 @@ def prepare(folder: Path, environment: Mapping[str, str], parent: int, *, execut
         forked.reset_modules()
     if not forked.die_with(parent):
         os._exit(driver.EXIT_NOT_STARTED)
+    impose(Limits(**plan.limits), uses_spark=plan.uses_spark or plan.kind == "spark_submit")
 
 
 def run(

@@ -106,8 +106,13 @@ def _times(memory: str, scale: float) -> str:
 
 def submit_arguments(master: str, conf: Mapping[str, str]) -> str:
     """Spell PYSPARK_SUBMIT_ARGS: what `SparkSession.builder.getOrCreate()` starts Spark with."""
+    return shlex.join([*submit_options(master, conf), "pyspark-shell"])
+
+
+def submit_options(master: str, conf: Mapping[str, str]) -> list[str]:
+    """Spell master and properties for spark-submit."""
     words = ["--master", conf.get("spark.master", master)]
     for name in sorted(conf):
         if name != "spark.master":
             words += ["--conf", f"{name}={conf[name]}"]
-    return shlex.join([*words, "pyspark-shell"])
+    return words

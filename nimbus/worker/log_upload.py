@@ -15,6 +15,7 @@ import structlog
 from nimbus.ports import LogArchive
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.failure import TAIL_BYTES
+from nimbus.worker.limited_log import LimitedLog
 from nimbus.worker.retry import pauses
 
 CHUNK_BYTES = 1 << 20
@@ -32,17 +33,13 @@ def log_tail(folder: AttemptFolder) -> str:
         return log.read().decode(errors="replace")
 
 
-def store_some(folder: AttemptFolder, archive: LogArchive) -> int:
+def store_some(folder: AttemptFolder, archive: LogArchive, log: LimitedLog, *, complete: bool) -> int:
     """Store the next piece of the log, at most `CHUNK_BYTES`; how many bytes that was.
 
     Raises whatever the archive raises; then nothing is noted, and the same piece comes again.
     """
     stored = folder.log_stored()
-    if folder.log_size() <= stored:
-        return 0
-    with folder.log.open("rb") as log:
-        log.seek(stored)
-        data = log.read(CHUNK_BYTES)
+    data = log.read(stored, CHUNK_BYTES, complete=complete)
     if data:
         archive.append(folder.attempt, stored, data)
         folder.note_log_stored(stored + len(data))
@@ -50,8 +47,9 @@ def store_some(folder: AttemptFolder, archive: LogArchive) -> int:
 
 
 def store_rest(folder: AttemptFolder, archive: LogArchive) -> None:
-    """Store all that is not stored yet. Raises whatever the archive raises."""
-    while store_some(folder, archive):
+    """Store all that is not stored yet of a log that is complete. Raises whatever the archive raises."""
+    log = LimitedLog.of(folder)
+    while store_some(folder, archive, log, complete=True):
         pass
 
 
@@ -97,9 +95,10 @@ class LogUploader:
             return
         waiting_since: float | None = None
         sent = 0
+        log = LimitedLog.of(self._folder)
         while not self._leaving.is_set():
             complete = self._complete.is_set()  # looked at before the size: what came before it is in the log
-            gathered = self._folder.log_size() - self._folder.log_stored()
+            gathered = log.size(complete=complete) - self._folder.log_stored()
             now = time.monotonic()
             if gathered > 0 and waiting_since is None:
                 waiting_since = now
@@ -107,7 +106,7 @@ class LogUploader:
             longest_s = min(1.0 + sent / 60, 10.0)
             due = waiting_since is not None and now - waiting_since >= longest_s
             if gathered > 0 and (complete or due or gathered >= ENOUGH_BYTES):
-                store_some(self._folder, archive)
+                store_some(self._folder, archive, log, complete=complete)
                 waiting_since, sent = None, sent + 1
             elif complete:
                 return

@@ -25,6 +25,8 @@ def why_own_interpreter(plan: DriverPlan, environment: Mapping[str, str]) -> str
         plan: Of the driver.
         environment: That it is to have.
     """
+    if plan.is_program:  # of which none of this is true: it is another one
+        return None
     if plan.uses_spark:
         return f"the task is of kind {plan.kind}"
     if plan.wheels:

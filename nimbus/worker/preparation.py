@@ -15,7 +15,6 @@ from typing import Protocol
 
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import ClusterId, PipelineName, ReleaseDigest
-from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.workers import Assignment
 from nimbus.worker.environment import driver_environment
 from nimbus.worker.identity import host_id
@@ -85,7 +84,7 @@ def prepare(
     settings.work_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     java_home = None
-    if order.task.kind is not TaskKind.PYTHON and settings.java_home is not None:
+    if order.task.kind.uses_spark and settings.java_home is not None:
         java_home = settings.java_home()
     with releases.pinned(order.pipeline, order.release, settings.prepare_timeout) as root:
         check_order(order, root, settings)
@@ -118,7 +117,7 @@ def prepare_if_here(
 def check_order(order: Assignment, root: Path, settings: WorkerSettings) -> None:
     """Check what differs between attempts of one release. Raises CannotRunHereError."""
     _check_space(settings.work_dir)
-    _check_script(root, order)
+    _check_files(root, order)
 
 
 def _check_space(folder: Path) -> None:
@@ -130,16 +129,18 @@ def _check_space(folder: Path) -> None:
         )
 
 
-def _check_script(root: Path, order: Assignment) -> None:
-    script = PurePosixPath(order.task.script)
-    if script.is_absolute() or ".." in script.parts:
-        raise CannotRunHereError(f"task {order.task.name}: script {script} lies outside of the release")
+def _check_files(root: Path, order: Assignment) -> None:
     for place in (order.output, *order.inputs.values()):
         path = PurePosixPath(place)
         if not path.parts or path.is_absolute() or ".." in path.parts:
             raise CannotRunHereError(
                 f"task {order.task.name}: folder {place!r} lies outside of the data folder"
             )
+    if order.task.file is None:
+        return
+    script = PurePosixPath(order.task.file)
+    if script.is_absolute() or ".." in script.parts:
+        raise CannotRunHereError(f"task {order.task.name}: script {script} lies outside of the release")
     if not (root / script).is_file():
         raise CannotRunHereError(
             f"release {order.release[:12]} of {order.pipeline} has no file {script}, which task "

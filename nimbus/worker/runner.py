@@ -11,8 +11,8 @@ What holds, whatever dies when:
   * A success's output is on disk before its exit record.
   * The exit record is on disk before it is delivered, and stays there until it is.
 
-Threads: main (the loop below), `runner-board`, `runner-log-uploader`, `runner-flush_<n>` while an output is
-flushed, and those of the ZooKeeper client.
+Threads: main (the loop below), `runner-board`, `runner-limits`, `runner-log-uploader`, `runner-flush_<n>`
+while an output is flushed, and those of the ZooKeeper client.
 Exit codes: 0 done, or left to be delivered by a worker, or another runner has the attempt; 75 the claim is
 not ours, user code did not run.
 """
@@ -44,6 +44,9 @@ from nimbus.worker.driver_process import DriverProcess
 from nimbus.worker.flushing import flushed
 from nimbus.worker.forked import adopt_orphans, run_program, take_standard_input
 from nimbus.worker.identity import own_process
+from nimbus.worker.limit_thread import LimitThread
+from nimbus.worker.limited_log import LimitedLog
+from nimbus.worker.limits import LimitWatch, limits_of
 from nimbus.worker.log_upload import LogUploader, log_tail
 from nimbus.worker.retry import pauses
 from nimbus.worker.settings import RunnerPlan, read_connections, read_plan
@@ -159,24 +162,28 @@ class Runner:
             refused = Verdict(Outcome.REFUSED, why, None)
             return self._finish(board, self._end(refused, None, claim), self._uploader())
         link = BoardLink(self._folder, board, claim, self._wake.ring)
+        limits = self._limit_thread(output)
         uploader = self._uploader()
         started_at, started_s = datetime.now(UTC), boottime_s()
         oom_kills = procfs.oom_kills()
         driver.go()
         link.start()
         uploader.start()
+        limits.start()
         _log.info("driver_started", attempt=self._attempt, pid=driver.id.pid)
-        ordered = self._watch(driver, link, started_s)
+        ordered = self._watch(driver, link, limits, started_s)
         if not driver.end_all():
             _log.error("driver_left_processes", attempt=self._attempt)
         link.driver_has_ended()
+        limits.close()
         verdict = judge(
             driver.exit_status,
             ordered=ordered,
-            came_to_its_end=self._folder.done_file.exists(),
+            came_to_its_end=self._order.task.kind.is_program or self._folder.done_file.exists(),
             timeout=self._order.timeout,
             log_tail=log_tail(self._folder),
             oom_killer=procfs.oom_kills() > oom_kills,
+            exceeded=limits.exceeded,
         )
         verdict = flushed(verdict, output, self._plan.data_dir)
         try:
@@ -184,8 +191,18 @@ class Runner:
         finally:
             link.close()
 
-    def _watch(self, driver: DriverProcess, link: BoardLink, started_s: float) -> Ordered:
-        """Wait for the driver's end; end it when its time is up, when asked to, or when it is of no use."""
+    def _limit_thread(self, output: Path) -> LimitThread:
+        watch = LimitWatch(
+            limits_of(self._order),
+            processes=partial(procfs.below, os.getpid()),
+            folders=(self._folder.path, output),
+        )
+        return LimitThread(watch, LimitedLog.of(self._folder), self._wake.ring)
+
+    def _watch(
+        self, driver: DriverProcess, link: BoardLink, limits: LimitThread, started_s: float
+    ) -> Ordered:
+        """Wait for the driver's end. End it when it exceeds a limit, when asked to, or when it is useless."""
         ordered, kill_at = Ordered.NOT, float("inf")
         timeout = self._order.timeout
         deadline = started_s + timeout.total_seconds() if timeout is not None else float("inf")
@@ -198,10 +215,13 @@ class Runner:
                 return ordered
             now = boottime_s()
             if ordered is Ordered.NOT:
-                ordered = _order_to_end(link, overdue=now >= deadline)
+                ordered = _order_to_end(link, limits, overdue=now >= deadline)
                 if ordered is not Ordered.NOT:
                     _log.warning("driver_asked_to_end", attempt=self._attempt, why=ordered.value)
-                    driver.ask_to_end()
+                    if ordered is Ordered.LIMIT:
+                        driver.kill()
+                    else:
+                        driver.ask_to_end()
                     kill_at = now + self._plan.stop_grace_s
             elif now >= kill_at:
                 driver.kill()
@@ -259,11 +279,13 @@ class Runner:
         return LogUploader(self._folder, lambda: open_logs(self._connections))
 
 
-def _order_to_end(link: BoardLink, *, overdue: bool) -> Ordered:
+def _order_to_end(link: BoardLink, limits: LimitThread, *, overdue: bool) -> Ordered:
     if link.stop_requested:
         return Ordered.STOP
     if link.outdated:
         return Ordered.OUTDATED
+    if limits.exceeded is not None:
+        return Ordered.LIMIT
     return Ordered.TIMEOUT if overdue else Ordered.NOT
 
 

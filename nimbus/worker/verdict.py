@@ -13,7 +13,10 @@ from nimbus.domain.run import Outcome
 from nimbus.worker.failure import failure_class
 
 REASON_LIMIT = 500
-_LINE_OF_ERROR = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning)\b.*")
+_LINE_OF_ERROR = re.compile(
+    r'(?:Exception in thread "[^"]*" )?([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning)\b.*)'
+)
+"""Of Python, and of a JVM."""
 _SOME_LINES = 5
 
 
@@ -25,6 +28,7 @@ class Ordered(Enum):
     STOP = "stop"
     OUTDATED = "outdated"
     """END was filled by somebody else, or the attempt is gone: what the driver does is of no use any more."""
+    LIMIT = "limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,7 @@ def judge(
     timeout: timedelta | None,
     log_tail: str,
     oom_killer: bool = False,
+    exceeded: str | None = None,
 ) -> Verdict:
     """Judge a driver.
 
@@ -55,6 +60,7 @@ def judge(
         timeout: Of the attempt.
         log_tail: The end of its log, `failure.TAIL_BYTES` of it.
         oom_killer: The kernel's OOM killer ended a process of this machine while the driver ran.
+        exceeded: Which limit it exceeded, if any.
     """
     code = 128 - status if status is not None and status < 0 else status
     if status == 0 and came_to_its_end:
@@ -68,6 +74,8 @@ def judge(
             return Verdict(Outcome.STOPPED, "stopped on request", code)
         case Ordered.OUTDATED:
             return Verdict(Outcome.STOPPED, "stopped, because the attempt was closed by somebody else", code)
+        case Ordered.LIMIT:
+            return Verdict(Outcome.FAILED, exceeded or "ended: it exceeded a limit", code)
         case Ordered.NOT:
             why = _failure(status, log_tail, oom_killer=oom_killer)
             failure = failure_class(status, log_tail, oom_killer=oom_killer)
@@ -100,8 +108,8 @@ def error_in(log_tail: str) -> str:
     """Find the lines that say what went wrong: those of the last exception, or else the last lines."""
     lines = [line.rstrip() for line in log_tail.splitlines()]
     for at in range(len(lines) - 1, -1, -1):
-        if _LINE_OF_ERROR.match(lines[at]):
-            told = [lines[at]]
+        if found := _LINE_OF_ERROR.match(lines[at]):
+            told = [found[1]]
             for line in lines[at + 1 : at + _SOME_LINES]:
                 if not line or line.startswith(("\tat ", "    at ", "Traceback")):
                     break

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nimbus.domain.pipeline import Isolation
+from nimbus.domain.pipeline import Isolation, Limits, TaskKind
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Holder
 from nimbus.domain.workers import AssignmentKind
@@ -403,3 +403,45 @@ def test_many_attempts_leave_nothing_behind(bench: Bench, workers: list[Worker])
         assert bench.await_end(name).outcome is Outcome.SUCCEEDED
     eventually(lambda: not _tasks(bench), "all folders are removed")
     assert {bench.logs.read(bench.folder(name).attempt) for name in names} == {b"said\n"}
+
+
+def test_pooled_attempt_above_its_limit_of_memory_is_ended_alone(
+    bench: Bench, workers: list[Worker], tmp_path: Path
+) -> None:
+    _started(bench, workers)
+    _waiting(bench, tmp_path, "run1.other.1")
+    hungry = "import time\nheld = bytearray(b'x') * (200 << 20)\ntime.sleep(60)"
+
+    _order(bench, hungry, limits=Limits(memory_bytes=100 << 20))
+
+    end = bench.await_end()
+    assert end.outcome is Outcome.FAILED
+    assert "its limit is 100.0 MiB" in end.reason
+    (tmp_path / "gate").touch()
+    assert bench.await_end("run1.other.1").outcome is Outcome.SUCCEEDED
+
+
+def test_pooled_attempt_keeps_of_its_log_what_its_limit_allows(bench: Bench, workers: list[Worker]) -> None:
+    _started(bench, workers)
+    text = "print('first')\nfor _ in range(2000): print('x' * 99)\nprint('last')\n"
+
+    _order(bench, text, limits=Limits(log_bytes=20_000))
+
+    assert bench.await_end().outcome is Outcome.SUCCEEDED
+    attempt = bench.folder().attempt
+    eventually(lambda: bench.logs.read(attempt).endswith(b"last\n"), "the log is stored")
+    assert bench.logs.read(attempt).startswith(b"first\n")
+    assert len(bench.logs.read(attempt)) < 21_000
+
+
+def test_pooled_program_of_the_release_is_run(bench: Bench, workers: list[Worker]) -> None:
+    _started(bench, workers)
+    order = bench.order(
+        "sh", args=("-c", "echo said; exit 3"), task_kind=TaskKind.SHELL, isolation=Isolation.POOLED
+    )
+    bench.board.assign("w1", order)
+
+    end = bench.await_end()
+
+    assert (end.outcome, end.exit_code) == (Outcome.FAILED, 3)
+    eventually(lambda: bench.logs.read(bench.folder().attempt) == b"said\n", "the log is stored")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nimbus.domain.pipeline import TaskKind
+from nimbus.domain.pipeline import Limits, TaskKind
 from nimbus.domain.run import Outcome
 from nimbus.worker.launcher import launch
 from nimbus.worker.testing_bench import Bench, eventually
@@ -102,3 +102,19 @@ def test_spark_reports_progress_and_dies_with_its_runner(bench: Bench) -> None:
 
     # Python goes by PDEATHSIG; its JVM and Spark's workers by themselves, before anybody kills them.
     eventually(lambda: bench.driver_tree() == [], "the tree is gone", 60)
+
+
+def test_spark_task_above_its_limit_of_memory_is_ended_with_its_jvm(bench: Bench) -> None:
+    order = bench.order(
+        bench.script("task.py", HANGS), task_kind=TaskKind.PYSPARK, limits=Limits(memory_bytes=150 << 20)
+    )
+    folder = bench.folder()
+    folder.create(order)
+    launch(folder, bench.startup())
+
+    end = bench.await_end(deadline_s=300)
+
+    assert (end.outcome, end.exit_code) == (Outcome.FAILED, 137)
+    assert end.reason.startswith("ended: it used ")
+    assert end.reason.endswith("MiB of memory, and its limit is 150.0 MiB")
+    assert bench.driver_tree() == []

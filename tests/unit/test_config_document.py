@@ -14,7 +14,7 @@ from nimbus.config.problems import (
     SuggestingError,
     spelled,
 )
-from nimbus.config.values import format_duration, parse_duration
+from nimbus.config.values import format_duration, parse_duration, parse_size
 
 BOMB = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12))
 
@@ -169,3 +169,33 @@ def test_format_duration_writes_what_parse_duration_reads(text: str) -> None:
 @pytest.mark.parametrize("word", ["on", "no", "true", "Yes"])
 def test_key_that_yaml_reads_as_a_boolean_is_the_word_that_stands_there(word: str) -> None:
     assert parse_document(f"{word}: 1".encode(), "x").data == {word: 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("64KiB", 65536), ("1.5GiB", 3 << 29), (" 2 MiB ", 2 << 20), ("7B", 7), ("1024TiB", 1 << 50)],
+)
+def test_size_is_read_with_its_unit(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize(
+    ("value", "words", "suggestion"),
+    [
+        (10, "say the unit, for example 512MiB", None),
+        ("10", "is not a size", None),
+        ("-5MiB", "is not a size", None),
+        ("5mb", "is not a unit of size", "5MiB"),
+        ("5G", "is not a unit of size", "5GiB"),
+        ("5bytes", "is not a unit of size", "5B"),
+        ("5x", "is not a unit of size", None),
+        ("1025TiB", "larger than 1024.0 TiB", None),
+        (True, "must be a size such as 512MiB or 2GiB, not true", None),
+    ],
+)
+def test_size_is_refused_with_what_to_write(value: object, words: str, suggestion: str | None) -> None:
+    with pytest.raises(SuggestingError) as refused:
+        parse_size(value)
+
+    assert words in str(refused.value)
+    assert refused.value.suggestion == suggestion

@@ -14,6 +14,7 @@ from nimbus.domain.failures import FailureClass
 from nimbus.domain.pipeline import (
     CatchUp,
     FailureStrategy,
+    Limits,
     ParameterSpec,
     PipelineSpec,
     Priority,
@@ -73,7 +74,7 @@ BAD: list[tuple[str, str, str]] = [
     ("tasks left empty", HEAD + "tasks:\n", "3: tasks: a pipeline needs at least one task"),
     ("no tasks at all", HEAD, "pipeline.yaml: tasks: is missing"),
     ("tasks as a list", HEAD + "tasks: [a]\n", "3: tasks: must be a mapping of keys to values, not a list"),
-    ("unknown type", HEAD + "tasks:\n  a: {type: spark, script: a.py}\n", '4: tasks.a.type: must be one of pyspark, python, sql, not \'spark\' (did you mean "pyspark"?)'),
+    ("unknown type", HEAD + "tasks:\n  a: {type: spark, script: a.py}\n", '4: tasks.a.type: must be one of pyspark, python, sql, shell, spark_submit, not \'spark\' (did you mean "pyspark"?)'),
     ("unknown priority", top("priority: urgent"), "3: priority: must be one of highest, high, medium, low, lowest, not 'urgent'"),
     ("unknown strategy", top("failure_strategy: stop"), "3: failure_strategy: must be one of end, continue, not 'stop'"),
     ("unknown catchup", top('schedule: {cron: "@daily", catchup: newest}'), "3: schedule.catchup: must be one of none, latest, all"),
@@ -95,6 +96,14 @@ BAD: list[tuple[str, str, str]] = [
     ("shrinking memory", task("retries: {memory_factor: 0.5}"), "5: tasks.b.retries.memory_factor: must be at least 1, not 0.5"),
     ("exploding memory", task("retries: {memory_factor: 10}"), "5: tasks.b.retries.memory_factor: must be at most 8, not 10"),
     ("delay above its maximum", task("retries: {delay: 1h}"), "5: tasks.b.retries: max_delay (10m) must not be below delay (1h)"),
+    # limits
+    ("memory without unit", task("limits: {memory: 2}"), '5: tasks.b.limits.memory: 2 has no unit; say the unit, for example 512MiB'),
+    ("decimal unit", task("limits: {disk: 2GB}"), '5: tasks.b.limits.disk: \'GB\' is not a unit of size; use B, KiB, MiB, GiB or TiB (did you mean "2GiB"?)'),
+    ("no size", task("limits: {disk: much}"), "5: tasks.b.limits.disk: 'much' is not a size; write for example 512MiB or 2GiB"),
+    ("size of another type", task("limits: {disk: [1]}"), "5: tasks.b.limits.disk: must be a size such as 512MiB or 2GiB, not a list"),
+    ("log too small", task("limits: {log: 1KiB}"), '5: tasks.b.limits.log: must be at least 64.0 KiB, not 1.0 KiB (did you mean "64KiB"?)'),
+    ("few open files", top("defaults: {limits: {open_files: 3}}"), "3: defaults.limits.open_files: must be at least 64, not 3"),
+    ("unknown limit", task("limits: {mem: 1GiB}"), '5: tasks.b.limits.mem: unknown key (did you mean "memory"?)'),
     # graph
     ("unknown need", task("needs: [aa]"), '5: tasks.b.needs[0]: there is no task \'aa\' (did you mean "a"?)'),
     ("need of itself", task("needs: [b]"), "5: tasks.b.needs[0]: a task cannot need itself"),
@@ -106,6 +115,21 @@ BAD: list[tuple[str, str, str]] = [
     ("absolute script", HEAD + "tasks:\n  a: {type: python, script: /a.py}\n", "4: tasks.a.script: '/a.py' must be relative to the pipeline's folder"),
     ("script outside", HEAD + "tasks:\n  a: {type: python, script: lib/../../a.py}\n", "4: tasks.a.script: 'lib/../../a.py' must be relative"),
     ("no script", HEAD + "tasks:\n  a: {type: python}\n", "4: tasks.a.script: is missing"),
+    ("command of python", task("command: [a]"), "5: tasks.b.command: a pyspark task has no command; remove it"),
+    ("shell without command", HEAD + "tasks:\n  a: {type: shell, script: a.sh}\n", "4: tasks.a.command: is missing; a shell task needs it"),
+    ("text as command", HEAD + "tasks:\n  a: {type: shell, command: sort x | uniq}\n", "4: tasks.a.command: must be a list of a program and its arguments; for a text that a shell reads, write [sh, -ec, '...']"),
+    ("no command", HEAD + "tasks:\n  a: {type: shell}\n", "4: tasks.a.command: is missing; a shell task needs it"),
+    ("empty command", HEAD + "tasks:\n  a: {type: shell, command: []}\n", "4: tasks.a.command: must not be empty"),
+    ("empty program", HEAD + "tasks:\n  a: {type: shell, command: ['']}\n", "4: tasks.a.command: must begin with the name or the path of a program, not ''"),
+    ("template as program", HEAD + "tasks:\n  a: {type: shell, command: ['{{ ds }}']}\n", "4: tasks.a.command: must begin with the name or the path of a program, not '{{ ds }}'"),
+    ("program outside", HEAD + "tasks:\n  a: {type: shell, command: [bin/../../x]}\n", "4: tasks.a.command: 'bin/../../x' must be relative to the pipeline's folder"),
+    ("broken template in a command", HEAD + "tasks:\n  a: {type: shell, command: [echo, a, '{{ dss }}']}\n", '4: tasks.a.command[2]: there is no \'dss\' (did you mean "ds"?)'),
+    ("args of shell", HEAD + "tasks:\n  a: {type: shell, command: [a], args: [x]}\n", "4: tasks.a.args: a shell task takes no args; its command has them"),
+    ("Spark in shell", HEAD + "tasks:\n  a: {type: shell, command: [a], spark: {conf: {spark.x: 1}}}\n", "4: tasks.a.spark: a shell task has no Spark"),
+    ("inputs of one variable", HEAD + "tasks:\n  x-y: {type: python, script: a.py}\n  x_y: {type: python, script: a.py}\n  a: {type: shell, command: [a], needs: [x-y, x_y]}\n", "6: tasks.a.needs[1]: 'x-y' and 'x_y' would both be NIMBUS_INPUT_x_y; rename one of them"),
+    ("jar of another kind", HEAD + "tasks:\n  a: {type: spark_submit, jar: a.zip, main_class: a.B}\n", "4: tasks.a.jar: 'a.zip' must end with .jar, as the task is of type spark_submit"),
+    ("no main class", HEAD + "tasks:\n  a: {type: spark_submit, jar: a.jar}\n", "4: tasks.a.main_class: is missing; a spark_submit task needs it"),
+    ("bad main class", HEAD + "tasks:\n  a: {type: spark_submit, jar: a.jar, main_class: a/B}\n", "4: tasks.a.main_class: 'a/B' is not the name of a class, such as com.example.Job"),
     ("args of sql", HEAD + "tasks:\n  a: {type: sql, script: a.sql, args: [x]}\n", "4: tasks.a.args: a sql task takes no args; its file can use {{ params.name }}"),
     ("Spark in python", HEAD + "tasks:\n  a: {type: python, script: a.py, spark: {conf: {spark.x: 1}}}\n", "4: tasks.a.spark: a python task has no Spark"),
     ("files outside", top("files: [../x]"), "3: files[0]: '../x' must be relative"),
@@ -213,6 +237,7 @@ defaults:
   retries: {limit: 1, delay: 2s, factor: 3, max_delay: 1m}
   priority: high
   spark: {conf: {spark.a: 1, spark.b: true, spark.c: 0.5}}
+  limits: {memory: 2GiB, open_files: 1024, log: 1MiB}
 tasks:
   load:
     type: pyspark
@@ -222,14 +247,18 @@ tasks:
     timeout: 1h
     priority: highest
     spark: {conf: {spark.a: "2"}}
+    limits: {memory: 1.5GiB, disk: 100 MiB}
   show: {type: python, script: show.py, needs: [load]}
   sum: {type: sql, script: sum.sql, needs: [load, show]}
+  pack: {type: shell, command: [bin/pack.sh, 1, "{{ ds }}"]}
+  rank: {type: spark_submit, jar: lib/rank.jar, main_class: com.example.Rank, args: ["{{ ds }}"]}
 """
 
 
 def test_definition_becomes_the_pipeline_that_it_describes() -> None:
     retries = RetryPolicy(limit=1, delay=timedelta(seconds=2), factor=3.0, max_delay=timedelta(minutes=1))
     ten_minutes = timedelta(minutes=10)
+    limits = Limits(memory_bytes=2 << 30, open_files=1024, log_bytes=1 << 20)
 
     assert parse_definition(FULL.encode(), "x", TEMPLATES) == PipelineSpec(
         name="flights",  # type: ignore[arg-type]  # names are texts; the comparison is what counts
@@ -262,6 +291,7 @@ def test_definition_becomes_the_pipeline_that_it_describes() -> None:
                 timeout=timedelta(hours=1),
                 priority=Priority.HIGHEST,
                 spark_conf={"spark.a": "2", "spark.b": "true", "spark.c": "0.5"},
+                limits=Limits(memory_bytes=3 << 29, open_files=1024, disk_bytes=100 << 20, log_bytes=1 << 20),
             ),
             TaskSpec(
                 name="show",  # type: ignore[arg-type]
@@ -271,6 +301,7 @@ def test_definition_becomes_the_pipeline_that_it_describes() -> None:
                 retries=retries,
                 timeout=ten_minutes,
                 priority=Priority.HIGH,
+                limits=limits,
             ),
             TaskSpec(
                 name="sum",  # type: ignore[arg-type]
@@ -281,6 +312,29 @@ def test_definition_becomes_the_pipeline_that_it_describes() -> None:
                 timeout=ten_minutes,
                 priority=Priority.HIGH,
                 spark_conf={"spark.a": "1", "spark.b": "true", "spark.c": "0.5"},
+                limits=limits,
+            ),
+            TaskSpec(
+                name="pack",  # type: ignore[arg-type]
+                kind=TaskKind.SHELL,
+                script="bin/pack.sh",
+                args=("1", "{{ ds }}"),
+                retries=retries,
+                timeout=ten_minutes,
+                priority=Priority.HIGH,
+                limits=limits,
+            ),
+            TaskSpec(
+                name="rank",  # type: ignore[arg-type]
+                kind=TaskKind.SPARK_SUBMIT,
+                script="lib/rank.jar",
+                main_class="com.example.Rank",
+                args=("{{ ds }}",),
+                retries=retries,
+                timeout=ten_minutes,
+                priority=Priority.HIGH,
+                spark_conf={"spark.a": "1", "spark.b": "true", "spark.c": "0.5"},
+                limits=limits,
             ),
         ),
     )
@@ -323,6 +377,38 @@ def test_script_that_is_not_there_is_named_with_the_one_beside_it(tmp_path: Path
 
     (line,) = disk_refusal(place)
     assert line.endswith('(did you mean "tasks/load.py"?)')
+
+
+def test_program_of_the_release_must_be_there_and_executable(tmp_path: Path) -> None:
+    place = folder(tmp_path / "p", "  a: {type: shell, command: [./load.sh, x]}\n")
+    (place / "laod.sh").touch()
+    (line,) = disk_refusal(place)
+    assert line == (
+        "pipeline.yaml:4: tasks.a.command[0]: there is no file 'load.sh' in the pipeline's folder"
+        ' (did you mean "./laod.sh"?)'
+    )
+
+    (place / "load.sh").touch()
+    (line,) = disk_refusal(place)
+    assert line == "pipeline.yaml:4: tasks.a.command[0]: 'load.sh' is not executable; run chmod +x on it"
+
+    (place / "load.sh").chmod(0o755)
+    assert read_definition(place, TEMPLATES).tasks[0].file == "load.sh"
+
+
+@pytest.mark.parametrize("program", ["sort", "/usr/bin/sort"])
+def test_program_of_the_host_is_no_file_of_the_release(tmp_path: Path, program: str) -> None:
+    place = folder(tmp_path / "p", f"  a: {{type: shell, command: [{program}]}}\n")
+
+    assert read_definition(place, TEMPLATES).tasks[0].file is None
+
+
+def test_jar_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    place = folder(tmp_path / "p", "  a: {type: spark_submit, jar: a.jar, main_class: a.B}\n")
+
+    assert disk_refusal(place) == [
+        "pipeline.yaml:4: tasks.a.jar: there is no file 'a.jar' in the pipeline's folder"
+    ]
 
 
 def test_script_behind_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:

@@ -52,6 +52,20 @@ def test_spark_task_gets_its_own_interpreter(bench: Bench, kind: TaskKind) -> No
     assert kind.value in (_why(bench, order={"task_kind": kind}) or "")
 
 
+@pytest.mark.parametrize("kind", [TaskKind.SHELL, TaskKind.SPARK_SUBMIT])
+def test_driver_that_becomes_a_program_needs_no_interpreter(bench: Bench, kind: TaskKind) -> None:
+    bench.script("jobs/structlog.py", "")
+
+    why = _why(
+        bench,
+        order={"task_kind": kind},
+        plan={"wheels": (bench.root,)},
+        environment={"LD_LIBRARY_PATH": "/x"},
+    )
+
+    assert why is None
+
+
 def test_release_with_wheels_gets_its_own_interpreter(bench: Bench) -> None:
     assert "wheels" in (_why(bench, plan={"wheels": (bench.root,)}) or "")
 

@@ -23,6 +23,12 @@ py4j.protocol.Py4JJavaError: An error occurred while calling o5.parquet.
 \tat org.apache.spark.X
 \tat org.apache.spark.Y
 """
+JVM = """\
+26/11/22 12:20:55 INFO SparkContext: Running Spark
+Exception in thread "main" java.lang.IllegalStateException: no such month
+\tat example.Job.main(Job.java:22)
+26/11/22 12:20:57 INFO SparkContext: Successfully stopped SparkContext
+"""
 
 
 def _judge(
@@ -43,6 +49,8 @@ def _judge(
         (-15, Ordered.TIMEOUT, False, (Outcome.TIMED_OUT, 143)),
         (-9, Ordered.STOP, False, (Outcome.STOPPED, 137)),
         (-9, Ordered.OUTDATED, False, (Outcome.STOPPED, 137)),
+        (-9, Ordered.LIMIT, False, (Outcome.FAILED, 137)),
+        (0, Ordered.LIMIT, True, (Outcome.SUCCEEDED, 0)),
         (0, Ordered.STOP, True, (Outcome.SUCCEEDED, 0)),
         (0, Ordered.TIMEOUT, False, (Outcome.TIMED_OUT, 0)),
     ],
@@ -59,6 +67,7 @@ def test_outcome_follows_from_the_exit_and_from_who_ordered_it(
         (TRACEBACK, "KeyError: 'carrier'"),
         (TRACEBACK + "Spark stopped\n\n", "KeyError: 'carrier'\nSpark stopped"),
         (SPARK, SPARK.split("\n\tat", maxsplit=1)[0]),
+        (JVM, "java.lang.IllegalStateException: no such month"),
         ("a\nb\n\n", "a\nb"),
         ("", ""),
     ],

@@ -39,7 +39,10 @@ class Drivers:
     def __init__(
         self, loop: Loop, *, ended: Callable[[DriverEnd], None], zygote_ended: Callable[[], None]
     ) -> None:
+        """`ended` and `zygote_ended` are called on the loop's thread."""
         self._loop, self._ended, self._zygote_ended = loop, ended, zygote_ended
+        self._pids: dict[str, int] = {}
+        """Of drivers that were asked about; 0: no answer yet."""
         self._start_zygote()
 
     def _start_zygote(self) -> None:
@@ -73,6 +76,14 @@ class Drivers:
         """Signal a driver's process group; one that has ended is passed over."""
         self._send({"signal": number, "attempt": attempt})
 
+    def processes(self, attempt: str) -> list[int]:
+        """Pids of a driver and what is below it, as they are now. None at first: the zygote is asked."""
+        if attempt not in self._pids:
+            self._pids[attempt] = 0
+            self._send({"where": attempt})
+        pid = self._pids[attempt]
+        return [pid, *procfs.below(pid)] if pid else []
+
     def _send(self, request: Mapping[str, object]) -> None:
         self._outbox.send(json.dumps(request).encode())
 
@@ -88,6 +99,10 @@ class Drivers:
                 self._replace()
                 return
             told = json.loads(message)
+            if "pid" in told:
+                self._pids[told["attempt"]] = told["pid"]
+                continue
+            self._pids.pop(told["ended"], None)
             self._ended(DriverEnd(told["ended"], told["status"], told["fault"]))
 
     def _replace(self) -> None:
@@ -97,6 +112,7 @@ class Drivers:
         self._zygote.kill()
         self._zygote.wait()
         procfs.kill_all(self._remains, deadline_s=_KILL_DEADLINE_S)
+        self._pids.clear()
         self._start_zygote()
         self._zygote_ended()
 

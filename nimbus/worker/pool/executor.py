@@ -23,6 +23,7 @@ import socket
 import sys
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -42,6 +43,8 @@ from nimbus.worker.driver_plan import attempt_environment, write_plan
 from nimbus.worker.files import read_if_there
 from nimbus.worker.flushing import flushed
 from nimbus.worker.identity import own_process
+from nimbus.worker.limited_log import LimitedLog
+from nimbus.worker.limits import LimitWatch, limits_of
 from nimbus.worker.log_upload import log_tail
 from nimbus.worker.loop import Loop
 from nimbus.worker.pool.board_thread import BoardThread, boottime_s
@@ -85,6 +88,10 @@ class _Held:
     watched: bool = False
     looked_s: float = 0.0
     gone_since_s: float | None = None
+    watch: LimitWatch | None = None
+    """Measures what it uses, once it has run for a while."""
+    log: LimitedLog | None = None
+    exceeded: str | None = None
     progress: Any = None
     progress_s: float = 0.0
 
@@ -151,7 +158,7 @@ class Executor:
         if attempt in self._held:
             return
         try:
-            folder = self._folder.create_task(attempt)
+            folder = self._folder.create_task(order.order)
             (order.plan.data_dir / order.order.output).mkdir(parents=True, exist_ok=True)
             write_plan(folder, order.plan, order.order)
         except OSError as exc:
@@ -221,7 +228,8 @@ class Executor:
             verdict = judge(
                 end.status,
                 ordered=held.ordered,
-                came_to_its_end=held.folder.done_file.exists(),
+                came_to_its_end=held.order.order.task.kind.is_program or held.folder.done_file.exists(),
+                exceeded=held.exceeded,
                 timeout=held.order.order.timeout,
                 log_tail="" if end.status == 0 else log_tail(held.folder),
                 oom_killer=end.status != 0 and procfs.oom_kills() > held.oom_kills,
@@ -283,16 +291,33 @@ class Executor:
         """End a driver when its time is up, when that is asked for, or when it is of no use."""
         if held.ordered is Ordered.NOT and now >= held.deadline_s:
             self._ask_to_end(held, Ordered.TIMEOUT)
+        self._limit(held, now)
         if now >= held.kill_at_s:
             held.kill_at_s = float("inf")
             self._drivers.signal(str(held.attempt), signal.SIGKILL)
+
+    def _limit(self, held: _Held, now: float) -> None:
+        if held.watch is None or held.log is None:
+            output = held.order.plan.data_dir / held.order.order.output
+            held.watch = LimitWatch(
+                limits_of(held.order.order),
+                processes=partial(self._drivers.processes, str(held.attempt)),
+                folders=(held.folder.path, output),
+            )
+            held.log = LimitedLog.of(held.folder)
+        with suppress(OSError):  # the file system cannot: the log takes its room
+            held.log.free_middle()
+        if held.exceeded is None and (why := held.watch.check(now)) is not None:
+            held.exceeded = why
+            self._ask_to_end(held, Ordered.LIMIT)
 
     def _ask_to_end(self, held: _Held, why: Ordered) -> None:
         if held.ordered is not Ordered.NOT or not held.running:
             return
         _log.warning("driver_asked_to_end", attempt=str(held.attempt), why=why.value)
         held.ordered, held.kill_at_s = why, boottime_s() + held.order.plan.stop_grace_s
-        self._drivers.signal(str(held.attempt), signal.SIGTERM)
+        number = signal.SIGKILL if why is Ordered.LIMIT else signal.SIGTERM
+        self._drivers.signal(str(held.attempt), number)
 
     def _is_due(self, held: _Held, now: float) -> bool:
         long = now - held.started_s >= _LOOK_AFTER_S

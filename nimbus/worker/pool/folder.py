@@ -4,7 +4,7 @@
 lock        flock held by the executor as long as it lives; holds its pid and start ticks
 exits       exit records of its attempts, one a line; what their ENDs are to say
 log         what the executor itself and its zygote have to say
-tasks/<attempt>/    as an attempt's own folder, without order, lock and records
+tasks/<attempt>/    as an attempt's own folder, without lock and records
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from pathlib import Path
 
 from nimbus.domain.ids import InvalidNameError
 from nimbus.domain.slots import Claim
+from nimbus.domain.workers import Assignment
+from nimbus.records import ASSIGNMENT
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.process_lock import ProcessLock
 
@@ -66,12 +68,13 @@ class ExecutorFolder:
             except InvalidNameError:
                 continue
 
-    def create_task(self, attempt: str) -> AttemptFolder:
-        """Make the folder of an attempt, empty."""
-        folder = self.task(attempt)
+    def create_task(self, order: Assignment) -> AttemptFolder:
+        """Make the folder of an attempt, with its order."""
+        folder = self.task(order.attempt)
         if folder.path.exists():  # of a claim that was not ours
             shutil.rmtree(folder.path)
         folder.scratch.mkdir(mode=_MODE, parents=True)
+        folder.order_file.write_bytes(ASSIGNMENT.encode(order))
         return folder
 
     def remove(self) -> None:

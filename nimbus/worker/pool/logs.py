@@ -17,6 +17,7 @@ import structlog
 from nimbus.domain.ids import AttemptId
 from nimbus.ports import LogArchive
 from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.limited_log import LimitedLog
 from nimbus.worker.log_upload import ENOUGH_BYTES, store_rest, store_some
 from nimbus.worker.retry import pauses
 
@@ -33,6 +34,7 @@ _log = structlog.get_logger(__name__)
 @dataclass(slots=True)
 class _Growing:
     folder: AttemptFolder
+    log: LimitedLog
     next_s: float = field(default_factory=lambda: time.monotonic() + _FOLLOW_EVERY_S)
     sent: int = 0
 
@@ -56,7 +58,7 @@ class Logs:
     def follow(self, folder: AttemptFolder) -> None:
         """Store a log while it grows."""
         with self._lock:
-            self._growing[folder.attempt] = _Growing(folder)
+            self._growing[folder.attempt] = _Growing(folder, LimitedLog.of(folder))
         self._wake.set()
 
     def ended(self, folder: AttemptFolder) -> None:
@@ -101,14 +103,14 @@ class Logs:
         with self._lock:
             growing = list(self._growing.values())
         for one in growing:
-            gathered = one.folder.log_size() - one.folder.log_stored()
+            gathered = one.log.size(complete=False) - one.folder.log_stored()
             if gathered and (now >= one.next_s or gathered >= ENOUGH_BYTES):
                 self._store_growing(one, now)
 
     def _store_growing(self, one: _Growing, now: float) -> None:
         if self._archive is None:
             return
-        store_some(one.folder, self._archive)
+        store_some(one.folder, self._archive, one.log, complete=False)
         one.sent += 1
         # One object a piece: a task that logs for hours gets larger pieces as it goes on.
         one.next_s = now + min(_FOLLOW_EVERY_S + one.sent / 60, 10.0)
@@ -122,8 +124,9 @@ class Logs:
                 if folder.log_size() > SMALL_BYTES or folder.log_stored():
                     store_rest(folder, self._archive)
                 else:
-                    together[folder.attempt] = folder.log.read_bytes()
-                    size += folder.log_size()
+                    log = LimitedLog.of(folder).read(0, SMALL_BYTES, complete=True)
+                    together[folder.attempt] = log
+                    size += len(log)
             done += 1
             if size >= _TOGETHER_BYTES:
                 break

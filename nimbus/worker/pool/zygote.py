@@ -3,9 +3,10 @@
 One thread, few modules, no credentials: a fork takes a millisecond, and a driver finds no secret in its
 memory. It ends, and all its drivers with it, when its executor does.
 
-Requests are documents of JSON: `{"start": attempt, "folder": path, "environment": {...}}` and
-`{"signal": number, "attempt": attempt}`. It tells `{"ended": attempt, "status": n, "fault": text}`, with
-`status` as of `Popen.returncode`; `fault` says why the driver could not begin.
+Requests are documents of JSON: `{"start": attempt, "folder": path, "environment": {...}}`,
+`{"signal": number, "attempt": attempt}` and `{"where": attempt}`, which it answers by
+`{"attempt": attempt, "pid": pid}`. It tells `{"ended": attempt, "status": n, "fault": text}`, with `status`
+as of `Popen.returncode`; `fault` says why the driver could not begin.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from nimbus.worker import driver_start, forked, procfs
-from nimbus.worker.driver import EXIT_NOT_STARTED, read_plan
+from nimbus.worker.driver import EXIT_NOT_STARTED, DriverPlan, read_plan
 from nimbus.worker.own_interpreter import imported_names, why_own_interpreter
 from nimbus.worker.proc_area import make_room
 from nimbus.worker.tags import ATTEMPT_VARIABLE
@@ -83,17 +84,23 @@ class Zygote:
         if "start" in request:
             self._start(request["start"], Path(request["folder"]), request["environment"])
             return
+        wanted = request.get("where") or request["attempt"]
         for pid, child in self._children.items():
-            if child.attempt == request["attempt"]:
-                with suppress(ProcessLookupError):  # not reaped, so the group's number is still its own
-                    os.killpg(pid, request["signal"])
+            if child.attempt != wanted:
+                continue
+            if "where" in request:
+                self._send({"attempt": wanted, "pid": pid})
+                return
+            with suppress(ProcessLookupError):  # not reaped, so the group's number is still its own
+                os.killpg(pid, request["signal"])
 
     def _start(self, attempt: str, folder: Path, environment: dict[str, str]) -> None:
         for name, value in environment.items():  # so that a child has little to change
             os.environ.setdefault(name, value)
         try:
-            execute = why_own_interpreter(read_plan(folder), environment) is not None
-            pid = forked.fork(partial(_be_driver, folder, environment, os.getpid(), execute=execute))
+            plan = read_plan(folder)
+            execute = why_own_interpreter(plan, environment) is not None
+            pid = forked.fork(partial(_be_driver, folder, plan, environment, os.getpid(), execute=execute))
         except OSError as exc:
             self._tell(attempt, EXIT_NOT_STARTED, f"fork: {exc.strerror}")
             return
@@ -125,7 +132,9 @@ class Zygote:
         self._tell(child.attempt, os.waitstatus_to_exitcode(status), told)
 
     def _tell(self, attempt: str, status: int, fault: str) -> None:
-        message = {"ended": attempt, "status": status, "fault": fault}
+        self._send({"ended": attempt, "status": status, "fault": fault})
+
+    def _send(self, message: dict[str, Any]) -> None:
         with suppress(BrokenPipeError):  # the next read says that the executor has ended
             self._executor.send(json.dumps(message).encode())
 
@@ -158,12 +167,14 @@ class Zygote:
         self._sweep_at = time.monotonic() + _SWEEP_EVERY_S if left or self._children else None
 
 
-def _be_driver(folder: Path, environment: dict[str, str], zygote: int, *, execute: bool) -> int:
+def _be_driver(
+    folder: Path, plan: DriverPlan, environment: dict[str, str], zygote: int, *, execute: bool
+) -> int:
     """Become a driver, in the forked child."""
     signal.set_wakeup_fd(-1)
     forked.keep_only()
     try:
-        driver_start.prepare(folder, environment, zygote, execute=execute)
+        driver_start.prepare(folder, plan, environment, zygote, execute=execute)
         driver_start.run(folder, environment, execute=execute)
     except OSError as exc:
         (folder / "fault").write_text(str(exc), encoding="utf-8")

@@ -1,0 +1,16 @@
+"""Numbers of bytes, as people read them."""
+
+from __future__ import annotations
+
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+"""Each is 1024 of the one before."""
+
+
+def format_size(count: int) -> str:
+    """`9 B`, `1.5 MiB`."""
+    value = float(count)
+    for unit in UNITS:
+        if value < 1024 or unit == UNITS[-1]:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    raise AssertionError(count)

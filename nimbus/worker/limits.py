@@ -1,0 +1,171 @@
+"""What an attempt may use: limits that the kernel enforces, and a watch that measures the others.
+
+The kernel limits open files and memory of one process, but memory of a tree of processes only where a cgroup
+is delegated; and a JVM reserves more memory than it uses. So memory and disk are measured from time to time,
+and an attempt above its limit is ended. Linux only.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from nimbus.domain.pipeline import Limits
+from nimbus.domain.sizes import format_size
+from nimbus.domain.workers import Assignment
+
+_LOOK_EVERY_S = 1.0
+_PAUSE_FACTOR = 50
+"""A look is followed by a pause of this many times what it took, so looks take 2 % of a processor at most."""
+_DATA_ROOM = 1 << 30
+"""How far one process can get beyond the limit of memory between two looks: the kernel refuses it more."""
+_BLOCK = 512
+"""Of `st_blocks`, whatever the file system."""
+
+
+def impose(limits: Limits, *, uses_spark: bool) -> None:
+    """Tell the kernel the limits that it enforces itself, for this process and all that it will start.
+
+    Called in the process that will run the task's code, before that code. What the host allows is not raised.
+
+    Args:
+        limits: Of the attempt.
+        uses_spark: The kernel then does not limit memory: a JVM that is refused memory crashes.
+    """
+    if limits.open_files is not None:
+        _lower(resource.RLIMIT_NOFILE, limits.open_files)
+    if limits.memory_bytes is not None and not uses_spark:
+        _lower(resource.RLIMIT_DATA, limits.memory_bytes + _DATA_ROOM)
+
+
+def limits_of(order: Assignment) -> Limits:
+    """The limits of an attempt: those of its task, with more memory after attempts that ran out of it."""
+    limits = order.task.limits or Limits()
+    if limits.memory_bytes is None:
+        return limits
+    return replace(limits, memory_bytes=round(limits.memory_bytes * order.memory_scale))
+
+
+def _lower(which: int, most: int) -> None:
+    hard = resource.getrlimit(which)[1]
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    resource.setrlimit(which, (most, most))
+
+
+class LimitWatch:
+    """Measures one attempt, as often as `check` is called. One thread at a time."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        processes: Callable[[], Iterable[int]],
+        folders: Sequence[Path],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Look at nothing yet.
+
+        Args:
+            limits: Of the attempt.
+            processes: Pids of all its processes.
+            folders: All that it writes to, none of them within another.
+            clock: For how long a look takes, in seconds.
+        """
+        self._limits, self._processes, self._folders, self._clock = limits, processes, folders, clock
+        self._next_memory_s = self._next_disk_s = float("-inf")
+
+    def check(self, now_s: float) -> str | None:
+        """Look at what is due; why the attempt must be ended, or None.
+
+        Args:
+            now_s: By any clock that only goes forward.
+        """
+        return self._check_memory(now_s) or self._check_disk(now_s)
+
+    def _check_memory(self, now_s: float) -> str | None:
+        limit = self._limits.memory_bytes
+        if limit is None or now_s < self._next_memory_s:
+            return None
+        before = self._clock()
+        pids = list(self._processes())
+        used = sum(map(_resident_bytes, pids))  # never below what they hold, and cheap
+        if used > limit:
+            used = memory_bytes(pids)
+        self._next_memory_s = now_s + self._pause_s(before)
+        return _excess(used, "memory", limit)
+
+    def _check_disk(self, now_s: float) -> str | None:
+        limit = self._limits.disk_bytes
+        if limit is None or now_s < self._next_disk_s:
+            return None
+        before = self._clock()
+        used = disk_bytes(self._folders)
+        self._next_disk_s = now_s + self._pause_s(before)
+        return _excess(used, "disk", limit)
+
+    def _pause_s(self, before: float) -> float:
+        return max(_LOOK_EVERY_S, (self._clock() - before) * _PAUSE_FACTOR)
+
+
+def _excess(used: int, what: str, limit: int) -> str | None:
+    if used <= limit:
+        return None
+    return f"ended: it used {format_size(used)} of {what}, and its limit is {format_size(limit)}"
+
+
+def memory_bytes(pids: Iterable[int]) -> int:
+    """Memory that only these processes hold; what several of them share is counted once.
+
+    Files that are mapped into memory do not count: the kernel drops them when it needs the room. 16 ms a GiB.
+    """
+    return sum(map(_held_bytes, pids))
+
+
+def _held_bytes(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    except (FileNotFoundError, ProcessLookupError):  # it has ended
+        return 0
+    except PermissionError:  # it belongs to another user
+        return _resident_bytes(pid)
+    kib = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
+    return (kib["Pss"] - kib.get("Pss_File", 0)) << 10
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        words = Path(f"/proc/{pid}/statm").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return int(words[1]) * resource.getpagesize()
+
+
+def disk_bytes(folders: Iterable[Path]) -> int:
+    """What the files below these folders take on the disk. Links are not followed."""
+    return sum(map(_allocated, folders))
+
+
+def _allocated(folder: Path) -> int:
+    total, todo = 0, [str(folder)]
+    while todo:
+        for entry in _entries(todo.pop()):
+            try:
+                total += entry.stat(follow_symlinks=False).st_blocks * _BLOCK
+                if entry.is_dir(follow_symlinks=False):
+                    todo.append(entry.path)
+            except OSError:
+                continue
+    return total
+
+
+def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            yield from entries
+    except OSError:
+        return

@@ -1,0 +1,74 @@
+"""Tasks of kind `shell` and `spark_submit`: the driver becomes the program that the task names.
+
+The program has the driver's process, so it is watched, ended and limited as any driver; its exit code is the
+driver's. Main thread of the driver.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NoReturn
+
+from nimbus.task import TaskContext
+from nimbus.worker.environment import submit_options
+
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+"""Exit codes of shells for a program that cannot be started."""
+
+
+def become(arguments: list[str], environment: Mapping[str, str]) -> NoReturn:
+    """Become a program, which is looked for in `PATH` unless it is a path; or end as a shell would."""
+    for number in _IGNORED_BY_PYTHON:
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvpe(arguments[0], arguments, environment)  # noqa: S606 - no shell
+    except OSError as exc:
+        sys.stderr.write(f"{arguments[0]}: {exc.strerror}\n")
+        sys.stderr.flush()
+        os._exit(_NOT_FOUND if isinstance(exc, FileNotFoundError) else _NOT_EXECUTABLE)
+
+
+def spark_submit(
+    jar: Path, main_class: str, arguments: Sequence[str], *, master: str, conf: Mapping[str, str]
+) -> list[str]:
+    """Spell the command that runs a jar. As for `pyspark`, `SPARK_HOME` wins over the installed package."""
+    home = os.environ.get("SPARK_HOME") or _installed_spark()
+    program = Path(home, "bin", "spark-submit")
+    options = submit_options(master, conf)
+    return [str(program), *options, "--class", main_class, str(jar), *arguments]
+
+
+def _installed_spark() -> str:
+    """The folder of the package `pyspark`, which is not imported for that."""
+    found = find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError("pyspark is not installed")
+    return str(Path(found.origin).parent)
+
+
+def variables(task: TaskContext) -> dict[str, str]:
+    """The context of a task, as environment variables."""
+    found = {
+        "PIPELINE": task.pipeline,
+        "RUN_ID": task.run_id,
+        "TASK": task.task,
+        "ATTEMPT_NUMBER": str(task.attempt),
+        "FENCE_TOKEN": task.fence_token,
+        "LOGICAL_DATE": task.logical_date.isoformat(),
+        "OUTPUT": str(task.output),
+        "RELEASE_ROOT": str(task.release_root),
+    }
+    found |= {f"INPUT_{name.replace('-', '_')}": str(folder) for name, folder in task.inputs.items()}
+    found |= {f"PARAM_{name}": _text(value) for name, value in task.parameters.items()}
+    return {f"NIMBUS_{name}": value for name, value in found.items()}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
