@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from nimbus.domain.catalog import PipelineState
-from nimbus.domain.pipeline import CatchUp, FailureStrategy, Priority, TaskKind
+from nimbus.domain.pipeline import CatchUp, FailureStrategy, Priority, SparkMode, TaskKind
 from nimbus.domain.schedulers import Role
 
 Seconds = Annotated[
@@ -178,6 +178,7 @@ class TaskSpecModel(Model):
     timeout_s: Seconds | None = Field(None, validation_alias="timeout")
     priority: PriorityName
     spark_conf: dict[str, str]
+    spark_mode: SparkMode
 
 
 class PipelineSpecModel(Model):

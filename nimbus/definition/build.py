@@ -8,10 +8,11 @@ from nimbus.definition.models import (
     ParameterModel,
     RetriesModel,
     ScheduleModel,
+    SparkModel,
     TaskModel,
 )
 from nimbus.domain.ids import PipelineName, TaskName
-from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, RetryPolicy, Schedule, TaskKind, TaskSpec
+from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, RetryPolicy, Schedule, SparkMode, TaskKind, TaskSpec
 
 
 def build_pipeline(model: DefinitionModel) -> PipelineSpec:
@@ -55,12 +56,19 @@ def build_retries(own: RetriesModel, defaults: RetriesModel) -> RetryPolicy:
     return RetryPolicy(**said)
 
 
+def build_spark(own: SparkModel, defaults: SparkModel) -> tuple[SparkMode, dict[str, str]]:
+    """The mode and the properties of a task with Spark: its own words win."""
+    return own.mode or defaults.mode or SparkMode.CLASSIC, {**defaults.conf, **own.conf}
+
+
 def _schedule(model: ScheduleModel) -> Schedule:
     return Schedule(cron=model.cron, timezone=model.timezone, catchup=model.catchup)
 
 
 def _task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec:
-    has_spark = model.type is not TaskKind.PYTHON
+    mode, conf = SparkMode.CLASSIC, dict[str, str]()
+    if model.type is not TaskKind.PYTHON:
+        mode, conf = build_spark(model.spark, defaults.spark)
     return TaskSpec(
         name=TaskName(name),
         kind=model.type,
@@ -70,5 +78,6 @@ def _task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec:
         retries=build_retries(model.retries, defaults.retries),
         timeout=defaults.timeout if model.timeout is None else model.timeout,
         priority=defaults.priority if model.priority is None else model.priority,
-        spark_conf={**defaults.spark.conf, **model.spark.conf} if has_spark else {},
+        spark_conf=conf,
+        spark_mode=mode,
     )

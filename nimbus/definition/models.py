@@ -13,7 +13,7 @@ from nimbus.config.texts import scalar_text, spark_key
 from nimbus.config.values import Duration, PositiveDuration, described, named, one_of
 from nimbus.definition.cron import check_cron, check_timezone
 from nimbus.domain.ids import NAME_PATTERN
-from nimbus.domain.pipeline import CatchUp, FailureStrategy, Priority, TaskKind
+from nimbus.domain.pipeline import CatchUp, FailureStrategy, Priority, SparkMode, TaskKind
 
 SCHEMA = 1
 MOST_TASKS = 10_000
@@ -113,6 +113,7 @@ Description = Annotated[str, Field(max_length=4096)]
 class SparkModel(Strict):
     """Of a task, or of all."""
 
+    mode: Annotated[SparkMode, one_of(SparkMode)] | None = None
     conf: dict[Annotated[str, BeforeValidator(spark_key)], Annotated[str, BeforeValidator(_spark_value)]] = (
         Field(default_factory=dict)
     )

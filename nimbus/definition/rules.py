@@ -8,14 +8,17 @@ from typing import NamedTuple
 
 from nimbus.config.problems import KeyPath
 from nimbus.config.values import format_duration
-from nimbus.definition.build import build_parameter, build_retries
+from nimbus.definition.build import build_parameter, build_retries, build_spark
 from nimbus.definition.models import DefinitionModel, ParameterModel, TaskModel
 from nimbus.domain.parameters import has_type, value_fault
-from nimbus.domain.pipeline import TaskKind
+from nimbus.domain.pipeline import SparkMode, TaskKind
 from nimbus.domain.spelling import closest
 from nimbus.templates.client import Templates
 
 SUFFIX = {TaskKind.PYSPARK: ".py", TaskKind.PYTHON: ".py", TaskKind.SQL: ".sql"}
+
+SESSION_PROPERTIES = "spark.sql."
+"""How properties begin that a Connect session can have for itself. The server refuses the static ones of them."""
 
 
 class Fault(NamedTuple):
@@ -98,7 +101,9 @@ def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
         )
     if task.type is TaskKind.SQL and task.args:
         yield Fault(("args",), "a sql task takes no args; its file can use {{ params.name }}")
-    if task.type is TaskKind.PYTHON and task.spark.conf:
+    if task.type is not TaskKind.PYTHON:
+        yield from _connect_faults(task, model)
+    elif task.spark.conf or task.spark.mode:
         yield Fault(("spark",), "a python task has no Spark; make it a pyspark task, or remove this")
     retries = build_retries(task.retries, model.defaults.retries)
     if retries.max_delay < retries.delay:
@@ -107,6 +112,19 @@ def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
             f"({format_duration(retries.delay)}); raise the one or lower the other"
         )
         yield Fault(("retries",), message)
+
+
+def _connect_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
+    mode, conf = build_spark(task.spark, model.defaults.spark)
+    if mode is not SparkMode.CONNECT:
+        return
+    for name in conf:
+        if not name.startswith(SESSION_PROPERTIES):
+            yield Fault(
+                ("spark",),
+                f"{name} is set when Spark starts, but mode: connect takes a Spark that runs already; there only "
+                f"{SESSION_PROPERTIES}* can be set. Remove it, or use mode: classic",
+            )
 
 
 def _argument_faults(model: DefinitionModel, templates: Templates) -> Iterator[Fault]:

@@ -22,6 +22,15 @@ class TaskKind(StrEnum):
     SQL = "sql"
 
 
+class SparkMode(StrEnum):
+    """Which Spark a task gets."""
+
+    CLASSIC = "classic"
+    """One of its own, started with it."""
+    CONNECT = "connect"
+    """A session on a Spark Connect server that is there already."""
+
+
 class FailureStrategy(StrEnum):
     """What a failed task (its retries used up) means for the rest of its run."""
 
@@ -79,6 +88,7 @@ class TaskSpec:
     """Of one attempt."""
     priority: Priority = Priority.MEDIUM
     spark_conf: Mapping[str, str] = field(default_factory=dict)
+    spark_mode: SparkMode = SparkMode.CLASSIC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
