@@ -12,7 +12,15 @@ from nimbus.definition.models import (
     TaskModel,
 )
 from nimbus.domain.ids import PipelineName, TaskName
-from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, RetryPolicy, Schedule, SparkMode, TaskKind, TaskSpec
+from nimbus.domain.pipeline import (
+    ParameterSpec,
+    PipelineSpec,
+    RetryPolicy,
+    Schedule,
+    SparkMode,
+    TaskKind,
+    TaskSpec,
+)
 
 
 def build_pipeline(model: DefinitionModel) -> PipelineSpec:

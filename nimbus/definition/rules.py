@@ -18,7 +18,7 @@ from nimbus.templates.client import Templates
 SUFFIX = {TaskKind.PYSPARK: ".py", TaskKind.PYTHON: ".py", TaskKind.SQL: ".sql"}
 
 SESSION_PROPERTIES = "spark.sql."
-"""How properties begin that a Connect session can have for itself. The server refuses the static ones of them."""
+"""How properties of a Connect session begin. Of these the server refuses the static ones."""
 
 
 class Fault(NamedTuple):
@@ -122,8 +122,8 @@ def _connect_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
         if not name.startswith(SESSION_PROPERTIES):
             yield Fault(
                 ("spark",),
-                f"{name} is set when Spark starts, but mode: connect takes a Spark that runs already; there only "
-                f"{SESSION_PROPERTIES}* can be set. Remove it, or use mode: classic",
+                f"{name} is set when Spark starts, but mode: connect takes a Spark that runs already; "
+                f"there only {SESSION_PROPERTIES}* can be set. Remove it, or use mode: classic",
             )
 
 

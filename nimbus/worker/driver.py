@@ -34,11 +34,13 @@ class DriverPlan:
     master: str
     worker_conf: dict[str, str]
     task_conf: dict[str, str]
+    connect: bool = False
+    """Its Spark is a session on a Connect server."""
 
     @property
-    def uses_spark(self) -> bool:
-        """It gets a Spark runtime."""
-        return self.kind in ("pyspark", "sql")
+    def starts_spark(self) -> bool:
+        """It gets a Spark runtime of its own."""
+        return self.kind in ("pyspark", "sql") and not self.connect
 
     @property
     def script_path(self) -> Path:
@@ -55,13 +57,15 @@ def main(arguments: Sequence[str]) -> None:
     """Prepare, wait for go, run. Exceptions of the task's code end the process as they would anywhere."""
     folder, go_fd = Path(arguments[0]), int(arguments[1])
     plan = DriverPlan(**json.loads((folder / "driver.json").read_text(encoding="utf-8")))
-    if plan.uses_spark:
+    if plan.starts_spark:
         _prepare_spark(folder, plan)
+    bind_session = _prepare_connect(folder) if plan.connect else _nothing
     if os.read(go_fd, 1) != b"g":
         sys.stderr.write("the attempt is not ours to run: the task's code was not started\n")
         os._exit(EXIT_NOT_STARTED)
     os.close(go_fd)
-    stop_progress = _start_progress(folder) if plan.uses_spark else _nothing
+    bind_session()
+    stop_progress = _start_progress(folder) if plan.starts_spark else _nothing
     try:
         _run_task(plan)
     finally:
@@ -85,6 +89,19 @@ def _prepare_spark(folder: Path, plan: DriverPlan) -> None:
     if plan.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     import pyspark.sql  # noqa: F401 - imported for its time
+
+
+def _prepare_connect(folder: Path) -> Callable[[], None]:
+    """Make the session; what is returned is for after go, when its runner has opened it on the server."""
+    from nimbus.worker import connect_client
+
+    session = connect_client.make_session(folder)
+
+    def bind() -> None:
+        opened = json.loads((folder / "session.json").read_text(encoding="utf-8"))
+        connect_client.bind_session(session, opened["server_session_id"])
+
+    return bind
 
 
 def _start_progress(folder: Path) -> Callable[[], None]:
@@ -113,7 +130,7 @@ def _run_task(plan: DriverPlan) -> None:
         else:
             _run_script(plan)
     finally:
-        if plan.uses_spark:
+        if plan.starts_spark:
             _stop_spark()
 
 

@@ -16,6 +16,7 @@ import structlog
 from nimbus.domain.workers import Assignment
 from nimbus.worker import driver, forked, procfs
 from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.connect_session import driver_variables
 from nimbus.worker.files import write_atomic
 from nimbus.worker.own_interpreter import why_own_interpreter
 from nimbus.worker.proc_area import has_room, show_as
@@ -82,6 +83,7 @@ class DriverProcess:
             "master": plan.master,
             "worker_conf": dict(plan.spark_conf),
             "task_conf": dict(order.task.spark_conf),
+            "connect": plan.connect is not None,
         }
         context = {
             "schema": 1,
@@ -103,6 +105,7 @@ class DriverProcess:
         folder = self._folder
         return {
             **plan.environment,
+            **({} if plan.connect is None else driver_variables(plan.connect)),
             ATTEMPT_VARIABLE: attempt_tag(plan.cluster, str(folder.attempt)),
             "NIMBUS_CONTEXT": str(folder.context_file),
             "TMPDIR": str(folder.scratch),

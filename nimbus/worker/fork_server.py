@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nimbus.worker import connections, forked
+from nimbus.worker import connect_client, connections, forked
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.identity import host_id
 from nimbus.worker.own_interpreter import imported_names
@@ -27,6 +27,8 @@ from nimbus.worker.procfs import start_ticks
 from nimbus.worker.runner import run_and_exit, take_standard_input
 from nimbus.worker.settings import RUNNER_VARIABLE
 
+CONNECT = "--connect"
+"""Argument: import the client of Spark Connect, for drivers of tasks in `mode: connect`."""
 _LONGEST_REQUEST = 64 << 10
 """Bytes: a path and a tag."""
 
@@ -38,6 +40,8 @@ def main() -> int:
         return 1
     signal.signal(signal.SIGCHLD, _reap)
     connections.import_clients()
+    if CONNECT in sys.argv:
+        connect_client.import_client()
     imported_names()
     host_id()
     gc.collect()

@@ -12,12 +12,15 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
-from nimbus.domain.pipeline import TaskKind
+from nimbus.domain.pipeline import SparkMode, TaskKind
 from nimbus.domain.workers import Assignment
 from nimbus.worker.settings import RunnerPlan
 
-_READ_AT_START = ("LD_", "LC_", "LANG", "GLIBC_", "MALLOC_", "OPENSSL_")
-"""Variables of the loader, of libc and of OpenSSL, by the beginning of their names."""
+_READ_AT_START = (
+    *("LD_", "LC_", "LANG", "GLIBC_", "MALLOC_", "OPENSSL_"),
+    *("ARROW_", "GRPC_", "MKL_", "OMP_", "OPENBLAS_"),
+)
+"""Variables of the loader, of libc, of OpenSSL and of Spark Connect's libraries, by how they begin."""
 
 
 def why_own_interpreter(plan: RunnerPlan, order: Assignment, environment: Mapping[str, str]) -> str | None:
@@ -28,7 +31,7 @@ def why_own_interpreter(plan: RunnerPlan, order: Assignment, environment: Mappin
         order: That it runs under.
         environment: That it is to have.
     """
-    if order.task.kind is not TaskKind.PYTHON:
+    if order.task.kind is not TaskKind.PYTHON and order.task.spark_mode is not SparkMode.CONNECT:
         return f"the task is of kind {order.task.kind.value}"
     if plan.wheels:
         return "the release has wheels"

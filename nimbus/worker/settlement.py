@@ -21,10 +21,11 @@ from nimbus.ports import AttemptBoard, AttemptWithdrawnError
 from nimbus.records import UnreadableRecordError
 from nimbus.worker import procfs
 from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.attempt_session import release_left
 from nimbus.worker.files import read_if_there
 from nimbus.worker.identity import host_id
 from nimbus.worker.procfs import ProcessId
-from nimbus.worker.settings import ATTEMPT_VARIABLE, RUNNER_VARIABLE, attempt_tag
+from nimbus.worker.settings import ATTEMPT_VARIABLE, RUNNER_VARIABLE, ConnectProvider, attempt_tag
 
 _KILL_DEADLINE_S = 10.0
 
@@ -32,7 +33,11 @@ _log = structlog.get_logger(__name__)
 
 
 def ending_of_the_dead(
-    folder: AttemptFolder, board: AttemptBoard, worker: WorkerId, now: datetime
+    folder: AttemptFolder,
+    board: AttemptBoard,
+    worker: WorkerId,
+    now: datetime,
+    connect: ConnectProvider | None = None,
 ) -> End | None:
     """Find out and record how an attempt ended whose runner is dead and left no record.
 
@@ -41,6 +46,7 @@ def ending_of_the_dead(
         board: Where CLAIM is.
         worker: Who we are.
         now: The time, for the record.
+        connect: What the worker has for tasks in `mode: connect`.
 
     Returns:
         What stands in the exit record now; None when the attempt is not ours to end.
@@ -53,6 +59,7 @@ def ending_of_the_dead(
     if runner is not None:  # also while ZooKeeper is away, and with it the attempt's tag
         kill_session(runner)
     kill_tagged(attempt_tag(board.cluster(), attempt))
+    release_left(folder, connect)
     why = f"its runner ended before it could claim the attempt: {_last_words(folder)}"
     refused = _end(attempt, Outcome.REFUSED, why, now)
     won = fence(board, refused, worker, now)
@@ -117,7 +124,9 @@ def is_supervised(tag: str, claim: Claim | None) -> bool:
     return procfs.is_alive(claim.pid, claim.start_ticks) and procfs.environment_of(claim.pid) is None
 
 
-def reap(board: AttemptBoard, order: Assignment, now: datetime) -> bool:
+def reap(
+    board: AttemptBoard, order: Assignment, now: datetime, connect: ConnectProvider | None = None
+) -> bool:
     """Do a REAP order for an attempt whose folder is not ours.
 
     Returns:
@@ -134,6 +143,9 @@ def reap(board: AttemptBoard, order: Assignment, now: datetime) -> bool:
     if runner is not None:
         kill_session(runner)
     kill_tagged(tag)
+    folder = _folder_of(claim) if claim is not None else None
+    if folder is not None:
+        release_left(folder, connect)
     end = _end(order.attempt, Outcome.LOST, "its runner is gone from its host", now)
     if claim is not None:  # read only now: a living runner may still write its record
         end = _undelivered(claim) or replace(end, nonce=claim.nonce)

@@ -103,7 +103,7 @@ class Bench:
     ) -> Assignment:
         """Write an order for an attempt, and make its place on the board unless `known` is false."""
         parsed = AttemptId.parse(attempt)
-        task = {name: more.pop(name) for name in ("args", "spark_conf") if name in more}
+        task = {name: more.pop(name) for name in ("args", "spark_conf", "spark_mode") if name in more}
         self.attempts.append(attempt)
         if known:
             self.board.add_attempt(attempt)

@@ -21,6 +21,8 @@ class Ordered(Enum):
     NOT = "not"
     TIMEOUT = "timeout"
     STOP = "stop"
+    SERVER_GONE = "server_gone"
+    """Its Spark Connect server has ended, or does not answer."""
     OUTDATED = "outdated"
     """END was filled by somebody else, or the attempt is gone: what the driver does is of no use any more."""
 
@@ -57,6 +59,9 @@ def judge(
             return Verdict(Outcome.STOPPED, "stopped on request", code)
         case Ordered.OUTDATED:
             return Verdict(Outcome.STOPPED, "stopped, because the attempt was closed by somebody else", code)
+        case Ordered.SERVER_GONE:
+            why = "its Spark Connect server has ended or does not answer"
+            return Verdict(Outcome.LOST, why, code)
         case Ordered.NOT:
             return Verdict(Outcome.FAILED, _failure(status, log_tail), code)
 

@@ -23,6 +23,7 @@ from functools import partial
 import structlog
 
 from nimbus.domain.ids import ClusterId
+from nimbus.domain.pipeline import SparkMode
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.ports import (
     AttemptBoard,
@@ -36,6 +37,7 @@ from nimbus.records import UnreadableRecordError
 from nimbus.worker import settlement
 from nimbus.worker.connections import Connections
 from nimbus.worker.fork_launcher import ForkLauncher
+from nimbus.worker.fork_server import CONNECT
 from nimbus.worker.keeper import Keeper, Phase
 from nimbus.worker.launcher import LaunchFailedError
 from nimbus.worker.loop import Action, Loop
@@ -71,7 +73,7 @@ class Worker:
     ) -> None:
         self._settings, self._board, self._releases = settings, board, releases
         self._connections, self._clock = connections, clock
-        self._launcher = ForkLauncher()
+        self._launcher, self._connect_launcher = ForkLauncher(), ForkLauncher(CONNECT)
         self._on_failure = on_failure
         self.failure: BaseException | None = None
         """What ended the worker's thread, if something did."""
@@ -123,7 +125,10 @@ class Worker:
         for pool in (self._prepare_pool, self._fetch_pool):
             pool.shutdown(wait=False, cancel_futures=True)
         self._keeper.close()
-        self._launcher.close()
+        for launcher in (self._launcher, self._connect_launcher):
+            launcher.close()
+        if self._settings.connect is not None:
+            self._settings.connect.close()
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
@@ -162,6 +167,8 @@ class Worker:
             _log.error("worker_id_in_use", worker=self._settings.id, error=str(exc))
         else:
             self._do(partial(self._look, not was_registered))
+        if self._settings.connect is not None:
+            self._do(self._settings.connect.look_after)
         self._loop.after(self._settings.heartbeat.total_seconds(), self._beat)
 
     def _renew(self) -> None:
@@ -211,6 +218,8 @@ class Worker:
         if order.attempt not in self._orders:
             self._keeper.phases.pop(order.attempt, None)
             return
+        if order.task.spark_mode is SparkMode.CONNECT and self._connect_launcher.pid is None:
+            self._connect_launcher.start()  # it imports while the order is prepared
         self._submit(self._prepare_pool, prepare_if_here, order, cluster, waits)
 
     def _submit(
@@ -250,7 +259,8 @@ class Worker:
         folder = self._keeper.folder(order.attempt)
         try:
             folder.create(order)
-            runner = self._launcher(folder, RunnerStartup(plan=plan, connections=self._connections))
+            launcher = self._launcher if plan.connect is None else self._connect_launcher
+            runner = launcher(folder, RunnerStartup(plan=plan, connections=self._connections))
         except (LaunchFailedError, OSError) as exc:
             self._refuse(order, exc)
             return
@@ -276,7 +286,7 @@ class Worker:
         if folder.exists and not folder.is_delivered:
             if self._keeper.phases.get(attempt) in (None, Phase.DONE):
                 self._keeper.settle(folder)
-        elif settlement.reap(self._board, order, self._clock.now()):
+        elif settlement.reap(self._board, order, self._clock.now(), self._settings.connect):
             return
         self._loop.after(_LOOK_AGAIN_S, partial(self._do, partial(self._reap, order)))
 
