@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import structlog
 
 from nimbus.domain.slots import ConnectSession
-from nimbus.worker import connect_server, procfs
+from nimbus.worker import connect_folder, procfs
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.connect_session import ConnectSessionError, SessionLine, release_elsewhere
 from nimbus.worker.procfs import ProcessId
@@ -33,7 +34,7 @@ class AttemptSession:
         self._released: bool | None = None
         folder.note_session(self._session)
         try:
-            self._use_fd = connect_server.use(plan.folder) if plan.folder is not None else -1
+            self._use_fd = connect_folder.use(plan.folder) if plan.folder is not None else -1
         except FileNotFoundError:
             raise ConnectSessionError("the worker's Spark Connect server has ended") from None
         self._line = SessionLine(plan)
@@ -69,27 +70,27 @@ class AttemptSession:
         return self._released
 
 
-def release_left(folder: AttemptFolder, provider: ConnectProvider | None) -> None:
+def release_left(session: ConnectSession | None, folder: Path, provider: ConnectProvider | None) -> None:
     """Release the session of an attempt whose runner is dead. Takes seconds, a minute at most.
 
     Args:
-        folder: Of the attempt.
+        session: Of the attempt; None: it has none.
+        folder: Of the attempt, at the worker that ran it.
         provider: Of this worker: for sessions on a server of somebody else.
     """
-    session = folder.session()
     if session is None:
         return
-    plan = connect_server.plan_of(folder.path.parents[1], session.session_id, session.url)
+    plan = connect_folder.plan_of(folder.parents[1], session.session_id, session.url)
     if plan is None and provider is not None:
         plan = provider.reach(session)
     if plan is not None and not _settled(plan, release_elsewhere(plan)):
-        _log.warning("connect_session_not_released", attempt=str(folder.attempt), url=session.url)
+        _log.warning("connect_session_not_released", attempt=folder.name, url=session.url)
 
 
 def _settled(plan: ConnectPlan, answered: bool) -> bool:
     if not answered and plan.server is not None:
         _log.warning("connect_server_killed", pid=plan.server.pid, because="it does not answer")
-        connect_server.end_server(plan.server)
+        connect_folder.end_server(plan.server)
     return answered
 
 

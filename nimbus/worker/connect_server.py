@@ -1,18 +1,12 @@
 """The Spark Connect servers that a worker's tasks use: its own, started on demand, or one that is named.
 
-    <work_dir>/connect/log               what its servers say
-    <work_dir>/connect/<port>/           mode 0700, one for each server
-        server.json     pid, start ticks, host, port, token; mode 0600
-        in-use          flock, shared, of each runner with a session there; its time is that of the last use
-        tmp/, local/, warehouse/     the server's files
-
-A server outlives its worker, as runners do: the next worker finds it by its folder. Of two that were started
+A server outlives its worker, as runners do: the next worker finds it by its folder
+(`connect_folder`). What they say is in `<work_dir>/connect/log`. Of two that were started
 with different settings each goes on until nobody uses it.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import secrets
@@ -21,23 +15,30 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO
 
 import structlog
-from pydantic import TypeAdapter
 
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.slots import ConnectSession
 from nimbus.worker import procfs
+from nimbus.worker.connect_folder import (
+    ServerRecord,
+    end_server,
+    is_unused,
+    note_server,
+    servers_below,
+    touch,
+)
 from nimbus.worker.connect_session import answers, check_packages
 from nimbus.worker.environment import driver_environment
-from nimbus.worker.files import read_if_there, write_atomic
+from nimbus.worker.files import read_if_there
 from nimbus.worker.identity import host_id
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.settings import ConnectPlan
@@ -68,31 +69,13 @@ class ConnectServerError(NimbusError):
     code = "connect_server"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Record:
-    """What `server.json` says."""
-
-    pid: int
-    start_ticks: int
-    host: str
-    port: int
-    token: str = field(repr=False)
-    made_of: str
-    """Digest of what it was started with."""
-
-    @property
-    def id(self) -> ProcessId:
-        return ProcessId(self.pid, self.start_ticks)
-
-
-_RECORD = TypeAdapter(_Record)
-
-
 class RemoteServer:
     """A server that is named in the configuration. See `nimbus.worker.settings.ConnectProvider`."""
 
     def __init__(self, url: str, token: str | None) -> None:
-        self._url, self._token = url, token
+        """`url` is `sc://host[:port]`; any host but localhost is spoken to by TLS."""
+        is_here = url.removeprefix("sc://").partition(":")[0] == "localhost"
+        self._url, self._token = url if is_here else f"{url}/;use_ssl=true", token
 
     def is_up(self) -> bool:
         """Nothing is to be started."""
@@ -148,9 +131,9 @@ class LocalServer:
         """See `nimbus.worker.settings.ConnectProvider`. Takes ten seconds when a server must be started."""
         check_packages()
         with self._lock:
-            made_of = self._made_of()
+            made_of = self.made_of()
             folder, record = self._found(made_of) or self._started(made_of)
-            _touch(folder)
+            touch(folder)
             plan = ConnectPlan(
                 url=f"sc://localhost:{record.port}",  # to any other name pyspark would speak TLS
                 token=record.token,
@@ -182,7 +165,8 @@ class LocalServer:
             finally:
                 self._lock.release()
 
-    def _made_of(self) -> str:
+    def made_of(self) -> str:
+        """Digest of what a server is started with now."""
         wanted = self._settings
         spark = find_spec("pyspark")
         parts = [
@@ -192,19 +176,13 @@ class LocalServer:
         ]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
-    def _all(self) -> Iterator[tuple[Path, _Record]]:
-        for file in sorted(self._settings.folder.glob("*/server.json")):
-            data = read_if_there(file)
-            if data is not None:
-                yield file.parent, _RECORD.validate_json(data)
-
-    def _found(self, made_of: str) -> tuple[Path, _Record] | None:
-        for folder, record in self._all():
-            if record.made_of == made_of and _lives(record):
+    def _found(self, made_of: str) -> tuple[Path, ServerRecord] | None:
+        for folder, record in servers_below(self._settings.folder):
+            if record.made_of == made_of and record.lives:
                 return folder, record
         return None
 
-    def _started(self, made_of: str) -> tuple[Path, _Record]:
+    def _started(self, made_of: str) -> tuple[Path, ServerRecord]:
         settings = self._settings
         port, token = _free_port(), secrets.token_urlsafe(32)
         folder = settings.folder / str(port)
@@ -234,10 +212,10 @@ class LocalServer:
                 raise ConnectServerError(f"the Spark Connect server cannot be started: {exc}") from exc
         ticks = procfs.start_ticks(child.pid)
         assert ticks is not None  # noqa: S101 - we have not reaped it
-        record = _Record(
+        record = ServerRecord(
             pid=child.pid, start_ticks=ticks, host=host_id(), port=port, token=token, made_of=made_of
         )
-        write_atomic(folder / "server.json", _RECORD.dump_json(record))
+        note_server(folder, record)
         self._children[folder] = child
         _log.info("connect_server_started", pid=child.pid, port=port)
         return folder, record
@@ -263,13 +241,13 @@ class LocalServer:
         )
 
     def _end_unused(self, idle_s: float) -> None:
-        current = self._made_of()
-        for folder, record in list(self._all()):
+        current = self.made_of()
+        for folder, record in list(servers_below(self._settings.folder)):
             if child := self._children.get(folder):
                 child.poll()  # or it stays a zombie
-            if _lives(record):
+            if record.lives:
                 patience_s = idle_s if record.made_of == current else 0.0
-                if not _unused_for(folder, patience_s):
+                if not is_unused(folder, patience_s):
                     continue
                 end_server(record.id)
                 _log.info("connect_server_ended", pid=record.pid, because="nobody uses it")
@@ -277,65 +255,6 @@ class LocalServer:
                 with suppress(subprocess.TimeoutExpired):
                     child.wait(_KILL_DEADLINE_S)
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def plan_of(folder: Path, session_id: str, url: str) -> ConnectPlan | None:
-    """How to reach a session on a worker's own server, from that worker's folder; None: it is gone."""
-    place = folder / "connect" / url.rpartition(":")[2]
-    data = read_if_there(place / "server.json")
-    record = _RECORD.validate_json(data) if data is not None else None
-    if record is None or not _lives(record):
-        return None
-    return ConnectPlan(url=url, token=record.token, session_id=session_id, server=record.id, folder=place)
-
-
-def use(folder: Path) -> int:
-    """Keep a server from being ended as unused for as long as the returned descriptor is open.
-
-    Raises:
-        FileNotFoundError: it was ended already.
-    """
-    fd = os.open(folder / "in-use", os.O_RDWR | os.O_CLOEXEC)
-    fcntl.flock(fd, fcntl.LOCK_SH)
-    os.utime(fd)
-    return fd
-
-
-def end_server(server: ProcessId) -> bool:
-    """Kill a server and all of its session: it has no session of a client, or does not answer any."""
-
-    def find() -> list[ProcessId]:
-        now = procfs.read_stat(server.pid)
-        if now is not None and now.id != server:
-            return []  # the pid was given away, so nothing of the session is left
-        return [
-            found.id
-            for found in procfs.living()
-            if found.session == server.pid and found.id.start_ticks >= server.start_ticks
-        ]
-
-    return procfs.kill_all(find, deadline_s=_KILL_DEADLINE_S)
-
-
-def _lives(record: _Record) -> bool:
-    return record.host == host_id() and procfs.is_alive(record.pid, record.start_ticks)
-
-
-def _unused_for(folder: Path, idle_s: float) -> bool:
-    fd = os.open(folder / "in-use", os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    else:
-        return time.time() - os.fstat(fd).st_mtime >= idle_s
-    finally:
-        os.close(fd)
-
-
-def _touch(folder: Path) -> None:
-    with suppress(FileNotFoundError):
-        os.utime(folder / "in-use")
 
 
 def _command(settings: LocalServerSettings, folder: Path, port: int) -> list[str]:

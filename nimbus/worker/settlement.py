@@ -59,7 +59,7 @@ def ending_of_the_dead(
     if runner is not None:  # also while ZooKeeper is away, and with it the attempt's tag
         kill_session(runner)
     kill_tagged(attempt_tag(board.cluster(), attempt))
-    release_left(folder, connect)
+    release_left(folder.session(), folder.path, connect)
     why = f"its runner ended before it could claim the attempt: {_last_words(folder)}"
     refused = _end(attempt, Outcome.REFUSED, why, now)
     won = fence(board, refused, worker, now)
@@ -143,9 +143,8 @@ def reap(
     if runner is not None:
         kill_session(runner)
     kill_tagged(tag)
-    folder = _folder_of(claim) if claim is not None else None
-    if folder is not None:
-        release_left(folder, connect)
+    if claim is not None and runner is not None:
+        release_left(claim.session, Path(claim.folder or ""), connect)
     end = _end(order.attempt, Outcome.LOST, "its runner is gone from its host", now)
     if claim is not None:  # read only now: a living runner may still write its record
         end = _undelivered(claim) or replace(end, nonce=claim.nonce)

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from nimbus.domain.pipeline import SparkMode, TaskKind
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import End
 from nimbus.java import find_java
-from nimbus.worker import connect_server, procfs
+from nimbus.worker import connect_folder, procfs
 from nimbus.worker.connect_server import LocalServer, LocalServerSettings
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.testing_bench import Bench, eventually
@@ -68,6 +69,7 @@ class Stage:
         self.bench = bench
         self.beats = bench.root / "beats"
         self._workers: list[Worker] = []
+        self.seen: set[int] = set()
 
     def server(self, idle_timeout: timedelta = timedelta(minutes=10)) -> LocalServer:
         return LocalServer(
@@ -105,18 +107,15 @@ class Stage:
         eventually(self.beats.exists, "an operation", 120)
 
     def servers(self) -> list[ProcessId]:
-        return [
-            found.id
-            for found in procfs.living()
-            if found.session == found.id.pid
-            and procfs.has_variable(found.id.pid, "TMPDIR", str(self._folder_of(found.id) / "tmp"))
+        """Living servers."""
+        ours = f"TMPDIR={self.bench.root / 'w1' / 'connect'}/".encode()
+        found = [
+            process.id
+            for process in procfs.living()
+            if process.session == process.id.pid and ours in (procfs.environment_of(process.id.pid) or b"")
         ]
-
-    def _folder_of(self, process: ProcessId) -> Path:
-        for file in (self.bench.root / "w1" / "connect").glob("*/server.json"):
-            if f'"pid":{process.pid},' in file.read_text():
-                return file.parent
-        return Path("/nowhere")
+        self.seen |= {process.pid for process in found}
+        return found
 
     def has_stopped_beating(self) -> bool:
         """The last operation has ended: nothing was written for longer than its pauses."""
@@ -130,7 +129,10 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     yield made
     made.end_workers()
     for server in made.servers():
-        connect_server.end_server(server)
+        connect_folder.end_server(server)
+    for pid in made.seen:
+        with suppress(ChildProcessError):  # of a worker that was closed: its child is ours
+            os.waitpid(pid, 0)
     bench.close()
 
 
@@ -164,3 +166,96 @@ def test_tasks_share_one_server_each_with_a_session_of_its_own(stage: Stage) -> 
     stage.end_workers()
 
     assert stage.servers() == []
+
+
+def test_static_property_is_refused_by_the_server_before_the_task_starts(stage: Stage) -> None:
+    bench = stage.bench
+    stage.worker()
+
+    stage.assign(bench.script("sum.sql", SUM), spark_conf={"spark.sql.warehouse.dir": "/elsewhere"})
+
+    end = bench.await_end(deadline_s=120)
+    assert end.outcome is Outcome.REFUSED
+    assert "Cannot modify the value of the static Spark config" in end.reason
+
+
+def test_no_operation_goes_on_after_its_attempt_has_ended(stage: Stage) -> None:
+    bench = stage.bench
+    stage.worker()
+    stage.beating("run1.stopped.1")
+
+    bench.board.request_stop("run1.stopped.1")
+
+    assert bench.await_end("run1.stopped.1").outcome is Outcome.STOPPED
+    eventually(stage.has_stopped_beating, "the operation's end", 10)
+
+    stage.beats.unlink()
+    stage.beating("run1.driver.1")
+    driver = bench.slots("run1.driver.1").claim
+    assert driver is not None
+    assert driver.pid is not None
+    os.kill(driver.pid, signal.SIGKILL)
+
+    assert bench.await_end("run1.driver.1").outcome is Outcome.FAILED
+    eventually(stage.has_stopped_beating, "the operation's end", 10)
+
+    stage.beats.unlink()
+    stage.beating("run1.runner.1")
+    runner = bench.runner("run1.runner.1")
+    assert runner is not None
+    os.kill(runner.pid, signal.SIGKILL)
+
+    assert bench.await_end("run1.runner.1").outcome is Outcome.LOST
+    eventually(stage.has_stopped_beating, "the operation's end", 10)
+    assert len(stage.servers()) == 1
+
+
+def test_attempt_is_lost_with_its_server_and_the_next_one_gets_another(stage: Stage) -> None:
+    bench = stage.bench
+    stage.worker()
+    stage.beating()
+    (server,) = stage.servers()
+
+    connect_folder.end_server(server)
+
+    end = bench.await_end()
+    assert end.outcome is Outcome.LOST
+    assert "Spark Connect server" in end.reason
+    stage.assign(bench.script("sum.sql", SUM), "run1.sum.1")
+    succeeded(bench, "run1.sum.1")
+    (other,) = stage.servers()
+    assert other != server
+
+
+def test_server_that_does_not_answer_is_killed_before_the_end_of_its_attempt(stage: Stage) -> None:
+    bench = stage.bench
+    stage.worker()
+    stage.beating()
+    (server,) = stage.servers()
+    os.kill(server.pid, signal.SIGSTOP)
+
+    bench.board.request_stop("run1.task.1")
+
+    assert bench.await_end().outcome is Outcome.STOPPED
+    assert stage.servers() == []
+    eventually(stage.has_stopped_beating, "the operation's end", 10)
+
+
+def test_attempt_and_server_outlive_their_worker_and_the_next_one_finds_them(stage: Stage) -> None:
+    bench = stage.bench
+    stage.worker()
+    stage.beating()
+    servers = stage.servers()
+
+    stage.end_workers()
+    stage.worker(idle_timeout=timedelta(seconds=1))
+    stage.assign(bench.script("sum.sql", SUM), "run1.sum.1")
+
+    succeeded(bench, "run1.sum.1")
+    assert stage.servers() == servers
+    assert not stage.has_stopped_beating()
+
+    bench.board.request_stop("run1.task.1")
+
+    assert bench.await_end().outcome is Outcome.STOPPED
+    eventually(lambda: stage.servers() == [], "the end of the idle server", 30)

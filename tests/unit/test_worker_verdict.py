@@ -73,3 +73,12 @@ def test_reason_is_bounded_and_still_says_how_the_process_ended() -> None:
     assert len(verdict.reason) <= REASON_LIMIT
     assert verdict.reason.startswith("ValueError: xxx")
     assert "SIGKILL" in verdict.reason
+
+
+def test_end_of_the_connect_server_is_a_loss_and_no_failure() -> None:
+    gone = judge(1, ordered=Ordered.SERVER_GONE, came_to_its_end=False, timeout=None, log_tail="")
+    done = judge(0, ordered=Ordered.SERVER_GONE, came_to_its_end=True, timeout=None, log_tail="")
+
+    assert gone.outcome is Outcome.LOST
+    assert "Spark Connect server" in gone.reason
+    assert done.outcome is Outcome.SUCCEEDED
