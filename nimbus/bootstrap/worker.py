@@ -19,7 +19,8 @@ from nimbus.config import Settings
 from nimbus.domain.ids import WorkerId
 from nimbus.java import find_java
 from nimbus.scheduler.releases import LocalReleases
-from nimbus.worker.connect_server import LocalServer, LocalServerSettings, RemoteServer
+from nimbus.worker.connect_server import LocalServer, RemoteServer
+from nimbus.worker.connect_start import LocalServerSettings
 from nimbus.worker.connections import Connections
 from nimbus.worker.settings import ConnectProvider, WorkerSettings
 from nimbus.worker.worker import Worker

@@ -61,9 +61,12 @@ def note_server(folder: Path, record: ServerRecord) -> None:
 
 
 def server_in(folder: Path) -> ServerRecord | None:
-    """What `server.json` says; None: there is none."""
+    """What `server.json` says; None: there is none, or another version wrote it."""
     data = read_if_there(folder / "server.json")
-    return _SERVER.validate_json(data) if data is not None else None
+    try:
+        return _SERVER.validate_json(data) if data is not None else None
+    except ValueError:
+        return None
 
 
 def servers_below(folder: Path) -> Iterator[tuple[Path, ServerRecord]]:

@@ -1,27 +1,20 @@
-"""The Spark Connect servers that a worker's tasks use: its own, started on demand, or one that is named.
+"""The Spark Connect server that a worker's tasks use: its own, started on demand, or one that is configured.
 
-A server outlives its worker, as runners do: the next worker finds it by its folder
-(`connect_folder`). What they say is in `<work_dir>/connect/log`. Of two that were started
-with different settings each goes on until nobody uses it.
+A server outlives its worker, as runners do; the next worker finds it by its folder (`connect_folder`). One that
+was started with other settings goes on until nobody uses it. All write to `<work_dir>/connect/log`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import secrets
 import shutil
-import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
-from typing import BinaryIO
 
 import structlog
 
@@ -37,28 +30,14 @@ from nimbus.worker.connect_folder import (
     touch,
 )
 from nimbus.worker.connect_session import answers, check_packages
-from nimbus.worker.environment import driver_environment
-from nimbus.worker.files import read_if_there
+from nimbus.worker.connect_start import LocalServerSettings, free_port, last_error, listens, start_server
 from nimbus.worker.identity import host_id
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.settings import ConnectPlan
 
-_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
-_FOLDERS = ("tmp", "local", "warehouse")
-_LOG_BYTES = 16 << 20
 _POLL_S = 0.05
 _KILL_DEADLINE_S = 10.0
 _CLOSE_S = 2.0
-_CONF = {
-    "spark.ui.enabled": "false",
-    # An operation whose client is gone, and with it its runner and worker, ends within a minute. A client
-    # that lives attaches again in time, unless it lets a result wait for so long.
-    "spark.connect.execute.reattachable.senderMaxStreamDuration": "15s",
-    "spark.connect.execute.manager.detachedTimeout": "30s",
-    # A driver may compute for long between two operations. Its runner releases the session.
-    "spark.connect.session.manager.defaultSessionTimeout": "24h",
-}
-"""What `worker.spark_conf` may change."""
 
 _log = structlog.get_logger(__name__)
 
@@ -92,24 +71,12 @@ class RemoteServer:
             return None
         return ConnectPlan(url=self._url, token=self._token, session_id=session.session_id)
 
-    def look_after(self) -> None:
-        """Nothing is ours."""
+    def look_after(self) -> bool:
+        """Nothing is ours to end."""
+        return True
 
     def close(self) -> None:
         """Nothing is ours."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalServerSettings:
-    """How a worker starts its server."""
-
-    folder: Path
-    master: str
-    spark_conf: Mapping[str, str]
-    env: Mapping[str, str]
-    java_home: Callable[[], Path]
-    idle_timeout: timedelta = timedelta(minutes=10)
-    start_timeout: timedelta = timedelta(minutes=2)
 
 
 class LocalServer:
@@ -148,13 +115,15 @@ class LocalServer:
     def reach(self, session: ConnectSession) -> None:
         """Nobody else's server is known here."""
 
-    def look_after(self) -> None:
+    def look_after(self) -> bool:
         """Remove servers that died, and end those that nobody uses. See `ConnectProvider`."""
-        if self._lock.acquire(blocking=False):  # else one is being started
-            try:
-                self._end_unused(self._settings.idle_timeout.total_seconds())
-            finally:
-                self._lock.release()
+        if not self._lock.acquire(blocking=False):
+            return True  # one is being started
+        try:
+            self._end_unused(self._settings.idle_timeout.total_seconds())
+            return any(servers_below(self._settings.folder))
+        finally:
+            self._lock.release()
 
     def close(self) -> None:
         """See `nimbus.worker.settings.ConnectProvider`: a server without a session ends."""
@@ -183,33 +152,12 @@ class LocalServer:
         return None
 
     def _started(self, made_of: str) -> tuple[Path, ServerRecord]:
-        settings = self._settings
-        port, token = _free_port(), secrets.token_urlsafe(32)
-        folder = settings.folder / str(port)
-        shutil.rmtree(folder, ignore_errors=True)
-        for place in (settings.folder, folder, *(folder / name for name in _FOLDERS)):
-            place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (folder / "in-use").touch(mode=0o600)
-        environment = {
-            **driver_environment(os.environ, java_home=settings.java_home(), extra=settings.env),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_LOCAL_DIRS": str(folder / "local"),
-            "TMPDIR": str(folder / "tmp"),
-            "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
-        }
-        with _log_file(settings.folder / "log") as log:
-            try:
-                child = subprocess.Popen(
-                    _command(settings, folder, port),
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    cwd=folder / "tmp",
-                    env=environment,
-                    start_new_session=True,  # it goes on without us
-                )
-            except OSError as exc:
-                raise ConnectServerError(f"the Spark Connect server cannot be started: {exc}") from exc
+        port, token = free_port(), secrets.token_urlsafe(32)
+        folder = self._settings.folder / str(port)
+        try:
+            child = start_server(self._settings, folder, port, token)
+        except OSError as exc:
+            raise ConnectServerError(f"the Spark Connect server cannot be started: {exc}") from exc
         ticks = procfs.start_ticks(child.pid)
         assert ticks is not None  # noqa: S101 - we have not reaped it
         record = ServerRecord(
@@ -227,7 +175,7 @@ class LocalServer:
         assert plan.server is not None  # noqa: S101 - it is our own
         port = int(plan.url.rpartition(":")[2])
         while procfs.is_alive(plan.server.pid, plan.server.start_ticks):
-            if _listens(port) and answers(plan):
+            if listens(port) and answers(plan):
                 _log.info("connect_server_ready", port=port, took_s=round(time.monotonic() - began, 3))
                 return
             if self._closing.wait(_POLL_S):
@@ -237,7 +185,7 @@ class LocalServer:
         end_server(plan.server)
         raise ConnectServerError(
             f"the Spark Connect server does not start; see {self._settings.folder / 'log'}: "
-            f"{_last_error(self._settings.folder / 'log')}"
+            f"{last_error(self._settings.folder / 'log')}"
         )
 
     def _end_unused(self, idle_s: float) -> None:
@@ -255,51 +203,3 @@ class LocalServer:
                 with suppress(subprocess.TimeoutExpired):
                     child.wait(_KILL_DEADLINE_S)
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _command(settings: LocalServerSettings, folder: Path, port: int) -> list[str]:
-    spark = find_spec("pyspark")
-    assert spark is not None  # noqa: S101 - a dependency
-    assert spark.submodule_search_locations is not None  # noqa: S101 - a package
-    conf = {**_CONF, **settings.spark_conf}
-    options = f"-Djava.io.tmpdir={folder / 'tmp'} {conf.get('spark.driver.extraJavaOptions', '')}".strip()
-    if settings.master.startswith("local"):
-        conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    conf |= {
-        "spark.app.name": "nimbus-connect",
-        "spark.local.dir": str(folder / "local"),
-        "spark.driver.extraJavaOptions": options,
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": str(port),
-    }
-    conf.setdefault("spark.sql.warehouse.dir", str(folder / "warehouse"))
-    words = [str(Path(spark.submodule_search_locations[0]) / "bin" / "spark-submit")]
-    words += ["--class", _CLASS, "--master", conf.pop("spark.master", settings.master)]
-    for name in sorted(conf):
-        words += ["--conf", f"{name}={conf[name]}"]
-    return [*words, "spark-internal"]
-
-
-def _free_port() -> int:
-    with socket.socket() as asked:
-        asked.bind(("127.0.0.1", 0))
-        return int(asked.getsockname()[1])
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as asked:
-        asked.settimeout(1.0)
-        return asked.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _log_file(path: Path) -> BinaryIO:
-    """Open the log at its end; a large one is put aside first, in place of the one before."""
-    if path.exists() and path.stat().st_size > _LOG_BYTES:
-        path.replace(path.with_name("log.1"))
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
-
-
-def _last_error(log: Path) -> str:
-    lines = (read_if_there(log) or b"")[-16_384:].decode(errors="replace").splitlines()
-    told = [line.strip() for line in lines if "ERROR" in line or "Exception" in line or "Error:" in line]
-    return (told or lines or [""])[-1][:200]

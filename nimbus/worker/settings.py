@@ -116,8 +116,8 @@ class ConnectProvider(Protocol):
         """How to reach a session on a server of somebody else; None: it is on none that is known here."""
         ...
 
-    def look_after(self) -> None:
-        """End what nobody uses. Called now and then; never blocks."""
+    def look_after(self) -> bool:
+        """End what nobody uses, and say whether anything is left. Called now and then; never waits long."""
         ...
 
     def close(self) -> None:

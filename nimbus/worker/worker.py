@@ -167,9 +167,13 @@ class Worker:
             _log.error("worker_id_in_use", worker=self._settings.id, error=str(exc))
         else:
             self._do(partial(self._look, not was_registered))
-        if self._settings.connect is not None:
-            self._do(self._settings.connect.look_after)
+        self._do(self._look_after_connect)
         self._loop.after(self._settings.heartbeat.total_seconds(), self._beat)
+
+    def _look_after_connect(self) -> None:
+        connect = self._settings.connect
+        if connect is not None and not connect.look_after():
+            self._connect_launcher.close()
 
     def _renew(self) -> None:
         self._registration.stands = False

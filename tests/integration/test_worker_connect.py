@@ -18,7 +18,8 @@ from nimbus.domain.run import Outcome
 from nimbus.domain.slots import End
 from nimbus.java import find_java
 from nimbus.worker import connect_folder, procfs
-from nimbus.worker.connect_server import LocalServer, LocalServerSettings
+from nimbus.worker.connect_server import LocalServer
+from nimbus.worker.connect_start import LocalServerSettings
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.worker import Worker

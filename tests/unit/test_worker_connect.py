@@ -18,7 +18,7 @@ import pytest
 from nimbus.domain.slots import ConnectSession
 from nimbus.worker import connect_folder, procfs
 from nimbus.worker.connect_folder import ServerRecord
-from nimbus.worker.connect_server import LocalServer, LocalServerSettings, RemoteServer
+from nimbus.worker.connect_server import LocalServer, RemoteServer
 from nimbus.worker.connect_session import (
     MissingPackagesError,
     SessionLine,
@@ -26,6 +26,7 @@ from nimbus.worker.connect_session import (
     driver_variables,
     session_url,
 )
+from nimbus.worker.connect_start import LocalServerSettings
 from nimbus.worker.identity import host_id
 from nimbus.worker.settings import ConnectPlan
 
