@@ -18,9 +18,10 @@ from nimbus.domain.run import Outcome
 from nimbus.domain.slots import End
 from nimbus.java import find_java
 from nimbus.worker import connect_folder, procfs
-from nimbus.worker.connect_server import LocalServer
+from nimbus.worker.connect_server import LocalServer, RemoteServer
 from nimbus.worker.connect_start import LocalServerSettings
 from nimbus.worker.procfs import ProcessId
+from nimbus.worker.settings import ConnectProvider
 from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.worker import Worker
 
@@ -72,10 +73,10 @@ class Stage:
         self._workers: list[Worker] = []
         self.seen: set[int] = set()
 
-    def server(self, idle_timeout: timedelta = timedelta(minutes=10)) -> LocalServer:
+    def server(self, owner: str = "w1", idle_timeout: timedelta = timedelta(minutes=10)) -> LocalServer:
         return LocalServer(
             LocalServerSettings(
-                folder=self.bench.root / "w1" / "connect",
+                folder=self.bench.root / owner / "connect",
                 master="local[2]",
                 spark_conf={},
                 env={},
@@ -84,8 +85,8 @@ class Stage:
             )
         )
 
-    def worker(self, **more: Any) -> Worker:
-        worker = self.bench.worker("w1", settings={"connect": self.server(**more)})
+    def worker(self, connect: ConnectProvider | None = None) -> Worker:
+        worker = self.bench.worker("w1", settings={"connect": connect or self.server()})
         worker.start()
         self._workers.append(worker)
         return worker
@@ -109,11 +110,13 @@ class Stage:
 
     def servers(self) -> list[ProcessId]:
         """Living servers."""
-        ours = f"TMPDIR={self.bench.root / 'w1' / 'connect'}/".encode()
+        ours = f"TMPDIR={self.bench.root}/".encode()
         found = [
             process.id
             for process in procfs.living()
-            if process.session == process.id.pid and ours in (procfs.environment_of(process.id.pid) or b"")
+            if process.session == process.id.pid
+            and ours in (variables := procfs.environment_of(process.id.pid) or b"")
+            and b"SPARK_CONNECT_AUTHENTICATE_TOKEN=" in variables
         ]
         self.seen |= {process.pid for process in found}
         return found
@@ -249,7 +252,7 @@ def test_attempt_and_server_outlive_their_worker_and_the_next_one_finds_them(sta
     servers = stage.servers()
 
     stage.end_workers()
-    stage.worker(idle_timeout=timedelta(seconds=1))
+    stage.worker(stage.server(idle_timeout=timedelta(seconds=1)))
     stage.assign(bench.script("sum.sql", SUM), "run1.sum.1")
 
     succeeded(bench, "run1.sum.1")
@@ -260,3 +263,37 @@ def test_attempt_and_server_outlive_their_worker_and_the_next_one_finds_them(sta
 
     assert bench.await_end().outcome is Outcome.STOPPED
     eventually(lambda: stage.servers() == [], "the end of the idle server", 30)
+
+
+def test_operation_on_a_server_of_somebody_else_ends_before_its_attempt_is_lost(stage: Stage) -> None:
+    bench = stage.bench
+    somebody = stage.server("somebody")
+    there = somebody.plan()
+    stage.worker(RemoteServer(there.url, there.token))
+    stage.beating()
+    runner = bench.runner()
+    assert runner is not None
+
+    os.kill(runner.pid, signal.SIGKILL)
+
+    assert bench.await_end().outcome is Outcome.LOST
+    eventually(stage.has_stopped_beating, "the operation's end", 10)
+    stage.assign(bench.script("sum.sql", SUM), "run1.sum.1")
+    succeeded(bench, "run1.sum.1")
+    stage.end_workers()
+    assert len(stage.servers()) == 1, "a server of somebody else is not ended"
+    somebody.close()
+
+
+def test_operation_ends_within_a_minute_when_runner_and_worker_are_gone(stage: Stage) -> None:
+    stage.worker()
+    stage.beating()
+    runner = stage.bench.runner()
+    assert runner is not None
+    servers = stage.servers()
+    stage.end_workers()
+
+    os.kill(runner.pid, signal.SIGKILL)
+
+    eventually(stage.has_stopped_beating, "the operation's end", 90)
+    assert stage.servers() == servers
