@@ -1,7 +1,7 @@
 """The Spark Connect server that a worker's tasks use: its own, started on demand, or one that is configured.
 
-A server outlives its worker, as runners do; the next worker finds it by its folder (`connect_folder`). One that
-was started with other settings goes on until nobody uses it. All write to `<work_dir>/connect/log`.
+A server outlives its worker, as runners do; the next worker finds it by its folder (`connect_folder`). One
+that was started with other settings goes on until nobody uses it. All write to `<work_dir>/connect/log`.
 """
 
 from __future__ import annotations

@@ -16,11 +16,10 @@ from nimbus.domain.pipeline import SparkMode, TaskKind
 from nimbus.domain.workers import Assignment
 from nimbus.worker.settings import RunnerPlan
 
-_READ_AT_START = (
-    *("LD_", "LC_", "LANG", "GLIBC_", "MALLOC_", "OPENSSL_"),
-    *("ARROW_", "GRPC_", "MKL_", "OMP_", "OPENBLAS_"),
-)
-"""Variables of the loader, of libc, of OpenSSL and of Spark Connect's libraries, by how they begin."""
+_READ_AT_START = ("LD_", "LC_", "LANG", "GLIBC_", "MALLOC_", "OPENSSL_")
+"""Variables of the loader, of libc and of OpenSSL, by the beginning of their names."""
+_READ_BY_CONNECT = ("ARROW_", "GRPC_", "MKL_", "OMP_", "OPENBLAS_")
+"""Likewise, of what a client of Spark Connect imports."""
 
 
 def why_own_interpreter(plan: RunnerPlan, order: Assignment, environment: Mapping[str, str]) -> str | None:
@@ -31,11 +30,13 @@ def why_own_interpreter(plan: RunnerPlan, order: Assignment, environment: Mappin
         order: That it runs under.
         environment: That it is to have.
     """
-    if order.task.kind is not TaskKind.PYTHON and order.task.spark_mode is not SparkMode.CONNECT:
+    is_connect = order.task.spark_mode is SparkMode.CONNECT
+    if order.task.kind is not TaskKind.PYTHON and not is_connect:
         return f"the task is of kind {order.task.kind.value}"
     if plan.wheels:
         return "the release has wheels"
-    if changed := _changed_at_start(environment):
+    read_at_start = _READ_AT_START + (_READ_BY_CONNECT if is_connect else ())
+    if changed := _changed(environment, read_at_start):
         return f"{changed} counts when a program starts"
     script = plan.release_root / order.task.script
     inherited = (Path(place) for place in environment.get("PYTHONPATH", "").split(os.pathsep) if place)
@@ -51,9 +52,9 @@ def imported_names() -> frozenset[str]:
     return frozenset(name.partition(".")[0] for name in sys.modules)
 
 
-def _changed_at_start(environment: Mapping[str, str]) -> str | None:
+def _changed(environment: Mapping[str, str], beginnings: tuple[str, ...]) -> str | None:
     for name in sorted({*environment, *os.environ}):
-        if name.startswith(_READ_AT_START) and environment.get(name) != os.environ.get(name):
+        if name.startswith(beginnings) and environment.get(name) != os.environ.get(name):
             return name
     return None
 

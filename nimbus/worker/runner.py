@@ -25,6 +25,8 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -96,10 +98,8 @@ class Runner:
 
     def _run(self, driver: DriverProcess | None) -> int:
         if driver is not None and self._plan.connect is not None:
-            try:
+            with _refused_without_session():
                 self._session = AttemptSession(self._folder, self._plan.connect, self._order.task.spark_conf)
-            except ConnectSessionError as exc:
-                raise SystemExit(str(exc)) from exc  # unclaimed, so it counts as refused
         opened = self._connect()
         if opened is None:
             if driver is not None:
@@ -129,10 +129,8 @@ class Runner:
         raise AssertionError("pauses() is endless")
 
     def _opened_session(self) -> ConnectSession | None:
-        try:
+        with _refused_without_session():
             return None if self._session is None else self._session.opened()
-        except ConnectSessionError as exc:
-            raise SystemExit(str(exc)) from exc  # unclaimed, so it counts as refused
 
     def _claim_and_run(self, board: AttemptBoard, driver: DriverProcess) -> int:
         claim = Claim(
@@ -284,6 +282,14 @@ class Runner:
         with self._folder.log.open("rb") as log:
             log.seek(max(0, self._folder.log_size() - _TAIL_BYTES))
             return log.read().decode(errors="replace")
+
+
+@contextmanager
+def _refused_without_session() -> Iterator[None]:
+    try:
+        yield
+    except ConnectSessionError as exc:
+        raise SystemExit(str(exc)) from exc  # unclaimed, so it counts as refused
 
 
 def _order_to_end(link: BoardLink, *, overdue: bool, server_gone: bool) -> Ordered:

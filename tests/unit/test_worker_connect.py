@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -10,13 +11,15 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nimbus.domain.slots import ConnectSession
-from nimbus.worker import connect_folder, procfs
+from nimbus.worker import attempt_session, connect_client, connect_folder, procfs
 from nimbus.worker.connect_folder import ServerRecord
 from nimbus.worker.connect_server import LocalServer, RemoteServer
 from nimbus.worker.connect_session import (
@@ -31,6 +34,7 @@ from nimbus.worker.identity import host_id
 from nimbus.worker.settings import ConnectPlan
 
 PORT = 40404
+SESSION_ID = "6f1c1d1e-0000-4000-8000-000000000001"
 PLAN = ConnectPlan(url=f"sc://localhost:{PORT}", token="t0ken", session_id="s1")
 SOON = timedelta(seconds=10)
 
@@ -187,3 +191,67 @@ def test_unused_server_ends_when_it_was_idle_for_long_or_is_of_other_settings(
 def test_use_of_a_server_that_was_ended_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         connect_folder.use(tmp_path / "gone")
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Of a driver, before its first request."""
+    for name, value in driver_variables(replace(PLAN, session_id=SESSION_ID)).items():
+        monkeypatch.setenv(name, value)
+    made = connect_client.make_session(tmp_path)
+    yield made
+    made.stop()
+
+
+def test_driver_sends_the_servers_id_of_the_session_with_each_request(session: Any) -> None:
+    connect_client.bind_session(session, "server's")
+
+    for request in (
+        session.client._execute_plan_request_with_metadata(),
+        session.client._analyze_plan_request_with_metadata(),
+        session.client._config_request_with_metadata(),
+    ):
+        assert (request.session_id, request.user_context.user_id) == (SESSION_ID, "nimbus")
+        assert request.client_observed_server_side_session_id == "server's"
+
+
+def test_code_finds_the_session_of_its_attempt(session: Any) -> None:
+    from pyspark.sql import SparkSession
+
+    assert SparkSession.builder.getOrCreate() is session
+
+
+def test_progress_is_written_as_that_of_a_spark_of_its_own(tmp_path: Path) -> None:
+    @dataclass
+    class Stage:
+        stage_id: int
+        num_tasks: int
+        num_completed_tasks: int
+        done: bool
+
+    progress = connect_client.Progress(tmp_path / "progress.json")
+
+    progress([Stage(0, 8, 8, True), Stage(1, 4, 1, False)], 2, "operation", False)
+
+    figures = json.loads((tmp_path / "progress.json").read_text())
+    del figures["at"]
+    assert figures == {
+        "stages": 2,
+        "stages_active": 1,
+        "tasks_total": 12,
+        "tasks_done": 9,
+        "tasks_active": 2,
+        "tasks_failed": 0,
+    }
+
+
+def test_server_that_does_not_answer_a_release_is_killed_if_it_is_ours(
+    tmp_path: Path, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempt_session, "release_elsewhere", lambda plan: False)
+    record = server_of(process, tmp_path / "connect")
+    session = ConnectSession(url=PLAN.url, session_id=SESSION_ID)
+
+    attempt_session.release_left(session, tmp_path / "attempts" / "r.t.1", None)
+
+    assert not record.lives

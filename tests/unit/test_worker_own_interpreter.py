@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nimbus.domain.pipeline import TaskKind
+from nimbus.domain.pipeline import SparkMode, TaskKind
 from nimbus.worker.own_interpreter import why_own_interpreter
 from nimbus.worker.testing_bench import Bench
 
@@ -47,6 +47,23 @@ def test_python_task_is_forked_when_nothing_speaks_against_it(bench: Bench) -> N
 @pytest.mark.parametrize("kind", [TaskKind.PYSPARK, TaskKind.SQL])
 def test_spark_task_gets_its_own_interpreter(bench: Bench, kind: TaskKind) -> None:
     assert kind.value in (_why(bench, order={"task_kind": kind}) or "")
+
+
+CONNECT = {"task_kind": TaskKind.SQL, "spark_mode": SparkMode.CONNECT}
+
+
+@pytest.mark.parametrize(
+    ("order", "environment", "why"),
+    [
+        (CONNECT, {}, None),
+        (CONNECT, {"OMP_NUM_THREADS": "3"}, "OMP_NUM_THREADS counts when a program starts"),
+        ({}, {"OMP_NUM_THREADS": "3"}, None),
+    ],
+)
+def test_task_in_mode_connect_is_forked_unless_a_variable_of_its_client_differs(
+    bench: Bench, order: dict[str, Any], environment: dict[str, str], why: str | None
+) -> None:
+    assert _why(bench, order=order, environment=environment) == why
 
 
 def test_release_with_wheels_gets_its_own_interpreter(bench: Bench) -> None:
