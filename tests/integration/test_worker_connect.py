@@ -106,7 +106,7 @@ class Stage:
     def beating(self, attempt: str = "run1.task.1") -> None:
         """Have an operation run that shows that it does."""
         self.assign(self.bench.script("beats.py", BEATS), attempt, args=(str(self.beats),))
-        eventually(self.beats.exists, "an operation", 120)
+        eventually(self.beats.exists, "an operation", 300)
 
     def servers(self) -> list[ProcessId]:
         """Living servers."""
@@ -141,7 +141,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 
 def succeeded(bench: Bench, attempt: str) -> End:
-    end = bench.await_end(attempt, 120)
+    end = bench.await_end(attempt, 300)
     assert end.outcome is Outcome.SUCCEEDED, bench.folder(attempt).log.read_text()
     return end
 
@@ -178,7 +178,7 @@ def test_static_property_is_refused_by_the_server_before_the_task_starts(stage: 
 
     stage.assign(bench.script("sum.sql", SUM), spark_conf={"spark.sql.warehouse.dir": "/elsewhere"})
 
-    end = bench.await_end(deadline_s=120)
+    end = bench.await_end(deadline_s=300)
     assert end.outcome is Outcome.REFUSED
     assert "Cannot modify the value of the static Spark config" in end.reason
 
@@ -222,7 +222,7 @@ def test_attempt_is_lost_with_its_server_and_the_next_one_gets_another(stage: St
 
     connect_folder.end_server(server)
 
-    end = bench.await_end()
+    end = bench.await_end(deadline_s=300)
     assert end.outcome is Outcome.LOST
     assert "Spark Connect server" in end.reason
     stage.assign(bench.script("sum.sql", SUM), "run1.sum.1")
@@ -240,7 +240,7 @@ def test_server_that_does_not_answer_is_killed_before_the_end_of_its_attempt(sta
 
     bench.board.request_stop("run1.task.1")
 
-    assert bench.await_end().outcome is Outcome.STOPPED
+    assert bench.await_end(deadline_s=300).outcome is Outcome.STOPPED
     assert stage.servers() == []
     eventually(stage.has_stopped_beating, "the operation's end", 10)
 
@@ -261,7 +261,7 @@ def test_attempt_and_server_outlive_their_worker_and_the_next_one_finds_them(sta
 
     bench.board.request_stop("run1.task.1")
 
-    assert bench.await_end().outcome is Outcome.STOPPED
+    assert bench.await_end(deadline_s=300).outcome is Outcome.STOPPED
     eventually(lambda: stage.servers() == [], "the end of the idle server", 30)
 
 
@@ -276,7 +276,7 @@ def test_operation_on_a_server_of_somebody_else_ends_before_its_attempt_is_lost(
 
     os.kill(runner.pid, signal.SIGKILL)
 
-    assert bench.await_end().outcome is Outcome.LOST
+    assert bench.await_end(deadline_s=300).outcome is Outcome.LOST
     eventually(stage.has_stopped_beating, "the operation's end", 10)
     stage.assign(bench.script("sum.sql", SUM), "run1.sum.1")
     succeeded(bench, "run1.sum.1")
