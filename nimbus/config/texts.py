@@ -68,7 +68,8 @@ def connect_url(value: object) -> str:
     match = _HOST.fullmatch(value.removeprefix("sc://")) if isinstance(value, str) else None
     if not isinstance(value, str) or match is None or not value.startswith("sc://"):
         guess = f"sc://{value}" if isinstance(value, str) and _HOST.fullmatch(value) else None
-        raise SuggestingError(f"must be sc://host[:port] and no more, not {described(value)}", guess)
+        # The value is not shown: a token may stand in it.
+        raise SuggestingError("must be sc://host[:port] and no more; the token is a key of its own", guess)
     if match[1] in ("127.0.0.1", "[::1]"):
         port = match["port"]
         raise SuggestingError(

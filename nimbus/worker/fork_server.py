@@ -25,10 +25,8 @@ from nimbus.worker.own_interpreter import imported_names
 from nimbus.worker.proc_area import ROOM, has_room, show_as
 from nimbus.worker.procfs import start_ticks
 from nimbus.worker.runner import run_and_exit, take_standard_input
-from nimbus.worker.settings import RUNNER_VARIABLE
+from nimbus.worker.settings import CONNECT_OPTION, RUNNER_VARIABLE
 
-CONNECT = "--connect"
-"""Argument: import the client of Spark Connect, for drivers of tasks in `mode: connect`."""
 _LONGEST_REQUEST = 64 << 10
 """Bytes: a path and a tag."""
 
@@ -40,7 +38,7 @@ def main() -> int:
         return 1
     signal.signal(signal.SIGCHLD, _reap)
     connections.import_clients()
-    if CONNECT in sys.argv:
+    if CONNECT_OPTION in sys.argv:
         connect_client.import_client()
     imported_names()
     host_id()

@@ -22,6 +22,8 @@ ATTEMPT_VARIABLE = "NIMBUS_ATTEMPT"
 """In the environment of a driver and of all it starts: by this they are found."""
 RUNNER_VARIABLE = "NIMBUS_RUNNER_OF"
 """In the environment of a runner."""
+CONNECT_OPTION = "--connect"
+"""Of a fork server: import the client of Spark Connect, for drivers of tasks in `mode: connect`."""
 
 
 def attempt_tag(cluster: ClusterId, attempt: str) -> str:

@@ -37,14 +37,13 @@ from nimbus.records import UnreadableRecordError
 from nimbus.worker import settlement
 from nimbus.worker.connections import Connections
 from nimbus.worker.fork_launcher import ForkLauncher
-from nimbus.worker.fork_server import CONNECT
 from nimbus.worker.keeper import Keeper, Phase
 from nimbus.worker.launcher import LaunchFailedError
 from nimbus.worker.loop import Action, Loop
 from nimbus.worker.preparation import ReleaseProvider, may_heal, prepare, prepare_if_here
 from nimbus.worker.registration import Registration
 from nimbus.worker.retry import pauses
-from nimbus.worker.settings import RunnerPlan, RunnerStartup, WorkerSettings
+from nimbus.worker.settings import CONNECT_OPTION, RunnerPlan, RunnerStartup, WorkerSettings
 from nimbus.worker.work_dir import take_work_dir
 
 _PREPARING_AT_ONCE = 2
@@ -73,7 +72,7 @@ class Worker:
     ) -> None:
         self._settings, self._board, self._releases = settings, board, releases
         self._connections, self._clock = connections, clock
-        self._launcher, self._connect_launcher = ForkLauncher(), ForkLauncher(CONNECT)
+        self._launcher, self._connect_launcher = ForkLauncher(), ForkLauncher(CONNECT_OPTION)
         self._on_failure = on_failure
         self.failure: BaseException | None = None
         """What ended the worker's thread, if something did."""
