@@ -171,7 +171,11 @@ class Worker:
 
     def _look_after_connect(self) -> None:
         connect = self._settings.connect
-        if connect is not None and not connect.look_after():
+        if connect is None or connect.look_after():
+            return
+        if not any(
+            self._keeper.phases.get(order.attempt) is Phase.PREPARING for order in self._orders.values()
+        ):
             self._connect_launcher.close()
 
     def _renew(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,10 +19,10 @@ from nimbus.domain.run import Outcome
 from nimbus.domain.slots import End
 from nimbus.java import find_java
 from nimbus.worker import connect_folder, procfs
-from nimbus.worker.connect_server import LocalServer, RemoteServer
+from nimbus.worker.connect_server import ConnectServerError, LocalServer, RemoteServer
 from nimbus.worker.connect_start import LocalServerSettings
 from nimbus.worker.procfs import ProcessId
-from nimbus.worker.settings import ConnectProvider
+from nimbus.worker.settings import ConnectPlan, ConnectProvider
 from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.worker import Worker
 
@@ -297,3 +298,38 @@ def test_operation_ends_within_a_minute_when_runner_and_worker_are_gone(stage: S
 
     eventually(stage.has_stopped_beating, "the operation's end", 90)
     assert stage.servers() == servers
+
+
+class SlowServer(RemoteServer):
+    """A server that is not there and takes its time to start."""
+
+    def __init__(self) -> None:
+        super().__init__("sc://localhost:1", None)
+        self.may_start = threading.Event()
+        self.looks = 0
+
+    def is_up(self) -> bool:
+        return False
+
+    def plan(self) -> ConnectPlan:
+        self.may_start.wait(60)
+        raise ConnectServerError("there is none")
+
+    def look_after(self) -> bool:
+        self.looks += 1
+        return False
+
+
+def test_fork_server_for_connect_stays_while_an_order_is_prepared(stage: Stage) -> None:
+    server = SlowServer()
+    worker = stage.worker(server)
+    stage.assign(stage.bench.script("sum.sql", SUM))
+    eventually(lambda: worker._connect_launcher.pid, "the fork server")
+    seen = server.looks
+
+    eventually(lambda: server.looks > seen + 1, "two looks")
+
+    assert worker._connect_launcher.pid is not None
+    server.may_start.set()
+    stage.bench.await_end(deadline_s=300)
+    eventually(lambda: worker._connect_launcher.pid is None, "the fork server's end")
