@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.failures import FailureClass
-from nimbus.domain.pipeline import CatchUp, FailureStrategy, Priority, TaskKind
+from nimbus.domain.pipeline import CatchUp, FailureStrategy, Priority, SparkMode, TaskKind
 from nimbus.domain.schedulers import Role
 
 Seconds = Annotated[
@@ -195,6 +195,7 @@ class TaskSpecModel(Model):
     spark_conf: dict[str, str]
     limits: LimitsModel | None
     """Null: nothing is limited but the log, to 64 MiB."""
+    spark_mode: SparkMode
 
 
 class PipelineSpecModel(Model):

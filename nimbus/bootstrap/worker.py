@@ -19,8 +19,10 @@ from nimbus.config import Settings
 from nimbus.domain.ids import WorkerId
 from nimbus.java import find_java
 from nimbus.scheduler.releases import LocalReleases
+from nimbus.worker.connect_server import LocalServer, RemoteServer
+from nimbus.worker.connect_start import LocalServerSettings
 from nimbus.worker.connections import Connections
-from nimbus.worker.settings import WorkerSettings
+from nimbus.worker.settings import ConnectProvider, WorkerSettings
 from nimbus.worker.worker import Worker
 
 _log = structlog.get_logger(__name__)
@@ -46,6 +48,7 @@ def build_worker(
             prepare_timeout=worker.prepare_timeout,
             keep_attempts=worker.keep_attempts,
             version=__version__,
+            connect=_connect_provider(settings),
             scheduler_id=scheduler_id,
         ),
         board=ZooKeeperAttemptBoard(foundation.session, settings.cluster.root),
@@ -63,6 +66,23 @@ def build_worker(
 
     foundation.session.add_listener(on_session)
     return built
+
+
+def _connect_provider(settings: Settings) -> ConnectProvider:
+    worker, connect = settings.worker, settings.connect
+    if connect.url is not None:
+        token = None if connect.token is None else connect.token.get_secret_value()
+        return RemoteServer(connect.url, token)
+    return LocalServer(
+        LocalServerSettings(
+            folder=worker.work_dir / "connect",
+            master=worker.master,
+            spark_conf=worker.spark_conf,
+            env=worker.env,
+            java_home=lambda: find_java().java_home,
+            idle_timeout=connect.idle_timeout,
+        )
+    )
 
 
 def _end_process(cause: BaseException) -> None:

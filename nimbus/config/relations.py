@@ -67,6 +67,9 @@ def relation_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
     yield from _tls_faults(settings)
     if settings.worker.embedded and settings.worker.shared_dir is None:
         yield ("worker", "data_dir"), NO_DATA_DIR
+    if settings.connect.token is not None and settings.connect.url is None:
+        message = "token is given and url is not; a server of the worker's own makes its token itself"
+        yield ("connect", "token"), message
     for section, name, secret in _TOGETHER:
         has_name = _value(settings, f"{section}.{name}") is not None
         has_secret = _value(settings, f"{section}.{secret}") is not None

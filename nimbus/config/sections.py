@@ -120,6 +120,15 @@ class Worker(Strict):
         return self.shared_dir
 
 
+class Connect(Strict):
+    """Spark Connect: for tasks with `spark: {mode: connect}`."""
+
+    url: Annotated[str, BeforeValidator(texts.connect_url)] | None = None
+    """None: a server of the worker's own."""
+    token: Annotated[SecretStr | None, Field(strict=False)] = None
+    idle_timeout: PositiveDuration = timedelta(minutes=10)
+
+
 NO_DATA_DIR = "is missing; name the folder, shared by all workers, where tasks leave their outputs"
 
 

@@ -63,6 +63,22 @@ def url(value: object) -> str:
     return value.rstrip("/")
 
 
+def connect_url(value: object) -> str:
+    """`sc://host[:port]`; the token has a key of its own, user and session are Nimbus's."""
+    match = _HOST.fullmatch(value.removeprefix("sc://")) if isinstance(value, str) else None
+    if not isinstance(value, str) or match is None or not value.startswith("sc://"):
+        guess = f"sc://{value}" if isinstance(value, str) and _HOST.fullmatch(value) else None
+        # The value is not shown: a token may stand in it.
+        raise SuggestingError("must be sc://host[:port] and no more; the token is a key of its own", guess)
+    if match[1] in ("127.0.0.1", "[::1]"):
+        port = match["port"]
+        raise SuggestingError(
+            "a server of this host is reached without TLS by the name localhost alone",
+            f"sc://localhost:{port}" if port else "sc://localhost",
+        )
+    return value
+
+
 def host_name(value: object) -> str:
     """A name or address as in a `Host` header, without port."""
     match = _HOST.fullmatch(value) if isinstance(value, str) else None

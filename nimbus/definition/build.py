@@ -12,6 +12,7 @@ from nimbus.definition.models import (
     ParameterModel,
     RetriesModel,
     ScheduleModel,
+    SparkModel,
     TaskModel,
 )
 from nimbus.domain.ids import PipelineName, TaskName
@@ -21,6 +22,8 @@ from nimbus.domain.pipeline import (
     PipelineSpec,
     RetryPolicy,
     Schedule,
+    SparkMode,
+    TaskKind,
     TaskSpec,
 )
 
@@ -78,12 +81,21 @@ def _said(own: Strict, defaults: Strict) -> dict[str, Any]:
     }
 
 
+def build_spark(kind: TaskKind, own: SparkModel, defaults: SparkModel) -> tuple[SparkMode, dict[str, str]]:
+    """The mode and the properties of a task with Spark: its own words win. A jar is always classic."""
+    usual = SparkMode.CLASSIC if kind.is_program else defaults.mode
+    return own.mode or usual or SparkMode.CLASSIC, {**defaults.conf, **own.conf}
+
+
 def _schedule(model: ScheduleModel) -> Schedule:
     return Schedule(cron=model.cron, timezone=model.timezone, catchup=model.catchup)
 
 
 def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec:
     """One task."""
+    mode, conf = SparkMode.CLASSIC, dict[str, str]()
+    if model.type.uses_spark:
+        mode, conf = build_spark(model.type, model.spark, defaults.spark)
     return TaskSpec(
         name=TaskName(name),
         kind=model.type,
@@ -93,7 +105,8 @@ def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec
         retries=build_retries(model.retries, defaults.retries),
         timeout=defaults.timeout if model.timeout is None else model.timeout,
         priority=defaults.priority if model.priority is None else model.priority,
-        spark_conf={**defaults.spark.conf, **model.spark.conf} if model.type.uses_spark else {},
+        spark_conf=conf,
+        spark_mode=mode,
         main_class=model.main_class or "",
         limits=_limits(model.limits, defaults.limits),
         isolation=model.isolation,

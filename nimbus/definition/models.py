@@ -14,7 +14,15 @@ from nimbus.config.values import Duration, PositiveDuration, described, named, o
 from nimbus.definition.cron import check_cron, check_timezone
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import NAME_PATTERN
-from nimbus.domain.pipeline import MOST_MEMORY_SCALE, CatchUp, FailureStrategy, Isolation, Priority, TaskKind
+from nimbus.domain.pipeline import (
+    MOST_MEMORY_SCALE,
+    CatchUp,
+    FailureStrategy,
+    Isolation,
+    Priority,
+    SparkMode,
+    TaskKind,
+)
 from nimbus.domain.run import Outcome
 
 SCHEMA = 1
@@ -147,6 +155,7 @@ Description = Annotated[str, Field(max_length=4096)]
 class SparkModel(Strict):
     """Of a task, or of all."""
 
+    mode: Annotated[SparkMode, one_of(SparkMode)] | None = None
     conf: dict[Annotated[str, BeforeValidator(spark_key)], Annotated[str, BeforeValidator(_spark_value)]] = (
         Field(default_factory=dict)
     )

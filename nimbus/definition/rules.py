@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from nimbus.config.problems import KeyPath
 from nimbus.config.values import format_duration
-from nimbus.definition.build import build_parameter, build_retries
+from nimbus.definition.build import build_parameter, build_retries, build_spark
 from nimbus.definition.models import DefinitionModel, ParameterModel, TaskModel
 from nimbus.domain.parameters import has_type, value_fault
-from nimbus.domain.pipeline import Isolation, TaskKind
+from nimbus.domain.pipeline import Isolation, SparkMode, TaskKind
 from nimbus.domain.spelling import closest
 from nimbus.templates.client import Templates
 
@@ -29,6 +29,9 @@ SUFFIX = {
     TaskKind.SQL: ".sql",
     TaskKind.SPARK_SUBMIT: ".jar",
 }
+
+SESSION_PROPERTIES = "spark.sql."
+"""How properties of a Connect session begin. Of these the server refuses the static ones."""
 
 
 class Fault(NamedTuple):
@@ -113,7 +116,9 @@ def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
         yield Fault(("isolation",), f"a {task.type} task runs isolated, not pooled; remove this")
     if task.type is TaskKind.SHELL and task.args:
         yield Fault(("args",), "a shell task takes no args; its command has them")
-    if not task.type.uses_spark and task.spark.conf:
+    if task.type.uses_spark:
+        yield from _connect_faults(task, model)
+    elif task.spark.conf or task.spark.mode:
         yield Fault(("spark",), f"a {task.type} task has no Spark; make it a pyspark task, or remove this")
     retries = build_retries(task.retries, model.defaults.retries)
     if retries.max_delay < retries.delay:
@@ -147,6 +152,22 @@ def _input_faults(task: TaskModel) -> Iterator[Fault]:
             yield Fault(
                 ("needs", number),
                 f"{other!r} and {need!r} would both be NIMBUS_INPUT_{name}; rename one of them",
+            )
+
+
+def _connect_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
+    mode, conf = build_spark(task.type, task.spark, model.defaults.spark)
+    if mode is not SparkMode.CONNECT:
+        return
+    if task.type.is_program:
+        yield Fault(("spark", "mode"), f"a {task.type} task starts a Spark of its own; remove this")
+        return
+    for name in conf:
+        if not name.startswith(SESSION_PROPERTIES):
+            yield Fault(
+                ("spark",),
+                f"{name} is set when Spark starts, but mode: connect takes a Spark that runs already; "
+                f"there only {SESSION_PROPERTIES}* can be set. Remove it, or use mode: classic",
             )
 
 

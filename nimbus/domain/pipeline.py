@@ -45,6 +45,15 @@ class Isolation(StrEnum):
     """A driver of its own; an executor of its worker's does a runner's work for many at once."""
 
 
+class SparkMode(StrEnum):
+    """Which Spark a task gets."""
+
+    CLASSIC = "classic"
+    """One of its own, started with it."""
+    CONNECT = "connect"
+    """A session on a Spark Connect server that is there already."""
+
+
 class FailureStrategy(StrEnum):
     """What a failed task (its retries used up) means for the rest of its run."""
 
@@ -154,6 +163,8 @@ class TaskSpec:
         if not self.script or (self.kind is TaskKind.SHELL and self.script.find("/") < 1):
             return None
         return str(PurePosixPath(self.script))
+
+    spark_mode: SparkMode = SparkMode.CLASSIC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

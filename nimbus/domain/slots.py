@@ -28,6 +28,16 @@ class Holder(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectSession:
+    """The session on a Spark Connect server that an attempt works in. No secrets."""
+
+    url: str
+    session_id: str
+    server_session_id: str = ""
+    """The server's own name for it: another one means that the server has forgotten the session."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """Who runs an attempt, or that nobody ever will."""
 
@@ -47,6 +57,8 @@ class Claim:
 
     folder: str | None = None
     """Of the attempt, on that host: its exit record stands there until it is delivered. An absolute path."""
+    session: ConnectSession | None = None
+    """Of a task in `mode: connect`."""
 
     @property
     def is_fenced(self) -> bool:

@@ -3,6 +3,7 @@
     <work_dir>/attempts/<attempt>/     mode 0700
         order.json      the assignment; no secrets
         lock            flock held by the runner as long as it lives; holds its pid and start ticks
+        session.json    the Spark Connect session of a task in `mode: connect`; no secrets
         claim.json      the CLAIM that this folder's runner won
         exit.json       the exit record, first writer wins; what END is to say
         delivered       END is in ZooKeeper and the log is stored (or nobody wants them any more)
@@ -17,12 +18,14 @@ Several processes use a folder at once; every file is written whole. Any thread 
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 from nimbus.domain.ids import AttemptId, InvalidNameError
-from nimbus.domain.slots import Claim, End
+from nimbus.domain.slots import Claim, ConnectSession, End
 from nimbus.domain.workers import Assignment
 from nimbus.records import ASSIGNMENT, CLAIM, END
 from nimbus.worker.files import read_if_there, sync_folder, write_atomic, write_once
@@ -41,6 +44,7 @@ class AttemptFolder:
         self.order_file = path / "order.json"
         self.lock_file = path / "lock"
         self._lock = ProcessLock(self.lock_file)
+        self.session_file = path / "session.json"
         self.claim_file = path / "claim.json"
         self.exit_file = path / "exit.json"
         self.delivered_file = path / "delivered"
@@ -105,6 +109,15 @@ class AttemptFolder:
     def last_runner(self) -> ProcessId | None:
         """Who took the lock last in this boot, dead or alive."""
         return self._lock.last_holder()
+
+    def note_session(self, session: ConnectSession) -> None:
+        """Note where the attempt's Connect session is, for whoever must release it."""
+        write_atomic(self.session_file, json.dumps(asdict(session)).encode())
+
+    def session(self) -> ConnectSession | None:
+        """The attempt's Connect session, if it has one."""
+        data = read_if_there(self.session_file)
+        return ConnectSession(**json.loads(data)) if data is not None else None
 
     def record_claim(self, claim: Claim) -> None:
         """Note the CLAIM that we won."""

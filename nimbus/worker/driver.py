@@ -47,6 +47,14 @@ class DriverPlan:
         """Its code gets a Spark session."""
         return self.kind in ("pyspark", "sql")
 
+    connect: bool = False
+    """Its Spark is a session on a Connect server."""
+
+    @property
+    def starts_spark(self) -> bool:
+        """It gets a Spark runtime of its own."""
+        return self.kind in ("pyspark", "sql") and not self.connect
+
     @property
     def is_program(self) -> bool:
         """The driver becomes another program."""
@@ -72,13 +80,15 @@ def main(arguments: Sequence[str]) -> None:
     """Prepare, wait for go, run. Exceptions of the task's code end the process as they would anywhere."""
     folder = Path(arguments[0])
     plan = read_plan(folder)
-    if plan.uses_spark:
+    if plan.starts_spark:
         _prepare_spark(folder, plan)
+    bind_session = _prepare_connect(folder) if plan.connect else _nothing
     if len(arguments) > 1:
         _await_go(int(arguments[1]))
+    bind_session()
     if plan.is_program:
         become(_command(folder, plan), os.environ | variables(context()))
-    stop_progress = _start_progress(folder) if plan.uses_spark else _nothing
+    stop_progress = _start_progress(folder) if plan.starts_spark else _nothing
     try:
         _run_task(plan)
     finally:
@@ -128,6 +138,19 @@ def _spark_conf(folder: Path, plan: DriverPlan) -> dict[str, str]:
     )
 
 
+def _prepare_connect(folder: Path) -> Callable[[], None]:
+    """Make the session; what is returned is for after go, when its runner has opened it on the server."""
+    from nimbus.worker import connect_client
+
+    session = connect_client.make_session(folder)
+
+    def bind() -> None:
+        opened = json.loads((folder / "session.json").read_text(encoding="utf-8"))
+        connect_client.bind_session(session, opened["server_session_id"])
+
+    return bind
+
+
 def _start_progress(folder: Path) -> Callable[[], None]:
     from nimbus.worker.driver_progress import ProgressThread
 
@@ -154,7 +177,7 @@ def _run_task(plan: DriverPlan) -> None:
         else:
             _run_script(plan)
     finally:
-        if plan.uses_spark:
+        if plan.starts_spark:
             _stop_spark()
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from nimbus.domain.workers import Assignment
 from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.connect_session import driver_variables
 from nimbus.worker.environment import scaled_conf
 from nimbus.worker.limits import limits_of
 from nimbus.worker.settings import RunnerPlan
@@ -27,6 +28,7 @@ def write_plan(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> No
         "worker_conf": dict(plan.spark_conf),
         "task_conf": scaled_conf(order.task.spark_conf, plan.spark_conf, order.memory_scale),
         "limits": asdict(limits_of(order)),
+        "connect": plan.connect is not None,
     }
     context = {
         "schema": 1,
@@ -49,6 +51,7 @@ def attempt_environment(folder: AttemptFolder, plan: RunnerPlan) -> dict[str, st
     """The whole environment of an attempt's driver."""
     return {
         **plan.environment,
+        **({} if plan.connect is None else driver_variables(plan.connect)),
         ATTEMPT_VARIABLE: attempt_tag(plan.cluster, str(folder.attempt)),
         "NIMBUS_CONTEXT": str(folder.context_file),
         "TMPDIR": str(folder.scratch),

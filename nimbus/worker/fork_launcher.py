@@ -39,7 +39,9 @@ _log = structlog.get_logger(__name__)
 class ForkLauncher:
     """See `nimbus.worker.launcher.Launcher`. One thread launches; `close` comes after its last launch."""
 
-    def __init__(self) -> None:
+    def __init__(self, *options: str) -> None:
+        """`options` are those of the fork server."""
+        self._options = options
         self._server: _Server | None = None
 
     @property
@@ -50,7 +52,7 @@ class ForkLauncher:
     def start(self) -> None:
         """Start the fork server, which gets ready by itself."""
         try:
-            self._server = _Server()
+            self._server = _Server(self._options)
         except OSError as exc:
             _log.warning("fork_server_not_started", error=str(exc))
 
@@ -108,13 +110,13 @@ def _tag(folder: AttemptFolder, startup: RunnerStartup) -> str:
 class _Server:
     """One fork server process."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: Sequence[str]) -> None:
         self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._connection.settimeout(_ANSWER_S)
         try:
             with theirs:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-u", "-m", "nimbus.worker.fork_server", ARGUMENT_ROOM],
+                    [sys.executable, "-I", "-u", "-m", "nimbus.worker.fork_server", *options, ARGUMENT_ROOM],
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
                     cwd="/",

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nimbus.worker import connections, forked
+from nimbus.worker import connect_client, connections, forked
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.identity import host_id
 from nimbus.worker.own_interpreter import imported_names
@@ -28,6 +28,7 @@ from nimbus.worker.pool.folder import ExecutorFolder
 from nimbus.worker.proc_area import ROOM, make_room, show_as
 from nimbus.worker.procfs import start_ticks
 from nimbus.worker.runner import run_and_exit
+from nimbus.worker.settings import CONNECT_OPTION
 from nimbus.worker.tags import EXECUTOR_VARIABLE, RUNNER_VARIABLE
 
 _LONGEST_REQUEST = 64 << 10
@@ -43,6 +44,8 @@ def main() -> int:
         return 1
     signal.signal(signal.SIGCHLD, _reap)
     connections.import_clients()
+    if CONNECT_OPTION in sys.argv:
+        connect_client.import_client()
     imported_names()
     host_id()
     gc.collect()

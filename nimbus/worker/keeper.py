@@ -113,7 +113,7 @@ class Keeper:
             self.watch(folder, folder.last_runner())
             return
         record = folder.exit_record() or settlement.ending_of_the_dead(
-            folder, self._board, self._settings.id, self._clock.now()
+            folder, self._board, self._settings.id, self._clock.now(), self._settings.connect
         )
         if record is None:
             self._done(folder, "another one has it, or nobody waits for it any more")

@@ -16,6 +16,8 @@ from nimbus.worker.driver import DriverPlan
 
 _READ_AT_START = ("LD_", "LC_", "LANG", "GLIBC_", "MALLOC_", "OPENSSL_")
 """Variables of the loader, of libc and of OpenSSL, by the beginning of their names."""
+_READ_BY_CONNECT = ("ARROW_", "GRPC_", "MKL_", "OMP_", "OPENBLAS_")
+"""Likewise, of what a client of Spark Connect imports."""
 
 
 def why_own_interpreter(plan: DriverPlan, environment: Mapping[str, str]) -> str | None:
@@ -27,11 +29,12 @@ def why_own_interpreter(plan: DriverPlan, environment: Mapping[str, str]) -> str
     """
     if plan.is_program:  # of which none of this is true: it is another one
         return None
-    if plan.uses_spark:
+    if plan.starts_spark:
         return f"the task is of kind {plan.kind}"
     if plan.wheels:
         return "the release has wheels"
-    if changed := _changed_at_start(environment):
+    read_at_start = _READ_AT_START + (_READ_BY_CONNECT if plan.connect else ())
+    if changed := _changed(environment, read_at_start):
         return f"{changed} counts when a program starts"
     inherited = (Path(place) for place in environment.get("PYTHONPATH", "").split(os.pathsep) if place)
     folders = (plan.script_path.parent, *map(Path, plan.import_folders()), *inherited)
@@ -46,9 +49,9 @@ def imported_names() -> frozenset[str]:
     return frozenset(name.partition(".")[0] for name in sys.modules)
 
 
-def _changed_at_start(environment: Mapping[str, str]) -> str | None:
+def _changed(environment: Mapping[str, str], beginnings: tuple[str, ...]) -> str | None:
     for name in sorted({*environment, *os.environ}):
-        if name.startswith(_READ_AT_START) and environment.get(name) != os.environ.get(name):
+        if name.startswith(beginnings) and environment.get(name) != os.environ.get(name):
             return name
     return None
 

@@ -15,10 +15,11 @@ from typing import Protocol
 
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import ClusterId, PipelineName, ReleaseDigest
+from nimbus.domain.pipeline import SparkMode
 from nimbus.domain.workers import Assignment
 from nimbus.worker.environment import driver_environment
 from nimbus.worker.identity import host_id
-from nimbus.worker.settings import RunnerPlan, WorkerSettings
+from nimbus.worker.settings import ConnectPlan, RunnerPlan, WorkerSettings
 from nimbus.worker.wheels import find_wheels, unpack_wheel
 
 MIN_FREE_BYTES = 64 << 20
@@ -84,7 +85,8 @@ def prepare(
     settings.work_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     java_home = None
-    if order.task.kind.uses_spark and settings.java_home is not None:
+    connect = _connect_plan(settings) if _wants_connect(order) else None
+    if order.task.kind.uses_spark and settings.java_home is not None and connect is None:
         java_home = settings.java_home()
     with releases.pinned(order.pipeline, order.release, settings.prepare_timeout) as root:
         check_order(order, root, settings)
@@ -102,13 +104,16 @@ def prepare(
         master=settings.master,
         spark_conf=settings.spark_conf,
         stop_grace_s=settings.stop_grace.total_seconds(),
+        connect=connect,
     )
 
 
 def prepare_if_here(
     order: Assignment, settings: WorkerSettings, releases: ReleaseProvider, cluster: ClusterId
 ) -> RunnerPlan | None:
-    """As `prepare`, but None if the release must be fetched first: that may take minutes."""
+    """As `prepare`, but None if that takes long: a release must be fetched, or a Connect server started."""
+    if _wants_connect(order) and settings.connect is not None and not settings.connect.is_up():
+        return None
     if not releases.is_here(order.pipeline, order.release):
         return None
     return prepare(order, settings, releases, cluster)
@@ -118,6 +123,16 @@ def check_order(order: Assignment, root: Path, settings: WorkerSettings) -> None
     """Check what differs between attempts of one release. Raises CannotRunHereError."""
     _check_space(settings.work_dir)
     _check_files(root, order)
+
+
+def _wants_connect(order: Assignment) -> bool:
+    return order.task.spark_mode is SparkMode.CONNECT
+
+
+def _connect_plan(settings: WorkerSettings) -> ConnectPlan:
+    if settings.connect is None:
+        raise CannotRunHereError("this worker has no Spark Connect; see `connect` in its configuration")
+    return settings.connect.plan()
 
 
 def _check_space(folder: Path) -> None:

@@ -25,6 +25,8 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -32,12 +34,14 @@ from pathlib import Path
 import structlog
 
 from nimbus.domain.run import Outcome
-from nimbus.domain.slots import Claim, End
+from nimbus.domain.slots import Claim, ConnectSession, End
 from nimbus.domain.workers import Assignment
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError
 from nimbus.worker import procfs
 from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.attempt_session import AttemptSession
 from nimbus.worker.board_link import BoardLink
+from nimbus.worker.connect_session import ConnectSessionError
 from nimbus.worker.connections import Connections, OpenBoard, open_board, open_logs
 from nimbus.worker.driver import EXIT_NOT_STARTED
 from nimbus.worker.driver_process import DriverProcess
@@ -75,6 +79,7 @@ class Runner:
         self._folder, self._plan, self._order, self._connections = folder, plan, order, connections
         self._wake = Wake()
         self._told_to_leave = False
+        self._session: AttemptSession | None = None
         self._attempt = str(folder.attempt)
 
     def leave(self, *_signal: object) -> None:
@@ -88,6 +93,16 @@ class Runner:
         Args:
             driver: Waits to be let go; None: the attempt has ended, and is only delivered.
         """
+        try:
+            return self._run(driver)
+        finally:
+            if self._session is not None:
+                self._session.release()
+
+    def _run(self, driver: DriverProcess | None) -> int:
+        if driver is not None and self._plan.connect is not None:
+            with _refused_without_session():
+                self._session = AttemptSession(self._folder, self._plan.connect, self._order.task.spark_conf)
         opened = self._connect()
         if opened is None:
             if driver is not None:
@@ -116,6 +131,10 @@ class Runner:
                     return None
         raise AssertionError("pauses() is endless")
 
+    def _opened_session(self) -> ConnectSession | None:
+        with _refused_without_session():
+            return None if self._session is None else self._session.opened()
+
     def _claim_and_run(self, board: AttemptBoard, driver: DriverProcess) -> int:
         claim = Claim(
             attempt=self._attempt,
@@ -126,6 +145,7 @@ class Runner:
             claimed_at=datetime.now(UTC),
             nonce=secrets.token_hex(8),
             folder=str(self._folder.path),
+            session=self._opened_session(),
         )
         if not self._claim(board, claim):
             driver.end_all()
@@ -174,6 +194,8 @@ class Runner:
         ordered = self._watch(driver, link, limits, started_s)
         if not driver.end_all():
             _log.error("driver_left_processes", attempt=self._attempt)
+        if self._session is not None and not self._session.release() and ordered is Ordered.NOT:
+            ordered = Ordered.SERVER_GONE
         link.driver_has_ended()
         limits.close()
         verdict = judge(
@@ -215,7 +237,8 @@ class Runner:
                 return ordered
             now = boottime_s()
             if ordered is Ordered.NOT:
-                ordered = _order_to_end(link, limits, overdue=now >= deadline)
+                server_gone = self._session is not None and self._session.is_gone
+                ordered = _order_to_end(link, limits, overdue=now >= deadline, server_gone=server_gone)
                 if ordered is not Ordered.NOT:
                     _log.warning("driver_asked_to_end", attempt=self._attempt, why=ordered.value)
                     if ordered is Ordered.LIMIT:
@@ -279,7 +302,17 @@ class Runner:
         return LogUploader(self._folder, lambda: open_logs(self._connections))
 
 
-def _order_to_end(link: BoardLink, limits: LimitThread, *, overdue: bool) -> Ordered:
+@contextmanager
+def _refused_without_session() -> Iterator[None]:
+    try:
+        yield
+    except ConnectSessionError as exc:
+        raise SystemExit(str(exc)) from exc  # unclaimed, so it counts as refused
+
+
+def _order_to_end(link: BoardLink, limits: LimitThread, *, overdue: bool, server_gone: bool) -> Ordered:
+    if server_gone:
+        return Ordered.SERVER_GONE
     if link.stop_requested:
         return Ordered.STOP
     if link.outdated:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import io
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from pydantic import TypeAdapter
 
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import ClusterId, HostId, WorkerId
+from nimbus.domain.slots import ConnectSession
 from nimbus.worker.connections import Connections
+from nimbus.worker.procfs import ProcessId
+
+CONNECT_OPTION = "--connect"
+"""Of a fork server: import the client of Spark Connect, for drivers of tasks in `mode: connect`."""
 
 
 class WorkerSettingsError(NimbusError):
@@ -48,6 +54,8 @@ class WorkerSettings:
     keep_attempts: timedelta = timedelta(days=2)
     """How long a delivered attempt's folder stays."""
     version: str = ""
+    connect: ConnectProvider | None = None
+    """For tasks in `mode: connect`; None: they are refused."""
     scheduler_id: str | None = None
     """The scheduler that this worker is embedded in."""
 
@@ -68,6 +76,49 @@ class WorkerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectPlan:
+    """Where an attempt of a task in `mode: connect` has its session."""
+
+    url: str
+    """`sc://host:port`, with `;use_ssl=true` if the server speaks TLS."""
+    token: str | None = field(default=None, repr=False)
+    session_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    """New for each launch, so that an attempt never meets a session that was used before."""
+    server: ProcessId | None = None
+    """The worker's own server; None: it is somebody else's."""
+    folder: Path | None = None
+    """Of that server."""
+
+
+class ConnectProvider(Protocol):
+    """What a worker has for tasks in `mode: connect`. Any thread may call it."""
+
+    def is_up(self) -> bool:
+        """`plan` answers at once."""
+        ...
+
+    def plan(self) -> ConnectPlan:
+        """A place for an attempt, started if there is none.
+
+        Raises:
+            ConnectServerError: it cannot be started.
+        """
+        ...
+
+    def reach(self, session: ConnectSession) -> ConnectPlan | None:
+        """How to reach a session on a server of somebody else; None: it is on none that is known here."""
+        ...
+
+    def look_after(self) -> bool:
+        """End what nobody uses, and say whether anything is left. Called now and then; never waits long."""
+        ...
+
+    def close(self) -> None:
+        """The worker ends; what is in use goes on."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerPlan:
     """All that a runner must know beside the order: where things are and how to run them."""
 
@@ -83,6 +134,8 @@ class RunnerPlan:
     master: str = "local[2]"
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     stop_grace_s: float = 10.0
+    connect: ConnectPlan | None = None
+    """For a task in `mode: connect`. Its token is the only secret here: the driver needs it as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

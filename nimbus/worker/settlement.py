@@ -21,11 +21,13 @@ from nimbus.ports import AttemptBoard, AttemptWithdrawnError
 from nimbus.records import UnreadableRecordError
 from nimbus.worker import procfs
 from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.attempt_session import release_left
 from nimbus.worker.files import read_if_there
 from nimbus.worker.identity import host_id
 from nimbus.worker.pool.exits import exit_of
 from nimbus.worker.pool.folder import ExecutorFolder
 from nimbus.worker.procfs import ProcessId
+from nimbus.worker.settings import ConnectProvider
 from nimbus.worker.tags import ATTEMPT_VARIABLE, RUNNER_VARIABLE, attempt_tag
 
 _KILL_DEADLINE_S = 10.0
@@ -35,7 +37,11 @@ _log = structlog.get_logger(__name__)
 
 
 def ending_of_the_dead(
-    folder: AttemptFolder, board: AttemptBoard, worker: WorkerId, now: datetime
+    folder: AttemptFolder,
+    board: AttemptBoard,
+    worker: WorkerId,
+    now: datetime,
+    connect: ConnectProvider | None = None,
 ) -> End | None:
     """Find out and record how an attempt ended whose runner is dead and left no record.
 
@@ -44,6 +50,7 @@ def ending_of_the_dead(
         board: Where CLAIM is.
         worker: Who we are.
         now: The time, for the record.
+        connect: What the worker has for tasks in `mode: connect`.
 
     Returns:
         What stands in the exit record now; None when the attempt is not ours to end.
@@ -56,6 +63,7 @@ def ending_of_the_dead(
     if runner is not None:  # also while ZooKeeper is away, and with it the attempt's tag
         kill_session(runner)
     kill_tagged(attempt_tag(board.cluster(), attempt))
+    release_left(folder.session(), folder.path, connect)
     why = f"its runner ended before it could claim the attempt: {_last_words(folder)}"
     refused = _end(attempt, Outcome.REFUSED, why, now)
     won = fence(board, refused, worker, now)
@@ -127,7 +135,9 @@ def is_supervised(tag: str, claim: Claim | None) -> bool:
     return procfs.is_alive(claim.pid, claim.start_ticks) and procfs.environment_of(claim.pid) is None
 
 
-def reap(board: AttemptBoard, order: Assignment, now: datetime) -> bool:
+def reap(
+    board: AttemptBoard, order: Assignment, now: datetime, connect: ConnectProvider | None = None
+) -> bool:
     """Do a REAP order for an attempt whose folder is not ours.
 
     Returns:
@@ -144,6 +154,8 @@ def reap(board: AttemptBoard, order: Assignment, now: datetime) -> bool:
     if runner is not None:
         kill_session(runner)
     kill_tagged(tag)
+    if claim is not None and runner is not None:
+        release_left(claim.session, Path(claim.folder or ""), connect)
     end = _end(order.attempt, Outcome.LOST, "its runner is gone from its host", now)
     if claim is not None:  # read only now: a living runner may still write its record
         end = _undelivered(claim) or lost(claim, f"its {_HELD_BY[claim.holder]} is gone from its host", now)

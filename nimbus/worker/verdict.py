@@ -26,6 +26,8 @@ class Ordered(Enum):
     NOT = "not"
     TIMEOUT = "timeout"
     STOP = "stop"
+    SERVER_GONE = "server_gone"
+    """Its Spark Connect server has ended, or does not answer."""
     OUTDATED = "outdated"
     """END was filled by somebody else, or the attempt is gone: what the driver does is of no use any more."""
     LIMIT = "limit"
@@ -76,6 +78,9 @@ def judge(
             return Verdict(Outcome.STOPPED, "stopped, because the attempt was closed by somebody else", code)
         case Ordered.LIMIT:
             return Verdict(Outcome.FAILED, exceeded or "ended: it exceeded a limit", code)
+        case Ordered.SERVER_GONE:
+            why = "its Spark Connect server has ended or does not answer"
+            return Verdict(Outcome.LOST, why, code)
         case Ordered.NOT:
             why = _failure(status, log_tail, oom_killer=oom_killer)
             failure = failure_class(status, log_tail, oom_killer=oom_killer)

@@ -23,7 +23,7 @@ from functools import partial
 import structlog
 
 from nimbus.domain.ids import ClusterId, PipelineName, ReleaseDigest
-from nimbus.domain.pipeline import TaskKind
+from nimbus.domain.pipeline import SparkMode, TaskKind
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.ports import (
     AttemptBoard,
@@ -51,7 +51,7 @@ from nimbus.worker.preparation import (
 )
 from nimbus.worker.registration import Registration
 from nimbus.worker.retry import pauses
-from nimbus.worker.settings import RunnerPlan, RunnerStartup, WorkerSettings
+from nimbus.worker.settings import CONNECT_OPTION, RunnerPlan, RunnerStartup, WorkerSettings
 from nimbus.worker.work_dir import take_work_dir
 
 _PREPARING_AT_ONCE = 2
@@ -89,7 +89,7 @@ class Worker:
     ) -> None:
         self._settings, self._board, self._releases = settings, board, releases
         self._connections, self._clock = connections, clock
-        self._launcher = ForkLauncher()
+        self._launcher, self._connect_launcher = ForkLauncher(), ForkLauncher(CONNECT_OPTION)
         self._on_failure = on_failure
         self.failure: BaseException | None = None
         """What ended the worker's thread, if something did."""
@@ -157,7 +157,10 @@ class Worker:
             pool.shutdown(wait=False, cancel_futures=True)
         self._keeper.close()
         self._pool.close()
-        self._launcher.close()
+        for launcher in (self._launcher, self._connect_launcher):
+            launcher.close()
+        if self._settings.connect is not None:
+            self._settings.connect.close()
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
@@ -197,7 +200,17 @@ class Worker:
             _log.error("worker_id_in_use", worker=self._settings.id, error=str(exc))
         else:
             self._do(partial(self._look, not was_registered))
+        self._do(self._look_after_connect)
         self._loop.after(self._settings.heartbeat.total_seconds(), self._beat)
+
+    def _look_after_connect(self) -> None:
+        connect = self._settings.connect
+        if connect is None or connect.look_after():
+            return
+        if not any(
+            self._keeper.phases.get(order.attempt) is Phase.PREPARING for order in self._orders.values()
+        ):
+            self._connect_launcher.close()
 
     def _renew(self) -> None:
         self._registration.stands = False
@@ -246,6 +259,8 @@ class Worker:
 
     def _plan_of(self, order: Assignment) -> RunnerPlan | None:
         """What was prepared for an earlier attempt of the release, if it still does."""
+        if order.task.spark_mode is SparkMode.CONNECT:  # its server may have ended since
+            return None
         plan = self._plans.get(_prepared(order))
         try:
             if plan is not None:
@@ -259,6 +274,8 @@ class Worker:
         if order.attempt not in self._orders:
             self._keeper.phases.pop(order.attempt, None)
             return
+        if order.task.spark_mode is SparkMode.CONNECT and self._connect_launcher.pid is None:
+            self._connect_launcher.start()  # it imports while the order is prepared
         self._submit(self._prepare_pool, prepare_if_here, order, cluster, waits)
 
     def _submit(
@@ -292,7 +309,8 @@ class Worker:
         elif (plan := done.result()) is not None:
             if len(self._plans) >= _PLANS_KEPT:
                 self._plans.clear()
-            self._plans[_prepared(order)] = plan
+            if plan.connect is None:
+                self._plans[_prepared(order)] = plan
             self._launch(order, plan)
         else:
             self._submit(self._fetch_pool, prepare, order, cluster, waits)
@@ -304,7 +322,8 @@ class Worker:
         folder = self._keeper.folder(order.attempt)
         try:
             folder.create(order)
-            runner = self._launcher(folder, RunnerStartup(plan=plan, connections=self._connections))
+            launcher = self._launcher if plan.connect is None else self._connect_launcher
+            runner = launcher(folder, RunnerStartup(plan=plan, connections=self._connections))
         except (LaunchFailedError, OSError) as exc:
             self._refuse(order, str(exc) or type(exc).__name__)
             return
@@ -329,7 +348,7 @@ class Worker:
         if folder.exists and not folder.is_delivered:
             if self._keeper.phases.get(attempt) in (None, Phase.DONE):
                 self._keeper.settle(folder)
-        elif settlement.reap(self._board, order, self._clock.now()):
+        elif settlement.reap(self._board, order, self._clock.now(), self._settings.connect):
             return
         self._loop.after(_LOOK_AGAIN_S, partial(self._do, partial(self._reap, order)))
 

@@ -19,7 +19,7 @@ from nimbus.domain import writes as w
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import TaskKind, TaskSpec
 from nimbus.domain.run import Outcome
-from nimbus.domain.slots import Claim, End, Holder, Slots
+from nimbus.domain.slots import Claim, ConnectSession, End, Holder, Slots
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError
@@ -31,7 +31,15 @@ Eventually = Callable[..., None]
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 ATTEMPT = AttemptId(RunId("r"), TaskName("t"), 1)
 WORKER = WorkerId("w1")
-CLAIM = Claim(attempt=str(ATTEMPT), worker=WORKER, host=HostId("h"), pid=7, start_ticks=9, claimed_at=NOW)
+CLAIM = Claim(
+    attempt=str(ATTEMPT),
+    worker=WORKER,
+    host=HostId("h"),
+    pid=7,
+    start_ticks=9,
+    claimed_at=NOW,
+    session=ConnectSession(url="sc://localhost:1", session_id="s", server_session_id="t"),
+)
 END = End(
     attempt=str(ATTEMPT), outcome=Outcome.SUCCEEDED, written_by="runner", ended_at=NOW, output="p/r/t/1"
 )

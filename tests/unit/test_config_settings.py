@@ -182,6 +182,13 @@ SECTIONS: list[tuple[dict[str, Any], str]] = [
         {"worker": {"data_dir": "/d", "spark_conf": {"spark.x": [1]}}},
         "worker.spark_conf.spark.x: it must be text",
     ),
+    ({"connect": {"url": "https://spark:15002"}}, "connect.url: must be sc://host[:port] and no more"),
+    ({"connect": {"url": "spark:15002"}}, '(did you mean "sc://spark:15002"?)'),
+    ({"connect": {"url": "sc://spark:15002/;token=x"}}, "connect.url: must be sc://host[:port] and no more"),
+    ({"connect": {"url": 7}}, "connect.url: must be sc://host[:port] and no more"),
+    ({"connect": {"url": "sc://127.0.0.1:15002"}}, '(did you mean "sc://localhost:15002"?)'),
+    ({"connect": {"token": "x"}}, "connect.token: token is given and url is not"),
+    ({"connect": {"idle_timeout": "0s"}}, "connect.idle_timeout: must be longer than 0s"),
     ({"worker": {"data_dir": "/d", "env": {"A-B": "1"}}}, "is not a name of an environment variable"),
     ({"worker": {"data_dir": "/d", "env": "A=1"}}, "worker.env: must be a mapping of keys to values"),
 ]
@@ -393,3 +400,9 @@ def test_hosts_may_be_a_list(tmp_path: Path) -> None:
 def test_missing_file_is_refused_as_configuration(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfigurationError, match="there is no such file"):
         load_settings(tmp_path / "none.yaml", {})
+
+
+def test_token_in_the_url_of_a_connect_server_is_not_shown(tmp_path: Path) -> None:
+    (line,) = refusal(tmp_path, GOOD | {"connect": {"url": "sc://spark:15002/;token=t0ken"}})
+
+    assert "t0ken" not in line

@@ -20,6 +20,7 @@ from nimbus.domain.pipeline import (
     Priority,
     RetryPolicy,
     Schedule,
+    SparkMode,
     TaskKind,
     TaskSpec,
 )
@@ -132,6 +133,9 @@ BAD: list[tuple[str, str, str]] = [
     ("bad main class", HEAD + "tasks:\n  a: {type: spark_submit, jar: a.jar, main_class: a/B}\n", "4: tasks.a.main_class: 'a/B' is not the name of a class, such as com.example.Job"),
     ("args of sql", HEAD + "tasks:\n  a: {type: sql, script: a.sql, args: [x]}\n", "4: tasks.a.args: a sql task takes no args; its file can use {{ params.name }}"),
     ("Spark in python", HEAD + "tasks:\n  a: {type: python, script: a.py, spark: {conf: {spark.x: 1}}}\n", "4: tasks.a.spark: a python task has no Spark"),
+    ("Connect in python", HEAD + "tasks:\n  a: {type: python, script: a.py, spark: {mode: connect}}\n", "4: tasks.a.spark: a python task has no Spark"),
+    ("unknown mode", HEAD + "tasks:\n  a: {type: sql, script: a.sql, spark: {mode: conect}}\n", "4: tasks.a.spark.mode: must be one of classic, connect, not 'conect' (did you mean \"connect\"?)"),
+    ("property of the start in connect", HEAD + "defaults: {spark: {conf: {spark.executor.memory: 4g}}}\ntasks:\n  a: {type: sql, script: a.sql, spark: {mode: connect}}\n", "5: tasks.a.spark: spark.executor.memory is set when Spark starts, but mode: connect takes a Spark that runs already; there only spark.sql.* can be set."),
     ("files outside", top("files: [../x]"), "3: files[0]: '../x' must be relative"),
     ("no files", top("files: []"), "3: files: must not be empty"),
     ("dependency is no wheel", top("dependencies: [lib/*.egg]"), "3: dependencies[0]: 'lib/*.egg' must name wheels"),
@@ -253,6 +257,25 @@ tasks:
   pack: {type: shell, command: [bin/pack.sh, 1, "{{ ds }}"]}
   rank: {type: spark_submit, jar: lib/rank.jar, main_class: com.example.Rank, args: ["{{ ds }}"]}
 """
+
+
+@pytest.mark.parametrize(("default", "own", "expected"), [
+    ("{}", "{}", ("classic", "classic")),
+    ("{mode: connect}", "{}", ("connect", "classic")),
+    ("{mode: connect}", "{mode: classic}", ("classic", "classic")),
+    ("{}", "{mode: connect, conf: {spark.sql.x: 1}}", ("connect", "classic")),
+])  # fmt: skip
+def test_task_takes_the_spark_mode_of_the_defaults_unless_it_says_its_own(
+    default: str, own: str, expected: tuple[str, str]
+) -> None:
+    text = (
+        f"{HEAD}defaults: {{spark: {default}}}\ntasks:\n"
+        f"  a: {{type: sql, script: a.sql, spark: {own}}}\n  b: {{type: python, script: b.py}}\n"
+    )
+
+    tasks = parse_definition(text.encode(), "x", TEMPLATES).tasks
+
+    assert tuple(task.spark_mode for task in tasks) == tuple(map(SparkMode, expected))
 
 
 def test_definition_becomes_the_pipeline_that_it_describes() -> None:

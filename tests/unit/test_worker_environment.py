@@ -21,6 +21,7 @@ def test_only_what_is_on_the_list_is_passed_on() -> None:
     given = {
         "PATH": "/bin",
         "LC_TIME": "C",
+        "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": "/ca.pem",
         "SPARK_CONF_DIR": "/conf",
         "SPARK_CONNECT_AUTHENTICATE_TOKEN": "x",
         "AWS_SECRET_ACCESS_KEY": "x",
@@ -29,7 +30,8 @@ def test_only_what_is_on_the_list_is_passed_on() -> None:
         "NIMBUS_S3_KEY": "x",
     }
 
-    assert set(passed_on(given)) == {"PATH", "LC_TIME", "SPARK_CONF_DIR", "NIMBUS_STACK"}
+    roots = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
+    assert set(passed_on(given)) == {"PATH", "LC_TIME", "SPARK_CONF_DIR", "NIMBUS_STACK", roots}
 
 
 def test_configuration_wins_over_the_workers_environment() -> None:

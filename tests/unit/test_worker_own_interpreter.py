@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nimbus.domain.pipeline import TaskKind
+from nimbus.domain.pipeline import SparkMode, TaskKind
 from nimbus.worker.driver import read_plan
 from nimbus.worker.driver_plan import write_plan
 from nimbus.worker.own_interpreter import why_own_interpreter
@@ -64,6 +64,23 @@ def test_driver_that_becomes_a_program_needs_no_interpreter(bench: Bench, kind: 
     )
 
     assert why is None
+
+
+CONNECT = {"task_kind": TaskKind.SQL, "spark_mode": SparkMode.CONNECT}
+
+
+@pytest.mark.parametrize(
+    ("order", "environment", "why"),
+    [
+        (CONNECT, {}, None),
+        (CONNECT, {"OMP_NUM_THREADS": "3"}, "OMP_NUM_THREADS counts when a program starts"),
+        ({}, {"OMP_NUM_THREADS": "3"}, None),
+    ],
+)
+def test_task_in_mode_connect_is_forked_unless_a_variable_of_its_client_differs(
+    bench: Bench, order: dict[str, Any], environment: dict[str, str], why: str | None
+) -> None:
+    assert _why(bench, order=order, environment=environment) == why
 
 
 def test_release_with_wheels_gets_its_own_interpreter(bench: Bench) -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from nimbus.domain.ids import PipelineName, ReleaseDigest, WorkerId
-from nimbus.worker.preparation import CannotRunHereError, prepare
+from nimbus.domain.pipeline import SparkMode, TaskKind
+from nimbus.worker.connect_server import RemoteServer
+from nimbus.worker.preparation import CannotRunHereError, prepare, prepare_if_here
 from nimbus.worker.settings import RunnerPlan, WorkerSettings
 from nimbus.worker.testing_bench import Bench
 
@@ -58,3 +60,52 @@ def test_preparation_unpins_the_release_when_the_task_cannot_run_here(bench: Ben
         prepared(bench, "missing.py")
 
     assert not bench.release.exists()
+
+
+class StartingServer(RemoteServer):
+    """A Connect server that must be started first."""
+
+    def is_up(self) -> bool:
+        return False
+
+
+def _no_java() -> Path:
+    raise AssertionError("a client of Spark Connect needs no Java")
+
+
+def test_task_in_mode_connect_is_given_a_session_and_no_java(bench: Bench) -> None:
+    order = bench.order(bench.script("a.sql", ""), task_kind=TaskKind.SQL, spark_mode=SparkMode.CONNECT)
+    settings = WorkerSettings(
+        id=WorkerId("w1"),
+        work_dir=bench.root / "w1",
+        data_dir=bench.data,
+        java_home=_no_java,
+        connect=RemoteServer("sc://spark:1", "t0ken"),
+    )
+
+    plan = prepare_if_here(order, settings, bench, bench.board.cluster())
+
+    assert plan is not None
+    assert plan.connect is not None
+    assert plan.connect.token == "t0ken"
+    assert "t0ken" not in repr(plan)
+
+
+def test_order_waits_with_those_that_take_long_while_the_connect_server_is_not_up(bench: Bench) -> None:
+    order = bench.order(bench.script("a.sql", ""), task_kind=TaskKind.SQL, spark_mode=SparkMode.CONNECT)
+    settings = WorkerSettings(
+        id=WorkerId("w1"),
+        work_dir=bench.root / "w1",
+        data_dir=bench.data,
+        connect=StartingServer("sc://spark:1", None),
+    )
+
+    assert prepare_if_here(order, settings, bench, bench.board.cluster()) is None
+
+
+def test_task_in_mode_connect_cannot_run_on_a_worker_without_it(bench: Bench) -> None:
+    order = bench.order(bench.script("a.sql", ""), task_kind=TaskKind.SQL, spark_mode=SparkMode.CONNECT)
+    settings = WorkerSettings(id=WorkerId("w1"), work_dir=bench.root / "w1", data_dir=bench.data)
+
+    with pytest.raises(CannotRunHereError, match="no Spark Connect"):
+        prepare(order, settings, bench, bench.board.cluster())

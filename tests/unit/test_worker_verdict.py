@@ -119,3 +119,12 @@ def test_driver_that_the_kernel_killed_for_memory_is_told_from_one_that_was_kill
 
     assert verdict.failure is FailureClass.OUT_OF_MEMORY
     assert verdict.reason == "its process was killed by signal 9 (SIGKILL) (the machine was out of memory)"
+
+
+def test_end_of_the_connect_server_is_a_loss_and_no_failure() -> None:
+    gone = judge(1, ordered=Ordered.SERVER_GONE, came_to_its_end=False, timeout=None, log_tail="")
+    done = judge(0, ordered=Ordered.SERVER_GONE, came_to_its_end=True, timeout=None, log_tail="")
+
+    assert gone.outcome is Outcome.LOST
+    assert "Spark Connect server" in gone.reason
+    assert done.outcome is Outcome.SUCCEEDED

@@ -1,0 +1,98 @@
+"""Opens the Spark Connect session of an attempt, and ends it: its runner does so, or else a worker.
+
+No operation of an attempt goes on after its END: the session is released before. A server of the worker's own
+that does not answer is killed instead, and takes the sessions of other attempts along: they are lost and run
+again. A server of somebody else is asked, and if it does not answer its own time limits hold.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import structlog
+
+from nimbus.domain.slots import ConnectSession
+from nimbus.worker import connect_folder, procfs
+from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.connect_session import ConnectSessionError, SessionLine, release_elsewhere
+from nimbus.worker.procfs import ProcessId
+from nimbus.worker.settings import ConnectPlan, ConnectProvider
+
+_log = structlog.get_logger(__name__)
+
+
+class AttemptSession:
+    """The session of a living runner. Its main thread, after the driver was forked."""
+
+    def __init__(self, folder: AttemptFolder, plan: ConnectPlan, conf: Mapping[str, str]) -> None:
+        """Ask for the session, with the properties `conf`; `opened` waits for the answer."""
+        self._folder, self._plan = folder, plan
+        self._session = ConnectSession(url=plan.url, session_id=plan.session_id)
+        self._released: bool | None = None
+        folder.note_session(self._session)
+        try:
+            self._use_fd = connect_folder.use(plan.folder) if plan.folder is not None else -1
+        except FileNotFoundError:
+            raise ConnectSessionError("the worker's Spark Connect server has ended") from None
+        self._line = SessionLine(plan)
+        self._line.begin(conf)
+
+    def opened(self) -> ConnectSession:
+        """The session, for CLAIM and for the driver.
+
+        Raises:
+            ConnectSessionError: it cannot be had.
+        """
+        self._session = replace(self._session, server_session_id=self._line.opened())
+        self._folder.note_session(self._session)
+        return self._session
+
+    @property
+    def is_gone(self) -> bool:
+        """The server's process has ended. Of somebody else's server that is not known here."""
+        return self._plan.server is not None and not _lives(self._plan.server)
+
+    def release(self) -> bool:
+        """End the session and its operations. Only the first call does so.
+
+        Returns:
+            False when the server is gone, or did not answer.
+        """
+        if self._released is None:
+            self._released = not self.is_gone and _settled(self._plan, self._line.release())
+            self._line.close()
+            if self._use_fd >= 0:
+                os.utime(self._use_fd)
+                os.close(self._use_fd)
+        return self._released
+
+
+def release_left(session: ConnectSession | None, folder: Path, provider: ConnectProvider | None) -> None:
+    """Release the session of an attempt whose runner is dead. Takes seconds, a minute at most.
+
+    Args:
+        session: Of the attempt; None: it has none.
+        folder: Of the attempt, at the worker that ran it.
+        provider: Of this worker: for sessions on a server of somebody else.
+    """
+    if session is None:
+        return
+    plan = connect_folder.plan_of(folder.parents[1], session.session_id, session.url)
+    if plan is None and provider is not None:
+        plan = provider.reach(session)
+    if plan is not None and not _settled(plan, release_elsewhere(plan)):
+        _log.warning("connect_session_not_released", attempt=folder.name, url=session.url)
+
+
+def _settled(plan: ConnectPlan, answered: bool) -> bool:
+    if not answered and plan.server is not None:
+        _log.warning("connect_server_killed", pid=plan.server.pid, because="it does not answer")
+        connect_folder.end_server(plan.server)
+    return answered
+
+
+def _lives(server: ProcessId) -> bool:
+    return procfs.is_alive(server.pid, server.start_ticks)

@@ -1,0 +1,335 @@
+"""Tasks in `mode: connect` on a real Spark Connect server of a worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nimbus.domain.pipeline import SparkMode, TaskKind
+from nimbus.domain.run import Outcome
+from nimbus.domain.slots import End
+from nimbus.java import find_java
+from nimbus.worker import connect_folder, procfs
+from nimbus.worker.connect_server import ConnectServerError, LocalServer, RemoteServer
+from nimbus.worker.connect_start import LocalServerSettings
+from nimbus.worker.procfs import ProcessId
+from nimbus.worker.settings import ConnectPlan, ConnectProvider
+from nimbus.worker.testing_bench import Bench, eventually
+from nimbus.worker.worker import Worker
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("java_home"), pytest.mark.timeout(900)]
+
+SOON = timedelta(seconds=10)
+SUM = "SELECT sum(id) AS total FROM range(1000)"
+ADOPTS = """
+import os
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
+from nimbus.task import context
+
+spark = SparkSession.builder.appName("mine").getOrCreate()
+assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
+spark.range(5).createOrReplaceTempView("five")
+spark.stop()
+spark = SparkSession.builder.getOrCreate()
+assert spark.table("five").count() == 5, "another session"
+twice = udf(lambda n: 2 * n, "long")
+spark.range(10).select(twice("id").alias("n")).write.parquet(str(context().output / "data"))
+"""
+BEATS = """
+import sys
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
+
+file = sys.argv[1]
+
+def beat(n):
+    import time
+    for _ in range(6000):
+        with open(file, "a") as beats:
+            beats.write(".")
+        time.sleep(0.05)
+    return n
+
+spark = SparkSession.builder.getOrCreate()
+spark.range(1).select(udf(beat, "long")("id")).collect()
+"""
+
+
+class Stage:
+    """A bench whose workers have Connect servers."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.beats = bench.root / "beats"
+        self._workers: list[Worker] = []
+        self.seen: set[int] = set()
+
+    def server(self, owner: str = "w1", idle_timeout: timedelta = timedelta(minutes=10)) -> LocalServer:
+        return LocalServer(
+            LocalServerSettings(
+                folder=self.bench.root / owner / "connect",
+                master="local[2]",
+                spark_conf={},
+                env={},
+                java_home=lambda: find_java().java_home,
+                idle_timeout=idle_timeout,
+            )
+        )
+
+    def worker(self, connect: ConnectProvider | None = None) -> Worker:
+        worker = self.bench.worker("w1", settings={"connect": connect or self.server()})
+        worker.start()
+        self._workers.append(worker)
+        return worker
+
+    def end_workers(self) -> None:
+        for worker in self._workers:
+            worker.close(SOON)
+        self._workers.clear()
+
+    def assign(self, script: str, attempt: str = "run1.task.1", **more: Any) -> None:
+        kind = TaskKind.SQL if script.endswith(".sql") else TaskKind.PYSPARK
+        order = self.bench.order(
+            script, attempt=attempt, task_kind=kind, spark_mode=SparkMode.CONNECT, **more
+        )
+        self.bench.board.assign("w1", order)
+
+    def beating(self, attempt: str = "run1.task.1") -> None:
+        """Have an operation run that shows that it does."""
+        self.assign(self.bench.script("beats.py", BEATS), attempt, args=(str(self.beats),))
+        eventually(self.beats.exists, "an operation", 300)
+
+    def servers(self) -> list[ProcessId]:
+        """Living servers."""
+        ours = f"TMPDIR={self.bench.root}/".encode()
+        found = [
+            process.id
+            for process in procfs.living()
+            if process.session == process.id.pid
+            and ours in (variables := procfs.environment_of(process.id.pid) or b"")
+            and b"SPARK_CONNECT_AUTHENTICATE_TOKEN=" in variables
+        ]
+        self.seen |= {process.pid for process in found}
+        return found
+
+    def has_stopped_beating(self) -> bool:
+        """The last operation has ended: nothing was written for longer than its pauses."""
+        return time.time() - self.beats.stat().st_mtime > 1.0
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    bench = Bench(tmp_path)
+    made = Stage(bench)
+    yield made
+    made.end_workers()
+    for server in made.servers():
+        connect_folder.end_server(server)
+    for pid in made.seen:
+        with suppress(ChildProcessError):  # of a worker that was closed: its child is ours
+            os.waitpid(pid, 0)
+    bench.close()
+
+
+def succeeded(bench: Bench, attempt: str) -> End:
+    end = bench.await_end(attempt, 300)
+    assert end.outcome is Outcome.SUCCEEDED, bench.folder(attempt).log.read_text()
+    return end
+
+
+def test_tasks_share_one_server_each_with_a_session_of_its_own(stage: Stage) -> None:
+    pq: Any = pytest.importorskip("pyarrow.parquet")
+    bench = stage.bench
+    worker = stage.worker()
+
+    stage.assign(bench.script("sum.sql", SUM), "run1.sum.1")
+    succeeded(bench, "run1.sum.1")
+    stage.assign(
+        bench.script("adopts.py", ADOPTS), "run1.adopts.1", spark_conf={"spark.sql.shuffle.partitions": "3"}
+    )
+    succeeded(bench, "run1.adopts.1")
+
+    assert pq.read_table(bench.data / "bench/run1/sum/1/data").to_pylist() == [{"total": 499500}]
+    assert sum(pq.read_table(bench.data / "bench/run1/adopts/1/data")["n"].to_pylist()) == 90
+    sessions = [bench.slots(attempt).claim.session for attempt in ("run1.sum.1", "run1.adopts.1")]  # type: ignore[union-attr]
+    assert all(session is not None and session.server_session_id for session in sessions)
+    assert len({session.session_id for session in sessions if session is not None}) == 2
+    assert len({session.url for session in sessions if session is not None}) == 1
+    assert "token" not in bench.folder("run1.sum.1").driver_file.read_text()
+    assert worker.failure is None
+
+    stage.end_workers()
+
+    assert stage.servers() == []
+
+
+def test_static_property_is_refused_by_the_server_before_the_task_starts(stage: Stage) -> None:
+    bench = stage.bench
+    stage.worker()
+
+    stage.assign(bench.script("sum.sql", SUM), spark_conf={"spark.sql.warehouse.dir": "/elsewhere"})
+
+    end = bench.await_end(deadline_s=300)
+    assert end.outcome is Outcome.REFUSED
+    assert "Cannot modify the value of the static Spark config" in end.reason
+
+
+def test_no_operation_goes_on_after_its_attempt_has_ended(stage: Stage) -> None:
+    bench = stage.bench
+    stage.worker()
+    stage.beating("run1.stopped.1")
+
+    bench.board.request_stop("run1.stopped.1")
+
+    assert bench.await_end("run1.stopped.1").outcome is Outcome.STOPPED
+    eventually(stage.has_stopped_beating, "the operation's end", 10)
+
+    stage.beats.unlink()
+    stage.beating("run1.driver.1")
+    driver = bench.slots("run1.driver.1").claim
+    assert driver is not None
+    assert driver.pid is not None
+    os.kill(driver.pid, signal.SIGKILL)
+
+    assert bench.await_end("run1.driver.1").outcome is Outcome.FAILED
+    eventually(stage.has_stopped_beating, "the operation's end", 10)
+
+    stage.beats.unlink()
+    stage.beating("run1.runner.1")
+    runner = bench.runner("run1.runner.1")
+    assert runner is not None
+    os.kill(runner.pid, signal.SIGKILL)
+
+    assert bench.await_end("run1.runner.1").outcome is Outcome.LOST
+    eventually(stage.has_stopped_beating, "the operation's end", 10)
+    assert len(stage.servers()) == 1
+
+
+def test_attempt_is_lost_with_its_server_and_the_next_one_gets_another(stage: Stage) -> None:
+    bench = stage.bench
+    stage.worker()
+    stage.beating()
+    (server,) = stage.servers()
+
+    connect_folder.end_server(server)
+
+    end = bench.await_end(deadline_s=300)
+    assert end.outcome is Outcome.LOST
+    assert "Spark Connect server" in end.reason
+    stage.assign(bench.script("sum.sql", SUM), "run1.sum.1")
+    succeeded(bench, "run1.sum.1")
+    (other,) = stage.servers()
+    assert other != server
+
+
+def test_server_that_does_not_answer_is_killed_before_the_end_of_its_attempt(stage: Stage) -> None:
+    bench = stage.bench
+    stage.worker()
+    stage.beating()
+    (server,) = stage.servers()
+    os.kill(server.pid, signal.SIGSTOP)
+
+    bench.board.request_stop("run1.task.1")
+
+    assert bench.await_end(deadline_s=300).outcome is Outcome.STOPPED
+    assert stage.servers() == []
+    eventually(stage.has_stopped_beating, "the operation's end", 10)
+
+
+def test_attempt_and_server_outlive_their_worker_and_the_next_one_finds_them(stage: Stage) -> None:
+    bench = stage.bench
+    stage.worker()
+    stage.beating()
+    servers = stage.servers()
+
+    stage.end_workers()
+    stage.worker(stage.server(idle_timeout=timedelta(seconds=1)))
+    stage.assign(bench.script("sum.sql", SUM), "run1.sum.1")
+
+    succeeded(bench, "run1.sum.1")
+    assert stage.servers() == servers
+    assert not stage.has_stopped_beating()
+
+    bench.board.request_stop("run1.task.1")
+
+    assert bench.await_end(deadline_s=300).outcome is Outcome.STOPPED
+    eventually(lambda: stage.servers() == [], "the end of the idle server", 30)
+
+
+def test_operation_on_a_server_of_somebody_else_ends_before_its_attempt_is_lost(stage: Stage) -> None:
+    bench = stage.bench
+    somebody = stage.server("somebody")
+    there = somebody.plan()
+    stage.worker(RemoteServer(there.url, there.token))
+    stage.beating()
+    runner = bench.runner()
+    assert runner is not None
+
+    os.kill(runner.pid, signal.SIGKILL)
+
+    assert bench.await_end(deadline_s=300).outcome is Outcome.LOST
+    eventually(stage.has_stopped_beating, "the operation's end", 10)
+    stage.assign(bench.script("sum.sql", SUM), "run1.sum.1")
+    succeeded(bench, "run1.sum.1")
+    stage.end_workers()
+    assert len(stage.servers()) == 1, "a server of somebody else is not ended"
+    somebody.close()
+
+
+def test_operation_ends_within_a_minute_when_runner_and_worker_are_gone(stage: Stage) -> None:
+    stage.worker()
+    stage.beating()
+    runner = stage.bench.runner()
+    assert runner is not None
+    servers = stage.servers()
+    stage.end_workers()
+
+    os.kill(runner.pid, signal.SIGKILL)
+
+    eventually(stage.has_stopped_beating, "the operation's end", 90)
+    assert stage.servers() == servers
+
+
+class SlowServer(RemoteServer):
+    """A server that is not there and takes its time to start."""
+
+    def __init__(self) -> None:
+        super().__init__("sc://localhost:1", None)
+        self.may_start = threading.Event()
+        self.looks = 0
+
+    def is_up(self) -> bool:
+        return False
+
+    def plan(self) -> ConnectPlan:
+        self.may_start.wait(60)
+        raise ConnectServerError("there is none")
+
+    def look_after(self) -> bool:
+        self.looks += 1
+        return False
+
+
+def test_fork_server_for_connect_stays_while_an_order_is_prepared(stage: Stage) -> None:
+    server = SlowServer()
+    worker = stage.worker(server)
+    stage.assign(stage.bench.script("sum.sql", SUM))
+    eventually(lambda: worker._connect_launcher.pid, "the fork server")
+    seen = server.looks
+
+    eventually(lambda: server.looks > seen + 1, "two looks")
+
+    assert worker._connect_launcher.pid is not None
+    server.may_start.set()
+    stage.bench.await_end(deadline_s=300)
+    eventually(lambda: worker._connect_launcher.pid is None, "the fork server's end")
