@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
+from nimbus.domain.pipeline import SparkMode
 from nimbus.domain.workers import Assignment
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.connect_session import driver_variables
@@ -28,7 +29,7 @@ def write_plan(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> No
         "worker_conf": dict(plan.spark_conf),
         "task_conf": scaled_conf(order.task.spark_conf, plan.spark_conf, order.memory_scale),
         "limits": asdict(limits_of(order)),
-        "connect": plan.connect is not None,
+        "connect": order.task.spark_mode is SparkMode.CONNECT,
     }
     context = {
         "schema": 1,
