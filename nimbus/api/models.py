@@ -135,6 +135,8 @@ class WorkerModel(Model):
     load_average: float
     memory_available_bytes: int
     scheduler_id: str | None
+    class_archive: str = ""
+    """How it is with the class-data archive of Spark's jars: ready, or why not."""
 
 
 class ScheduleModel(Model):

@@ -45,6 +45,7 @@ def build_worker(
             stop_grace=worker.stop_grace,
             prepare_timeout=worker.prepare_timeout,
             keep_attempts=worker.keep_attempts,
+            class_archive=worker.class_archive,
             version=__version__,
             scheduler_id=scheduler_id,
         ),

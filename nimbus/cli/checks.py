@@ -34,6 +34,7 @@ def machine() -> Iterator[Finding]:
 def cluster(settings: Settings) -> Iterator[Finding]:
     """Look at what a configuration names."""
     yield disk(settings.scheduler.state_dir)
+    yield class_archive(settings)
     yield from zookeeper_of(settings)
     yield s3(settings)
     if settings.storage.endpoint_url is not None:
@@ -59,6 +60,25 @@ def java() -> Finding:
     if found.warnings:
         return Finding("java", Verdict.WARN, detail, "passed over: " + "; ".join(found.warnings))
     return Finding("java", Verdict.OK, detail)
+
+
+def class_archive(settings: Settings) -> Finding:
+    """Will Spark start with a class-data archive?"""
+    from nimbus.java import JavaMissingError, find_java
+    from nimbus.worker.class_archive import find_archive
+    from nimbus.worker.environment import driver_environment
+
+    name, worker = "class archive", settings.worker
+    if not worker.class_archive:
+        return Finding(name, Verdict.OK, "off (worker.class_archive)")
+    try:
+        home = find_java().java_home
+    except JavaMissingError:
+        return Finding(name, Verdict.OK, "none without Java")
+    place = find_archive(worker.work_dir, driver_environment(os.environ, java_home=home, extra=worker.env))
+    if place is None:
+        return Finding(name, Verdict.OK, "none yet: a worker makes it after its first Spark task, when idle")
+    return Finding(name, Verdict.OK, f"ready, {size(place.stat().st_size)}, {place}")
 
 
 def disk(folder: Path) -> Finding:

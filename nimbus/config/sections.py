@@ -105,6 +105,7 @@ class Worker(Strict):
     prepare_timeout: PositiveDuration = timedelta(minutes=5)
     stop_grace: Duration = timedelta(seconds=10)
     keep_attempts: Duration = timedelta(hours=24)
+    class_archive: bool = True
 
     @property
     def data_dir(self) -> Path:

@@ -22,6 +22,10 @@ class TaskKind(StrEnum):
     SQL = "sql"
 
 
+SPARK_KINDS = frozenset({TaskKind.PYSPARK, TaskKind.SQL})
+"""Their drivers have a Spark session."""
+
+
 class FailureStrategy(StrEnum):
     """What a failed task (its retries used up) means for the rest of its run."""
 

@@ -34,6 +34,7 @@ class DriverPlan:
     master: str
     worker_conf: dict[str, str]
     task_conf: dict[str, str]
+    class_archive: str = ""
 
     @property
     def uses_spark(self) -> bool:
@@ -80,6 +81,7 @@ def _prepare_spark(folder: Path, plan: DriverPlan) -> None:
         task_conf=plan.task_conf,
         local_dir=folder / "spark-local",
         temporary=folder / "tmp",
+        class_archive=Path(plan.class_archive) if plan.class_archive else None,
     )
     os.environ["PYSPARK_SUBMIT_ARGS"] = submit_arguments(plan.master, conf)
     if plan.master.startswith("local"):

@@ -82,6 +82,7 @@ class DriverProcess:
             "master": plan.master,
             "worker_conf": dict(plan.spark_conf),
             "task_conf": dict(order.task.spark_conf),
+            "class_archive": str(plan.class_archive or ""),
         }
         context = {
             "schema": 1,

@@ -55,6 +55,11 @@ class Keeper:
         self._log_pool = ThreadPoolExecutor(1, thread_name_prefix="worker-logs")
         self.phases: dict[str, Phase] = {}
 
+    @property
+    def is_idle(self) -> bool:
+        """No attempt is being prepared, runs, or is settled."""
+        return all(phase is Phase.DONE for phase in self.phases.values())
+
     def close(self) -> None:
         """End the pool; a log that is being stored goes on by itself, the rest waits for the next start."""
         self._log_pool.shutdown(wait=False, cancel_futures=True)

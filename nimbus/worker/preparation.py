@@ -15,8 +15,9 @@ from typing import Protocol
 
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import ClusterId, PipelineName, ReleaseDigest
-from nimbus.domain.pipeline import TaskKind
+from nimbus.domain.pipeline import SPARK_KINDS, TaskKind
 from nimbus.domain.workers import Assignment
+from nimbus.worker.class_archive import find_archive
 from nimbus.worker.environment import driver_environment
 from nimbus.worker.identity import host_id
 from nimbus.worker.settings import RunnerPlan, WorkerSettings
@@ -91,6 +92,9 @@ def prepare(
     with releases.pinned(order.pipeline, order.release, settings.prepare_timeout) as root:
         _check_script(root, order)
         wheels = tuple(unpack_wheel(wheel, settings.work_dir / "wheels") for wheel in find_wheels(root))
+    drivers = driver_environment(
+        os.environ if environment is None else environment, java_home=java_home, extra=settings.env
+    )
     return RunnerPlan(
         cluster=cluster,
         worker=settings.id,
@@ -98,12 +102,15 @@ def prepare(
         data_dir=settings.data_dir,
         release_root=root,
         wheels=wheels,
-        environment=driver_environment(
-            os.environ if environment is None else environment, java_home=java_home, extra=settings.env
-        ),
+        environment=drivers,
         master=settings.master,
         spark_conf=settings.spark_conf,
         stop_grace_s=settings.stop_grace.total_seconds(),
+        class_archive=(
+            find_archive(settings.work_dir, drivers)
+            if settings.class_archive and order.task.kind in SPARK_KINDS
+            else None
+        ),
     )
 
 

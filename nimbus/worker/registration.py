@@ -20,6 +20,8 @@ class Registration:
         self._settings, self._registrations, self._clock = settings, registrations, clock
         self._started_at = clock.now()
         self.draining = False
+        self.class_archive = ""
+        """See `WorkerInfo.class_archive`."""
         self.stands = False
         """It was written in this session, as far as we know; false while another worker has our id."""
 
@@ -58,4 +60,5 @@ class Registration:
             memory_available_bytes=psutil.virtual_memory().available,
             scheduler_id=self._settings.scheduler_id,
             newest_schema=NEWEST_SCHEMA,
+            class_archive=self.class_archive,
         )

@@ -57,6 +57,8 @@ class WorkerSettings:
     prepare_timeout: timedelta = timedelta(minutes=10)
     keep_attempts: timedelta = timedelta(days=2)
     """How long a delivered attempt's folder stays."""
+    class_archive: bool = True
+    """Whether a class-data archive of Spark's jars is made and used."""
     version: str = ""
     scheduler_id: str | None = None
     """The scheduler that this worker is embedded in."""
@@ -93,6 +95,8 @@ class RunnerPlan:
     master: str = "local[2]"
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     stop_grace_s: float = 10.0
+    class_archive: Path | None = None
+    """For the JVM of a Spark driver, if there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

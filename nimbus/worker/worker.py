@@ -23,6 +23,7 @@ from functools import partial
 import structlog
 
 from nimbus.domain.ids import ClusterId
+from nimbus.domain.pipeline import SPARK_KINDS
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.ports import (
     AttemptBoard,
@@ -34,6 +35,7 @@ from nimbus.ports import (
 )
 from nimbus.records import UnreadableRecordError
 from nimbus.worker import settlement
+from nimbus.worker.class_archive_upkeep import ClassArchiveUpkeep
 from nimbus.worker.connections import Connections
 from nimbus.worker.fork_launcher import ForkLauncher
 from nimbus.worker.keeper import Keeper, Phase
@@ -72,10 +74,13 @@ class Worker:
         self._settings, self._board, self._releases = settings, board, releases
         self._connections, self._clock = connections, clock
         self._launcher = ForkLauncher()
+        self._loop = Loop()
+        self._class_archive = ClassArchiveUpkeep(
+            settings.work_dir, self._loop, enabled=settings.class_archive
+        )
         self._on_failure = on_failure
         self.failure: BaseException | None = None
         """What ended the worker's thread, if something did."""
-        self._loop = Loop()
         self._registration = Registration(settings, registrations, clock)
         self._orders: dict[str, Assignment] = {}
         self._keeper = Keeper(
@@ -124,6 +129,7 @@ class Worker:
             pool.shutdown(wait=False, cancel_futures=True)
         self._keeper.close()
         self._launcher.close()
+        self._class_archive.close()
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
@@ -153,6 +159,7 @@ class Worker:
 
     def _beat(self) -> None:
         was_registered = self._registration.stands
+        self._registration.class_archive = self._class_archive.state
         try:
             self._registration.publish()
         except StoreUnavailableError as exc:
@@ -162,6 +169,7 @@ class Worker:
             _log.error("worker_id_in_use", worker=self._settings.id, error=str(exc))
         else:
             self._do(partial(self._look, not was_registered))
+        self._class_archive.make_if(idle=self._keeper.is_idle)
         self._loop.after(self._settings.heartbeat.total_seconds(), self._beat)
 
     def _renew(self) -> None:
@@ -256,6 +264,8 @@ class Worker:
             return
         _log.info("attempt_launched", attempt=order.attempt, runner=runner.pid if runner else None)
         self._keeper.watch(folder, runner)
+        if order.task.kind in SPARK_KINDS:
+            self._class_archive.want(plan.environment)
 
     def _refuse(self, order: Assignment, error: BaseException) -> None:
         _log.warning("attempt_refused", attempt=order.attempt, error=str(error)[:300])
