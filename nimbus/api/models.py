@@ -137,6 +137,8 @@ class WorkerModel(Model):
     scheduler_id: str | None
     class_archive: str = ""
     """How it is with the class-data archive of Spark's jars: ready, or why not."""
+    warm_drivers: str = ""
+    """How many Spark drivers wait for an attempt, or why none does."""
 
 
 class ScheduleModel(Model):

@@ -46,6 +46,7 @@ def build_worker(
             prepare_timeout=worker.prepare_timeout,
             keep_attempts=worker.keep_attempts,
             class_archive=worker.class_archive,
+            warm_drivers=worker.warm_drivers,
             version=__version__,
             scheduler_id=scheduler_id,
         ),

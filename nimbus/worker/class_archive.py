@@ -48,11 +48,11 @@ def find_archive(work_dir: Path, environment: Mapping[str, str]) -> Path | None:
         return None
     try:
         key = archive_key(environment)
-    except NoSparkError:
+        for place in (work_dir / FOLDER).glob(f"{key}-*.jsa"):
+            if place.name == archive_name(key, place.stat().st_size):
+                return place
+    except (NoSparkError, OSError):
         return None
-    for place in (work_dir / FOLDER).glob(f"{key}-*.jsa"):
-        if place.name == archive_name(key, place.stat().st_size):
-            return place
     return None
 
 

@@ -59,7 +59,10 @@ class ClassArchiveUpkeep:
         elif idle:
             self._wanted_for = None
             self._tried.add(key)
-            self._make(key, environment)
+            try:
+                self._make(key, environment)
+            except OSError as exc:
+                self.state = f"could not be made: {exc}"
         else:
             self.state = "none yet: made when no attempt runs"
 

@@ -11,11 +11,15 @@ import json
 import os
 import runpy
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nimbus.worker.environment import spark_settings, submit_arguments
+
+if TYPE_CHECKING:
+    from nimbus.worker.warm.plan import WarmPlan
 
 EXIT_NOT_STARTED = 75
 """Of a driver that was never let go, and of a runner whose claim was refused: user code did not run."""
@@ -55,7 +59,7 @@ class DriverPlan:
 def main(arguments: Sequence[str]) -> None:
     """Prepare, wait for go, run. Exceptions of the task's code end the process as they would anywhere."""
     folder, go_fd = Path(arguments[0]), int(arguments[1])
-    plan = DriverPlan(**json.loads((folder / "driver.json").read_text(encoding="utf-8")))
+    plan = read_plan(folder)
     if plan.uses_spark:
         _prepare_spark(folder, plan)
     if os.read(go_fd, 1) != b"g":
@@ -72,9 +76,20 @@ def main(arguments: Sequence[str]) -> None:
     (folder / "done").write_bytes(b"")
 
 
+def read_plan(folder: Path) -> DriverPlan:
+    """The plan that the runner left in the attempt's folder."""
+    return DriverPlan(**json.loads((folder / "driver.json").read_text(encoding="utf-8")))
+
+
 def _prepare_spark(folder: Path, plan: DriverPlan) -> None:
     """Do the slow imports while the runner still claims the attempt: none of it is user code."""
-    conf = spark_settings(
+    set_submit_arguments(plan.master, settings_of(folder, plan))
+    import pyspark.sql  # noqa: F401 - imported for its time
+
+
+def settings_of(folder: Path, plan: DriverPlan | WarmPlan) -> dict[str, str]:
+    """Spark's settings for a driver with this folder, of an attempt or its own."""
+    return spark_settings(
         application=folder.name,
         master=plan.master,
         worker_conf=plan.worker_conf,
@@ -83,10 +98,13 @@ def _prepare_spark(folder: Path, plan: DriverPlan) -> None:
         temporary=folder / "tmp",
         class_archive=Path(plan.class_archive) if plan.class_archive else None,
     )
-    os.environ["PYSPARK_SUBMIT_ARGS"] = submit_arguments(plan.master, conf)
-    if plan.master.startswith("local"):
+
+
+def set_submit_arguments(master: str, conf: Mapping[str, str]) -> None:
+    """Have PySpark start a JVM with these settings, when it starts one."""
+    os.environ["PYSPARK_SUBMIT_ARGS"] = submit_arguments(master, conf)
+    if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    import pyspark.sql  # noqa: F401 - imported for its time
 
 
 def _start_progress(folder: Path) -> Callable[[], None]:

@@ -12,14 +12,16 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import structlog
 
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.environment import passed_on
-from nimbus.worker.launcher import LaunchFailedError, launch, startup_file
+from nimbus.worker.launcher import LaunchFailedError, launch, memory_file
 from nimbus.worker.proc_area import ARGUMENT_ROOM, ROOM
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.settings import RunnerStartup, attempt_tag
@@ -54,7 +56,9 @@ class ForkLauncher:
         try:
             if self._server is None:
                 raise ConnectionError("there is none")
-            answer = self._server.ask(folder, startup)
+            tag = attempt_tag(startup.plan.cluster, str(folder.attempt))
+            with memory_file(startup.encode()) as file:
+                answer = self._server.ask({"folder": str(folder.path), "tag": tag}, file)
         except OSError as exc:
             _log.warning("fork_server_replaced", attempt=str(folder.attempt), error=str(exc))
             self.close()
@@ -64,6 +68,24 @@ class ForkLauncher:
             raise LaunchFailedError(folder, answer["error"])
         ticks = answer["start_ticks"]
         return ProcessId(answer["pid"], ticks) if ticks is not None else None
+
+    def fork_waiting(self, place: Path, control: int, command: Sequence[str]) -> ProcessId:
+        """Fork a runner that waits for its attempt: see `warm.runner`.
+
+        Raises:
+            OSError: there is no fork server, or it cannot.
+        """
+        if self._server is None:
+            raise ConnectionError("there is no fork server")
+        try:
+            answer = self._server.ask({"warm": str(place), "command": list(command)}, control)
+        except OSError:  # an answer that comes late would be taken for that of another request
+            self.close()
+            self.start()
+            raise
+        if "error" in answer:
+            raise ConnectionError(answer["error"])
+        return ProcessId(answer["pid"], answer["start_ticks"] or 0)
 
     def close(self) -> None:
         """End the fork server. What it forked goes on."""
@@ -96,12 +118,9 @@ class _Server:
     def pid(self) -> int:
         return self._process.pid
 
-    def ask(self, folder: AttemptFolder, startup: RunnerStartup) -> dict[str, Any]:
+    def ask(self, request: Mapping[str, object], descriptor: int) -> dict[str, Any]:
         """Raises OSError when there is no answer."""
-        tag = attempt_tag(startup.plan.cluster, str(folder.attempt))
-        request = json.dumps({"folder": str(folder.path), "tag": tag}).encode()
-        with startup_file(startup) as file:
-            socket.send_fds(self._connection, [request], [file])
+        socket.send_fds(self._connection, [json.dumps(request).encode()], [descriptor])
         answer = self._connection.recv(4096)
         if not answer:
             raise ConnectionError("the fork server has ended")

@@ -1,8 +1,8 @@
 """Forks runners for a worker: `python -I -u -m nimbus.worker.fork_server`, with a socket as standard input.
 
 It has everything imported that a runner needs, and no credentials: the startup of a runner is a descriptor
-that passes through it unread. One thread. It ends when its worker does; its runners go on, since each has a
-session of its own.
+that passes through it unread. A runner may wait for its attempt: see `warm.runner`. One thread. It ends when
+its worker does; its runners go on, since each has a session of its own.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from nimbus.worker.proc_area import ROOM, has_room, show_as
 from nimbus.worker.procfs import start_ticks
 from nimbus.worker.runner import run_and_exit, take_standard_input
 from nimbus.worker.settings import RUNNER_VARIABLE
+from nimbus.worker.warm import runner as warm_runner
 
 _LONGEST_REQUEST = 64 << 10
 """Bytes: a path and a tag."""
@@ -60,9 +61,13 @@ def _reap(*_signal: object) -> None:
             pass
 
 
-def _forked(request: dict[str, str], startup: int) -> dict[str, Any]:
+def _forked(request: dict[str, Any], descriptor: int) -> dict[str, Any]:
+    if "warm" in request:
+        work = partial(warm_runner.begin, Path(request["warm"]), descriptor, request["command"])
+    else:
+        work = partial(_begin, AttemptFolder(Path(request["folder"])), request["tag"], descriptor)
     try:
-        pid = forked.fork(partial(_begin, AttemptFolder(Path(request["folder"])), request["tag"], startup))
+        pid = forked.fork(work)
     except OSError as exc:
         return {"error": f"fork: {exc.strerror}"}
     return {"pid": pid, "start_ticks": start_ticks(pid)}

@@ -56,9 +56,9 @@ class Keeper:
         self.phases: dict[str, Phase] = {}
 
     @property
-    def is_idle(self) -> bool:
-        """No attempt is being prepared, runs, or is settled."""
-        return all(phase is Phase.DONE for phase in self.phases.values())
+    def unended(self) -> frozenset[str]:
+        """Attempts that are being prepared, run, or are settled."""
+        return frozenset(attempt for attempt, phase in self.phases.items() if phase is not Phase.DONE)
 
     def close(self) -> None:
         """End the pool; a log that is being stored goes on by itself, the rest waits for the next start."""

@@ -22,6 +22,8 @@ class Registration:
         self.draining = False
         self.class_archive = ""
         """See `WorkerInfo.class_archive`."""
+        self.warm_drivers = ""
+        """See `WorkerInfo.warm_drivers`."""
         self.stands = False
         """It was written in this session, as far as we know; false while another worker has our id."""
 
@@ -61,4 +63,5 @@ class Registration:
             scheduler_id=self._settings.scheduler_id,
             newest_schema=NEWEST_SCHEMA,
             class_archive=self.class_archive,
+            warm_drivers=self.warm_drivers,
         )

@@ -59,6 +59,8 @@ class WorkerSettings:
     """How long a delivered attempt's folder stays."""
     class_archive: bool = True
     """Whether a class-data archive of Spark's jars is made and used."""
+    warm_drivers: int = 1
+    """How many Spark drivers wait for an attempt at most."""
     version: str = ""
     scheduler_id: str | None = None
     """The scheduler that this worker is embedded in."""

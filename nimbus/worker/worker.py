@@ -45,6 +45,7 @@ from nimbus.worker.preparation import ReleaseProvider, may_heal, prepare, prepar
 from nimbus.worker.registration import Registration
 from nimbus.worker.retry import pauses
 from nimbus.worker.settings import RunnerPlan, RunnerStartup, WorkerSettings
+from nimbus.worker.warm.launcher import WarmLauncher
 from nimbus.worker.work_dir import take_work_dir
 
 _PREPARING_AT_ONCE = 2
@@ -52,6 +53,8 @@ _FETCHING_AT_ONCE = 2
 """Orders whose release is not on the disk. They have threads of their own: storage may be away for long."""
 _LOOK_AGAIN_S = 1.0
 _CLEAN_EVERY_S = 60.0
+_REFILL_S = 0.5
+"""From a Spark task's start to the start of a warm driver for the next one."""
 
 _log = structlog.get_logger(__name__)
 
@@ -73,7 +76,9 @@ class Worker:
     ) -> None:
         self._settings, self._board, self._releases = settings, board, releases
         self._connections, self._clock = connections, clock
-        self._launcher = ForkLauncher()
+        self._launcher = WarmLauncher(
+            ForkLauncher(), settings.work_dir, limit=settings.warm_drivers, slots=settings.slots
+        )
         self._loop = Loop()
         self._class_archive = ClassArchiveUpkeep(
             settings.work_dir, self._loop, enabled=settings.class_archive
@@ -159,7 +164,9 @@ class Worker:
 
     def _beat(self) -> None:
         was_registered = self._registration.stands
+        self._launcher.keep_ready(self._keeper.unended)
         self._registration.class_archive = self._class_archive.state
+        self._registration.warm_drivers = self._launcher.state
         try:
             self._registration.publish()
         except StoreUnavailableError as exc:
@@ -169,7 +176,7 @@ class Worker:
             _log.error("worker_id_in_use", worker=self._settings.id, error=str(exc))
         else:
             self._do(partial(self._look, not was_registered))
-        self._class_archive.make_if(idle=self._keeper.is_idle)
+        self._class_archive.make_if(idle=not self._keeper.unended)
         self._loop.after(self._settings.heartbeat.total_seconds(), self._beat)
 
     def _renew(self) -> None:
@@ -266,6 +273,7 @@ class Worker:
         self._keeper.watch(folder, runner)
         if order.task.kind in SPARK_KINDS:
             self._class_archive.want(plan.environment)
+            self._loop.after(_REFILL_S, lambda: self._launcher.keep_ready(self._keeper.unended))
 
     def _refuse(self, order: Assignment, error: BaseException) -> None:
         _log.warning("attempt_refused", attempt=order.attempt, error=str(error)[:300])

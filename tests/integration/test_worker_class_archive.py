@@ -34,7 +34,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 @pytest.fixture
 def worker(bench: Bench, java_home: Path) -> Iterator[Worker]:
-    made = bench.worker(settings={"java_home": lambda: java_home})
+    made = bench.worker(settings={"java_home": lambda: java_home, "warm_drivers": 0})
     made.start()
     yield made
     made.close(timedelta(seconds=10))

@@ -188,6 +188,18 @@ def test_archive_that_could_not_be_made_is_not_tried_again(
     assert upkeep.state.startswith("could not be made")
 
 
+def test_archive_is_not_made_when_its_folder_cannot_be(
+    tmp_path: Path, environment: dict[str, str], made: list[ClassArchiveUpkeep]
+) -> None:
+    upkeep, _loop = _upkeep(tmp_path, made, MAKES)
+    (tmp_path / "class-archives").touch()
+    upkeep.want(environment)
+
+    upkeep.make_if(idle=True)
+
+    assert upkeep.state.startswith("could not be made: "), upkeep.state
+
+
 def test_archive_that_is_there_is_not_made_again(
     tmp_path: Path, environment: dict[str, str], made: list[ClassArchiveUpkeep]
 ) -> None:
