@@ -136,6 +136,10 @@ class WorkerModel(Model):
     load_average: float
     memory_available_bytes: int
     scheduler_id: str | None
+    class_archive: str = ""
+    """How it is with the class-data archive of Spark's jars: ready, or why not."""
+    warm_drivers: str = ""
+    """How many Spark drivers wait for an attempt, or why none does."""
 
 
 class ScheduleModel(Model):

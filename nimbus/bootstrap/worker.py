@@ -47,6 +47,8 @@ def build_worker(
             stop_grace=worker.stop_grace,
             prepare_timeout=worker.prepare_timeout,
             keep_attempts=worker.keep_attempts,
+            class_archive=worker.class_archive,
+            warm_drivers=worker.warm_drivers,
             version=__version__,
             connect=_connect_provider(settings),
             scheduler_id=scheduler_id,

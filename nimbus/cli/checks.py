@@ -34,6 +34,8 @@ def machine() -> Iterator[Finding]:
 def cluster(settings: Settings) -> Iterator[Finding]:
     """Look at what a configuration names."""
     yield disk(settings.scheduler.state_dir)
+    yield class_archive(settings)
+    yield warm_drivers(settings)
     yield from zookeeper_of(settings)
     yield s3(settings)
     if settings.storage.endpoint_url is not None:
@@ -59,6 +61,43 @@ def java() -> Finding:
     if found.warnings:
         return Finding("java", Verdict.WARN, detail, "passed over: " + "; ".join(found.warnings))
     return Finding("java", Verdict.OK, detail)
+
+
+def class_archive(settings: Settings) -> Finding:
+    """Will Spark start with a class-data archive?"""
+    from nimbus.java import JavaMissingError, find_java
+    from nimbus.worker.class_archive import find_archive
+    from nimbus.worker.environment import driver_environment
+
+    name, worker = "class archive", settings.worker
+    if not worker.class_archive:
+        return Finding(name, Verdict.OK, "off (worker.class_archive)")
+    try:
+        home = find_java().java_home
+    except JavaMissingError:
+        return Finding(name, Verdict.OK, "none without Java")
+    place = find_archive(worker.work_dir, driver_environment(os.environ, java_home=home, extra=worker.env))
+    if place is None:
+        return Finding(name, Verdict.OK, "none yet: a worker makes it after its first Spark task, when idle")
+    return Finding(name, Verdict.OK, f"ready, {size(place.stat().st_size)}, {place}")
+
+
+def warm_drivers(settings: Settings) -> Finding:
+    """Would a worker keep Spark drivers ready now?"""
+    from nimbus.worker.warm.demand import why_not_now
+    from nimbus.worker.warm.memory import available_memory
+    from nimbus.worker.warm.plan import WarmPlan
+
+    name, worker = "warm drivers", settings.worker
+    if worker.warm_drivers == 0:
+        return Finding(name, Verdict.OK, "off (worker.warm_drivers)")
+    plan = WarmPlan(environment={}, master=worker.master, worker_conf=worker.spark_conf)
+    if not plan.is_local:
+        return Finding(name, Verdict.OK, f"none for {worker.master}: only for local masters")
+    why = why_not_now(plan, busy=0, slots=worker.slots, available_bytes=available_memory())
+    if why is not None:
+        return Finding(name, Verdict.WARN, f"none: {why}", "Spark tasks start cold; nothing else is wrong")
+    return Finding(name, Verdict.OK, f"up to {worker.warm_drivers}, while Spark tasks are expected")
 
 
 def disk(folder: Path) -> Finding:

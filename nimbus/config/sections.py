@@ -105,6 +105,8 @@ class Worker(Strict):
     prepare_timeout: PositiveDuration = timedelta(minutes=5)
     stop_grace: Duration = timedelta(seconds=10)
     keep_attempts: Duration = timedelta(hours=24)
+    class_archive: bool = True
+    warm_drivers: Annotated[int, Field(ge=0, le=64)] = 1
 
     @property
     def data_dir(self) -> Path:

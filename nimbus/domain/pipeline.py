@@ -54,6 +54,10 @@ class SparkMode(StrEnum):
     """A session on a Spark Connect server that is there already."""
 
 
+SPARK_KINDS = frozenset({TaskKind.PYSPARK, TaskKind.SQL})
+"""Their drivers have a Spark session."""
+
+
 class FailureStrategy(StrEnum):
     """What a failed task (its retries used up) means for the rest of its run."""
 

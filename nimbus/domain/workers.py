@@ -31,6 +31,10 @@ class WorkerInfo:
     """The scheduler it is embedded in."""
     newest_schema: int = 1
     """As that of a scheduler, see `SchedulerInfo.newest_schema`."""
+    class_archive: str = ""
+    """How it is with the class-data archive of Spark's jars, for people."""
+    warm_drivers: str = ""
+    """How many Spark drivers wait for an attempt, or why none does, for people."""
 
 
 class AssignmentKind(StrEnum):

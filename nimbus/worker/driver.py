@@ -15,11 +15,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nimbus.task import context
 from nimbus.worker.environment import spark_settings, submit_arguments
 from nimbus.worker.program import become, spark_submit, variables
+
+if TYPE_CHECKING:
+    from nimbus.worker.warm.plan import WarmPlan
 
 EXIT_NOT_STARTED = 75
 """Of a driver that was never let go, and of a runner whose claim was refused: user code did not run."""
@@ -41,6 +44,7 @@ class DriverPlan:
     task_conf: dict[str, str]
     limits: Mapping[str, Any]
     """Fields of `nimbus.domain.pipeline.Limits`."""
+    class_archive: str = ""
 
     @property
     def uses_spark(self) -> bool:
@@ -114,20 +118,19 @@ def _command(folder: Path, plan: DriverPlan) -> list[str]:
     """What a driver of kind `shell` or `spark_submit` becomes."""
     if plan.kind == "shell":
         return [plan.program, *plan.args]
-    conf = _spark_conf(folder, plan)
+    conf = settings_of(folder, plan)
+    set_local_address(plan.master)
     return spark_submit(plan.script_path, plan.main_class, plan.args, master=plan.master, conf=conf)
 
 
 def _prepare_spark(folder: Path, plan: DriverPlan) -> None:
     """Do the slow imports while the runner still claims the attempt: none of it is user code."""
-    os.environ["PYSPARK_SUBMIT_ARGS"] = submit_arguments(plan.master, _spark_conf(folder, plan))
+    set_submit_arguments(plan.master, settings_of(folder, plan))
     import pyspark.sql  # noqa: F401 - imported for its time
 
 
-def _spark_conf(folder: Path, plan: DriverPlan) -> dict[str, str]:
-    """Settings of the attempt's Spark; its address is set in the environment."""
-    if plan.master.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+def settings_of(folder: Path, plan: DriverPlan | WarmPlan) -> dict[str, str]:
+    """Spark's settings for a driver with this folder, of an attempt or its own."""
     return spark_settings(
         application=folder.name,
         master=plan.master,
@@ -135,6 +138,7 @@ def _spark_conf(folder: Path, plan: DriverPlan) -> dict[str, str]:
         task_conf=plan.task_conf,
         local_dir=folder / "spark-local",
         temporary=folder / "tmp",
+        class_archive=Path(plan.class_archive) if plan.class_archive else None,
     )
 
 
@@ -149,6 +153,18 @@ def _prepare_connect(folder: Path) -> Callable[[], None]:
         connect_client.bind_session(session, opened["server_session_id"])
 
     return bind
+
+
+def set_submit_arguments(master: str, conf: Mapping[str, str]) -> None:
+    """Have PySpark start a JVM with these settings, when it starts one."""
+    os.environ["PYSPARK_SUBMIT_ARGS"] = submit_arguments(master, conf)
+    set_local_address(master)
+
+
+def set_local_address(master: str) -> None:
+    """Have a Spark of this host alone use loopback."""
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
 def _start_progress(folder: Path) -> Callable[[], None]:

@@ -29,6 +29,7 @@ def write_plan(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> No
         "worker_conf": dict(plan.spark_conf),
         "task_conf": scaled_conf(order.task.spark_conf, plan.spark_conf, order.memory_scale),
         "limits": asdict(limits_of(order)),
+        "class_archive": str(plan.class_archive or ""),
         "connect": order.task.spark_mode is SparkMode.CONNECT,
     }
     context = {

@@ -53,6 +53,9 @@ class DriverProcess:
         )
         os.close(waits_on)
         os.close(fault)
+        self._watch(pid)
+
+    def _watch(self, pid: int) -> None:
         with suppress(OSError):  # the child does it, too: whoever comes first. EACCES: it has executed
             os.setpgid(pid, pid)
         ticks = procfs.start_ticks(pid)

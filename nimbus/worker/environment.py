@@ -11,6 +11,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from nimbus.worker.class_archive import has_own_archive, java_options
+
 STACK_VARIABLE = "NIMBUS_STACK"
 """Set by the local stack on all it starts, so that it finds what is left of itself."""
 _TEST_VARIABLE = "NIMBUS_TEST"
@@ -30,6 +32,7 @@ _DRIVER_MEMORY = "1g"
 _SIZE = re.compile(r"(\d{1,9})(?:([kmgt])b?)?")
 _MIB = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024**2}
 _APPENDED_CONF = "spark.driver.extraJavaOptions"
+_DEFAULT_CONF = "spark.driver.defaultJavaOptions"
 
 
 def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
@@ -67,20 +70,25 @@ def spark_settings(
     task_conf: Mapping[str, str],
     local_dir: Path,
     temporary: Path,
+    class_archive: Path | None = None,
 ) -> dict[str, str]:
     """Merge Spark's settings: defaults, then the worker's, then the task's, then what an attempt must have.
 
-    All that Spark leaves on disk stays inside the attempt's folder, where it is removed.
+    All that Spark leaves on disk stays inside the attempt's folder, where it is removed. The user's own
+    options of Java come last, so they win; the class-data archive is left out if they decide about it.
     """
     conf = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     if master.startswith("local"):
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     conf |= {**worker_conf, **task_conf}
-    options = f"-Djava.io.tmpdir={temporary} {conf.get(_APPENDED_CONF, '')}".strip()
+    options = [f"-Djava.io.tmpdir={temporary}"]
+    own = conf.get(_APPENDED_CONF, "")
+    if class_archive is not None and not has_own_archive(f"{own} {conf.get(_DEFAULT_CONF, '')}"):
+        options.append(java_options(class_archive))
     return conf | {
         "spark.app.name": application,
         "spark.local.dir": str(local_dir),
-        _APPENDED_CONF: options,
+        _APPENDED_CONF: " ".join([*options, own]).strip(),
     }
 
 

@@ -12,7 +12,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,8 @@ import structlog
 
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.environment import passed_on
-from nimbus.worker.fork_server import EXECUTOR, RUNNER
-from nimbus.worker.launcher import LaunchFailedError, launch, startup_file
+from nimbus.worker.fork_server import EXECUTOR, RUNNER, WAITING
+from nimbus.worker.launcher import LaunchFailedError, launch, memory_file
 from nimbus.worker.pool.folder import ExecutorFolder
 from nimbus.worker.proc_area import ARGUMENT_ROOM, ROOM
 from nimbus.worker.procfs import ProcessId
@@ -34,6 +34,10 @@ _ANSWER_S = 30.0
 _END_S = 5.0
 
 _log = structlog.get_logger(__name__)
+
+
+class ForkRefusedError(OSError):
+    """The fork server lives, and could not fork."""
 
 
 class ForkLauncher:
@@ -58,20 +62,15 @@ class ForkLauncher:
 
     def __call__(self, folder: AttemptFolder, startup: RunnerStartup) -> ProcessId | None:
         """Fork a runner, or start one if that is not possible."""
+        tag = attempt_tag(startup.plan.cluster, str(folder.attempt))
         try:
-            if self._server is None:
-                raise ConnectionError("there is none")
-            with startup_file(startup.encode()) as file:
-                answer = self._server.ask(RUNNER, folder.path, _tag(folder, startup), [file])
+            with memory_file(startup.encode()) as file:
+                return self._fork({"kind": RUNNER, "folder": str(folder.path), "tag": tag}, [file])
+        except ForkRefusedError as exc:
+            raise LaunchFailedError(folder, str(exc)) from exc
         except OSError as exc:
             _log.warning("fork_server_replaced", attempt=str(folder.attempt), error=str(exc))
-            self.close()
-            self.start()
             return launch(folder, startup)
-        if "error" in answer:
-            raise LaunchFailedError(folder, answer["error"])
-        ticks = answer["start_ticks"]
-        return ProcessId(answer["pid"], ticks) if ticks is not None else None
 
     def fork_executor(
         self, folder: ExecutorFolder, startup: bytes, worker: socket.socket
@@ -79,20 +78,32 @@ class ForkLauncher:
         """Fork an executor; the answer is its process, or None if that has ended already.
 
         Raises:
-            OSError: not possible now: there is another fork server, so try again.
+            OSError: not possible now. Another fork server is started if there was none: try again.
         """
+        tag = str(folder.path.parent.parent)
+        with memory_file(startup) as file:
+            request = {"kind": EXECUTOR, "folder": str(folder.path), "tag": tag}
+            return self._fork(request, [file, worker.fileno()])
+
+    def fork_waiting(self, place: Path, control: int, command: Sequence[str]) -> ProcessId:
+        """Fork a runner that waits for its attempt: see `warm.runner`. Raises OSError, as `fork_executor`."""
+        request = {"kind": WAITING, "folder": str(place), "command": list(command)}
+        waiting = self._fork(request, [control])
+        if waiting is None:
+            raise ForkRefusedError("it has ended at once")
+        return waiting
+
+    def _fork(self, request: Mapping[str, object], files: Sequence[int]) -> ProcessId | None:
         try:
             if self._server is None:
                 raise ConnectionError("there is no fork server")
-            with startup_file(startup) as file:
-                tag = str(folder.path.parent.parent)
-                answer = self._server.ask(EXECUTOR, folder.path, tag, [file, worker.fileno()])
-        except OSError:
+            answer = self._server.ask(request, files)
+        except OSError:  # an answer that comes late would be taken for that of another request
             self.close()
             self.start()
             raise
         if "error" in answer:
-            raise OSError(answer["error"])
+            raise ForkRefusedError(answer["error"])
         ticks = answer["start_ticks"]
         return ProcessId(answer["pid"], ticks) if ticks is not None else None
 
@@ -101,10 +112,6 @@ class ForkLauncher:
         server, self._server = self._server, None
         if server is not None:
             server.close()
-
-
-def _tag(folder: AttemptFolder, startup: RunnerStartup) -> str:
-    return attempt_tag(startup.plan.cluster, str(folder.attempt))
 
 
 class _Server:
@@ -131,10 +138,9 @@ class _Server:
     def pid(self) -> int:
         return self._process.pid
 
-    def ask(self, kind: str, folder: Path, tag: str, files: Sequence[int]) -> dict[str, Any]:
+    def ask(self, request: Mapping[str, object], files: Sequence[int]) -> dict[str, Any]:
         """Raises OSError when there is no answer."""
-        request = json.dumps({"kind": kind, "folder": str(folder), "tag": tag}).encode()
-        socket.send_fds(self._connection, [request], files)
+        socket.send_fds(self._connection, [json.dumps(request).encode()], files)
         answer = self._connection.recv(4096)
         if not answer:
             raise ConnectionError("the fork server has ended")

@@ -1,7 +1,8 @@
 """Forks for a worker: `python -I -u -m nimbus.worker.fork_server`, with a socket as standard input.
 
-It forks runners and executors. It has everything imported that they need, and no credentials: what they
-start with is a descriptor that passes through it unread. One thread. It ends when its worker does; what it
+It forks runners, also such that wait for their attempt (see `warm.runner`), and executors. It has everything
+imported that they need, and no credentials: what they start with is a descriptor that passes through it
+unread. One thread. It ends when its worker does; what it
 forked goes on, since each has a session of its own.
 """
 
@@ -30,10 +31,11 @@ from nimbus.worker.procfs import start_ticks
 from nimbus.worker.runner import run_and_exit
 from nimbus.worker.settings import CONNECT_OPTION
 from nimbus.worker.tags import EXECUTOR_VARIABLE, RUNNER_VARIABLE
+from nimbus.worker.warm import runner as warm_runner
 
 _LONGEST_REQUEST = 64 << 10
 """Bytes: a path and a tag."""
-RUNNER, EXECUTOR = "runner", "executor"
+RUNNER, EXECUTOR, WAITING = "runner", "executor", "waiting"
 """What a request asks for."""
 
 
@@ -69,12 +71,15 @@ def _reap(*_signal: object) -> None:
             pass
 
 
-def _forked(request: dict[str, str], descriptors: Sequence[int]) -> dict[str, Any]:
+def _forked(request: dict[str, Any], descriptors: Sequence[int]) -> dict[str, Any]:
     folder = Path(request["folder"])
-    if request["kind"] == RUNNER:
-        work = partial(_be_runner, AttemptFolder(folder), request["tag"], *descriptors)
-    else:
-        work = partial(_be_executor, ExecutorFolder(folder), request["tag"], *descriptors)
+    match request["kind"]:
+        case "executor":
+            work = partial(_be_executor, ExecutorFolder(folder), request["tag"], *descriptors)
+        case "waiting":
+            work = partial(warm_runner.begin, folder, descriptors[0], request["command"])
+        case _:
+            work = partial(_be_runner, AttemptFolder(folder), request["tag"], *descriptors)
     try:
         pid = forked.fork(work)
     except OSError as exc:

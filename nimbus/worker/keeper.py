@@ -55,6 +55,11 @@ class Keeper:
         self._log_pool = ThreadPoolExecutor(1, thread_name_prefix="worker-logs")
         self.phases: dict[str, Phase] = {}
 
+    @property
+    def unended(self) -> frozenset[str]:
+        """Attempts that are being prepared, run, or are settled."""
+        return frozenset(attempt for attempt, phase in self.phases.items() if phase is not Phase.DONE)
+
     def close(self) -> None:
         """End the pool; a log that is being stored goes on by itself, the rest waits for the next start."""
         self._log_pool.shutdown(wait=False, cancel_futures=True)

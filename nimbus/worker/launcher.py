@@ -46,10 +46,10 @@ class Launcher(Protocol):
 
 
 @contextmanager
-def startup_file(startup: bytes) -> Iterator[int]:
-    """A descriptor to read a startup from. A pipe would block us when the runner is slow; memory does not."""
+def memory_file(content: bytes) -> Iterator[int]:
+    """A descriptor to read from. A pipe would block us when the runner is slow; memory does not."""
     with os.fdopen(os.memfd_create("startup"), "r+b") as file:
-        file.write(startup)
+        file.write(content)
         file.seek(0)
         yield file.fileno()
 
@@ -66,7 +66,7 @@ def launch(
     """
     own = passed_on(os.environ if environment is None else environment)
     try:
-        with startup_file(startup.encode()) as stdin:
+        with memory_file(startup.encode()) as stdin:
             done = subprocess.run(
                 [
                     sys.executable, "-I", "-S", detach.__file__, str(folder.runner_log),

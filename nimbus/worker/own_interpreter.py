@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from functools import cache
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def why_own_interpreter(plan: DriverPlan, environment: Mapping[str, str]) -> str
         return f"{changed} counts when a program starts"
     inherited = (Path(place) for place in environment.get("PYTHONPATH", "").split(os.pathsep) if place)
     folders = (plan.script_path.parent, *map(Path, plan.import_folders()), *inherited)
-    if beaten := _already_imported(folders):
+    if beaten := already_imported(folders, imported_names()):
         return f"{beaten} has the name of a module that is imported"
     return None
 
@@ -56,9 +56,8 @@ def _changed(environment: Mapping[str, str], beginnings: tuple[str, ...]) -> str
     return None
 
 
-def _already_imported(folders: Iterable[Path]) -> Path | None:
-    """What can be imported from `folders` under a name that an imported module has."""
-    imported = imported_names()
+def already_imported(folders: Iterable[Path], imported: Set[str]) -> Path | None:
+    """What can be imported from `folders` under one of the names of modules that are imported."""
     for folder in folders:
         try:
             entries = list(folder.iterdir())

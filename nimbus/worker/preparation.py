@@ -17,6 +17,7 @@ from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import ClusterId, PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import SparkMode
 from nimbus.domain.workers import Assignment
+from nimbus.worker.class_archive import find_archive
 from nimbus.worker.environment import driver_environment
 from nimbus.worker.identity import host_id
 from nimbus.worker.settings import ConnectPlan, RunnerPlan, WorkerSettings
@@ -91,6 +92,9 @@ def prepare(
     with releases.pinned(order.pipeline, order.release, settings.prepare_timeout) as root:
         check_order(order, root, settings)
         wheels = tuple(unpack_wheel(wheel, settings.work_dir / "wheels") for wheel in find_wheels(root))
+    drivers = driver_environment(
+        os.environ if environment is None else environment, java_home=java_home, extra=settings.env
+    )
     return RunnerPlan(
         cluster=cluster,
         worker=settings.id,
@@ -98,13 +102,16 @@ def prepare(
         data_dir=settings.data_dir,
         release_root=root,
         wheels=wheels,
-        environment=driver_environment(
-            os.environ if environment is None else environment, java_home=java_home, extra=settings.env
-        ),
+        environment=drivers,
         master=settings.master,
         spark_conf=settings.spark_conf,
         stop_grace_s=settings.stop_grace.total_seconds(),
         connect=connect,
+        class_archive=(
+            find_archive(settings.work_dir, drivers)
+            if settings.class_archive and java_home is not None
+            else None
+        ),
     )
 
 

@@ -20,6 +20,10 @@ class Registration:
         self._settings, self._registrations, self._clock = settings, registrations, clock
         self._started_at = clock.now()
         self.draining = False
+        self.class_archive = ""
+        """See `WorkerInfo.class_archive`."""
+        self.warm_drivers = ""
+        """See `WorkerInfo.warm_drivers`."""
         self.stands = False
         """It was written in this session, as far as we know; false while another worker has our id."""
 
@@ -58,4 +62,6 @@ class Registration:
             memory_available_bytes=psutil.virtual_memory().available,
             scheduler_id=self._settings.scheduler_id,
             newest_schema=NEWEST_SCHEMA,
+            class_archive=self.class_archive,
+            warm_drivers=self.warm_drivers,
         )

@@ -25,7 +25,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -322,20 +322,16 @@ def _order_to_end(link: BoardLink, limits: LimitThread, *, overdue: bool, server
     return Ordered.TIMEOUT if overdue else Ordered.NOT
 
 
-def _take_lock(folder: AttemptFolder) -> int | None:
+def take_lock(folder: AttemptFolder) -> int | None:
+    """Become the attempt's runner; None: a living one has it."""
     until = time.monotonic() + _LOCK_PATIENCE_S
     while (lock := folder.try_lock(own_process())) is None and time.monotonic() < until:
         time.sleep(0.02)
     return lock
 
 
-def run_attempt(folder: AttemptFolder, startup: int) -> int:
-    """Run an attempt as this process, which has one thread.
-
-    Args:
-        folder: Of the attempt.
-        startup: Descriptor of what `RunnerStartup.encode` made; it is closed.
-    """
+def configure_log() -> None:
+    """Lines of JSON on standard error."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -345,17 +341,36 @@ def run_attempt(folder: AttemptFolder, startup: int) -> int:
         ],
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    source = os.fdopen(startup, "rb", buffering=0)
-    if _take_lock(folder) is None:
+
+
+def run_attempt(folder: AttemptFolder, startup: int) -> int:
+    """Run an attempt as this process, which has one thread.
+
+    Args:
+        folder: Of the attempt.
+        startup: Descriptor of what `RunnerStartup.encode` made; it is closed.
+    """
+    configure_log()
+    if take_lock(folder) is None:
         _log.info("another_runner_has_it", attempt=str(folder.attempt))
         return 0
+    return run_locked(folder, startup)
+
+
+def run_locked(
+    folder: AttemptFolder,
+    startup: int,
+    start_driver: Callable[[AttemptFolder, RunnerPlan, Assignment], DriverProcess] = DriverProcess,
+) -> int:
+    """As `run_attempt`, once the folder's lock is ours."""
+    source = os.fdopen(startup, "rb", buffering=0)
     if folder.is_delivered:
         return 0
     adopt_orphans()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     plan, order = read_plan(source), folder.order()
     # The driver comes first: a fork must find one thread, and no secrets in memory.
-    driver = DriverProcess(folder, plan, order) if folder.exit_record() is None else None
+    driver = start_driver(folder, plan, order) if folder.exit_record() is None else None
     connections = read_connections(source)
     source.close()
     runner = Runner(folder, plan, order, connections)

@@ -53,6 +53,10 @@ class WorkerSettings:
     prepare_timeout: timedelta = timedelta(minutes=10)
     keep_attempts: timedelta = timedelta(days=2)
     """How long a delivered attempt's folder stays."""
+    class_archive: bool = True
+    """Whether a class-data archive of Spark's jars is made and used."""
+    warm_drivers: int = 1
+    """How many Spark drivers wait for an attempt at most."""
     version: str = ""
     connect: ConnectProvider | None = None
     """For tasks in `mode: connect`; None: they are refused."""
@@ -136,6 +140,8 @@ class RunnerPlan:
     stop_grace_s: float = 10.0
     connect: ConnectPlan | None = None
     """For a task in `mode: connect`. Its token is the only secret here: the driver needs it as well."""
+    class_archive: Path | None = None
+    """For the JVM of a Spark driver, if there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

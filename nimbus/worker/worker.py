@@ -23,7 +23,7 @@ from functools import partial
 import structlog
 
 from nimbus.domain.ids import ClusterId, PipelineName, ReleaseDigest
-from nimbus.domain.pipeline import SparkMode, TaskKind
+from nimbus.domain.pipeline import SPARK_KINDS, SparkMode, TaskKind
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.ports import (
     AttemptBoard,
@@ -35,6 +35,7 @@ from nimbus.ports import (
 )
 from nimbus.records import UnreadableRecordError
 from nimbus.worker import settlement
+from nimbus.worker.class_archive_upkeep import ClassArchiveUpkeep
 from nimbus.worker.connections import Connections
 from nimbus.worker.fork_launcher import ForkLauncher
 from nimbus.worker.keeper import Keeper, Phase
@@ -52,6 +53,7 @@ from nimbus.worker.preparation import (
 from nimbus.worker.registration import Registration
 from nimbus.worker.retry import pauses
 from nimbus.worker.settings import CONNECT_OPTION, RunnerPlan, RunnerStartup, WorkerSettings
+from nimbus.worker.warm.launcher import WarmLauncher
 from nimbus.worker.work_dir import take_work_dir
 
 _PREPARING_AT_ONCE = 2
@@ -60,6 +62,8 @@ _FETCHING_AT_ONCE = 2
 _LOOK_AGAIN_S = 1.0
 _PLANS_KEPT = 256
 _CLEAN_EVERY_S = 60.0
+_REFILL_S = 0.5
+"""From a Spark task's start to the start of a warm driver for the next one."""
 
 _log = structlog.get_logger(__name__)
 
@@ -89,11 +93,17 @@ class Worker:
     ) -> None:
         self._settings, self._board, self._releases = settings, board, releases
         self._connections, self._clock = connections, clock
-        self._launcher, self._connect_launcher = ForkLauncher(), ForkLauncher(CONNECT_OPTION)
+        self._forks, self._connect_forks = ForkLauncher(), ForkLauncher(CONNECT_OPTION)
+        self._launcher = WarmLauncher(
+            self._forks, settings.work_dir, limit=settings.warm_drivers, slots=settings.slots
+        )
+        self._loop = Loop()
+        self._class_archive = ClassArchiveUpkeep(
+            settings.work_dir, self._loop, enabled=settings.class_archive
+        )
         self._on_failure = on_failure
         self.failure: BaseException | None = None
         """What ended the worker's thread, if something did."""
-        self._loop = Loop()
         self._registration = Registration(settings, registrations, clock)
         self._orders: dict[str, Assignment] = {}
         self._keeper = Keeper(
@@ -105,7 +115,7 @@ class Worker:
             logs=logs,
             connections=connections,
             clock=clock,
-            launcher=self._launcher,
+            launcher=self._forks,
             loop=self._loop,
             do=self._do,
             phases=self._keeper.phases,
@@ -157,10 +167,11 @@ class Worker:
             pool.shutdown(wait=False, cancel_futures=True)
         self._keeper.close()
         self._pool.close()
-        for launcher in (self._launcher, self._connect_launcher):
+        for launcher in (self._launcher, self._connect_forks):
             launcher.close()
         if self._settings.connect is not None:
             self._settings.connect.close()
+        self._class_archive.close()
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
@@ -191,6 +202,9 @@ class Worker:
 
     def _beat(self) -> None:
         was_registered = self._registration.stands
+        self._launcher.keep_ready(self._keeper.unended)
+        self._registration.class_archive = self._class_archive.state
+        self._registration.warm_drivers = self._launcher.state
         try:
             self._registration.publish()
         except StoreUnavailableError as exc:
@@ -201,6 +215,7 @@ class Worker:
         else:
             self._do(partial(self._look, not was_registered))
         self._do(self._look_after_connect)
+        self._class_archive.make_if(idle=not self._keeper.unended)
         self._loop.after(self._settings.heartbeat.total_seconds(), self._beat)
 
     def _look_after_connect(self) -> None:
@@ -210,7 +225,7 @@ class Worker:
         if not any(
             self._keeper.phases.get(order.attempt) is Phase.PREPARING for order in self._orders.values()
         ):
-            self._connect_launcher.close()
+            self._connect_forks.close()
 
     def _renew(self) -> None:
         self._registration.stands = False
@@ -259,7 +274,7 @@ class Worker:
 
     def _plan_of(self, order: Assignment) -> RunnerPlan | None:
         """What was prepared for an earlier attempt of the release, if it still does."""
-        if order.task.spark_mode is SparkMode.CONNECT:  # its server may have ended since
+        if order.task.kind.uses_spark:  # its Java, class archive or Connect server may be another one now
             return None
         plan = self._plans.get(_prepared(order))
         try:
@@ -274,8 +289,8 @@ class Worker:
         if order.attempt not in self._orders:
             self._keeper.phases.pop(order.attempt, None)
             return
-        if order.task.spark_mode is SparkMode.CONNECT and self._connect_launcher.pid is None:
-            self._connect_launcher.start()  # it imports while the order is prepared
+        if order.task.spark_mode is SparkMode.CONNECT and self._connect_forks.pid is None:
+            self._connect_forks.start()  # it imports while the order is prepared
         self._submit(self._prepare_pool, prepare_if_here, order, cluster, waits)
 
     def _submit(
@@ -309,8 +324,7 @@ class Worker:
         elif (plan := done.result()) is not None:
             if len(self._plans) >= _PLANS_KEPT:
                 self._plans.clear()
-            if plan.connect is None:
-                self._plans[_prepared(order)] = plan
+            self._plans[_prepared(order)] = plan
             self._launch(order, plan)
         else:
             self._submit(self._fetch_pool, prepare, order, cluster, waits)
@@ -322,13 +336,16 @@ class Worker:
         folder = self._keeper.folder(order.attempt)
         try:
             folder.create(order)
-            launcher = self._launcher if plan.connect is None else self._connect_launcher
+            launcher = self._launcher if plan.connect is None else self._connect_forks
             runner = launcher(folder, RunnerStartup(plan=plan, connections=self._connections))
         except (LaunchFailedError, OSError) as exc:
             self._refuse(order, str(exc) or type(exc).__name__)
             return
         _log.info("attempt_launched", attempt=order.attempt, runner=runner.pid if runner else None)
         self._keeper.watch(folder, runner)
+        if order.task.kind in SPARK_KINDS and plan.connect is None:
+            self._class_archive.want(plan.environment)
+            self._loop.after(_REFILL_S, lambda: self._launcher.keep_ready(self._keeper.unended))
 
     def _refuse(self, order: Assignment, reason: str) -> None:
         _log.warning("attempt_refused", attempt=order.attempt, error=reason[:300])

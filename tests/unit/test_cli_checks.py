@@ -7,12 +7,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from nimbus.cli import checks
 from nimbus.cli.findings import Verdict
 from nimbus.cli.zookeeper_checks import zookeeper
+from nimbus.config.sections import Worker
 
 
 @pytest.mark.parametrize(
@@ -35,6 +37,26 @@ def test_disk(free: int, verdict: Verdict, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(checks.shutil, "disk_usage", lambda _place: usage)
 
     assert checks.disk(tmp_path / "not" / "made" / "yet").verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("worker", "free_gib", "told", "verdict"),
+    [
+        ({"warm_drivers": 0}, 64, "off (worker.warm_drivers)", Verdict.OK),
+        ({"master": "spark://h:7077"}, 64, "none for spark://h:7077: only for local masters", Verdict.OK),
+        ({}, 2, "none: 2.0 GiB of memory are available, 3.4 GiB would be needed", Verdict.WARN),
+        ({}, 64, "up to 1, while Spark tasks are expected", Verdict.OK),
+    ],
+)
+def test_warm_drivers(
+    worker: dict[str, object], free_gib: int, told: str, verdict: Verdict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nimbus.worker.warm.memory.available_memory", lambda: free_gib << 30)
+    section = Worker.model_validate({"id": "w1", "work_dir": "/w", **worker})
+
+    found = checks.warm_drivers(SimpleNamespace(worker=section))  # type: ignore[arg-type]
+
+    assert (found.detail, found.verdict) == (told, verdict)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from nimbus.domain.workers import Assignment
 from nimbus.records import ASSIGNMENT
-from nimbus.worker.launcher import startup_file
+from nimbus.worker.launcher import memory_file
 from nimbus.worker.settings import RunnerPlan
 
 _PLAN = TypeAdapter(RunnerPlan)
@@ -58,7 +58,7 @@ def _plan(data: bytes) -> RunnerPlan:
 
 def send_order(executor: socket.socket, order: PooledOrder) -> None:
     """Send an order. BlockingIOError: not now; OSError: the executor has ended."""
-    with startup_file(order.encode()) as file:
+    with memory_file(order.encode()) as file:
         socket.send_fds(executor, [b"run"], [file])
 
 

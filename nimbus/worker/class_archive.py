@@ -1,0 +1,99 @@
+"""Finds the class-data archive of Spark's jars, with which a JVM does not read and check classes one by one.
+
+    <work_dir>/class-archives/<key>-<size>.jsa
+
+The key says which Java and which jars. A JVM that meets the archive of another one goes on without it, and so
+it does when bytes have changed, if it is told to verify them. But one that was cut off crashes it (SIGBUS):
+so the name holds the size, which is compared before each use. Any thread may call this.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+
+FOLDER = "class-archives"
+QUIET = "-Xlog:cds=error -Xlog:cds+dynamic=error"
+"""A line for each class that cannot be archived is no news, and neither is an archive that does not fit."""
+
+_OPTIONS = ("SharedArchiveFile", "-Xshare", "ArchiveClassesAtExit")
+"""A user who gives one of these knows better."""
+_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
+_VERSION_DEADLINE_S = 20.0
+
+
+class NoSparkError(Exception):
+    """This environment has no Java, or no Spark; the text says which."""
+
+
+def has_own_archive(options: str) -> bool:
+    """Whether the user has decided about archives in these options of Java."""
+    return any(word in options for word in _OPTIONS)
+
+
+def java_options(archive: Path) -> str:
+    """What makes a JVM use an archive."""
+    return f"-XX:SharedArchiveFile={archive} -Xshare:auto -XX:+VerifySharedSpaces {QUIET}"
+
+
+def find_archive(work_dir: Path, environment: Mapping[str, str]) -> Path | None:
+    """The archive for drivers with this environment, if it has been made and is whole."""
+    if any(has_own_archive(environment.get(name, "")) for name in _VARIABLES):
+        return None
+    try:
+        key = archive_key(environment)
+        for place in (work_dir / FOLDER).glob(f"{key}-*.jsa"):
+            if place.name == archive_name(key, place.stat().st_size):
+                return place
+    except (NoSparkError, OSError):
+        return None
+    return None
+
+
+def archive_name(key: str, size_bytes: int) -> str:
+    """A finished archive's file name."""
+    return f"{key}-{size_bytes}.jsa"
+
+
+def archive_key(environment: Mapping[str, str]) -> str:
+    """Tell Javas and Sparks apart.
+
+    Raises:
+        NoSparkError: one of them is missing.
+    """
+    home = environment.get("JAVA_HOME")
+    java = f"{home}/bin/java" if home else shutil.which("java", path=environment.get("PATH", os.defpath))
+    jars = Path(environment.get("SPARK_HOME") or _pyspark()) / "jars"
+    try:
+        version = _version(java or "java", os.stat(java or "java").st_mtime_ns)  # noqa: PTH116 - may be a name
+        listing = sorted((jar.name, jar.stat().st_size, jar.stat().st_mtime_ns) for jar in jars.iterdir())
+    except (OSError, subprocess.SubprocessError) as exc:
+        raise NoSparkError(str(exc)) from exc
+    return hashlib.sha256(repr((version, str(jars), listing)).encode()).hexdigest()[:16]
+
+
+def _pyspark() -> str:
+    spec = find_spec("pyspark")  # not imported: finding it is cheaper
+    if spec is None or spec.origin is None:
+        raise NoSparkError("pyspark is not installed")
+    return os.path.dirname(spec.origin)  # noqa: PTH120 - a text is wanted
+
+
+@lru_cache(maxsize=16)
+def _version(java: str, _changed_ns: int) -> str:
+    done = subprocess.run(
+        [java, "-version"],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        stdin=subprocess.DEVNULL,
+        timeout=_VERSION_DEADLINE_S,
+        check=True,
+    )
+    return done.stderr + done.stdout

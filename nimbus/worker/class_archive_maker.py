@@ -1,0 +1,83 @@
+"""Makes a class-data archive: `python -I -m nimbus.worker.class_archive_maker FOLDER KEY`.
+
+Runs a small Spark job in the environment of drivers, at the lowest priority, and has its JVM write down the
+classes that it loaded. It ends, with all it started, when its standard input does: with its worker.
+Threads: main, and `class-archive-worker`, which waits for that.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from nimbus.worker.class_archive import QUIET, archive_name
+from nimbus.worker.environment import spark_settings, submit_arguments
+
+_LONGEST_S = 1800
+"""At the lowest priority: it takes 25 s on an idle machine."""
+_EXIT_S = 900.0
+_PARTS = "making-"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Make it, and remove those of other Javas and Sparks."""
+    folder, key = Path(arguments[0]), arguments[1]
+    signal.alarm(_LONGEST_S)
+    threading.Thread(target=_end_with_worker, name="class-archive-worker", daemon=True).start()
+    os.nice(19)
+    psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
+    for left in folder.glob(f"{_PARTS}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=_PARTS) as scratch:
+        part = Path(scratch, "archive.jsa")
+        _run_spark(Path(scratch), part)
+        place = folder / archive_name(key, part.stat().st_size)
+        part.replace(place)
+    for other in folder.glob("*.jsa"):
+        if other != place:
+            other.unlink(missing_ok=True)
+    return 0
+
+
+def _end_with_worker() -> None:
+    while os.read(0, 4096):
+        pass
+    os.killpg(0, signal.SIGKILL)
+
+
+def _run_spark(scratch: Path, archive: Path) -> None:
+    conf = spark_settings(
+        application="nimbus-class-archive",
+        master="local[2]",
+        worker_conf={"spark.driver.extraJavaOptions": f"-XX:ArchiveClassesAtExit={archive} {QUIET}"},
+        task_conf={},
+        local_dir=scratch,
+        temporary=scratch,
+    )
+    os.environ["PYSPARK_SUBMIT_ARGS"] = submit_arguments("local[2]", conf)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    from nimbus.worker.spark_exercise import exercise
+
+    session = SparkSession.builder.getOrCreate()
+    exercise(session, scratch)
+    session.stop()
+    gateway: Any = SparkContext._gateway
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # the JVM ends, and writes the archive
+    gateway.proc.wait(_EXIT_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

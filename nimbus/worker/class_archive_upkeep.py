@@ -1,0 +1,108 @@
+"""Has the class-data archive made, when a worker has had a Spark task and runs none. Worker thread."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from nimbus.worker.class_archive import FOLDER, NoSparkError, archive_key, find_archive
+from nimbus.worker.files import read_if_there
+from nimbus.worker.loop import Loop
+
+_MAKER = (sys.executable, "-I", "-m", "nimbus.worker.class_archive_maker")
+_END_S = 5.0
+
+_log = structlog.get_logger(__name__)
+
+
+class ClassArchiveUpkeep:
+    """One worker's archive: at most one is being made."""
+
+    def __init__(self, work_dir: Path, loop: Loop, *, enabled: bool, maker: tuple[str, ...] = _MAKER) -> None:
+        self._work_dir, self._loop, self._maker = work_dir, loop, maker
+        self._wanted_for: Mapping[str, str] | None = None
+        self._tried: set[str] = set()
+        self.enabled = enabled
+        self.process: subprocess.Popen[bytes] | None = None
+        """Of the program that makes it, while that runs."""
+        self.state = "none yet: made after the first Spark task" if enabled else "off"
+        """For people."""
+
+    def want(self, environment: Mapping[str, str]) -> None:
+        """Note that a driver with this environment starts."""
+        if not self.enabled or self.process is not None:
+            return
+        if find_archive(self._work_dir, environment) is not None:
+            self.state = "ready"
+        elif self._wanted_for is None:
+            self._wanted_for = dict(environment)
+
+    def make_if(self, *, idle: bool) -> None:
+        """Begin to make it, if one is wanted and no attempt runs."""
+        environment = self._wanted_for
+        if environment is None or self.process is not None:
+            return
+        try:
+            key = archive_key(environment)
+        except NoSparkError as exc:
+            self._wanted_for, self.state = None, f"could not be made: {exc}"
+            return
+        if key in self._tried:
+            self._wanted_for = None
+        elif idle:
+            self._wanted_for = None
+            self._tried.add(key)
+            try:
+                self._make(key, environment)
+            except OSError as exc:
+                self.state = f"could not be made: {exc}"
+        else:
+            self.state = "none yet: made when no attempt runs"
+
+    def _make(self, key: str, environment: Mapping[str, str]) -> None:
+        folder = self._work_dir / FOLDER
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (folder / "maker.log").open("wb") as log:
+            self.process = subprocess.Popen(
+                [*self._maker, str(folder), key],
+                stdin=subprocess.PIPE,  # its end is ours
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env=dict(environment),
+                start_new_session=True,
+            )
+        self.state = "being made"
+        _log.info("class_archive_begun", pid=self.process.pid)
+        self._loop.when_ended(os.pidfd_open(self.process.pid), partial(self._ended, environment))
+
+    def _ended(self, environment: Mapping[str, str]) -> None:
+        self.close()
+        if find_archive(self._work_dir, environment) is not None:
+            self.state = "ready"
+            _log.info("class_archive_made")
+            return
+        lines = (
+            (read_if_there(self._work_dir / FOLDER / "maker.log") or b"").decode(errors="replace").split("\n")
+        )
+        self.state = (
+            f"could not be made: {next((line for line in reversed(lines) if line), 'no reason given')}"
+        )
+        _log.warning("class_archive_not_made", why=self.state)
+
+    def close(self) -> None:
+        """End the program that makes it, if it runs."""
+        process, self.process = self.process, None
+        if process is None:
+            return
+        if process.stdin is not None:
+            process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_END_S)

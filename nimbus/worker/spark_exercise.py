@@ -1,0 +1,18 @@
+"""A small job that loads what most tasks load: a shuffle, a file written and read, a query."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+
+def exercise(session: Any, scratch: Path) -> None:
+    """Run it; nothing of it stays but what the JVM has loaded and compiled."""
+    place = str(scratch / "exercise")
+    grouped = session.range(1000).selectExpr("id % 7 AS k", "id").groupBy("k").sum("id")
+    grouped.write.mode("overwrite").parquet(place)
+    session.read.parquet(place).createOrReplaceTempView("nimbus_exercise")
+    session.sql("SELECT k, count(*) AS n FROM nimbus_exercise GROUP BY k ORDER BY k").collect()
+    session.catalog.dropTempView("nimbus_exercise")
+    shutil.rmtree(place)

@@ -1,0 +1,122 @@
+"""A runner that waits for its attempt, with a warm driver. Forked by a worker's fork server.
+
+It waits on a socket of its worker, and ends with all it started when that is closed: with the worker, or
+because nobody needs it. It says `ready` there when its driver is. A request to run an attempt, with its
+startup, is answered as soon as the attempt's lock is taken; from then on this is a runner as any other, and
+outlives its worker. It has no credentials before. Thread: main.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from nimbus.domain.workers import Assignment
+from nimbus.worker import forked
+from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.driver_process import DriverProcess
+from nimbus.worker.proc_area import ROOM, show_as
+from nimbus.worker.runner import configure_log, run_locked, take_lock
+from nimbus.worker.settings import RunnerPlan
+from nimbus.worker.tags import RUNNER_VARIABLE
+from nimbus.worker.warm.plan import WarmPlan
+from nimbus.worker.warm.process import DRIVER, WarmDriver
+
+LONGEST_MESSAGE = 64 << 10
+"""Bytes: paths and a tag. What is larger travels in a descriptor."""
+READY, TAKEN, REFUSED = b"ready", b"taken", b"refused"
+
+_log = structlog.get_logger("nimbus.worker.runner")
+
+
+def begin(place: Path, control: int, command: Sequence[str]) -> int:
+    """Become a waiting runner, in the forked child of a fork server."""
+    os.setsid()
+    forked.keep_only(control)
+    forked.reset_signals()
+    passed_on = {name: value for name, value in os.environ.items() if name not in ROOM}
+    show_as("nimbus-warm", ("nimbus.worker.warm.runner", place.name), passed_on)
+    forked.write_to(place / "runner.log")
+    configure_log()
+    forked.adopt_orphans()
+    with socket.socket(fileno=control) as worker:
+        _, descriptors, _, _ = socket.recv_fds(worker, LONGEST_MESSAGE, 1, socket.MSG_CMSG_CLOEXEC)
+        if not descriptors:
+            shutil.rmtree(place, ignore_errors=True)
+            return 0
+        with os.fdopen(descriptors[0], "rb") as file:
+            plan = WarmPlan.decode(file.read())
+        driver = WarmDriver(place, plan, tuple(command) or DRIVER)
+        taken = _wait(worker, driver)
+    status = _run(*taken, driver) if taken is not None else 0
+    driver.end_all()
+    driver.forget()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _wait(worker: socket.socket, driver: WarmDriver) -> tuple[AttemptFolder, int] | None:
+    """Wait for an attempt: its folder, locked, and its startup; None: there is nothing to wait for."""
+    poll = select.poll()
+    for fd in (worker.fileno(), driver.handle, driver.channel):
+        poll.register(fd, select.POLLIN)
+    while True:
+        heard = {fd for fd, _ in poll.poll()}
+        if driver.handle in heard or (driver.channel in heard and not driver.is_ready()):
+            with suppress(OSError):
+                worker.send(driver.last_words())
+            return None
+        if driver.channel in heard:
+            poll.unregister(driver.channel)
+            worker.send(READY)
+        if worker.fileno() in heard:
+            return _taken(worker)
+
+
+def _taken(worker: socket.socket) -> tuple[AttemptFolder, int] | None:
+    message, descriptors, _, _ = socket.recv_fds(worker, LONGEST_MESSAGE, 1, socket.MSG_CMSG_CLOEXEC)
+    if not message:
+        return None
+    request = json.loads(message)
+    folder = AttemptFolder(Path(request["folder"]))
+    # As when a runner is forked: who looks for one finds it before it has the lock.
+    show_as(
+        "nimbus-runner",
+        ("nimbus.worker.runner", str(folder.attempt)),
+        {**os.environ, RUNNER_VARIABLE: request["tag"]},
+    )
+    if take_lock(folder) is None:
+        with suppress(OSError):
+            worker.send(REFUSED)
+        return None
+    forked.write_to(folder.runner_log)
+    with suppress(OSError):  # the worker has died: the attempt has its runner all the same
+        worker.send(TAKEN)
+    return folder, descriptors[0]
+
+
+def _run(folder: AttemptFolder, startup: int, driver: WarmDriver) -> int:
+    return run_locked(folder, startup, partial(_bound, driver))
+
+
+def _bound(warm: WarmDriver, folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> DriverProcess:
+    """The warm driver, or, if it has died or does not fit, one that starts cold in a clean folder."""
+    if warm.bind(folder, plan, order):
+        _log.info("driver_was_warm", attempt=str(folder.attempt))
+        return warm
+    _log.warning("warm_driver_failed", attempt=str(folder.attempt))
+    warm.end_all()
+    folder.empty_scratch()
+    folder.log.unlink(missing_ok=True)
+    folder.create(order)
+    return DriverProcess(folder, plan, order)

@@ -1,0 +1,152 @@
+"""Measures how long a Spark task waits for its session: cold, with a class-data archive, warm, in turn.
+
+`python -m tests.benchmark.launch.spark --rounds 5`. From the order to user code that has a session: by the
+clock, and on processors, which says more while others use the machine. An archive is made first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from nimbus.domain.pipeline import TaskKind
+from nimbus.java import find_java
+from nimbus.worker import procfs
+from nimbus.worker.class_archive import FOLDER, archive_key, find_archive
+from nimbus.worker.environment import driver_environment
+from nimbus.worker.fork_launcher import ForkLauncher
+from nimbus.worker.testing_bench import Bench, eventually
+from nimbus.worker.warm.launcher import WarmLauncher
+from nimbus.worker.warm.pair import WarmPair
+from nimbus.worker.warm.plan import warm_plan
+
+TASK = """
+import os, sys, time
+from pyspark.sql import SparkSession
+session = SparkSession.builder.getOrCreate()
+ready = time.time()
+with open(sys.argv[1], "w") as file:
+    file.write(str(ready))
+while not os.path.exists(sys.argv[1] + "-read"):
+    time.sleep(0.01)
+"""
+_PATIENCE_S = 600.0
+
+
+class SparkBench:
+    """One worker's folder, with an archive and a launcher of warm drivers."""
+
+    def __init__(self, place: Path) -> None:
+        self.warm = WarmLauncher(ForkLauncher(), place / "w1", limit=1, slots=2)
+        self.bench = Bench(place, self.warm)
+        self.warm.start()
+        self._place, self._count = place, 0
+        self._script = self.bench.script("task.py", TASK)
+        self.archive = _made_archive(place / "w1")
+
+    def measured(self, way: str) -> tuple[float, float]:
+        """Run a task; seconds from its order to its session, by the clock and on processors."""
+        self._count += 1
+        attempt, told = f"run1.task{self._count}.1", self._place / f"told-{self._count}"
+        order = self.bench.order(self._script, attempt=attempt, task_kind=TaskKind.PYSPARK, args=(str(told),))
+        startup = self.bench.startup(class_archive=None if way == "cold" else self.archive)
+        if way == "warm":
+            plan = warm_plan(startup.plan, order)
+            assert plan is not None
+            self._warm(WarmPair(self._place / "w1", self.warm._forks, plan))
+        before = sum(_cpu_s(pair.runner.pid) for pair in self.warm.pairs)
+        folder = self.bench.folder(attempt)
+        begun = time.time()
+        folder.create(order)
+        runner = self.warm(folder, startup)
+        assert runner is not None
+        eventually(told.exists, "the session", _PATIENCE_S)
+        used = _cpu_s(runner.pid) - before
+        told.with_name(f"{told.name}-read").touch()
+        self.bench.await_end(attempt, _PATIENCE_S)
+        eventually(lambda: folder.is_delivered, "delivery")
+        assert ("driver_was_warm" in folder.runner_log.read_text()) == (way == "warm")
+        return float(told.read_text()) - begun, used
+
+    def _warm(self, pair: WarmPair) -> None:
+        self.warm.pairs.append(pair)
+
+        def ready() -> bool:
+            assert pair.look(), pair.last_words
+            return pair.is_ready
+
+        eventually(ready, "a warm driver", _PATIENCE_S)
+
+    def close(self) -> None:
+        self.warm.close()
+        self.bench.close()
+
+
+def _cpu_s(session: int) -> float:
+    """Processor time of the living processes of a session, and of those that they have waited for."""
+    used = 0.0
+    for found in procfs.living():
+        if found.session == session:
+            fields = Path(f"/proc/{found.id.pid}/stat").read_text().rpartition(")")[2].split()
+            used += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return used
+
+
+def _made_archive(work_dir: Path) -> Path:
+    home = find_java().java_home
+    environment = driver_environment(os.environ, java_home=home, extra={})
+    (work_dir / FOLDER).mkdir(parents=True)
+    program = [sys.executable, "-I", "-m", "nimbus.worker.class_archive_maker"]
+    command = [*program, str(work_dir / FOLDER), archive_key(environment)]
+    pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
+    with subprocess.Popen(
+        command, env=environment, stdin=pipe, stdout=nowhere, stderr=nowhere, start_new_session=True
+    ) as maker:
+        assert maker.wait(1800) == 0
+    made = find_archive(work_dir, environment)
+    assert made is not None
+    return made
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run it; the process's exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmark.launch.spark", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args(words)
+    os.environ["JAVA_HOME"] = str(find_java().java_home)
+    place = Path(tempfile.mkdtemp(prefix="nimbus-bench-spark-"))
+    found: dict[str, list[tuple[float, float]]] = {"cold": [], "archive": [], "warm": []}
+    stage = SparkBench(place)
+    try:
+        for number in range(options.rounds):
+            for way, times in found.items():
+                times.append(stage.measured(way))
+                sys.stdout.write(f"round {number + 1}: {way:8} {times[-1][0]:7.2f} {times[-1][1]:7.2f}\n")
+                sys.stdout.flush()
+    finally:
+        stage.close()
+        shutil.rmtree(place, ignore_errors=True)
+    _print(found)
+    return 0
+
+
+def _print(found: dict[str, list[tuple[float, float]]]) -> None:
+    medians = {
+        way: [statistics.median(one) for one in zip(*times, strict=True)] for way, times in found.items()
+    }
+    for number, what in enumerate(("order to session, by the clock", "order to session, on processors")):
+        stock = medians["cold"][number]
+        for way, figures in medians.items():
+            ratio = figures[number] / stock
+            sys.stdout.write(f"{what:32}{way:8} p50 {figures[number]:7.2f} s   ratio {ratio:.3f}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
