@@ -1,0 +1,137 @@
+"""The process below which a local stack of one revision runs: `python -m ...stack_role FOLDER`.
+
+Asked by lines of JSON, by its main thread. Adopts what loses its parent, see `usage`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from nimbus.config import InvalidConfigurationError, load_settings
+from nimbus.localstack.settings import BUCKET, StackTuning, scheduler_command, write_settings
+from nimbus.localstack.stack import LocalStack
+from tests.benchmark.engine.child import play
+
+_PR_SET_CHILD_SUBREAPER = 36
+_READY = timedelta(seconds=120)
+
+
+class StackRole:
+    """See the module."""
+
+    def __init__(self, folder: str) -> None:
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        self._folder = Path(folder)
+        self._stack: LocalStack | None = None
+        self._more: dict[str, dict[str, Any]] = {}
+
+    def start(
+        self, slots: int, schedulers: int, workers: int, settings: dict[str, dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Start it; addresses of the schedulers, and the folder of the objects in S3.
+
+        Args:
+            settings: Added to the configuration of the schedulers.
+        """
+        self._more = settings
+        tuning = StackTuning(slots=slots, attempt_patience=timedelta(seconds=2))
+        stack = self._stack = LocalStack(
+            self._folder, schedulers, workers=workers, tuning=tuning, command=self._command
+        )
+        stack.start()
+        stack.wait_ready(_READY)
+        return {"urls": stack.addresses.schedulers, "objects": str(stack.s3.objects / BUCKET)}
+
+    def _command(self, config: Path) -> list[str]:
+        document = yaml.safe_load(config.read_text())
+        for section, values in self._more.items():
+            document.setdefault(section, {}).update(values)
+        write_settings(config, document)
+        return scheduler_command(config)
+
+    def lacks(self, settings: dict[str, dict[str, Any]], pipeline: str) -> str:
+        """What this revision does not know of settings, or of a pipeline's folder; empty: it knows all."""
+        config = self._folder / "asked.yaml"
+        config.parent.mkdir(parents=True, exist_ok=True)
+        write_settings(config, settings)
+        try:
+            load_settings(config, {})
+        except InvalidConfigurationError as exc:
+            unknown = [
+                f"{section}.{key}" for section, keys in settings.items() for key in keys if key in str(exc)
+            ]
+            if unknown:
+                return f"this revision has no {', '.join(unknown)}"
+        done = self._cli("pipeline", "validate", pipeline)
+        return "" if done.returncode == 0 else f"this revision refuses the pipeline: {done.stderr.strip()}"
+
+    def publish(self, pipeline: str) -> None:
+        """Publish a pipeline's folder and make it active."""
+        stack = self._started()
+        config, server = str(stack.config_file(1)), stack.addresses.schedulers[0]
+        done = self._cli(
+            "pipeline", "publish", pipeline, "--activate", "--config", config, "--server", server
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"cannot be published: {done.stderr}")
+
+    def _cli(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "nimbus.cli.main", *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+
+    def pids(self) -> dict[str, int]:
+        """Of the daemons that run."""
+        stack = self._started()
+        return {daemon.name: daemon.pid for daemon in (*stack.schedulers, *stack.workers) if daemon.running}
+
+    def kill(self, name: str) -> None:
+        """End a daemon at once (SIGKILL), and start it again."""
+        self._reap()
+        stack = self._started()
+        daemon = next(each for each in (*stack.schedulers, *stack.workers) if each.name == name)
+        daemon.kill()
+        daemon.spawn()
+
+    def await_ready(self) -> None:
+        """Wait until all daemons are up."""
+        self._started().wait_ready(_READY)
+
+    def _reap(self) -> None:
+        """Take the exit status of what was adopted; `Popen` takes that of the daemons."""
+        own = set(self.pids().values())
+        for child in psutil.Process().children():
+            if child.pid not in own and child.status() == psutil.STATUS_ZOMBIE:
+                os.waitpid(child.pid, os.WNOHANG)
+
+    def stop(self) -> list[str]:
+        """Stop it in good order; what is left of its processes."""
+        stack = self._started()
+        stack.stop()
+        return [str(process) for process in stack.leftovers()]
+
+    def close(self) -> None:
+        """Stop it if it runs."""
+        if self._stack is not None:
+            self._stack.stop()
+
+    def _started(self) -> LocalStack:
+        assert self._stack is not None
+        return self._stack
+
+
+if __name__ == "__main__":
+    sys.exit(play(StackRole(sys.argv[1])))
