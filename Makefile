@@ -15,7 +15,7 @@ SIDE_BY_SIDE := -n $${NIMBUS_TEST_JOBS:-3} --dist loadfile --no-loadscope-reorde
 .PHONY: bench-leader bench-engine bench-tools bench-blobsync bench-tasks-tools bench-tasks chaos-blobsync
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: ## Make .venv from requirements.lock (again only when that or pyproject.toml changed)
 	@scripts/setup

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
+import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -31,6 +32,7 @@ _PAUSE_S = (1.0, 6.0)
 _POINTS = {"10 %": 0.1, "50 %": 0.5, "100 %": 1.0}
 _SILENCE_S = 180.0
 """Longest time without the end of a task."""
+_LOOK_EVERY_S = 0.5
 _LEFT_S = 60.0
 _VICTIMS = ("scheduler", "worker", EXECUTOR, ZYGOTE)
 
@@ -46,7 +48,7 @@ class Durable:
 
     tasks: int
     runs: int
-    killed: Counter[str] = field(default_factory=Counter)
+    killed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_VICTIMS, 0))
     attempts: int = 0
     took_s: float = 0.0
     faults: list[str] = field(default_factory=list)
@@ -73,16 +75,24 @@ def durable(plan: Plan, tasks: int, seed: int) -> Durable:
     ask = Ask(slots=_SLOTS, schedulers=_SCHEDULERS, workers=_WORKERS)
     with our_stack(plan.after, plan.place, ask) as stack:
         stack.start()
-        Trial(stack, plan, result, random.Random(seed)).go()
+        try:
+            Trial(stack, result, random.Random(seed)).go()
+        except BenchFailedError as exc:
+            result.faults.append(str(exc))
+        if result.faults:
+            kept = plan.place.parent / "bench-tasks-faulty"
+            shutil.rmtree(kept, ignore_errors=True)
+            stack.close(keep=kept)
+            plan.say(f"logs and ZooKeeper's data are kept in {kept}")
     return result
 
 
 class Trial:
     """One trial. Main thread."""
 
-    def __init__(self, stack: OurStack, plan: Plan, result: Durable, chance: random.Random) -> None:
-        self._stack, self._plan, self._result, self._chance = stack, plan, result, chance
-        self._marks = plan.place / "durable-marks"
+    def __init__(self, stack: OurStack, result: Durable, chance: random.Random) -> None:
+        self._stack, self._result, self._chance = stack, result, chance
+        self._marks = stack.folder / "marks"
         self._kill_at = time.monotonic() + _PAUSE_S[1]
 
     def go(self) -> None:
@@ -120,7 +130,9 @@ class Trial:
             if time.monotonic() - silent_since > _SILENCE_S:
                 raise BenchFailedError(f"no task has ended for {_SILENCE_S:.0f} s; {asked} go on")
             yield ended
+            threading.Event().wait(_LOOK_EVERY_S)
             asked = [run for run in asked if not self._has_ended(run)]
+        yield count_ends(self._marks) - before
 
     def _has_ended(self, run: str) -> bool:
         found = self._stack.get(f"/runs/{run}")

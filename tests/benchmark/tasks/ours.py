@@ -74,6 +74,7 @@ class OurStack:
         self._role = LineProcess(f"stack ({revision.label})", command, place / "stack.log", environment)
         self._http = httpx.Client(timeout=_ASK_S)
         self._urls: list[str] = []
+        self._closed = False
         self.objects = Path()
 
     @property
@@ -85,9 +86,9 @@ class OurStack:
         """A method of `StackRole`."""
         return self._role.ask({"do": do, **question})["value"]
 
-    def lacks(self, pipeline: Path) -> str:
+    def lacks(self, settings: Mapping[str, Any], pipeline: Path) -> str:
         """See `StackRole.lacks`."""
-        answer: str = self.ask("lacks", settings=self.ask_for.settings, pipeline=str(pipeline))
+        answer: str = self.ask("lacks", settings=settings, pipeline=str(pipeline))
         return answer
 
     def start(self) -> None:
@@ -154,13 +155,24 @@ class OurStack:
         left: list[str] = self.ask("stop")
         return left
 
-    def close(self) -> None:
-        """End all of it, and remove its files."""
+    def close(self, keep: Path | None = None) -> None:
+        """End all of it, and remove its files; safe to repeat.
+
+        Args:
+            keep: A folder that is made, and gets them all but the objects in S3.
+        """
+        if self._closed:
+            return
+        self._closed = True
         self._http.close()
         with suppress(BenchFailedError):
             self.ask("close")
         self._role.close()
         tagged.end(self.folder)
+        if keep is not None:
+            ignored = shutil.ignore_patterns("objects", "venv")
+            with suppress(shutil.Error):  # sockets are not copied
+                shutil.copytree(self._place, keep, symlinks=True, ignore=ignored)
         shutil.rmtree(self._place, ignore_errors=True)
 
 

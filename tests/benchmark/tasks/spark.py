@@ -31,7 +31,6 @@ _VARIANTS = {
 }
 _GOALS = {(ARCHIVE, BURST): 0.65, (WARM, PAUSED): 0.1, (CONNECT, SQL): 1 / 30}
 _READY_S = 180.0
-_SETTLE_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -92,9 +91,10 @@ def _variant(plan: Plan, revision: Revision, variant: str, ask: Ask) -> Iterator
     try_out = place / "try-out"
     write_pipeline(try_out, "try-out", _with(chains[BURST], ask.task))
     with our_stack(revision, plan.place, ask) as asking:
-        lacking = asking.lacks(try_out)
-    if lacking and ask.settings == _OFF and not ask.task:  # off: nothing to be turned off
-        ask, lacking = Ask(), ""
+        lacking = asking.lacks(ask.settings, try_out)
+        if lacking and ask.settings == _OFF:  # what a revision does not have is off
+            ask = replace(ask, settings={})
+            lacking = asking.lacks(ask.settings, try_out)
     if lacking:
         yield SparkRow(variant, "", skipped=f"left out: {lacking}")
         return
@@ -105,7 +105,7 @@ def _variant(plan: Plan, revision: Revision, variant: str, ask: Ask) -> Iterator
         for chain in chains:  # the first is for warming up: files are read, the archive is made
             if chain == BURST:
                 _run(stack, plan, place, chain, "first")
-            _await_settled(stack, ask)
+            _await_settled(stack, ask, plan.scale.settle_s)
             yield SparkRow(variant, chain, gaps_s=_run(stack, plan, place, chain, "measured"))
 
 
@@ -162,7 +162,7 @@ def _run(stack: OurStack, plan: Plan, place: Path, chain: str, name: str) -> tup
     return tuple(round(gap / 1000, 4) for gap in gaps_ms(seen))
 
 
-def _await_settled(stack: OurStack, ask: Ask) -> None:
+def _await_settled(stack: OurStack, ask: Ask, settle_s: float) -> None:
     """Wait until what is warmed in the background is there."""
     wanted = ask.settings.get("worker", {})
 
@@ -172,4 +172,4 @@ def _await_settled(stack: OurStack, ask: Ask) -> None:
         return archive and (not wanted.get("warm_drivers") or "ready" in worker["warm_drivers"])
 
     until("an archive and warm drivers", _READY_S, ready, every_s=0.5)
-    threading.Event().wait(_SETTLE_S)
+    threading.Event().wait(settle_s)

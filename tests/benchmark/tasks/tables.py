@@ -102,7 +102,7 @@ def spark_table(rows: Sequence[SparkRow]) -> str:
 
 def durable_table(result: Durable) -> str:
     """What was killed, what held, and the memory."""
-    killed = ", ".join(f"{name} {times}x" for name, times in result.killed.items()) or "nothing"
+    killed = ", ".join(f"{name} {times}x" for name, times in result.killed.items())
     lost = result.attempts - result.tasks - result.quiet_tasks
     lines = [
         f"{result.tasks} tasks in {result.runs} runs: {result.took_s:.0f} s, {result.tasks_per_s:.1f}/s",
@@ -113,5 +113,5 @@ def durable_table(result: Durable) -> str:
     points = list(result.memory)
     names = list(dict.fromkeys(name for point in points for name in result.memory[point]))
     rows = [[f"RSS, MiB, of {result.quiet_tasks} more tasks, nothing killed", *points]]
-    rows += [[name, *(f"{result.memory[point].get(name, 0):.1f}" for point in points)] for name in names]
+    rows += [[name, *(str(result.memory[point].get(name, "-")) for point in points)] for name in names]
     return "\n".join(lines) + "\n\n" + aligned(rows)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -94,13 +94,13 @@ def _named_by_parent(process: Process, found: dict[int, Process]) -> Process:
     return process
 
 
-def cpu_s(root: int) -> Counter[str]:
+def cpu_s(root: int) -> dict[str, float]:
     """Processor time since the start, by kind of process."""
-    used: Counter[str] = Counter()
+    used: defaultdict[str, float] = defaultdict(float)
     for process in tree(root):
-        used[process.kind] += process.own_s  # type: ignore[assignment]
+        used[process.kind] += process.own_s
         kind = "helpers" if process.kind == HARNESS else process.kind
-        used[_ENDED_BELOW.get(kind, kind)] += process.ended_s  # type: ignore[assignment]
+        used[_ENDED_BELOW.get(kind, kind)] += process.ended_s
     return used
 
 

@@ -15,15 +15,15 @@ from tests.benchmark.engine.revision import Revision
 from tests.benchmark.leader.figures import summary
 from tests.benchmark.tasks.marks import check_once, gaps_ms, read_marks, span_s
 from tests.benchmark.tasks.ours import Ask, OurProduct, our_stack, until
-from tests.benchmark.tasks.peers import LUIGI, PEERS, peer
+from tests.benchmark.tasks.peers import PEERS, peer
 from tests.benchmark.tasks.shapes import CHAIN, FANOUT, LOGS, SLOTS, Scale, Shape, shapes
 from tests.benchmark.tasks.usage import watched
 
 POOLED, ISOLATED, PARENT = "pooled", "isolated", "parent"
 PRODUCTS = (POOLED, ISOLATED, PARENT, *PEERS)
 _WARM_UP = Shape("warm-up", FANOUT, 2 * SLOTS)
-_SETTLE_S = 2.0
-"""Before a workload, so that what the last one left to do is done."""
+_STORED_S = 2.0
+"""Logs that did not change in number for so long are all there."""
 
 
 class Product(Protocol):
@@ -118,7 +118,7 @@ def _of_product(plan: Plan, name: str, wanted: Sequence[Shape]) -> Iterator[Figu
             if shape.workload == LOGS and objects is None:
                 continue
             plan.say(f"{name}: {shape.workload}, {shape.tasks} tasks")
-            found.append(_measured(product, name, shape, place, plan.scale.patience_s))
+            found.append(_measured(product, name, shape, place, plan.scale))
             yield found[-1]
         if objects is not None and any(each.workload == LOGS for each in found):
             shape = shapes(plan.scale)[LOGS]
@@ -131,7 +131,7 @@ def _settled(count: Callable[[], int]) -> int:
     seen = [-1, count()]
 
     def same() -> bool:
-        threading.Event().wait(_SETTLE_S)
+        threading.Event().wait(_STORED_S)
         seen.append(count())
         return seen[-1] == seen[-2]
 
@@ -156,12 +156,12 @@ def _prepared_run(product: Product, shape: Shape, place: Path, within_s: float) 
     product.run(shape, marks, within_s)
 
 
-def _measured(product: Product, name: str, shape: Shape, place: Path, within_s: float) -> Figures:
+def _measured(product: Product, name: str, shape: Shape, place: Path, scale: Scale) -> Figures:
     marks = place / shape.workload
     product.prepare(shape, marks)
-    threading.Event().wait(_SETTLE_S)
+    threading.Event().wait(scale.settle_s)
     with watched(product.pid) as used:
-        product.run(shape, marks, within_s)
+        product.run(shape, marks, scale.patience_s)
     seen = read_marks(marks)
     check_once(seen, shape.tasks)
     return Figures(
@@ -174,6 +174,3 @@ def _measured(product: Product, name: str, shape: Shape, place: Path, within_s: 
         idle_mib=round(used.idle_mib, 1),
         peak_mib=round(used.peak_mib, 1),
     )
-
-
-__all__ = ["ISOLATED", "LUIGI", "PARENT", "POOLED", "PRODUCTS", "Figures", "Plan", "whole_run"]
