@@ -187,7 +187,7 @@ def our_stack(revision: Revision, place: Path, ask: Ask) -> Iterator[OurStack]:
 
 
 class OurProduct:
-    """Runs a workload on a stack. See `products.Product`."""
+    """Runs a workload on a stack. See `whole_run.Product`."""
 
     def __init__(self, stack: OurStack) -> None:
         self._stack = stack

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -164,12 +165,13 @@ def _run(stack: OurStack, plan: Plan, place: Path, chain: str, name: str) -> tup
 
 def _await_settled(stack: OurStack, ask: Ask, settle_s: float) -> None:
     """Wait until what is warmed in the background is there."""
-    wanted = ask.settings.get("worker", {})
-
-    def ready() -> bool:
-        worker = stack.get("/workers")["workers"][0]
-        archive = not wanted.get("class_archive") or worker["class_archive"] == "ready"
-        return archive and (not wanted.get("warm_drivers") or "ready" in worker["warm_drivers"])
-
-    until("an archive and warm drivers", _READY_S, ready, every_s=0.5)
+    for setting in ("class_archive", "warm_drivers"):
+        if ask.settings.get("worker", {}).get(setting):
+            until(f"ready: {setting}", _READY_S, partial(_is_ready, stack, setting), every_s=0.5)
     threading.Event().wait(settle_s)
+
+
+def _is_ready(stack: OurStack, setting: str) -> bool:
+    """The worker says `ready` of an archive, `1 ready` or `1 ready, 1 starting` of drivers."""
+    said: str = stack.get("/workers")["workers"][0][setting]
+    return said.partition(",")[0].endswith("ready")
