@@ -6,7 +6,6 @@ that it is done, which is how Luigi is used; its scheduler is in this process.
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from pathlib import Path
 from typing import Any
@@ -48,7 +47,6 @@ class LuigiRole:
     """See the module."""
 
     def __init__(self, workers: str) -> None:
-        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
         self._workers = int(workers)
 
     def run(self, workload: str, kind: str, width: int, runs: int, lines: int, marks: str) -> bool:

@@ -1,19 +1,20 @@
 """The process below which a local stack of one revision runs: `python -m ...stack_role FOLDER`.
 
-Asked by lines of JSON, by its main thread. Adopts what loses its parent, see `usage`.
+Asked by lines of JSON, by its main thread. The process that it is started as only adopts what loses its
+parent and reaps it, as init does. See `usage`.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import psutil
 import yaml
 
 from nimbus.config import InvalidConfigurationError, load_settings
@@ -21,7 +22,7 @@ from nimbus.localstack.settings import BUCKET, StackTuning, scheduler_command, w
 from nimbus.localstack.stack import LocalStack
 from tests.benchmark.engine.child import play
 
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _READY = timedelta(seconds=120)
 
 
@@ -29,7 +30,6 @@ class StackRole:
     """See the module."""
 
     def __init__(self, folder: str) -> None:
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._folder = Path(folder)
         self._stack: LocalStack | None = None
         self._more: dict[str, dict[str, Any]] = {}
@@ -100,7 +100,6 @@ class StackRole:
 
     def kill(self, name: str) -> None:
         """End a daemon at once (SIGKILL), and start it again."""
-        self._reap()
         stack = self._started()
         daemon = next(each for each in (*stack.schedulers, *stack.workers) if each.name == name)
         daemon.kill()
@@ -109,13 +108,6 @@ class StackRole:
     def await_ready(self) -> None:
         """Wait until all daemons are up."""
         self._started().wait_ready(_READY)
-
-    def _reap(self) -> None:
-        """Take the exit status of what was adopted; `Popen` takes that of the daemons."""
-        own = set(self.pids().values())
-        for child in psutil.Process().children():
-            if child.pid not in own and child.status() == psutil.STATUS_ZOMBIE:
-                os.waitpid(child.pid, os.WNOHANG)
 
     def stop(self) -> list[str]:
         """Stop it in good order; what is left of its processes."""
@@ -133,5 +125,19 @@ class StackRole:
         return self._stack
 
 
+def main(folder: str) -> int:
+    """Play the role in a child, and adopt."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    role = os.fork()
+    if role == 0:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        return play(StackRole(folder))
+    while True:
+        pid, status = os.wait()
+        if pid == role:
+            return os.waitstatus_to_exitcode(status)
+
+
 if __name__ == "__main__":
-    sys.exit(play(StackRole(sys.argv[1])))
+    sys.exit(main(sys.argv[1]))
