@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmark.blobsync.line_process import BenchFailedError
-from tests.benchmark.tasks.laws import committed_once, started_once
+from tests.benchmark.tasks.laws import committed_once, none_left, started_once
 from tests.benchmark.tasks.marks import Mark, check_once, count_ends, gaps_ms, read_marks, span_s
 
 
@@ -71,3 +71,8 @@ def test_law_finds_tasks_that_are_not_committed_once(outcomes: dict[str, list[st
 def test_law_finds_code_that_did_not_start_once(marks: list[Mark]) -> None:
     assert list(started_once([*_ran("a", 1, 2)[:1], *_ran("a", 3, 4, attempt=2)], 1)) == []
     assert len(list(started_once(marks, 1))) == 1
+
+
+def test_law_finds_processes_that_are_left() -> None:
+    assert list(none_left(["executor", "worker"], {"executor": 1, "worker": 1})) == []
+    assert len(list(none_left(["executor", "executor", "drivers"], {"executor": 1, "worker": 1}))) == 2

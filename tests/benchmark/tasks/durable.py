@@ -11,16 +11,27 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from nimbus import records
 from tests.benchmark.blobsync.line_process import BenchFailedError
-from tests.benchmark.tasks.laws import committed_once, started_once
+from tests.benchmark.tasks.laws import committed_once, none_left, started_once
 from tests.benchmark.tasks.marks import count_ends, read_marks
 from tests.benchmark.tasks.ours import Ask, OurStack, our_stack, until
 from tests.benchmark.tasks.shapes import task_document
-from tests.benchmark.tasks.usage import EXECUTOR, ZYGOTE, rss_mib, tree
+from tests.benchmark.tasks.usage import (
+    EXECUTOR,
+    FORK_SERVER,
+    HARNESS,
+    HELPERS,
+    S3,
+    SCHEDULER,
+    WORKER,
+    ZOOKEEPER,
+    ZYGOTE,
+    rss_mib,
+    tree,
+)
 from tests.benchmark.tasks.whole_run import Plan
 
 _WIDTH = 100
@@ -34,7 +45,12 @@ _SILENCE_S = 180.0
 """Longest time without the end of a task."""
 _LOOK_EVERY_S = 0.5
 _LEFT_S = 60.0
-_VICTIMS = ("scheduler", "worker", EXECUTOR, ZYGOTE)
+_MOST = {
+    HARNESS: 2, ZOOKEEPER: 1, S3: 1, SCHEDULER: _SCHEDULERS, HELPERS: 2 * _SCHEDULERS,
+    WORKER: _WORKERS, FORK_SERVER: _WORKERS, EXECUTOR: _WORKERS, ZYGOTE: _WORKERS,
+}  # fmt: skip
+"""Processes of each kind that may be there when no task runs."""
+_VICTIMS = (SCHEDULER, WORKER, EXECUTOR, ZYGOTE)
 
 
 @dataclass
@@ -168,7 +184,7 @@ class Trial:
             with suppress(ProcessLookupError):
                 os.kill(self._chance.choice(sorted(pids)), signal.SIGKILL)
         else:
-            count = _SCHEDULERS if kind == "scheduler" else _WORKERS
+            count = _SCHEDULERS if kind == SCHEDULER else _WORKERS
             self._stack.ask("kill", name=f"{kind}-{self._chance.randint(1, count)}")
         self._result.killed[kind] += 1
 
@@ -191,11 +207,11 @@ class Trial:
         faults += committed_once(f"history of {run}", outcomes, _WIDTH)
 
     def _check_left(self) -> None:
-        try:
-            until("an end of attempts' folders", _LEFT_S, lambda: not self._folders())
-        except BenchFailedError:
-            self._result.faults.append(f"folders of attempts are left: {self._folders()[:5]}")
-        self._result.faults += [f"process is left: {process}" for process in self._stack.stop()]
+        with suppress(BenchFailedError):
+            until("an end of what is left", _LEFT_S, lambda: not self._left(), every_s=_LOOK_EVERY_S)
+        self._result.faults += self._left()
 
-    def _folders(self) -> list[Path]:
-        return list(self._stack.folder.glob("*/worker/executors/*/tasks/*"))
+    def _left(self) -> list[str]:
+        folders = self._stack.folder.glob("*/worker/executors/*/tasks/*")
+        kinds = [process.kind for process in tree(self._stack.pid)]
+        return [f"{folder} is left" for folder in folders] + list(none_left(kinds, _MOST))

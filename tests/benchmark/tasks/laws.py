@@ -28,3 +28,10 @@ def started_once(marks: Iterable[Mark], tasks: int) -> Iterator[str]:
     ended = {(mark.run, mark.task) for mark in marks if mark.what == "end"}
     if len(ended) != tasks:
         yield f"the code of {len(ended)} tasks ended, not of {tasks}"
+
+
+def none_left(kinds: Iterable[str], most: Mapping[str, int]) -> Iterator[str]:
+    """Faults: more processes of a kind than there may be; kinds that are not named may have none."""
+    for kind, count in Counter(kinds).items():
+        if count > most.get(kind, 0):
+            yield f"{count} processes of the kind {kind} are there, not {most.get(kind, 0)}"

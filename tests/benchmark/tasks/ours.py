@@ -150,11 +150,6 @@ class OurStack:
             raise BenchFailedError(f"run {run} has {found['state']}: {found.get('reason')}")
         return found
 
-    def stop(self) -> list[str]:
-        """Stop it; what is left of its processes."""
-        left: list[str] = self.ask("stop")
-        return left
-
     def close(self, keep: Path | None = None) -> None:
         """End all of it, and remove its files; safe to repeat.
 

@@ -31,7 +31,7 @@ _VARIANTS = {
     CONNECT: Ask(settings=_OFF, task={"spark": {"mode": "connect"}}),
 }
 _GOALS = {(ARCHIVE, BURST): 0.65, (WARM, PAUSED): 0.1, (CONNECT, SQL): 1 / 30}
-_READY_S = 180.0
+_READY_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -167,11 +167,18 @@ def _await_settled(stack: OurStack, ask: Ask, settle_s: float) -> None:
     """Wait until what is warmed in the background is there."""
     for setting in ("class_archive", "warm_drivers"):
         if ask.settings.get("worker", {}).get(setting):
-            until(f"ready: {setting}", _READY_S, partial(_is_ready, stack, setting), every_s=0.5)
+            try:
+                until(setting, _READY_S, partial(_is_ready, stack, setting), every_s=0.5)
+            except BenchFailedError as exc:
+                raise BenchFailedError(f"{exc}; the worker says: {_said(stack, setting)}") from exc
     threading.Event().wait(settle_s)
 
 
 def _is_ready(stack: OurStack, setting: str) -> bool:
     """The worker says `ready` of an archive, `1 ready` or `1 ready, 1 starting` of drivers."""
+    return _said(stack, setting).partition(",")[0].endswith("ready")
+
+
+def _said(stack: OurStack, setting: str) -> str:
     said: str = stack.get("/workers")["workers"][0][setting]
-    return said.partition(",")[0].endswith("ready")
+    return said

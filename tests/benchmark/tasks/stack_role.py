@@ -109,12 +109,6 @@ class StackRole:
         """Wait until all daemons are up."""
         self._started().wait_ready(_READY)
 
-    def stop(self) -> list[str]:
-        """Stop it in good order; what is left of its processes."""
-        stack = self._started()
-        stack.stop()
-        return [str(process) for process in stack.leftovers()]
-
     def close(self) -> None:
         """Stop it if it runs."""
         if self._stack is not None:

@@ -18,19 +18,20 @@ from pathlib import Path
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _SAMPLE_S = 1.0
 EXECUTOR, ZYGOTE, FORK_SERVER, HARNESS = "executor", "zygote", "fork server", "harness"
-DRIVERS = "drivers"
+DRIVERS, HELPERS = "drivers", "helpers"
+SCHEDULER, WORKER, ZOOKEEPER, S3 = "scheduler", "worker", "ZooKeeper", "S3"
 _KINDS = (  # the first whose words are in the command line
     ("nimbus.worker.pool.zygote", ZYGOTE),
     ("nimbus.worker.pool", EXECUTOR),
     ("nimbus.worker.fork_server", FORK_SERVER),
     ("nimbus.worker.runner", "runners"),
     ("nimbus.worker.driver", DRIVERS),
-    ("nimbus.cli.main worker", "worker"),
-    ("nimbus.cli.main scheduler", "scheduler"),
-    ("QuorumPeerMain", "ZooKeeper"),
-    ("rclone", "S3"),
-    ("sentinel.py", "helpers"),
-    ("nimbus.templates", "helpers"),
+    ("nimbus.cli.main worker", WORKER),
+    ("nimbus.cli.main scheduler", SCHEDULER),
+    ("QuorumPeerMain", ZOOKEEPER),
+    ("rclone", S3),
+    ("leader/sentinel", HELPERS),
+    ("nimbus.templates", HELPERS),
     ("tests.benchmark.tasks.stack_role", HARNESS),
     ("tests.benchmark.tasks.luigi_role", "Luigi"),
     ("tests.benchmark.tasks.prefect_role", "flows"),
@@ -99,7 +100,7 @@ def cpu_s(root: int) -> dict[str, float]:
     used: defaultdict[str, float] = defaultdict(float)
     for process in tree(root):
         used[process.kind] += process.own_s
-        kind = "helpers" if process.kind == HARNESS else process.kind
+        kind = HELPERS if process.kind == HARNESS else process.kind
         used[_ENDED_BELOW.get(kind, kind)] += process.ended_s
     return used
 
