@@ -38,8 +38,6 @@ _WIDTH = 100
 _LIVE_RUNS = 10
 """Runs that are asked for and not ended, at most."""
 _SCHEDULERS, _WORKERS, _SLOTS = 2, 2, 4
-_PAUSE_S = (1.0, 6.0)
-"""From one kill to the next."""
 _POINTS = {"10 %": 0.1, "50 %": 0.5, "100 %": 1.0}
 _SILENCE_S = 180.0
 """Longest time without the end of a task."""
@@ -92,7 +90,7 @@ def durable(plan: Plan, tasks: int, seed: int) -> Durable:
     with our_stack(plan.after, plan.place, ask) as stack:
         stack.start()
         try:
-            Trial(stack, result, random.Random(seed)).go()
+            Trial(stack, result, plan.scale.kills_s, random.Random(seed)).go()
         except BenchFailedError as exc:
             result.faults.append(str(exc))
         if result.faults:
@@ -106,10 +104,12 @@ def durable(plan: Plan, tasks: int, seed: int) -> Durable:
 class Trial:
     """One trial. Main thread."""
 
-    def __init__(self, stack: OurStack, result: Durable, chance: random.Random) -> None:
-        self._stack, self._result, self._chance = stack, result, chance
+    def __init__(
+        self, stack: OurStack, result: Durable, kills_s: tuple[float, float], chance: random.Random
+    ) -> None:
+        self._stack, self._result, self._kills_s, self._chance = stack, result, kills_s, chance
         self._marks = stack.folder / "marks"
-        self._kill_at = time.monotonic() + _PAUSE_S[1]
+        self._kill_at = time.monotonic() + kills_s[0]
 
     def go(self) -> None:
         """All of it."""
@@ -121,6 +121,8 @@ class Trial:
         for _ in self._ended_of(disturbed):
             self._kill_now_and_then()
         result.took_s = time.monotonic() - began
+        if not any(result.killed.values()):
+            result.faults.append("nothing was killed: too few tasks")
         self._stack.ask("await_ready")
         quiet = [f"quiet-{number:04}" for number in range(max(1, result.runs // 2))]
         result.quiet_tasks = len(quiet) * _WIDTH
@@ -172,7 +174,7 @@ class Trial:
     def _kill_now_and_then(self) -> None:
         now = time.monotonic()
         if now >= self._kill_at:
-            self._kill_at = now + self._chance.uniform(*_PAUSE_S)
+            self._kill_at = now + self._chance.uniform(*self._kills_s)
             self._kill(self._chance.choice(_VICTIMS))
 
     def _kill(self, kind: str) -> None:

@@ -27,6 +27,7 @@ class Scale:
         spark: Tasks of a chain of Spark tasks.
         spark_pause_s: How long a Spark task lasts where the pool is given time to refill.
         settle_s: Before a workload, so that what the one before left to do is done.
+        kills_s: Shortest and longest time from one kill to the next.
         patience_s: For a workload of one product.
     """
 
@@ -36,13 +37,18 @@ class Scale:
     spark: int
     spark_pause_s: float
     settle_s: float
+    kills_s: tuple[float, float]
     patience_s: float
 
 
 FULL = Scale(
-    chain=500, fanout=500, small=(50, 20), spark=6, spark_pause_s=30.0, settle_s=3.0, patience_s=1200.0
-)
-QUICK = Scale(chain=40, fanout=60, small=(5, 8), spark=3, spark_pause_s=15.0, settle_s=0.5, patience_s=300.0)
+    chain=500, fanout=500, small=(50, 20), spark=6, spark_pause_s=30.0,
+    settle_s=3.0, kills_s=(1.0, 6.0), patience_s=1200.0,
+)  # fmt: skip
+QUICK = Scale(
+    chain=40, fanout=60, small=(5, 8), spark=3, spark_pause_s=15.0,
+    settle_s=0.5, kills_s=(0.5, 2.0), patience_s=300.0,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
