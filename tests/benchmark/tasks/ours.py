@@ -147,7 +147,8 @@ class OurStack:
 
         found: dict[str, Any] = until(f"the end of run {run}", within_s, look)
         if found["state"] != "succeeded":
-            raise BenchFailedError(f"run {run} has {found['state']}: {found.get('reason')}")
+            ends = [task["attempts"][-1]["reason"] for task in found["tasks"] if task["state"] == "failed"]
+            raise BenchFailedError(f"run {run} has {found['state']}: {found.get('reason')}; {ends[:1]}")
         return found
 
     def close(self, keep: Path | None = None) -> None:
