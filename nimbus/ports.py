@@ -26,6 +26,10 @@ Enqueue = Callable[[], None]
 """Says "look again", nothing more. Must not block, call ZooKeeper, or decide."""
 
 
+LARGEST_PROGRESS = 64 * 1024
+"""Bytes of a driver's progress document that are passed on: it comes from user code."""
+
+
 class StoreUnavailableError(NimbusError):
     """ZooKeeper did not answer in time. A read changed nothing; a write may or may not have been done."""
 

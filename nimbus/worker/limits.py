@@ -118,6 +118,11 @@ def _excess(used: int, what: str, limit: int) -> str | None:
     return f"ended: it used {format_size(used)} of {what}, and its limit is {format_size(limit)}"
 
 
+def is_memory(exceeded: str) -> bool:
+    """Whether it was the limit of memory that `LimitWatch.check` found exceeded."""
+    return " of memory, " in exceeded
+
+
 def memory_bytes(pids: Iterable[int]) -> int:
     """Memory that only these processes hold; what several of them share is counted once.
 

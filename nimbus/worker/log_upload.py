@@ -28,9 +28,12 @@ _log = structlog.get_logger(__name__)
 
 def log_tail(folder: AttemptFolder) -> str:
     """The end of the log: what went wrong stands there."""
-    with folder.log.open("rb") as log:
-        log.seek(max(0, folder.log_size() - TAIL_BYTES))
-        return log.read().decode(errors="replace")
+    try:
+        with folder.log.open("rb") as log:
+            log.seek(max(0, folder.log_size() - TAIL_BYTES))
+            return log.read().decode(errors="replace")
+    except OSError:  # it was never made, or the task removed it
+        return ""
 
 
 def store_some(folder: AttemptFolder, archive: LogArchive, log: LimitedLog, *, complete: bool) -> int:

@@ -43,6 +43,11 @@ def why_own_interpreter(plan: DriverPlan, environment: Mapping[str, str]) -> str
     return None
 
 
+def counts_at_start(variable: str) -> bool:
+    """Whether a program reads a variable when it is started, and not again."""
+    return variable.startswith(_READ_AT_START)
+
+
 @cache
 def imported_names() -> frozenset[str]:
     """Names of imported modules, without those within packages. A fork server asks before it forks."""

@@ -15,11 +15,11 @@ class ProcessLock:
     """flock on a file that holds pid, start ticks and host of who took it last."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
 
     def take(self, holder: ProcessId) -> int | None:
         """Take it for as long as the returned descriptor is open; None: a living process has it."""
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -32,7 +32,7 @@ class ProcessLock:
     def is_held(self) -> bool:
         """Who took it is alive."""
         try:
-            fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+            fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
         try:
@@ -45,7 +45,7 @@ class ProcessLock:
 
     def last_holder(self) -> ProcessId | None:
         """Who took it last in this boot, dead or alive."""
-        words = (read_if_there(self._path) or b"").split()
+        words = (read_if_there(self.path) or b"").split()
         if len(words) != 3 or words[2].decode() != host_id():
             return None  # being written; or of an earlier boot, whose pids mean nothing any more
         return ProcessId(int(words[0]), int(words[1]))

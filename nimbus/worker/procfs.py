@@ -125,6 +125,12 @@ def descendants(root: int) -> set[int]:
     return below
 
 
+def identities(root: int) -> list[ProcessId]:
+    """All living processes below `root`."""
+    pids = descendants(root)
+    return [found.id for found in living() if found.id.pid in pids]
+
+
 def below(root: int) -> list[int]:
     """Pids below `root`, as `descendants`, but at the cost of these alone, and with zombies.
 

@@ -41,6 +41,7 @@ from nimbus.worker import procfs
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.attempt_session import AttemptSession
 from nimbus.worker.board_link import BoardLink
+from nimbus.worker.clock import boottime_s
 from nimbus.worker.connect_session import ConnectSessionError
 from nimbus.worker.connections import Connections, OpenBoard, open_board, open_logs
 from nimbus.worker.driver import EXIT_NOT_STARTED
@@ -63,11 +64,6 @@ _LOG_DEADLINE_S = 20.0
 _TICK_S = 2.0
 
 _log = structlog.get_logger("nimbus.worker.runner")
-
-
-def boottime_s() -> float:
-    """Seconds since boot, suspend included: a timeout goes on while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Runner:
@@ -201,7 +197,8 @@ class Runner:
         verdict = judge(
             driver.exit_status,
             ordered=ordered,
-            came_to_its_end=self._order.task.kind.is_program or self._folder.done_file.exists(),
+            came_to_its_end=self._folder.done_file.exists(),
+            is_program=self._order.task.kind.is_program,
             timeout=self._order.timeout,
             log_tail=log_tail(self._folder),
             oom_killer=procfs.oom_kills() > oom_kills,

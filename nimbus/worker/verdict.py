@@ -11,6 +11,7 @@ from enum import Enum
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.run import Outcome
 from nimbus.worker.failure import failure_class
+from nimbus.worker.limits import is_memory
 
 REASON_LIMIT = 500
 _LINE_OF_ERROR = re.compile(
@@ -48,6 +49,7 @@ def judge(
     *,
     ordered: Ordered,
     came_to_its_end: bool,
+    is_program: bool = False,
     timeout: timedelta | None,
     log_tail: str,
     oom_killer: bool = False,
@@ -59,13 +61,14 @@ def judge(
         status: As of `Popen.returncode`: negative for a signal; None: it could not be reaped.
         ordered: Why the runner ended it, if it did.
         came_to_its_end: The driver wrote its own mark after the task's code had returned.
+        is_program: It has no such mark. One that was asked to end may exit with 0 all the same.
         timeout: Of the attempt.
         log_tail: The end of its log, `failure.TAIL_BYTES` of it.
         oom_killer: The kernel's OOM killer ended a process of this machine while the driver ran.
         exceeded: Which limit it exceeded, if any.
     """
     code = 128 - status if status is not None and status < 0 else status
-    if status == 0 and came_to_its_end:
+    if status == 0 and (came_to_its_end or (is_program and ordered is Ordered.NOT)):
         # Even if a stop or the timeout came at the same moment: the work is done.
         return Verdict(Outcome.SUCCEEDED, "", 0)
     match ordered:
@@ -77,7 +80,8 @@ def judge(
         case Ordered.OUTDATED:
             return Verdict(Outcome.STOPPED, "stopped, because the attempt was closed by somebody else", code)
         case Ordered.LIMIT:
-            return Verdict(Outcome.FAILED, exceeded or "ended: it exceeded a limit", code)
+            failure = FailureClass.OUT_OF_MEMORY if is_memory(exceeded or "") else FailureClass.ERROR
+            return Verdict(Outcome.FAILED, exceeded or "ended: it exceeded a limit", code, failure)
         case Ordered.SERVER_GONE:
             why = "its Spark Connect server has ended or does not answer"
             return Verdict(Outcome.LOST, why, code)

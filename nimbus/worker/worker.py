@@ -330,8 +330,8 @@ class Worker:
             self._submit(self._fetch_pool, prepare, order, cluster, waits)
 
     def _launch(self, order: Assignment, plan: RunnerPlan) -> None:
-        if order.task.is_pooled:
-            self._do(partial(self._pool.launch, order, plan))
+        if order.task.is_pooled and self._pool.works:
+            self._do(partial(self._launch_pooled, order, plan))
             return
         folder = self._keeper.folder(order.attempt)
         try:
@@ -346,6 +346,12 @@ class Worker:
         if order.task.kind in SPARK_KINDS and plan.connect is None:
             self._class_archive.want(plan.environment)
             self._loop.after(_REFILL_S, lambda: self._launcher.keep_ready(self._keeper.unended))
+
+    def _launch_pooled(self, order: Assignment, plan: RunnerPlan) -> None:
+        if self._pool.works:
+            self._pool.launch(order, plan)
+        else:
+            self._launch(order, plan)
 
     def _refuse(self, order: Assignment, reason: str) -> None:
         _log.warning("attempt_refused", attempt=order.attempt, error=reason[:300])

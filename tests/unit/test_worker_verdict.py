@@ -128,3 +128,23 @@ def test_end_of_the_connect_server_is_a_loss_and_no_failure() -> None:
     assert gone.outcome is Outcome.LOST
     assert "Spark Connect server" in gone.reason
     assert done.outcome is Outcome.SUCCEEDED
+
+
+def test_program_that_was_asked_to_end_and_exits_with_0_has_not_done_its_work() -> None:
+    stopped = judge(
+        0, ordered=Ordered.STOP, came_to_its_end=False, is_program=True, timeout=None, log_tail=""
+    )
+    alone = judge(0, ordered=Ordered.NOT, came_to_its_end=False, is_program=True, timeout=None, log_tail="")
+
+    assert (stopped.outcome, alone.outcome) == (Outcome.STOPPED, Outcome.SUCCEEDED)
+
+
+@pytest.mark.parametrize(("what", "failure"), [("memory", "out_of_memory"), ("disk", "error")])
+def test_attempt_above_a_limit_has_a_class_of_failure(what: str, failure: str) -> None:
+    exceeded = f"ended: it used 2.1 GiB of {what}, and its limit is 2.0 GiB"
+    verdict = judge(
+        -9, ordered=Ordered.LIMIT, came_to_its_end=False, timeout=None, log_tail="", exceeded=exceeded
+    )
+
+    assert verdict.failure is not None
+    assert verdict.failure.value == failure

@@ -18,15 +18,13 @@ from nimbus.domain.ids import AttemptId, ClusterId, WorkerId
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.workers import Assignment
-from nimbus.ports import AttemptWithdrawnError, Enqueue
+from nimbus.ports import LARGEST_PROGRESS, AttemptWithdrawnError, Enqueue
 from nimbus.records import UnreadableRecordError
 
 _log = structlog.get_logger(__name__)
 
 UNKNOWN_TIME = datetime.fromtimestamp(0, UTC)
 """Of records that cannot be read."""
-LARGEST_PROGRESS = 64 * 1024
-"""Bytes of a driver's progress document that are passed on: it comes from user code."""
 
 
 Part = Callable[[Any], None]

@@ -18,6 +18,7 @@ import structlog
 
 from nimbus.domain.slots import Claim, End
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError
+from nimbus.worker.clock import boottime_s
 from nimbus.worker.connections import OpenBoard
 from nimbus.worker.loop import Action
 from nimbus.worker.pool.exits import Exits
@@ -25,18 +26,14 @@ from nimbus.worker.retry import pauses
 
 T = TypeVar("T")
 Filled = Callable[[Claim | End | None, float], None]
-"""Told what stands in a slot (None: the attempt is not known any more), and when it was asked, since boot."""
+"""Told what stands in a slot (None: the attempt is not known any more), and when it was first sent, since
+boot."""
 
 MOST_TOGETHER = 64
 """Slots of one transaction: with claims of 0.5 KiB and ENDs of 1 KiB far below what ZooKeeper takes."""
-_EXIT_FAILED = 70
+EXIT_FAILED = 70
 
 _log = structlog.get_logger(__name__)
-
-
-def boottime_s() -> float:
-    """Seconds since boot, suspend included."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class BoardThread:
@@ -50,8 +47,11 @@ class BoardThread:
         self._calls: deque[Callable[[AttemptBoard], None]] = deque()
         self._fills: list[tuple[Claim | End, Filled]] = []
         """Taken from `_asked`; ENDs among them are on disk."""
+        self._first_tried_s: dict[int, float] = {}
+        """When a record was first sent, by its identity. A reply that was lost may be that of this try."""
         self._opened: OpenBoard | None = None
         self._wake = threading.Event()
+        self._closing = False
         self._thread = threading.Thread(target=self._run, name="executor-board", daemon=True)
 
     def start(self) -> None:
@@ -77,16 +77,22 @@ class BoardThread:
         self._calls.append(done)
         self._wake.set()
 
+    def close(self, deadline_s: float = 5.0) -> None:
+        """End the thread; what waits is left undone."""
+        self._closing = True
+        self._wake.set()
+        self._thread.join(deadline_s)
+
     def _run(self) -> None:
         try:
             self._serve()
         except Exception:  # noqa: BLE001 - top of the thread: without it nothing of the executor works
             _log.exception("executor_board_failed")
-            os._exit(_EXIT_FAILED)  # the worker takes its attempts for lost, once the drivers are dead
+            os._exit(EXIT_FAILED)  # the worker takes its attempts for lost, once the drivers are dead
 
     def _serve(self) -> None:
         waits = pauses()
-        while True:
+        while not self._closing:
             self._take()
             if not (self._fills or self._calls):
                 self._wake.wait()
@@ -97,7 +103,13 @@ class BoardThread:
                 waits = pauses()
             except StoreUnavailableError as exc:
                 _log.warning("board_unreachable", waiting=len(self._fills), error=str(exc)[:300])
-                time.sleep(next(waits))
+                self._pause(next(waits))
+
+    def _pause(self, seconds: float) -> None:
+        """Wait until the board may answer again; what is asked meanwhile is taken after that."""
+        until = time.monotonic() + seconds
+        while not self._closing and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, 0.5))
 
     def _take(self) -> None:
         """Take what is asked. Also while the board is away: exit records must get to the disk."""
@@ -111,13 +123,13 @@ class BoardThread:
         board = self._opened.board
         while self._fills:
             some = self._fills[:MOST_TOGETHER]
-            asked_s = boottime_s()
+            for record, _ in some:
+                self._first_tried_s.setdefault(id(record), boottime_s())
             standing = board.fill([record for record, _ in some])
             del self._fills[: len(some)]
-            for (_, then), stands in zip(some, standing, strict=True):
-                self._post(partial(then, stands, asked_s))
-        if not self._asked:
-            self._exits.all_delivered()
-        while self._calls:
+            for (record, then), stands in zip(some, standing, strict=True):
+                self._post(partial(then, stands, self._first_tried_s.pop(id(record))))
+        self._exits.all_delivered()
+        if self._calls:  # one: what is to be filled comes first
             self._calls[0](board)
             self._calls.popleft()

@@ -8,7 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from nimbus.worker import procfs
@@ -21,6 +23,8 @@ from nimbus.worker.proc_area import ARGUMENT_ROOM, ROOM
 from nimbus.worker.procfs import ProcessId
 
 _KILL_DEADLINE_S = 10.0
+_TOO_SOON_S = 1.0
+"""A zygote that ends so soon cannot start: the next one is not started at once."""
 
 
 class DriverEnd(NamedTuple):
@@ -46,6 +50,7 @@ class Drivers:
         self._start_zygote()
 
     def _start_zygote(self) -> None:
+        self._started_s = time.monotonic()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._zygote = subprocess.Popen(
@@ -67,10 +72,16 @@ class Drivers:
         """Its pid."""
         return self._zygote.pid
 
-    def start(self, folder: AttemptFolder, environment: Mapping[str, str]) -> None:
-        """Start a driver. Its end is told, even if the zygote dies before it starts it."""
-        attempt = str(folder.attempt)
-        self._send({"start": attempt, "folder": str(folder.path), "environment": dict(environment)})
+    def start(self, folder: AttemptFolder, environment: Mapping[str, str], *, until_s: float) -> None:
+        """Start a driver, unless it is later than `until_s` by then. Its end is told in any case."""
+        self._send(
+            {
+                "start": str(folder.attempt),
+                "folder": str(folder.path),
+                "environment": dict(environment),
+                "until_s": until_s,
+            }
+        )
 
     def signal(self, attempt: str, number: signal.Signals) -> None:
         """Signal a driver's process group; one that has ended is passed over."""
@@ -84,6 +95,15 @@ class Drivers:
         pid = self._pids[attempt]
         return [pid, *procfs.below(pid)] if pid else []
 
+    def kill_zygote(self) -> None:
+        """End it and all its drivers; another one is started."""
+        self._zygote.kill()
+
+    def close(self) -> None:
+        """End what drivers that have ended have left: nobody looks for it once we are gone."""
+        left = partial(procfs.identities, self._zygote.pid)
+        procfs.kill_all(left, deadline_s=_KILL_DEADLINE_S)
+
     def _send(self, request: Mapping[str, object]) -> None:
         self._outbox.send(json.dumps(request).encode())
 
@@ -93,8 +113,8 @@ class Drivers:
                 message = self._socket.recv(LARGEST_MESSAGE)
             except BlockingIOError:
                 return
-            except OSError:
-                message = b""
+            except ConnectionResetError:  # said once, before what it has still sent
+                continue
             if not message:
                 self._replace()
                 return
@@ -112,6 +132,8 @@ class Drivers:
         self._zygote.kill()
         self._zygote.wait()
         procfs.kill_all(self._remains, deadline_s=_KILL_DEADLINE_S)
+        if time.monotonic() - self._started_s < _TOO_SOON_S:
+            time.sleep(_TOO_SOON_S)
         self._pids.clear()
         self._start_zygote()
         self._zygote_ended()

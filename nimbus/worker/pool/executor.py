@@ -34,20 +34,21 @@ import structlog
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End, Holder, Slots
-from nimbus.ports import AttemptBoard
-from nimbus.worker import procfs
+from nimbus.ports import LARGEST_PROGRESS, AttemptBoard
+from nimbus.worker import procfs, settlement
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.board_link import outdated_by
+from nimbus.worker.clock import boottime_s
 from nimbus.worker.connections import Connections, open_board, open_logs
 from nimbus.worker.driver_plan import attempt_environment, write_plan
-from nimbus.worker.files import read_if_there
+from nimbus.worker.files import read_small
 from nimbus.worker.flushing import flushed
 from nimbus.worker.identity import own_process
 from nimbus.worker.limited_log import LimitedLog
 from nimbus.worker.limits import LimitWatch, limits_of
 from nimbus.worker.log_upload import log_tail
 from nimbus.worker.loop import Loop
-from nimbus.worker.pool.board_thread import BoardThread, boottime_s
+from nimbus.worker.pool.board_thread import EXIT_FAILED, BoardThread
 from nimbus.worker.pool.drivers import DriverEnd, Drivers
 from nimbus.worker.pool.exits import Exits
 from nimbus.worker.pool.folder import ExecutorFolder
@@ -55,9 +56,13 @@ from nimbus.worker.pool.logs import Logs
 from nimbus.worker.pool.messages import PooledOrder, answer, receive_order
 from nimbus.worker.pool.outbox import Outbox
 from nimbus.worker.settings import read_connections
+from nimbus.worker.tags import attempt_tag
 from nimbus.worker.verdict import Ordered, Verdict, judge
 
 _TICK_S = 0.5
+_EMPTY_LOOKS = 3
+_STUCK_S = 10.0
+"""From a SIGKILL until the zygote, which did not tell of the driver's end, is taken for stuck."""
 _LOOK_AFTER_S = 0.3
 """An attempt that runs as long is looked at on the board, and watched from then on."""
 _LOOK_EVERY_S = 5.0
@@ -88,6 +93,12 @@ class _Held:
     watched: bool = False
     looked_s: float = 0.0
     gone_since_s: float | None = None
+    empty_looks: int = 0
+    """Before it starts."""
+    looking: bool = False
+    beating: bool = False
+    """The board is to be asked, or to be told; once is enough."""
+    killed_s: float | None = None
     watch: LimitWatch | None = None
     """Measures what it uses, once it has run for a while."""
     log: LimitedLog | None = None
@@ -122,6 +133,7 @@ class Executor:
         self._board.start()
         self._loop.listen(self._worker.fileno(), self._receive)
         self._loop.run()
+        self._drivers.close()
         self._logs.close(_LOGS_DEADLINE_S)
         return 0
 
@@ -130,8 +142,15 @@ class Executor:
         self._loop.post(self._leave)
 
     def _leave(self) -> None:
+        if self._leaving:
+            return
+        self._receive()  # what was sent is ours to run
+        self._stop_listening()
+
+    def _stop_listening(self) -> None:
         self._leaving = True
         self._loop.forget(self._worker.fileno())
+        self._worker.close()  # the worker takes another executor for the next order
         self._end_if_done()
 
     def _end_if_done(self) -> None:
@@ -149,7 +168,7 @@ class Executor:
             except OSError:
                 order = None
             if order is None:
-                self._leave()
+                self._stop_listening()
                 return
             self._take(order)
 
@@ -189,10 +208,16 @@ class Executor:
             self._board.call(self._read(held, None), partial(self._start_if_ours, held, boottime_s()))
 
     def _start_if_ours(self, held: _Held, asked_s: float, slots: Slots) -> None:
-        if slots.claim is None or outdated_by(slots, held.claim):
+        if outdated_by(slots, held.claim):
             self._drop(held)
-        else:
+        elif slots.claim is not None:
             self._claimed(held, slots.claim, asked_s)
+        elif held.empty_looks < _EMPTY_LOOKS:  # a server may lag behind
+            held.empty_looks += 1
+            again = partial(self._board.call, self._read(held, None))
+            self._loop.after(1.0, lambda: again(partial(self._start_if_ours, held, boottime_s())))
+        else:
+            self._end(held, Verdict(Outcome.LOST, "its claim is gone", None))
 
     def _drop(self, held: _Held) -> None:
         """It is not ours to run, or nobody waits for it."""
@@ -212,7 +237,8 @@ class Executor:
         timeout = held.order.order.timeout
         if timeout is not None:
             held.deadline_s = held.started_s + timeout.total_seconds()
-        self._drivers.start(held.folder, attempt_environment(held.folder, held.order.plan))
+        environment = attempt_environment(held.folder, held.order.plan)
+        self._drivers.start(held.folder, environment, until_s=held.started_s + self._go_within_s)
         if not self._ticking:
             self._ticking = True
             self._loop.after(_TICK_S, self._tick)
@@ -228,7 +254,8 @@ class Executor:
             verdict = judge(
                 end.status,
                 ordered=held.ordered,
-                came_to_its_end=held.order.order.task.kind.is_program or held.folder.done_file.exists(),
+                came_to_its_end=held.folder.done_file.exists(),
+                is_program=held.order.order.task.kind.is_program,
                 exceeded=held.exceeded,
                 timeout=held.order.order.timeout,
                 log_tail="" if end.status == 0 else log_tail(held.folder),
@@ -260,7 +287,7 @@ class Executor:
         self._board.fill(end, partial(self._ended, held))
 
     def _ended(self, held: _Held, standing: Claim | End | None, _asked_s: float) -> None:
-        if isinstance(standing, End) and standing.outcome not in (Outcome.SUCCEEDED,):
+        if isinstance(standing, End) and standing.outcome is not Outcome.SUCCEEDED:
             _log.info("attempt_ended", attempt=str(held.attempt), outcome=standing.outcome.value)
         self._logs.ended(held.folder)
         self._done(held)
@@ -270,6 +297,8 @@ class Executor:
         for held in list(self._held.values()):
             if held.running:
                 held.running = False
+                # What a driver started in a session of its own is not among the zygote's remains.
+                settlement.kill_tagged(attempt_tag(held.order.plan.cluster, str(held.attempt)))
                 self._end(held, Verdict(Outcome.LOST, "the process that forked its driver died", None))
 
     # What takes long.
@@ -293,8 +322,12 @@ class Executor:
             self._ask_to_end(held, Ordered.TIMEOUT)
         self._limit(held, now)
         if now >= held.kill_at_s:
-            held.kill_at_s = float("inf")
+            held.kill_at_s, held.killed_s = float("inf"), now
             self._drivers.signal(str(held.attempt), signal.SIGKILL)
+        if held.killed_s is not None and now - held.killed_s > _STUCK_S:
+            _log.error("zygote_stuck", attempt=str(held.attempt))
+            held.killed_s = None
+            self._drivers.kill_zygote()
 
     def _limit(self, held: _Held, now: float) -> None:
         if held.watch is None or held.log is None:
@@ -304,7 +337,7 @@ class Executor:
                 processes=partial(self._drivers.processes, str(held.attempt)),
                 folders=(held.folder.path, output),
             )
-            held.log = LimitedLog.of(held.folder)
+            held.log = LimitedLog(held.folder.log, limits_of(held.order.order).log_bytes)
         with suppress(OSError):  # the file system cannot: the log takes its room
             held.log.free_middle()
         if held.exceeded is None and (why := held.watch.check(now)) is not None:
@@ -315,13 +348,16 @@ class Executor:
         if held.ordered is not Ordered.NOT or not held.running:
             return
         _log.warning("driver_asked_to_end", attempt=str(held.attempt), why=why.value)
-        held.ordered, held.kill_at_s = why, boottime_s() + held.order.plan.stop_grace_s
+        now = boottime_s()
+        held.ordered, held.kill_at_s = why, now + held.order.plan.stop_grace_s
+        if why is Ordered.LIMIT:
+            held.kill_at_s, held.killed_s = float("inf"), now
         number = signal.SIGKILL if why is Ordered.LIMIT else signal.SIGTERM
         self._drivers.signal(str(held.attempt), number)
 
     def _is_due(self, held: _Held, now: float) -> bool:
         long = now - held.started_s >= _LOOK_AFTER_S
-        return long and (not held.watched or now - held.looked_s >= _LOOK_EVERY_S)
+        return long and not held.looking and (not held.watched or now - held.looked_s >= _LOOK_EVERY_S)
 
     def _look_at(self, due: list[_Held], now: float) -> None:
         if not due:
@@ -329,11 +365,11 @@ class Executor:
         wanted: dict[AttemptId, Any] = {}
         for held in due:
             if not held.watched:
-                self._logs.follow(held.folder)
+                self._logs.follow(held.folder, limits_of(held.order.order).log_bytes)
                 wanted[held.attempt] = partial(self._loop.post, partial(self._changed, held))
             else:
                 wanted[held.attempt] = None  # armed already; another each time would pile up
-            held.watched, held.looked_s = True, now
+            held.watched, held.looking, held.looked_s = True, True, now
         self._board.call(lambda board: board.read_all(wanted), partial(self._looked, due))
 
     def _read(self, held: _Held, changed: Any) -> Any:
@@ -349,9 +385,12 @@ class Executor:
             self._heed(held, found[held.attempt])
 
     def _heed(self, held: _Held, slots: Slots) -> None:
+        held.looking = False
         if not held.running:
             return
         now = boottime_s()
+        if slots.claim is not None:
+            held.gone_since_s = None
         if slots.stop_requested:
             self._ask_to_end(held, Ordered.STOP)
         if outdated_by(slots, held.claim):
@@ -376,20 +415,23 @@ class Executor:
             self._beat(held)
 
     def _beat(self, held: _Held) -> None:
-        attempt, progress = held.attempt, held.progress or {}
+        if held.beating:
+            return
+        held.beating = True
 
         def beat(board: AttemptBoard) -> None:
-            board.beat(attempt, progress)
+            held.beating = False
+            board.beat(held.attempt, held.progress or {})
 
         self._board.call(beat, lambda _: None)
 
 
 def _progress(folder: AttemptFolder) -> Any:
     """What user code wrote there; None: nothing that counts."""
-    data = read_if_there(folder.progress_file)
+    data = read_small(folder.progress_file, LARGEST_PROGRESS)
     try:
         found = json.loads(data) if data else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
@@ -411,13 +453,26 @@ def run_and_exit(folder: ExecutorFolder, startup: int, worker: socket.socket) ->
         ],
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    if folder.lock.take(own_process()) is None:
+    if not _has_lock(folder):
         os._exit(0)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with os.fdopen(startup, "rb", buffering=0) as source:
         connections = read_connections(source)
-    executor = Executor(folder, worker, connections)
-    signal.signal(signal.SIGTERM, executor.leave)
-    status = executor.run()
+    try:
+        executor = Executor(folder, worker, connections)
+        signal.signal(signal.SIGTERM, executor.leave)
+        status = executor.run()
+    except Exception:  # noqa: BLE001 - the top of the program
+        _log.exception("executor_failed")
+        status = EXIT_FAILED
     sys.stderr.flush()
-    os._exit(status)
+    os._exit(status)  # at once: a thread that hangs must not keep the lock
+
+
+def _has_lock(folder: ExecutorFolder) -> bool:
+    """Take the lock; False: a worker took us for dead before we had it, and removes the folder."""
+    try:
+        lock = folder.lock.take(own_process())
+        return lock is not None and os.path.samestat(os.fstat(lock), folder.lock.path.stat())
+    except FileNotFoundError:
+        return False

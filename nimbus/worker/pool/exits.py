@@ -29,7 +29,8 @@ class Exits:
         if not data:
             return
         try:
-            os.write(self._fd, data)
+            while data:
+                data = data[os.write(self._fd, data) :]
             os.fdatasync(self._fd)
         except OSError as exc:
             _log.error("exit_records_not_on_disk", error=str(exc))

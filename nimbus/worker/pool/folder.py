@@ -73,7 +73,8 @@ class ExecutorFolder:
         folder = self.task(order.attempt)
         if folder.path.exists():  # of a claim that was not ours
             shutil.rmtree(folder.path)
-        folder.scratch.mkdir(mode=_MODE, parents=True)
+        folder.path.mkdir(mode=_MODE)
+        folder.scratch.mkdir(mode=_MODE)
         folder.order_file.write_bytes(ASSIGNMENT.encode(order))
         return folder
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from nimbus.worker import procfs, settlement
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.connections import Connections
 from nimbus.worker.fork_launcher import ForkLauncher
+from nimbus.worker.identity import own_process
 from nimbus.worker.keeper import Phase
 from nimbus.worker.log_upload import store_rest
 from nimbus.worker.loop import Action, Loop
@@ -30,6 +32,7 @@ from nimbus.worker.settings import RunnerPlan, WorkerSettings, encode_connection
 from nimbus.worker.tags import attempt_tag
 
 _FULL_PAUSE_S = 0.05
+_MOST_FAILURES = 3
 
 _log = structlog.get_logger(__name__)
 
@@ -68,8 +71,15 @@ class PooledExecutor:
         self._connections, self._launcher, self._loop, self._do = connections, launcher, loop, do
         self._phases, self._refuse, self._look_again = phases, refuse, look_again
         self._live: _Live | None = None
+        self._failures = 0
+        """To start an executor, since one was started."""
         self._orders: dict[str, Assignment] = {}
         self._log_pool = ThreadPoolExecutor(1, thread_name_prefix="worker-logs")
+
+    @property
+    def works(self) -> bool:
+        """False: no executor could be started, again and again. Attempts can be run isolated."""
+        return self._failures < _MOST_FAILURES
 
     @property
     def pid(self) -> int | None:
@@ -91,7 +101,7 @@ class PooledExecutor:
             live = _Live(folder, None, {str(task.attempt) for task in folder.tasks()})
             for attempt in live.sent:
                 self._phases[attempt] = Phase.SETTLING
-            self._await_end(live, folder.lock.last_holder() if folder.lock.is_held() else None)
+            self._await_end(live, folder.lock.last_holder())
 
     def launch(self, order: Assignment, plan: RunnerPlan) -> None:
         """Send an attempt to the executor. Safe to repeat.
@@ -108,11 +118,14 @@ class PooledExecutor:
             send_order(live.connection, PooledOrder(order=order, plan=plan))
         except BlockingIOError:
             self._loop.after(_FULL_PAUSE_S, partial(self._launch_again, order, plan))
-        except OSError as exc:
-            _log.warning("executor_has_ended", attempt=order.attempt, error=str(exc))  # its end is awaited
+        except (
+            BrokenPipeError,
+            ConnectionResetError,
+        ) as exc:  # its end brings the order back
+            _log.warning("executor_has_ended", attempt=order.attempt, error=str(exc))
 
     def _launch_again(self, order: Assignment, plan: RunnerPlan) -> None:
-        if self._phases.get(order.attempt) is Phase.RUNNING and self._live is not None:
+        if self._live is not None and order.attempt in self._live.sent:
             self._do(partial(self.launch, order, plan))
 
     def _started(self) -> _Live:
@@ -124,7 +137,9 @@ class PooledExecutor:
         except OSError:
             ours.close()
             folder.remove()
+            self._failures += 1
             raise
+        self._failures = 0
         _log.info("executor_started", pid=process.pid if process else None, folder=str(folder.path))
         live = self._live = _Live(folder, ours)
         self._loop.listen(ours.fileno(), partial(self._hear, live))
@@ -146,8 +161,8 @@ class PooledExecutor:
                 answer = receive_answer(live.connection)
             except BlockingIOError:
                 return
-            except OSError:
-                answer = None
+            except ConnectionResetError:  # said once, before what it has still sent
+                continue
             if answer is None:  # its end is awaited, too
                 self._loop.forget(live.connection.fileno())
                 live.connection.close()
@@ -187,9 +202,9 @@ class PooledExecutor:
         self._orders.pop(attempt, None)
         task = folder.task(attempt)
         end = record or self._lost(task)
-        if end is None:  # it was not claimed, or another one has it: whoever is ordered to takes it anew
-            shutil.rmtree(task.path, ignore_errors=True)
+        if end is None:  # it was not claimed, or is archived, or another one has it: an order is taken anew
             self._phases.pop(attempt, None)
+            self._store_log(folder, task, pauses(1.0, 30.0))
             return
         why = settlement.put_end(self._board, end)
         _log.info("attempt_settled", attempt=attempt, outcome=end.outcome.value, why=why)
@@ -223,5 +238,8 @@ class PooledExecutor:
             self._remove(folder)
 
     def _remove(self, folder: ExecutorFolder) -> None:
-        if not any(folder.tasks()):
+        if any(folder.tasks()):
+            return
+        if (lock := folder.lock.take(own_process())) is not None:  # else one starts in it just now
             folder.remove()
+            os.close(lock)

@@ -49,16 +49,18 @@ class Logs:
         self._opened = False
         self._growing: dict[AttemptId, _Growing] = {}
         self._ended: deque[AttemptFolder] = deque()
+        self._in_pieces: set[AttemptId] = set()
+        """Of which a piece may be stored, noted or not: a reader then looks for pieces alone."""
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="executor-logs", daemon=True)
         self._thread.start()
 
-    def follow(self, folder: AttemptFolder) -> None:
-        """Store a log while it grows."""
+    def follow(self, folder: AttemptFolder, limit_bytes: int) -> None:
+        """Store a log while it grows, within its limit."""
         with self._lock:
-            self._growing[folder.attempt] = _Growing(folder, LimitedLog.of(folder))
+            self._growing[folder.attempt] = _Growing(folder, LimitedLog(folder.log, limit_bytes))
         self._wake.set()
 
     def ended(self, folder: AttemptFolder) -> None:
@@ -92,13 +94,10 @@ class Logs:
     def _store(self) -> None:
         if not self._opened:
             self._archive, self._opened = self._open(), True
-        while self._ended:
-            with self._lock:
-                some = list(self._ended)
-            done = self._store_ended(some)
-            with self._lock:
-                for _ in range(done):
-                    self._ended.popleft()
+        for _ in range(len(self._ended)):
+            if not self._ended:
+                break
+            self._store_ended()
         now = time.monotonic()
         with self._lock:
             growing = list(self._growing.values())
@@ -110,28 +109,46 @@ class Logs:
     def _store_growing(self, one: _Growing, now: float) -> None:
         if self._archive is None:
             return
+        self._in_pieces.add(one.folder.attempt)
         store_some(one.folder, self._archive, one.log, complete=False)
         one.sent += 1
         # One object a piece: a task that logs for hours gets larger pieces as it goes on.
         one.next_s = now + min(_FOLLOW_EVERY_S + one.sent / 60, 10.0)
 
-    def _store_ended(self, folders: list[AttemptFolder]) -> int:
-        """Store the logs of some that have ended; how many, from the first on."""
+    def _store_ended(self) -> None:
+        """Store the logs of some that have ended. One that cannot be stored waits, and holds up no other."""
         together: dict[AttemptId, bytes] = {}
-        size = done = 0
-        for folder in folders:
-            if self._archive is not None and folder.log_size():
-                if folder.log_size() > SMALL_BYTES or folder.log_stored():
-                    store_rest(folder, self._archive)
-                else:
-                    log = LimitedLog.of(folder).read(0, SMALL_BYTES, complete=True)
-                    together[folder.attempt] = log
-                    size += len(log)
-            done += 1
-            if size >= _TOGETHER_BYTES:
-                break
-        if together and self._archive is not None:
-            self._archive.append_all(together)
-        for folder in folders[:done]:
+        done: list[AttemptFolder] = []
+        failed: list[AttemptFolder] = []
+        error: Exception | None = None
+        try:
+            while self._ended and sum(map(len, together.values())) < _TOGETHER_BYTES:
+                folder = self._ended.popleft()
+                try:
+                    self._store_one(folder, together)
+                    done.append(folder)
+                except Exception as exc:  # noqa: BLE001 - of the store, or of what a task did to its folder
+                    error = exc
+                    failed.append(folder)
+            if together and self._archive is not None:
+                self._archive.append_all(together)
+        except Exception:
+            failed += done
+            done = []
+            raise
+        finally:
+            self._ended.extend(failed)
+        for folder in done:
+            self._in_pieces.discard(folder.attempt)
             shutil.rmtree(folder.path, ignore_errors=True)
-        return done
+        if error is not None:
+            raise error
+
+    def _store_one(self, folder: AttemptFolder, together: dict[AttemptId, bytes]) -> None:
+        """Store a log in pieces, or put it to those that are stored together."""
+        if self._archive is None or not folder.log_size():
+            return
+        if folder.log_size() > SMALL_BYTES or folder.attempt in self._in_pieces:
+            store_rest(folder, self._archive)
+        else:
+            together[folder.attempt] = LimitedLog.of(folder).read(0, SMALL_BYTES, complete=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections import deque
 
 from nimbus.worker.loop import Loop
 
 _FULL_PAUSE_S = 0.05
+_NOBODY_READS = frozenset({errno.EPIPE, errno.ECONNRESET, errno.EBADF})
+"""It has ended, or we have closed the connection."""
 
 
 class Outbox:
@@ -28,10 +31,10 @@ class Outbox:
         while self._waiting:
             try:
                 self._connection.send(self._waiting[0])
-            except BlockingIOError:
+            except OSError as exc:
+                if exc.errno in _NOBODY_READS:
+                    self._waiting.clear()
+                    return
                 self._loop.after(_FULL_PAUSE_S, self._send)
-                return
-            except OSError:
-                self._waiting.clear()
                 return
             self._waiting.popleft()

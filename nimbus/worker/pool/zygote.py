@@ -3,10 +3,11 @@
 One thread, few modules, no credentials: a fork takes a millisecond, and a driver finds no secret in its
 memory. It ends, and all its drivers with it, when its executor does.
 
-Requests are documents of JSON: `{"start": attempt, "folder": path, "environment": {...}}`,
+Requests are documents of JSON: `{"start": attempt, "folder": path, "environment": {...}, "until_s": t}`,
 `{"signal": number, "attempt": attempt}` and `{"where": attempt}`, which it answers by
 `{"attempt": attempt, "pid": pid}`. It tells `{"ended": attempt, "status": n, "fault": text}`, with `status`
-as of `Popen.returncode`; `fault` says why the driver could not begin.
+as of `Popen.returncode`; `fault` says why the driver could not begin. A start that comes after `until_s`
+(since boot, suspend included) is not done.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from pathlib import Path
 from typing import Any
 
 from nimbus.worker import driver_start, forked, procfs
+from nimbus.worker.clock import boottime_s
 from nimbus.worker.driver import EXIT_NOT_STARTED, DriverPlan, read_plan
-from nimbus.worker.own_interpreter import imported_names, why_own_interpreter
+from nimbus.worker.files import read_small
+from nimbus.worker.own_interpreter import counts_at_start, imported_names, why_own_interpreter
 from nimbus.worker.proc_area import make_room
 from nimbus.worker.tags import ATTEMPT_VARIABLE
 
@@ -38,6 +41,7 @@ _NEEDED = ("pkgutil", "nimbus.task")
 """Modules that every driver imports, or most do."""
 _SWEEP_EVERY_S = 1.0
 _KILL_DEADLINE_S = 2.0
+_LONGEST_FAULT = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,10 @@ class Zygote:
 
     def _do(self, request: dict[str, Any]) -> None:
         if "start" in request:
-            self._start(request["start"], Path(request["folder"]), request["environment"])
+            if boottime_s() > request["until_s"]:  # we were stopped: a leader may have closed it since
+                self._tell(request["start"], EXIT_NOT_STARTED, "it was let go too late")
+            else:
+                self._start(request["start"], Path(request["folder"]), request["environment"])
             return
         wanted = request.get("where") or request["attempt"]
         for pid, child in self._children.items():
@@ -91,12 +98,13 @@ class Zygote:
             if "where" in request:
                 self._send({"attempt": wanted, "pid": pid})
                 return
-            with suppress(ProcessLookupError):  # not reaped, so the group's number is still its own
+            with suppress(ProcessLookupError, PermissionError):  # not reaped: the number is still its own
                 os.killpg(pid, request["signal"])
 
     def _start(self, attempt: str, folder: Path, environment: dict[str, str]) -> None:
         for name, value in environment.items():  # so that a child has little to change
-            os.environ.setdefault(name, value)
+            if not counts_at_start(name):
+                os.environ.setdefault(name, value)
         try:
             plan = read_plan(folder)
             execute = why_own_interpreter(plan, environment) is not None
@@ -118,7 +126,8 @@ class Zygote:
                 return
             child = self._children.pop(ended.si_pid, None)
             if child is not None:  # else an orphan that became ours
-                os.killpg(ended.si_pid, signal.SIGKILL)  # not reaped, so the group's number is still its own
+                with suppress(ProcessLookupError, PermissionError):  # it left its group; others are in it
+                    os.killpg(ended.si_pid, signal.SIGKILL)  # not reaped: the number is still its own
             _, status = os.waitpid(ended.si_pid, 0)
             if child is not None:
                 self._await_end_of_group(ended.si_pid)
@@ -127,9 +136,11 @@ class Zygote:
     def _has_ended(self, child: _Child, status: int) -> None:
         if self._sweep_at is None:
             self._sweep_at = time.monotonic() + _SWEEP_EVERY_S
-        fault = child.folder / "fault"
-        told = fault.read_text(encoding="utf-8") if status and fault.exists() else ""
-        self._tell(child.attempt, os.waitstatus_to_exitcode(status), told)
+        code = os.waitstatus_to_exitcode(status)
+        told = b""
+        if code == EXIT_NOT_STARTED:
+            told = read_small(child.folder / "fault", _LONGEST_FAULT)
+        self._tell(child.attempt, code, told.decode(errors="replace"))
 
     def _tell(self, attempt: str, status: int, fault: str) -> None:
         self._send({"ended": attempt, "status": status, "fault": fault})
@@ -141,7 +152,7 @@ class Zygote:
     def _await_end_of_group(self, group: int) -> None:
         """Wait until what a driver left in its group is dead, too: it could write to the output."""
         until = time.monotonic() + _KILL_DEADLINE_S
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError, PermissionError):
             while time.monotonic() < until:
                 os.killpg(group, 0)
                 with suppress(ChildProcessError):  # what became ours; others are their parents'
@@ -177,7 +188,8 @@ def _be_driver(
         driver_start.prepare(folder, plan, environment, zygote, execute=execute)
         driver_start.run(folder, environment, execute=execute)
     except OSError as exc:
-        (folder / "fault").write_text(str(exc), encoding="utf-8")
+        with suppress(OSError):
+            (folder / "fault").write_text(str(exc), encoding="utf-8")
         os._exit(EXIT_NOT_STARTED)
 
 

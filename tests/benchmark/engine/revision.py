@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+import sysconfig
 import tarfile
+import venv
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -57,6 +60,15 @@ def checkout_of(rev: str, place: Path) -> Iterator[Revision]:
         archive.extractall(folder, filter="data")
     packed.unlink()
     yield Revision("before", folder, commit)
+
+
+def interpreter(revision: Revision, place: Path) -> str:
+    """A Python that finds the revision's packages first, also where it is started isolated."""
+    venv.create(place, symlinks=True)
+    paths = f"{revision.folder}\n{sysconfig.get_path('purelib')}\n"
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    (place / "lib" / version / "site-packages" / "revision.pth").write_text(paths)
+    return str(place / "bin" / "python")
 
 
 def _git(*words: str) -> str:

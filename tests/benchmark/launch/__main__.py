@@ -8,13 +8,11 @@ import json
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
-import venv
 from pathlib import Path
 
 from nimbus.localstack.zookeeper import ZooKeeperServer
-from tests.benchmark.engine.revision import Revision, checkout_of, this_checkout
+from tests.benchmark.engine.revision import Revision, checkout_of, interpreter, this_checkout
 
 _PATIENCE_S = 60 + 5.0
 """For the start, and for an attempt."""
@@ -42,7 +40,7 @@ def main(words: list[str] | None = None) -> int:
 
 def _measured(revision: Revision, place: Path, options: argparse.Namespace) -> dict[str, float]:
     place.mkdir()
-    command = [_interpreter(revision, place / "venv"), "-m", "tests.benchmark.launch.child"]
+    command = [interpreter(revision, place / "venv"), "-m", "tests.benchmark.launch.child"]
     command += [str(options.attempts), str(place / "bench")]
     with contextlib.ExitStack() as stack:
         if options.board == "zookeeper":
@@ -59,15 +57,6 @@ def _measured(revision: Revision, place: Path, options: argparse.Namespace) -> d
             timeout=_PATIENCE_S + options.attempts * _PATIENCE_S,
         )
     return dict(json.loads(done.stdout.splitlines()[-1]))
-
-
-def _interpreter(revision: Revision, place: Path) -> str:
-    """A Python that finds the revision's packages first, also where it is started isolated."""
-    venv.create(place, symlinks=True)
-    paths = f"{revision.folder}\n{sysconfig.get_path('purelib')}\n"
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    (place / "lib" / version / "site-packages" / "revision.pth").write_text(paths)
-    return str(place / "bin" / "python")
 
 
 def _print(found: dict[str, dict[str, float]]) -> None:

@@ -1,0 +1,10 @@
+"""The clock of deadlines."""
+
+from __future__ import annotations
+
+import time
+
+
+def boottime_s() -> float:
+    """Seconds since boot, suspend included: a timeout goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,0 +1,1 @@
+SELECT id, id * 2 AS twice FROM range(100)

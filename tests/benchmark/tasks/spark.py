@@ -1,0 +1,184 @@
+"""Chains of tiny Spark tasks: cold, with the class archive, with warm drivers, on a Connect server.
+
+Measured from the end of a task to its successor's code with a session that is ready. Of SQL, which cannot
+say when it ran: from the end of a Python task to the start of the next but one, with the query between them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tests.benchmark.blobsync.line_process import BenchFailedError
+from tests.benchmark.engine.revision import Revision
+from tests.benchmark.tasks.marks import check_once, gaps_ms, read_marks
+from tests.benchmark.tasks.ours import Ask, OurStack, our_stack, until
+from tests.benchmark.tasks.shapes import task_document, write_pipeline
+from tests.benchmark.tasks.whole_run import PARENT, Plan
+
+COLD, ARCHIVE, WARM, CONNECT = "cold", "class archive", "warm drivers", "connect"
+BURST, PAUSED, SQL = "burst", "with pauses", "SQL"
+_OFF = {"worker": {"warm_drivers": 0, "class_archive": False}}
+_VARIANTS = {
+    COLD: Ask(settings=_OFF),
+    ARCHIVE: Ask(settings={"worker": {"warm_drivers": 0, "class_archive": True}}),
+    WARM: Ask(settings={"worker": {"warm_drivers": 1, "class_archive": True}}),
+    CONNECT: Ask(settings=_OFF, task={"spark": {"mode": "connect"}}),
+}
+_GOALS = {(ARCHIVE, BURST): 0.65, (WARM, PAUSED): 0.1, (CONNECT, SQL): 1 / 30}
+_READY_S = 300.0
+
+
+@dataclass(frozen=True)
+class SparkRow:
+    """One chain of one variant.
+
+    Args:
+        of_cold: Median, divided by that of the cold chain.
+        goal: Of that, at most.
+        skipped: Why it was left out.
+    """
+
+    variant: str
+    chain: str
+    gaps_s: tuple[float, ...] = ()
+    of_cold: float | None = None
+    goal: float | None = None
+    skipped: str = ""
+    failure: str = ""
+
+    @property
+    def words(self) -> str:
+        return f"{self.variant}, {self.chain}" if self.chain else self.variant
+
+    @property
+    def p50_s(self) -> float:
+        return median(self.gaps_s)
+
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def spark(plan: Plan) -> Iterator[SparkRow]:
+    """All variants of this revision, after the parent's cold ones."""
+    if plan.before is not None:
+        yield from _guarded(plan, plan.before, PARENT, Ask(settings=_OFF))
+    cold: dict[str, float] = {}
+    for variant, ask in _VARIANTS.items():
+        for row in _guarded(plan, plan.after, variant, ask):
+            if row.gaps_s and variant == COLD:
+                cold[row.chain] = row.p50_s
+            of_cold = row.p50_s / cold[row.chain] if row.gaps_s and row.chain in cold else None
+            yield replace(row, of_cold=of_cold, goal=_GOALS.get((variant, row.chain)))
+
+
+def _guarded(plan: Plan, revision: Revision, variant: str, ask: Ask) -> Iterator[SparkRow]:
+    try:
+        yield from _variant(plan, revision, variant, ask)
+    except BenchFailedError as exc:
+        yield SparkRow(variant, "", failure=str(exc).splitlines()[0])
+
+
+def _variant(plan: Plan, revision: Revision, variant: str, ask: Ask) -> Iterator[SparkRow]:
+    plan.say(f"Spark: {variant}")
+    place = plan.place / f"spark-{variant.replace(' ', '-')}"
+    chains = _chains(plan, place)
+    try_out = place / "try-out"
+    write_pipeline(try_out, "try-out", _with(chains[BURST], ask.task))
+    with our_stack(revision, plan.place, ask) as asking:
+        lacking = asking.lacks(ask.settings, try_out)
+        if lacking and ask.settings == _OFF:  # what a revision does not have is off
+            ask = replace(ask, settings={})
+            lacking = asking.lacks(ask.settings, try_out)
+    if lacking:
+        yield SparkRow(variant, "", skipped=f"left out: {lacking}")
+        return
+    with our_stack(revision, plan.place, replace(ask, task={})) as stack:
+        stack.start()
+        for name, tasks in chains.items():
+            stack.publish(_id(name), _with(tasks, ask.task))
+        for chain in chains:  # the first is for warming up: files are read, the archive is made
+            if chain == BURST:
+                _run(stack, plan, place, chain, "first")
+            _await_settled(stack, ask, plan.scale.settle_s)
+            yield SparkRow(variant, chain, gaps_s=_run(stack, plan, place, chain, "measured"))
+
+
+def _chains(plan: Plan, place: Path) -> dict[str, dict[str, dict[str, Any]]]:
+    scale = plan.scale
+    return {
+        BURST: _spark_chain(place / _id(BURST), scale.spark, 0),
+        PAUSED: _spark_chain(place / _id(PAUSED), scale.spark, scale.spark_pause_s),
+        SQL: _sql_chain(place / _id(SQL), scale.spark),
+    }
+
+
+def _id(chain: str) -> str:
+    return chain.lower().replace(" ", "-")
+
+
+def _with(tasks: Mapping[str, Mapping[str, Any]], more: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What is asked for is asked of Spark tasks."""
+    return {name: {**task, **(more if task["type"] != "python" else {})} for name, task in tasks.items()}
+
+
+def _spark_chain(marks: Path, count: int, seconds: float) -> dict[str, dict[str, Any]]:
+    names = [f"t{number:02}" for number in range(count)]
+    return {
+        name: {
+            "type": "pyspark",
+            "script": "spark_task.py",
+            "args": [str(marks), str(seconds)],
+            "needs": names[place - 1 : place] if place else [],
+        }
+        for place, name in enumerate(names)
+    }
+
+
+def _sql_chain(marks: Path, count: int) -> dict[str, dict[str, Any]]:
+    tasks = {"t00": task_document(marks, [])}
+    for number in range(1, count):
+        needs = [f"t{number - 1:02}"]
+        tasks[f"q{number:02}"] = {"type": "sql", "script": "query.sql", "needs": needs}
+        tasks[f"t{number:02}"] = task_document(marks, [f"q{number:02}"])
+    return tasks
+
+
+def _run(stack: OurStack, plan: Plan, place: Path, chain: str, name: str) -> tuple[float, ...]:
+    pipeline = _id(chain)
+    marks = place / pipeline
+    marks.unlink(missing_ok=True)
+    plan.say(f"  {chain}, {name}")
+    run = f"{pipeline}-{name}"
+    stack.begin(pipeline, run)
+    stack.ended(run, plan.scale.patience_s)
+    seen = read_marks(marks)
+    check_once(seen, plan.scale.spark)
+    return tuple(round(gap / 1000, 4) for gap in gaps_ms(seen))
+
+
+def _await_settled(stack: OurStack, ask: Ask, settle_s: float) -> None:
+    """Wait until what is warmed in the background is there."""
+    for setting in ("class_archive", "warm_drivers"):
+        if ask.settings.get("worker", {}).get(setting):
+            try:
+                until(setting, _READY_S, partial(_is_ready, stack, setting), every_s=0.5)
+            except BenchFailedError as exc:
+                raise BenchFailedError(f"{exc}; the worker says: {_said(stack, setting)}") from exc
+    threading.Event().wait(settle_s)
+
+
+def _is_ready(stack: OurStack, setting: str) -> bool:
+    """The worker says `ready` of an archive, `1 ready` or `1 ready, 1 starting` of drivers."""
+    return _said(stack, setting).partition(",")[0].endswith("ready")
+
+
+def _said(stack: OurStack, setting: str) -> str:
+    said: str = stack.get("/workers")["workers"][0][setting]
+    return said

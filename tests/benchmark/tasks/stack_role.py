@@ -1,0 +1,137 @@
+"""The process below which a local stack of one revision runs: `python -m ...stack_role FOLDER`.
+
+Asked by lines of JSON, by its main thread. The process that it is started as only adopts what loses its
+parent and reaps it, as init does. See `usage`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nimbus.config import InvalidConfigurationError, load_settings
+from nimbus.localstack.settings import BUCKET, StackTuning, scheduler_command, write_settings
+from nimbus.localstack.stack import LocalStack
+from tests.benchmark.engine.child import play
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_READY = timedelta(seconds=120)
+
+
+class StackRole:
+    """See the module."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+        self._stack: LocalStack | None = None
+        self._more: dict[str, dict[str, Any]] = {}
+
+    def start(
+        self, slots: int, schedulers: int, workers: int, settings: dict[str, dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Start it; addresses of the schedulers, and the folder of the objects in S3.
+
+        Args:
+            settings: Added to the configuration of the schedulers.
+        """
+        self._more = settings
+        tuning = StackTuning(slots=slots, attempt_patience=timedelta(seconds=2))
+        stack = self._stack = LocalStack(
+            self._folder, schedulers, workers=workers, tuning=tuning, command=self._command
+        )
+        stack.start()
+        stack.wait_ready(_READY)
+        return {"urls": stack.addresses.schedulers, "objects": str(stack.s3.objects / BUCKET)}
+
+    def _command(self, config: Path) -> list[str]:
+        document = yaml.safe_load(config.read_text())
+        for section, values in self._more.items():
+            document.setdefault(section, {}).update(values)
+        write_settings(config, document)
+        return scheduler_command(config)
+
+    def lacks(self, settings: dict[str, dict[str, Any]], pipeline: str) -> str:
+        """What this revision does not know of settings, or of a pipeline's folder; empty: it knows all."""
+        config = self._folder / "asked.yaml"
+        config.parent.mkdir(parents=True, exist_ok=True)
+        write_settings(config, settings)
+        try:
+            load_settings(config, {})
+        except InvalidConfigurationError as exc:
+            unknown = [
+                f"{section}.{key}" for section, keys in settings.items() for key in keys if key in str(exc)
+            ]
+            if unknown:
+                return f"this revision has no {', '.join(unknown)}"
+        done = self._cli("pipeline", "validate", pipeline)
+        return "" if done.returncode == 0 else f"this revision refuses the pipeline: {done.stderr.strip()}"
+
+    def publish(self, pipeline: str) -> None:
+        """Publish a pipeline's folder and make it active."""
+        stack = self._started()
+        config, server = str(stack.config_file(1)), stack.addresses.schedulers[0]
+        done = self._cli(
+            "pipeline", "publish", pipeline, "--activate", "--config", config, "--server", server
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"cannot be published: {done.stderr}")
+
+    def _cli(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "nimbus.cli.main", *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+
+    def pids(self) -> dict[str, int]:
+        """Of the daemons that run."""
+        stack = self._started()
+        return {daemon.name: daemon.pid for daemon in (*stack.schedulers, *stack.workers) if daemon.running}
+
+    def kill(self, name: str) -> None:
+        """End a daemon at once (SIGKILL), and start it again."""
+        stack = self._started()
+        daemon = next(each for each in (*stack.schedulers, *stack.workers) if each.name == name)
+        daemon.kill()
+        daemon.spawn()
+
+    def await_ready(self) -> None:
+        """Wait until all daemons are up."""
+        self._started().wait_ready(_READY)
+
+    def close(self) -> None:
+        """Stop it if it runs."""
+        if self._stack is not None:
+            self._stack.stop()
+
+    def _started(self) -> LocalStack:
+        assert self._stack is not None
+        return self._stack
+
+
+def main(folder: str) -> int:
+    """Play the role in a child, and adopt."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    role = os.fork()
+    if role == 0:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        return play(StackRole(folder))
+    while True:
+        pid, status = os.wait()
+        if pid == role:
+            return os.waitstatus_to_exitcode(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

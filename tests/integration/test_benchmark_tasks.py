@@ -1,0 +1,32 @@
+"""The benchmark of tasks runs, at a small scale; what it measures is not judged here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.benchmark.tasks import __main__ as benchmark
+from tests.benchmark.tasks.shapes import QUICK
+
+
+def test_benchmark_of_tasks_measures_pooled_tasks_at_a_small_scale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(benchmark, "QUICK", replace(QUICK, chain=4, fanout=6, small=(2, 3), settle_s=0))
+    figures, data = tmp_path / "figures.json", tmp_path / "data"
+    words = ["--quick", "--products", "pooled", "--workloads", "chain,small,logs"]
+
+    assert benchmark.main([*words, "--data", str(data), "--json", str(figures)]) == 0
+
+    found = {row["workload"]: row for row in json.loads(figures.read_text())["figures"]}
+    assert [row["failure"] for row in found.values() if row["failure"]] == []
+    assert {name: row["tasks"] for name, row in found.items()} == {
+        "chain": 4, "small": 6, "logs": 7, "objects": 7,
+    }  # fmt: skip
+    assert found["chain"]["gap_ms"]["p50"] > 0
+    assert {"scheduler", "ZooKeeper", "executor", "zygote", "drivers"} <= found["logs"]["cpu_ms"].keys()
+    assert 0 < found["objects"]["objects"] <= 7
+    assert not list(data.iterdir()), "the servers' data are removed"

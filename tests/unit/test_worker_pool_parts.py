@@ -1,0 +1,212 @@
+"""Parts of an executor: its line to the board, its logs, and what it reads of user code."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from nimbus.domain.ids import AttemptId
+from nimbus.domain.run import Outcome
+from nimbus.domain.slots import Claim, End
+from nimbus.ports import StoreUnavailableError
+from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.clock import boottime_s
+from nimbus.worker.connections import OpenBoard
+from nimbus.worker.files import read_small
+from nimbus.worker.own_interpreter import counts_at_start
+from nimbus.worker.pool.board_thread import BoardThread
+from nimbus.worker.pool.exits import Exits, exit_of, read_exits
+from nimbus.worker.pool.logs import Logs
+from nimbus.worker.testing import FileBoard
+from nimbus.worker.testing_bench import Bench, eventually
+
+ATTEMPT = "run1.task.1"
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+CLAIM = Claim(attempt=ATTEMPT, claimed_at=NOW, nonce="n")
+END = End(attempt=ATTEMPT, outcome=Outcome.SUCCEEDED, written_by="executor", ended_at=NOW, nonce="n")
+
+
+class Board(FileBoard):
+    """A board that answers when it is told to."""
+
+    def __init__(self, root: Path, lost_replies: int = 0) -> None:
+        super().__init__(root)
+        self.lost_replies, self.done = lost_replies, list[str]()
+
+    def fill(self, filled: Sequence[Claim | End]) -> Sequence[Claim | End | None]:
+        standing = super().fill(filled)
+        if self.lost_replies:
+            self.lost_replies -= 1
+            raise StoreUnavailableError("the reply is lost")
+        self.done.append("fill")
+        return standing
+
+
+@pytest.fixture
+def line_to(tmp_path: Path) -> Iterator[Callable[..., BoardThread]]:
+    lines: list[BoardThread] = []
+
+    def start(board: Board, opened: Callable[[], OpenBoard] | None = None) -> BoardThread:
+        opened = opened or (lambda: OpenBoard(board, board.close))
+        lines.append(BoardThread(opened, Exits(tmp_path / "exits"), lambda action: action()))
+        lines[-1].start()
+        return lines[-1]
+
+    yield start
+    for line in lines:
+        line.close()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.close()
+
+
+def test_claim_whose_reply_was_lost_is_as_old_as_its_first_try(
+    tmp_path: Path, line_to: Callable[..., BoardThread]
+) -> None:
+    board = Board(tmp_path / "board", lost_replies=3)
+    board.add_attempt(ATTEMPT)
+    told: list[tuple[object, float]] = []
+    before = boottime_s()
+
+    line_to(board).fill(CLAIM, lambda standing, asked_s: told.append((standing, asked_s)))
+
+    eventually(lambda: told, "the answer")
+    assert told[0][0] == CLAIM
+    after = boottime_s()
+    assert told[0][1] - before < after - told[0][1], "nearer to the first try than to the last"
+
+
+def test_end_waits_behind_one_question_at_most(tmp_path: Path, line_to: Callable[..., BoardThread]) -> None:
+    board = Board(tmp_path / "board")
+    board.add_attempt(ATTEMPT)
+    board.claim(CLAIM)
+    away = [True]
+
+    def opened() -> OpenBoard:
+        if away[0]:
+            raise StoreUnavailableError("away")
+        return OpenBoard(board, board.close)
+
+    line = line_to(board, opened)
+    for _ in range(300):
+        line.call(lambda _: (board.done.append("call"), time.sleep(0.002)), lambda _: None)
+    away[0] = False
+    eventually(lambda: board.done, "the first answer")
+
+    line.fill(END, lambda *_: None)
+
+    eventually(lambda: "fill" in board.done, "END")
+    assert board.done.index("fill") < 50
+
+
+def test_exit_record_is_on_disk_while_the_board_is_away(
+    tmp_path: Path, line_to: Callable[..., BoardThread]
+) -> None:
+    def away() -> OpenBoard:
+        raise StoreUnavailableError("away")
+
+    line = line_to(Board(tmp_path / "board"), away)
+    line.fill(CLAIM, lambda *_: None)
+    line.fill(END, lambda *_: None)
+
+    eventually(lambda: read_exits(tmp_path / "exits"), "the record")
+    assert exit_of(tmp_path / "exits", CLAIM) == END
+    assert exit_of(tmp_path / "exits", Claim(attempt=ATTEMPT, claimed_at=NOW, nonce="of another run")) is None
+
+
+def test_line_that_was_not_written_to_its_end_is_no_exit_record(tmp_path: Path) -> None:
+    Exits(tmp_path / "exits").note([END])
+    whole = (tmp_path / "exits").read_bytes()
+    (tmp_path / "exits").write_bytes(whole + whole[: len(whole) // 2])
+
+    assert read_exits(tmp_path / "exits") == {ATTEMPT: END}
+
+
+class Archive:
+    """Stores, and loses replies."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.together: dict[AttemptId, bytes] = {}
+        self.broken: str | None = None
+
+    def append(self, attempt: AttemptId, offset: int, data: bytes) -> None:
+        self.pieces.append(data)
+        if offset == 0 and len(self.pieces) == 1:
+            raise StoreUnavailableError("the reply is lost")
+
+    def append_all(self, logs: Mapping[AttemptId, bytes]) -> None:
+        self.together |= logs
+
+    def read(self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20) -> bytes:
+        return self.together.get(attempt, b"")
+
+
+def _task(bench: Bench, attempt: str, text: bytes) -> AttemptFolder:
+    folder = bench.folder(attempt)
+    folder.create(bench.order("task.py", attempt=attempt))
+    folder.log.write_bytes(text)
+    return folder
+
+
+def test_log_of_which_a_piece_may_be_stored_is_stored_in_pieces(bench: Bench) -> None:
+    archive = Archive()
+    folder = _task(bench, ATTEMPT, b"begin")
+    logs = Logs(lambda: archive)
+    logs.follow(folder, 1 << 20)
+    eventually(lambda: archive.pieces, "the first piece")
+    with folder.log.open("ab") as log:
+        log.write(b" and end")
+
+    logs.ended(folder)
+
+    eventually(lambda: not folder.path.exists(), "the folder is removed")
+    assert archive.pieces[-1] == b"begin and end"
+    assert archive.together == {}
+    logs.close(10.0)
+
+
+def test_log_that_cannot_be_stored_holds_up_no_other(bench: Bench) -> None:
+    archive = Archive()
+    bad, good = _task(bench, "run1.bad.1", b"bad"), _task(bench, "run1.good.1", b"good")
+    good_order = good.order_file.read_bytes()
+    bad.order_file.write_bytes(b"not an order")
+    logs = Logs(lambda: archive)
+
+    logs.ended(bad)
+    logs.ended(good)
+
+    eventually(lambda: not good.path.exists(), "the good one is removed")
+    assert archive.together == {good.attempt: b"good"}
+    bad.order_file.write_bytes(good_order)
+    logs.close(30.0)
+
+
+@pytest.mark.parametrize("made", ["nothing", "folder", "link", "pipe", "large"])
+def test_what_is_no_small_file_of_user_code_reads_as_nothing(tmp_path: Path, made: str) -> None:
+    place, secret = tmp_path / "progress.json", tmp_path / "secret"
+    secret.write_text("{}")
+    if made == "folder":
+        place.mkdir()
+    elif made == "link":
+        place.symlink_to(secret)
+    elif made == "pipe":
+        os.mkfifo(place)
+    elif made == "large":
+        place.write_bytes(b"x" * 101)
+
+    assert read_small(place, 100) == b""
+
+
+def test_variables_that_count_at_a_start_are_known() -> None:
+    assert counts_at_start("LD_LIBRARY_PATH")
+    assert not counts_at_start("TZ")
