@@ -12,9 +12,10 @@ import json
 import os
 import runpy
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nimbus.worker.environment import spark_settings, submit_arguments
 
@@ -35,6 +36,8 @@ class DriverPlan:
     master: str
     worker_conf: dict[str, str]
     task_conf: dict[str, str]
+    user: Mapping[str, Any] | None = None
+    """Fields of the `TaskUser` that it runs as; None: as who forks it."""
 
     @property
     def uses_spark(self) -> bool:
@@ -67,7 +70,7 @@ def main(arguments: Sequence[str]) -> None:
         stop_progress()
     sys.stdout.flush()
     # Only now: what ends the process from within (os._exit, native code) must not look like success.
-    (folder / "done").write_bytes(b"")
+    (folder / "work" / "done").write_bytes(b"")
 
 
 def read_plan(folder: Path) -> DriverPlan:
@@ -89,8 +92,8 @@ def _prepare_spark(folder: Path, plan: DriverPlan) -> None:
         master=plan.master,
         worker_conf=plan.worker_conf,
         task_conf=plan.task_conf,
-        local_dir=folder / "spark-local",
-        temporary=folder / "tmp",
+        local_dir=folder / "work" / "spark-local",
+        temporary=folder / "work" / "tmp",
     )
     os.environ["PYSPARK_SUBMIT_ARGS"] = submit_arguments(plan.master, conf)
     if plan.master.startswith("local"):
@@ -101,7 +104,7 @@ def _prepare_spark(folder: Path, plan: DriverPlan) -> None:
 def _start_progress(folder: Path) -> Callable[[], None]:
     from nimbus.worker.driver_progress import ProgressThread
 
-    thread = ProgressThread(folder / "progress.json")
+    thread = ProgressThread(folder / "work" / "progress.json")
     thread.start()
     return thread.close
 

@@ -13,7 +13,7 @@ import structlog
 from nimbus.domain.workers import Assignment
 from nimbus.worker import driver, driver_start, forked, procfs
 from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.driver import read_plan
+from nimbus.worker.driver import DriverPlan, read_plan
 from nimbus.worker.driver_plan import attempt_environment, write_plan
 from nimbus.worker.own_interpreter import why_own_interpreter
 from nimbus.worker.proc_area import has_room
@@ -37,18 +37,15 @@ class DriverProcess:
         write_plan(folder, plan, order)
         folder.log.touch()
         environment = attempt_environment(folder, plan)
-        why = (
-            why_own_interpreter(read_plan(folder.path), environment)
-            if has_room()
-            else "there is no room in /proc"
-        )
+        told = read_plan(folder.path)
+        why = why_own_interpreter(told, environment) if has_room() else "there is no room in /proc"
         if why is not None:
             _log.info("driver_gets_own_interpreter", attempt=str(folder.attempt), because=why)
         waits_on, self._go_fd = os.pipe2(os.O_CLOEXEC)
         self._fault_fd, fault = os.pipe2(os.O_CLOEXEC)
         own = os.getpid()
         pid = forked.fork(
-            partial(_be_driver, folder, environment, waits_on, fault, own, execute=why is not None)
+            partial(_be_driver, folder, told, environment, waits_on, fault, own, execute=why is not None)
         )
         os.close(waits_on)
         os.close(fault)
@@ -79,17 +76,16 @@ class DriverProcess:
             self._go_fd = -1
 
     def ask_to_end(self) -> None:
-        """SIGTERM to its process group."""
+        """SIGTERM to it and its process group."""
         self._signal_group(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL to its process group."""
+        """SIGKILL to it and its process group."""
         self._signal_group(signal.SIGKILL)
 
     def _signal_group(self, number: signal.Signals) -> None:
         if self.exit_status is None:  # not reaped, so the group's number is still its own
-            with suppress(ProcessLookupError):
-                os.killpg(self.id.pid, number)
+            procfs.signal_child(self.id.pid, number)
 
     def reap(self) -> bool:
         """Take the exit status of the driver, if it has ended, and of orphans that became our children.
@@ -133,6 +129,7 @@ class DriverProcess:
 
 def _be_driver(
     folder: AttemptFolder,
+    plan: DriverPlan,
     environment: Mapping[str, str],
     waits_on: int,
     fault: int,
@@ -143,7 +140,7 @@ def _be_driver(
     """Become the driver, in the forked child. `fault` is closed when it has begun."""
     forked.keep_only(waits_on, fault)
     try:
-        driver_start.prepare(folder.path, environment, runner, execute=execute)
+        driver_start.prepare(folder.path, plan, environment, runner, execute=execute)
         if not execute:
             os.close(fault)  # an interpreter of its own closes it when it starts
         driver_start.run(folder.path, environment, execute=execute, waits_on=waits_on)

@@ -27,6 +27,8 @@ _log = structlog.get_logger(__name__)
 
 def log_tail(folder: AttemptFolder) -> str:
     """The end of the log: what went wrong stands there."""
+    if not folder.log_size():
+        return ""
     with folder.log.open("rb") as log:
         log.seek(max(0, folder.log_size() - _TAIL_BYTES))
         return log.read().decode(errors="replace")

@@ -84,7 +84,7 @@ def prepare(
     """
     settings.work_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     settings.data_dir.mkdir(parents=True, exist_ok=True)
-    java_home = None
+    user, java_home = settings.users.of(order.pipeline), None
     if order.task.kind is not TaskKind.PYTHON and settings.java_home is not None:
         java_home = settings.java_home()
     with releases.pinned(order.pipeline, order.release, settings.prepare_timeout) as root:
@@ -98,11 +98,15 @@ def prepare(
         release_root=root,
         wheels=wheels,
         environment=driver_environment(
-            os.environ if environment is None else environment, java_home=java_home, extra=settings.env
+            os.environ if environment is None else environment,
+            java_home=java_home,
+            extra=settings.env,
+            user=user,
         ),
         master=settings.master,
         spark_conf=settings.spark_conf,
         stop_grace_s=settings.stop_grace.total_seconds(),
+        user=user,
     )
 
 

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import ClusterId, HostId, WorkerId
 from nimbus.worker.connections import Connections
+from nimbus.worker.task_user import TaskUser, TaskUsers
 
 
 class WorkerSettingsError(NimbusError):
@@ -47,6 +48,8 @@ class WorkerSettings:
     prepare_timeout: timedelta = timedelta(minutes=10)
     keep_attempts: timedelta = timedelta(days=2)
     """How long a delivered attempt's folder stays."""
+    users: TaskUsers = field(default_factory=TaskUsers)
+    """As whom tasks run."""
     version: str = ""
     scheduler_id: str | None = None
     """The scheduler that this worker is embedded in."""
@@ -83,6 +86,8 @@ class RunnerPlan:
     master: str = "local[2]"
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     stop_grace_s: float = 10.0
+    user: TaskUser | None = None
+    """As whom the driver runs; None: as we do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from nimbus.worker.pool.outbox import Outbox
 from nimbus.worker.pool.zygote import LARGEST_MESSAGE
 from nimbus.worker.proc_area import ARGUMENT_ROOM, ROOM
 from nimbus.worker.procfs import ProcessId
+from nimbus.worker.task_user import TaskUser
 
 _KILL_DEADLINE_S = 10.0
 
@@ -64,10 +65,13 @@ class Drivers:
         """Its pid."""
         return self._zygote.pid
 
-    def start(self, folder: AttemptFolder, environment: Mapping[str, str]) -> None:
+    def start(self, folder: AttemptFolder, environment: Mapping[str, str], user: TaskUser | None) -> None:
         """Start a driver. Its end is told, even if the zygote dies before it starts it."""
         attempt = str(folder.attempt)
-        self._send({"start": attempt, "folder": str(folder.path), "environment": dict(environment)})
+        uid = None if user is None else user.uid
+        self._send(
+            {"start": attempt, "folder": str(folder.path), "environment": dict(environment), "uid": uid}
+        )
 
     def signal(self, attempt: str, number: signal.Signals) -> None:
         """Signal a driver's process group; one that has ended is passed over."""

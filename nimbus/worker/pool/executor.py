@@ -14,16 +14,14 @@ flushed, and those of the ZooKeeper client.
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
-import shutil
 import signal
 import socket
 import sys
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -37,8 +35,8 @@ from nimbus.ports import AttemptBoard
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.board_link import outdated_by
 from nimbus.worker.connections import Connections, open_board, open_logs
-from nimbus.worker.driver_plan import attempt_environment, write_plan
-from nimbus.worker.files import read_if_there
+from nimbus.worker.driver_plan import attempt_environment, make_output, write_plan
+from nimbus.worker.files import remove_tree
 from nimbus.worker.flushing import flushed
 from nimbus.worker.identity import own_process
 from nimbus.worker.log_upload import log_tail
@@ -82,7 +80,7 @@ class _Held:
     watched: bool = False
     looked_s: float = 0.0
     gone_since_s: float | None = None
-    progress: Any = None
+    progress: Mapping[str, Any] = field(default_factory=dict)
     progress_s: float = 0.0
 
     @property
@@ -149,10 +147,10 @@ class Executor:
             return
         try:
             folder = self._folder.create_task(attempt)
-            (order.plan.data_dir / order.order.output).mkdir(parents=True, exist_ok=True)
+            make_output(order.plan, order.order)
             write_plan(folder, order.plan, order.order)
         except OSError as exc:
-            shutil.rmtree(self._folder.task(attempt).path, ignore_errors=True)
+            remove_tree(self._folder.task(attempt).path)
             why = f"its folders cannot be made: {exc.strerror}: {exc.filename}"
             self._answers.send(answer(attempt, why))
             return
@@ -186,7 +184,7 @@ class Executor:
 
     def _drop(self, held: _Held) -> None:
         """It is not ours to run, or nobody waits for it."""
-        shutil.rmtree(held.folder.path, ignore_errors=True)
+        remove_tree(held.folder.path)
         self._done(held)
 
     def _done(self, held: _Held) -> None:
@@ -202,7 +200,8 @@ class Executor:
         timeout = held.order.order.timeout
         if timeout is not None:
             held.deadline_s = held.started_s + timeout.total_seconds()
-        self._drivers.start(held.folder, attempt_environment(held.folder, held.order.plan))
+        plan = held.order.plan
+        self._drivers.start(held.folder, attempt_environment(held.folder, plan), plan.user)
         if not self._ticking:
             self._ticking = True
             self._loop.after(_TICK_S, self._tick)
@@ -218,7 +217,7 @@ class Executor:
             verdict = judge(
                 end.status,
                 ordered=held.ordered,
-                came_to_its_end=held.folder.done_file.exists(),
+                came_to_its_end=held.folder.came_to_its_end(),
                 timeout=held.order.order.timeout,
                 log_tail="" if end.status == 0 else log_tail(held.folder),
             )
@@ -340,28 +339,18 @@ class Executor:
         if now - held.progress_s < _PROGRESS_EVERY_S or now - held.started_s < _PROGRESS_EVERY_S:
             return
         held.progress_s = now
-        progress = _progress(held.folder)
+        progress = held.folder.progress()
         if progress != held.progress:
             held.progress = progress
             self._beat(held)
 
     def _beat(self, held: _Held) -> None:
-        attempt, progress = held.attempt, held.progress or {}
+        attempt, progress = held.attempt, held.progress
 
         def beat(board: AttemptBoard) -> None:
             board.beat(attempt, progress)
 
         self._board.call(beat, lambda _: None)
-
-
-def _progress(folder: AttemptFolder) -> Any:
-    """What user code wrote there; None: nothing that counts."""
-    data = read_if_there(folder.progress_file)
-    try:
-        found = json.loads(data) if data else None
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def run_and_exit(folder: ExecutorFolder, startup: int, worker: socket.socket) -> int:

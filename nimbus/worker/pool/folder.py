@@ -1,6 +1,6 @@
 """An executor's folder on its worker's disk: the only place that knows its layout.
 
-<work_dir>/executors/<id>/     mode 0700
+<work_dir>/executors/<id>/     mode 0711, as `tasks`: users of drivers pass through
 lock        flock held by the executor as long as it lives; holds its pid and start ticks
 exits       exit records of its attempts, one a line; what their ENDs are to say
 log         what the executor itself and its zygote have to say
@@ -9,7 +9,6 @@ tasks/<attempt>/    as an attempt's own folder, without order, lock and records
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 from nimbus.domain.ids import InvalidNameError
 from nimbus.domain.slots import Claim
 from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.files import make_passage, remove_tree
 from nimbus.worker.process_lock import ProcessLock
 
 _MODE = 0o700
@@ -36,7 +36,8 @@ class ExecutorFolder:
     def new(cls, work_dir: Path) -> ExecutorFolder:
         """Make one, of a name that nobody had before."""
         path = work_dir / "executors" / uuid.uuid4().hex[:12]
-        (path / "tasks").mkdir(mode=_MODE, parents=True)
+        for folder in (path, path / "tasks"):
+            make_passage(folder)
         return cls(path)
 
     @classmethod
@@ -70,10 +71,11 @@ class ExecutorFolder:
         """Make the folder of an attempt, empty."""
         folder = self.task(attempt)
         if folder.path.exists():  # of a claim that was not ours
-            shutil.rmtree(folder.path)
-        folder.scratch.mkdir(mode=_MODE, parents=True)
+            remove_tree(folder.path)
+        for place in (folder.path, folder.work, folder.scratch):
+            place.mkdir(mode=_MODE)
         return folder
 
     def remove(self) -> None:
         """Remove all of it."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        remove_tree(self.path)

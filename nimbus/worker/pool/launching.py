@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,6 +16,7 @@ from nimbus.ports import AttemptBoard, Clock, LogArchive
 from nimbus.worker import procfs, settlement
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.connections import Connections
+from nimbus.worker.files import remove_tree
 from nimbus.worker.fork_launcher import ForkLauncher
 from nimbus.worker.keeper import Phase
 from nimbus.worker.log_upload import store_rest
@@ -188,7 +188,7 @@ class PooledExecutor:
         task = folder.task(attempt)
         end = record or self._lost(task)
         if end is None:  # it was not claimed, or another one has it: whoever is ordered to takes it anew
-            shutil.rmtree(task.path, ignore_errors=True)
+            remove_tree(task.path)
             self._phases.pop(attempt, None)
             return
         why = settlement.put_end(self._board, end)
@@ -204,7 +204,7 @@ class PooledExecutor:
 
     def _store_log(self, folder: ExecutorFolder, task: AttemptFolder, waits: Iterator[float]) -> None:
         if self._logs is None or not task.log_size():
-            shutil.rmtree(task.path, ignore_errors=True)
+            remove_tree(task.path)
             return
         storing = self._log_pool.submit(store_rest, task, self._logs)
         storing.add_done_callback(
@@ -219,7 +219,7 @@ class PooledExecutor:
             _log.warning("log_not_stored", attempt=str(task.attempt), error=str(error)[:300])
             self._loop.after(next(waits), partial(self._store_log, folder, task, waits))
         elif not done.cancelled():
-            shutil.rmtree(task.path, ignore_errors=True)
+            remove_tree(task.path)
             self._remove(folder)
 
     def _remove(self, folder: ExecutorFolder) -> None:

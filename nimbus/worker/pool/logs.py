@@ -5,7 +5,6 @@ Thread `executor-logs`. A store that is away holds up no attempt.
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
 from collections import deque
@@ -17,6 +16,7 @@ import structlog
 from nimbus.domain.ids import AttemptId
 from nimbus.ports import LogArchive
 from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.files import remove_tree
 from nimbus.worker.log_upload import ENOUGH_BYTES, store_rest, store_some
 from nimbus.worker.retry import pauses
 
@@ -130,5 +130,5 @@ class Logs:
         if together and self._archive is not None:
             self._archive.append_all(together)
         for folder in folders[:done]:
-            shutil.rmtree(folder.path, ignore_errors=True)
+            remove_tree(folder.path)
         return done

@@ -3,8 +3,8 @@
 One thread, few modules, no credentials: a fork takes a millisecond, and a driver finds no secret in its
 memory. It ends, and all its drivers with it, when its executor does.
 
-Requests are documents of JSON: `{"start": attempt, "folder": path, "environment": {...}}` and
-`{"signal": number, "attempt": attempt}`. It tells `{"ended": attempt, "status": n, "fault": text}`, with
+Requests are documents of JSON: `{"start": attempt, "folder": path, "environment": {...}, "uid": n or null}`
+and `{"signal": number, "attempt": attempt}`. It tells `{"ended": attempt, "status": n, "fault": text}`, with
 `status` as of `Popen.returncode`; `fault` says why the driver could not begin.
 """
 
@@ -29,6 +29,7 @@ from nimbus.worker import driver_start, forked, procfs
 from nimbus.worker.driver import EXIT_NOT_STARTED, read_plan
 from nimbus.worker.own_interpreter import imported_names, why_own_interpreter
 from nimbus.worker.proc_area import has_room
+from nimbus.worker.procfs import ProcessId, ProcessStat
 from nimbus.worker.tags import ATTEMPT_VARIABLE
 
 LARGEST_MESSAGE = 128 << 10
@@ -44,6 +45,8 @@ class _Child:
     attempt: str
     folder: Path
     tag: str
+    uid: int | None
+    """Of the user that it runs as; None: our own."""
 
 
 class Zygote:
@@ -81,25 +84,23 @@ class Zygote:
 
     def _do(self, request: dict[str, Any]) -> None:
         if "start" in request:
-            self._start(request["start"], Path(request["folder"]), request["environment"])
+            self._start(request["start"], Path(request["folder"]), request["environment"], request["uid"])
             return
         for pid, child in self._children.items():
             if child.attempt == request["attempt"]:
-                with suppress(ProcessLookupError):  # not reaped, so the group's number is still its own
-                    os.killpg(pid, request["signal"])
+                procfs.signal_child(pid, request["signal"])
 
-    def _start(self, attempt: str, folder: Path, environment: dict[str, str]) -> None:
+    def _start(self, attempt: str, folder: Path, environment: dict[str, str], uid: int | None) -> None:
         for name, value in environment.items():  # so that a child has little to change
             os.environ.setdefault(name, value)
         try:
-            execute = why_own_interpreter(read_plan(folder), environment) is not None
-            pid = forked.fork(partial(_be_driver, folder, environment, os.getpid(), execute=execute))
+            pid = forked.fork(partial(_be_driver, folder, environment, os.getpid()))
         except OSError as exc:
             self._tell(attempt, EXIT_NOT_STARTED, f"fork: {exc.strerror}")
             return
         with suppress(OSError):  # the child does it, too: whoever comes first
             os.setpgid(pid, pid)
-        self._children[pid] = _Child(attempt, folder, environment[ATTEMPT_VARIABLE])
+        self._children[pid] = _Child(attempt, folder, environment[ATTEMPT_VARIABLE], uid)
 
     def _reap(self) -> None:
         while True:
@@ -111,10 +112,12 @@ class Zygote:
                 return
             child = self._children.pop(ended.si_pid, None)
             if child is not None:  # else an orphan that became ours
-                os.killpg(ended.si_pid, signal.SIGKILL)  # not reaped, so the group's number is still its own
+                procfs.signal_child(ended.si_pid, signal.SIGKILL)
             _, status = os.waitpid(ended.si_pid, 0)
             if child is not None:
                 self._await_end_of_group(ended.si_pid)
+                if child.uid is not None:  # what reads its folders next has more rights than they
+                    procfs.kill_all(self._strays, deadline_s=_KILL_DEADLINE_S)
                 self._has_ended(child, status)
 
     def _has_ended(self, child: _Child, status: int) -> None:
@@ -145,28 +148,41 @@ class Zygote:
 
         What belongs to a living driver, by its group or by the tag in its environment, is left to it.
         """
-        own = os.getpid()
-        tags = {child.tag for child in self._children.values()}
-        left = False
-        for found in procfs.living():
-            if found.parent != own or found.id.pid in self._children or found.group in self._children:
-                continue
-            environment = procfs.environment_of(found.id.pid) or b""
-            if not any(f"{ATTEMPT_VARIABLE}={tag}".encode() in environment.split(b"\0") for tag in tags):
-                procfs.kill(found.id)
-                left = True
+        left = self._strays()
+        for stray in left:
+            procfs.kill(stray)
         self._sweep_at = time.monotonic() + _SWEEP_EVERY_S if left or self._children else None
 
+    def _strays(self) -> list[ProcessId]:
+        own = os.getpid()
+        orphans = [
+            found for found in procfs.living() if found.parent == own and found.id.pid not in self._children
+        ]
+        return [found.id for found in orphans if not self._is_of_a_living_driver(found)]
 
-def _be_driver(folder: Path, environment: dict[str, str], zygote: int, *, execute: bool) -> int:
-    """Become a driver, in the forked child."""
+    def _is_of_a_living_driver(self, found: ProcessStat) -> bool:
+        variables = (procfs.environment_of(found.id.pid) or b"").split(b"\0")
+        for leader, child in self._children.items():
+            if found.group == leader or f"{ATTEMPT_VARIABLE}={child.tag}".encode() in variables:
+                # Anybody can join a group and take a variable, but only of its own user is it believed.
+                return procfs.user_of(found.id.pid) == (os.getuid() if child.uid is None else child.uid)
+        return False
+
+
+def _be_driver(folder: Path, environment: dict[str, str], zygote: int) -> int:
+    """Become a driver, in the forked child. What it reads stays out of the zygote's memory."""
     signal.set_wakeup_fd(-1)
     forked.keep_only()
+    fault = os.open(folder / "fault", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        driver_start.prepare(folder, environment, zygote, execute=execute)
+        plan = read_plan(folder)
+        execute = why_own_interpreter(plan, environment) is not None
+        driver_start.prepare(folder, plan, environment, zygote, execute=execute)
+        if not execute:
+            os.close(fault)  # an interpreter of its own closes it when it starts
         driver_start.run(folder, environment, execute=execute)
     except OSError as exc:
-        (folder / "fault").write_text(str(exc), encoding="utf-8")
+        os.write(fault, str(exc).encode(errors="replace"))
         os._exit(EXIT_NOT_STARTED)
 
 
