@@ -105,6 +105,12 @@ class Worker(Strict):
     prepare_timeout: PositiveDuration = timedelta(minutes=5)
     stop_grace: Duration = timedelta(seconds=10)
     keep_attempts: Duration = timedelta(hours=24)
+    run_as: Annotated[str | None, BeforeValidator(texts.user_name)] = None
+    """User that tasks run as; None: the worker's own."""
+    run_as_pipelines: dict[str, Annotated[str, BeforeValidator(texts.user_name)]] = Field(
+        default_factory=dict
+    )
+    """The same for single pipelines, which win over `run_as`."""
 
     @property
     def data_dir(self) -> Path:
