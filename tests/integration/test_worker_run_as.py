@@ -28,11 +28,13 @@ from nimbus.worker.worker import Worker
 
 SOON = timedelta(seconds=10)
 VICTIM = "run9.victim.1"
+UID = 2_000_000 + 2 * os.getpid() % 1_000_000
+"""Of nobody else, not even of a test in another process."""
 BOTH = pytest.mark.parametrize("isolation", list(Isolation))
 
 
-def _user(uid: str) -> TaskUser:
-    user = find_users(uid, {}).of_all
+def _user(uid: int) -> TaskUser:
+    user = find_users(str(uid), {}).of_all
     assert user is not None
     return user
 
@@ -41,7 +43,7 @@ def _user(uid: str) -> TaskUser:
 def mallory() -> TaskUser:
     if os.geteuid() != 0:
         pytest.skip("running tasks as other users takes root")
-    user = _user("54321")
+    user = _user(UID)
     if not (user.may_read(Path(sys.executable)) and user.may_read(Path(procfs.__file__))):
         pytest.skip(f"other users cannot read {sys.executable}")
     return user
@@ -50,7 +52,7 @@ def mallory() -> TaskUser:
 @pytest.fixture
 def alice(mallory: TaskUser) -> TaskUser:
     del mallory
-    return _user("54322")
+    return _user(UID + 1)
 
 
 @pytest.fixture
@@ -390,7 +392,7 @@ def test_task_of_another_user_cannot_pass_for_a_runner(
 
 @BOTH
 def test_attempt_is_refused_with_the_path_that_its_user_may_not_read(
-    bench: Bench, worker: Worker, isolation: Isolation
+    bench: Bench, worker: Worker, mallory: TaskUser, isolation: Isolation
 ) -> None:
     bench.release.chmod(0o700)
 
@@ -398,7 +400,7 @@ def test_attempt_is_refused_with_the_path_that_its_user_may_not_read(
 
     assert end.outcome is Outcome.REFUSED
     assert f"'{bench.release}'" in end.reason
-    assert "54321" in end.reason
+    assert mallory.name in end.reason
     assert "Traceback" not in end.reason
     bench.release.chmod(0o755)
     _unharmed(bench, isolation)
