@@ -65,16 +65,14 @@ def settings_keys() -> dict[tuple[str, str], Any]:
 
 def secret_files(settings: Settings, environ: Mapping[str, str]) -> set[Path]:
     """The files that these settings took secrets from, and the key of TLS."""
-    secrets = {f"{section}.{key}" for (section, key), leaf in settings_keys().items() if is_secret(leaf)}
-    origins = (settings.origins.get(key, "default") for key in secrets)
     files = {
-        Path(origin.rpartition(":")[0])
-        for origin in origins
-        if origin != "default" and not origin.startswith(f"{ENVIRONMENT} ")
-    }
-    files |= {
         Path(environ[name]) for name, (_, _, is_file) in _variables().items() if is_file and name in environ
     }
+    for (section, key), leaf in settings_keys().items():
+        if is_secret(leaf) and getattr(getattr(settings, section), key) is not None:
+            origin = settings.origins[f"{section}.{key}"]
+            if not origin.startswith(f"{ENVIRONMENT} "):
+                files.add(Path(origin.rpartition(":")[0]))
     key_file = settings.zookeeper.tls_key_file
     return files if key_file is None else files | {key_file}
 

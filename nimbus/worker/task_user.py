@@ -28,6 +28,8 @@ _CAPABILITIES = {
     "CAP_SYS_PTRACE": 19,
 }
 """What a worker needs: to give folders away, to become another user, to see and end that user's processes."""
+_NO_UID = 2**32 - 1
+"""To the kernel: leave the user as it is."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -152,10 +154,11 @@ def _lacking() -> str:
 
 
 def _find(key: str, name: str) -> TaskUser:
+    is_number = name.isdecimal() and int(name) < _NO_UID
     try:
-        entry = pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name)
+        entry = pwd.getpwuid(int(name)) if is_number else pwd.getpwnam(name)
     except KeyError:
-        if not name.isdecimal():
+        if not is_number:
             raise TaskUserError(
                 f"{key}: there is no user {name!r} on this host; make it, or name another"
             ) from None

@@ -372,7 +372,9 @@ def test_files_that_secrets_come_from_are_known(tmp_path: Path) -> None:
         "NIMBUS__STORAGE__SECRET_ACCESS_KEY_FILE": str(secret),
     }
     in_file = {**GOOD, "zookeeper": {"hosts": "zk:2181", "username": "nimbus", "password": "hush"}}
+    none = {**GOOD, "zookeeper": {"hosts": "zk:2181", "password": None}}
 
+    assert secret_files(load(tmp_path, none), {}) == set()
     assert secret_files(load(tmp_path, GOOD), {}) == set()
     assert secret_files(load(tmp_path, GOOD, by_variable), by_variable) == {secret}
     assert secret_files(load(tmp_path, in_file), {}) == {tmp_path / "nimbus.yaml"}

@@ -54,6 +54,7 @@ def test_without_configured_users_tasks_run_as_the_worker() -> None:
         ("no-such-user", "there is no user 'no-such-user' on this host"),
         ("root", "is root"),
         ("00", "is root"),
+        (str(2**32 - 1), "there is no user"),
     ],
 )
 def test_user_that_tasks_cannot_run_as_is_refused_with_its_key(name: str, words: str) -> None:
