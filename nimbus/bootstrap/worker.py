@@ -16,6 +16,7 @@ from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.cluster import ZooKeeperRegistrations
 from nimbus.bootstrap.foundation import Foundation, zookeeper_auth, zookeeper_tls
 from nimbus.config import Settings
+from nimbus.config.load import secret_files
 from nimbus.domain.ids import WorkerId
 from nimbus.java import find_java
 from nimbus.scheduler.releases import LocalReleases
@@ -23,6 +24,7 @@ from nimbus.worker.connect_server import LocalServer, RemoteServer
 from nimbus.worker.connect_start import LocalServerSettings
 from nimbus.worker.connections import Connections
 from nimbus.worker.settings import ConnectProvider, WorkerSettings
+from nimbus.worker.task_user import find_users, refuse_readable_secrets
 from nimbus.worker.worker import Worker
 
 _log = structlog.get_logger(__name__)
@@ -31,9 +33,15 @@ _log = structlog.get_logger(__name__)
 def build_worker(
     foundation: Foundation, syncer: Syncer, registrations: ZooKeeperRegistrations, *, scheduler_id: str | None
 ) -> Worker:
-    """A worker that ends the process if its own thread fails."""
+    """A worker that ends the process if its own thread fails.
+
+    Raises:
+        TaskUserError: tasks cannot run as the users that the configuration names.
+    """
     settings = foundation.settings
     worker = settings.worker
+    users = find_users(worker.run_as, worker.run_as_pipelines)
+    refuse_readable_secrets(users, secret_files(settings, os.environ))
     built = Worker(
         settings=WorkerSettings(
             id=WorkerId(worker.id),
@@ -49,6 +57,7 @@ def build_worker(
             keep_attempts=worker.keep_attempts,
             class_archive=worker.class_archive,
             warm_drivers=worker.warm_drivers,
+            users=users,
             version=__version__,
             connect=_connect_provider(settings),
             scheduler_id=scheduler_id,

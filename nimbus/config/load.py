@@ -63,6 +63,20 @@ def settings_keys() -> dict[tuple[str, str], Any]:
     return keys
 
 
+def secret_files(settings: Settings, environ: Mapping[str, str]) -> set[Path]:
+    """The files that these settings took secrets from, and the key of TLS."""
+    files = {
+        Path(environ[name]) for name, (_, _, is_file) in _variables().items() if is_file and name in environ
+    }
+    for (section, key), leaf in settings_keys().items():
+        if is_secret(leaf) and getattr(getattr(settings, section), key) is not None:
+            origin = settings.origins[f"{section}.{key}"]
+            if not origin.startswith(f"{ENVIRONMENT} "):
+                files.add(Path(origin.rpartition(":")[0]))
+    key_file = settings.zookeeper.tls_key_file
+    return files if key_file is None else files | {key_file}
+
+
 class _Overrides:
     """What the environment says: values by key, and what is wrong with some."""
 

@@ -107,6 +107,12 @@ class Worker(Strict):
     keep_attempts: Duration = timedelta(hours=24)
     class_archive: bool = True
     warm_drivers: Annotated[int, Field(ge=0, le=64)] = 1
+    run_as: Annotated[str | None, BeforeValidator(texts.user_name)] = None
+    """User that tasks run as; None: the worker's own."""
+    run_as_pipelines: dict[str, Annotated[str, BeforeValidator(texts.user_name)]] = Field(
+        default_factory=dict
+    )
+    """The same for single pipelines, which win over `run_as`."""
 
     @property
     def data_dir(self) -> Path:

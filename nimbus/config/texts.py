@@ -12,6 +12,7 @@ _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])
 _PLACE = re.compile(r"(/[A-Za-z0-9._-]+)+")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,126}")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\$?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -137,6 +138,18 @@ def variable_name(name: object) -> str:
     if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
         raise SuggestingError(f"{described(name)} is not a name of an environment variable")
     return name
+
+
+def user_name(value: object) -> str | None:
+    """A Linux user's name, or its number."""
+    if value is None:
+        return None
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(text, str) or not _USER.fullmatch(text):
+        raise SuggestingError(f"must be a Linux user's name or number, not {described(value)}")
+    if text in {"root", "0"}:
+        raise SuggestingError("tasks do not run as root on behalf of pipelines; name another user")
+    return text
 
 
 def scalar(value: object) -> str:

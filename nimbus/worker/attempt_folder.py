@@ -10,29 +10,43 @@
         log             standard output and error of the driver
         log.stored      how many bytes of the log are stored
         runner.log      what the runner itself has to say
-        driver.json, context.json, progress.json, done
-        spark-local/, tmp/     scratch, emptied by the runner at the end
+        driver.json, context.json     read by the driver
+        work/           the driver's own, and its user's if tasks run as another one (`give_to`)
+            progress.json, done
+            spark-local/, tmp/     scratch, emptied by the runner at the end
 
+Nothing below `work` is trusted: links there are not followed, and what is read there has a bound.
 Several processes use a folder at once; every file is written whole. Any thread may call it.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
+import os
+import stat
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from nimbus.domain.ids import AttemptId, InvalidNameError
 from nimbus.domain.slots import Claim, ConnectSession, End
 from nimbus.domain.workers import Assignment
 from nimbus.records import ASSIGNMENT, CLAIM, END
-from nimbus.worker.files import read_if_there, sync_folder, write_atomic, write_once
+from nimbus.worker.files import (
+    read_if_there,
+    read_untrusted,
+    remove_tree,
+    sync_folder,
+    write_atomic,
+    write_once,
+)
 from nimbus.worker.process_lock import ProcessLock
 from nimbus.worker.procfs import ProcessId
+from nimbus.worker.task_user import TaskUser
 
 _MODE = 0o700
+_LARGEST_PROGRESS_BYTES = 64 << 10
 
 
 class AttemptFolder:
@@ -53,10 +67,11 @@ class AttemptFolder:
         self.runner_log = path / "runner.log"
         self.driver_file = path / "driver.json"
         self.context_file = path / "context.json"
-        self.progress_file = path / "progress.json"
-        self.done_file = path / "done"
-        self.spark_local = path / "spark-local"
-        self.scratch = path / "tmp"
+        self.work = path / "work"
+        self.progress_file = self.work / "progress.json"
+        self.done_file = self.work / "done"
+        self.spark_local = self.work / "spark-local"
+        self.scratch = self.work / "tmp"
 
     @classmethod
     def of(cls, work_dir: Path, attempt: AttemptId) -> AttemptFolder:
@@ -81,9 +96,26 @@ class AttemptFolder:
         Raises:
             OSError: the disk is full, or the place cannot be written.
         """
-        for folder in (self.path, self.spark_local, self.scratch):
+        for folder in (self.path, self.work, self.spark_local, self.scratch):
             folder.mkdir(mode=_MODE, parents=True, exist_ok=True)
         write_atomic(self.order_file, ASSIGNMENT.encode(order))
+
+    def give_to(self, user: TaskUser) -> None:
+        """Give `work`, made anew, to the driver's user, and let that user read what its driver reads.
+
+        Raises:
+            OSError: the disk is full, or we may not.
+        """
+        for file in (self.driver_file, self.context_file):
+            file.chmod(0o640)
+            os.chown(file, -1, user.gid)
+        remove_tree(self.work)
+        for folder in (self.work, self.spark_local, self.scratch):
+            folder.mkdir(mode=_MODE)
+        for folder in (self.spark_local, self.scratch, self.work):  # last what makes the others theirs
+            os.chown(folder, user.uid, user.gid)
+        os.chown(self.path, -1, user.gid)
+        self.path.chmod(0o710)
 
     @property
     def exists(self) -> bool:
@@ -156,6 +188,21 @@ class AttemptFolder:
         file = self.delivered_file if self.is_delivered else self.order_file
         return now_s - file.stat().st_mtime
 
+    def progress(self) -> dict[str, Any]:
+        """What the driver, or user code, wrote as its progress; empty: nothing that counts."""
+        try:
+            found = json.loads(read_untrusted(self.progress_file, _LARGEST_PROGRESS_BYTES) or b"{}")
+        except (ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def came_to_its_end(self) -> bool:
+        """The driver wrote its mark after the task's code had returned."""
+        try:
+            return stat.S_ISREG(os.lstat(self.done_file).st_mode)
+        except OSError:
+            return False
+
     def log_size(self) -> int:
         """Bytes of the driver's log."""
         try:
@@ -174,14 +221,14 @@ class AttemptFolder:
     def empty_scratch(self) -> None:
         """Remove Spark's local files and the temporary ones: they can be large and are nobody's result."""
         for folder in (self.spark_local, self.scratch):
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
 
     def remove(self) -> None:
         """Remove all of it, the order last: half a removal is then finished later."""
         for path in self.path.iterdir():
             if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
+                remove_tree(path)
             elif path != self.order_file:
                 path.unlink(missing_ok=True)
-        shutil.rmtree(self.path, ignore_errors=True)
+        remove_tree(self.path)
         sync_folder(self.path.parent)

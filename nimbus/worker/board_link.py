@@ -6,7 +6,6 @@ notes what it saw and rings; the runner's loop decides. Being unreachable is no 
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -17,7 +16,6 @@ import structlog
 from nimbus.domain.slots import Claim, Slots
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, Enqueue, StoreUnavailableError
 from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.files import read_if_there
 from nimbus.worker.retry import pauses
 
 _BEAT_EVERY_S = 2.0
@@ -100,7 +98,7 @@ class BoardLink:
         elif now - self._last_look >= _LOOK_EVERY_S:
             self._look(now, None)  # the watch is armed already; another each time would pile up
         if now - self._last_beat >= _BEAT_EVERY_S:
-            progress = self._progress()
+            progress = self._folder.progress()
             if progress != self._sent:
                 self._beat(progress, now)
 
@@ -111,7 +109,7 @@ class BoardLink:
             self._last_look = now
             return
         if not slots.beating and not self._leaving.is_set():
-            self._beat(self._progress(), now)
+            self._beat(self._folder.progress(), now)
         if slots.stop_requested and not self.stop_requested:
             self.stop_requested = True
             self._ring()
@@ -129,14 +127,6 @@ class BoardLink:
     def _beat(self, progress: dict[str, Any], now: float) -> None:
         self._board.beat(self._folder.attempt, progress)
         self._sent, self._last_beat = progress, now
-
-    def _progress(self) -> dict[str, Any]:
-        data = read_if_there(self._folder.progress_file)
-        try:
-            found = json.loads(data) if data else {}
-        except ValueError:  # user code may write there too
-            return {}
-        return found if isinstance(found, dict) else {}
 
     def _note_outdated(self, why: str) -> None:
         if not (self.outdated or self._driver_ended):

@@ -45,6 +45,8 @@ class DriverPlan:
     limits: Mapping[str, Any]
     """Fields of `nimbus.domain.pipeline.Limits`."""
     class_archive: str = ""
+    user: Mapping[str, Any] | None = None
+    """Fields of the `TaskUser` that it runs as; None: as who forks it."""
 
     @property
     def uses_spark(self) -> bool:
@@ -99,7 +101,7 @@ def main(arguments: Sequence[str]) -> None:
         stop_progress()
     sys.stdout.flush()
     # Only now: what ends the process from within (os._exit, native code) must not look like success.
-    (folder / "done").write_bytes(b"")
+    (folder / "work" / "done").write_bytes(b"")
 
 
 def read_plan(folder: Path) -> DriverPlan:
@@ -136,8 +138,8 @@ def settings_of(folder: Path, plan: DriverPlan | WarmPlan) -> dict[str, str]:
         master=plan.master,
         worker_conf=plan.worker_conf,
         task_conf=plan.task_conf,
-        local_dir=folder / "spark-local",
-        temporary=folder / "tmp",
+        local_dir=folder / "work" / "spark-local",
+        temporary=folder / "work" / "tmp",
         class_archive=Path(plan.class_archive) if plan.class_archive else None,
     )
 
@@ -170,7 +172,7 @@ def set_local_address(master: str) -> None:
 def _start_progress(folder: Path) -> Callable[[], None]:
     from nimbus.worker.driver_progress import ProgressThread
 
-    thread = ProgressThread(folder / "progress.json")
+    thread = ProgressThread(folder / "work" / "progress.json")
     thread.start()
     return thread.close
 

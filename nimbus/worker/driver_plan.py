@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
+from pathlib import Path
 
 from nimbus.domain.pipeline import SparkMode
 from nimbus.domain.workers import Assignment
@@ -29,6 +31,7 @@ def write_plan(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> No
         "worker_conf": dict(plan.spark_conf),
         "task_conf": scaled_conf(order.task.spark_conf, plan.spark_conf, order.memory_scale),
         "limits": asdict(limits_of(order)),
+        "user": None if plan.user is None else asdict(plan.user),
         "class_archive": str(plan.class_archive or ""),
         "connect": order.task.spark_mode is SparkMode.CONNECT,
     }
@@ -47,6 +50,22 @@ def write_plan(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> No
     }
     folder.driver_file.write_text(json.dumps(document), encoding="utf-8")
     folder.context_file.write_text(json.dumps(context), encoding="utf-8")
+    if plan.user is not None:
+        folder.give_to(plan.user)
+
+
+def make_output(plan: RunnerPlan, order: Assignment) -> Path:
+    """Make an attempt's output folder, for whom its driver runs as. The folders above stay the worker's.
+
+    Raises:
+        OSError: it cannot be made, or not be given away.
+    """
+    output = plan.data_dir / order.output
+    output.mkdir(parents=True, exist_ok=True)
+    if plan.user is not None:
+        output.chmod(0o750)
+        os.chown(output, plan.user.uid, plan.user.gid, follow_symlinks=False)
+    return output
 
 
 def attempt_environment(folder: AttemptFolder, plan: RunnerPlan) -> dict[str, str]:

@@ -83,17 +83,16 @@ class DriverProcess:
             self._go_fd = -1
 
     def ask_to_end(self) -> None:
-        """SIGTERM to its process group."""
+        """SIGTERM to it and its process group."""
         self._signal_group(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL to its process group."""
+        """SIGKILL to it and its process group."""
         self._signal_group(signal.SIGKILL)
 
     def _signal_group(self, number: signal.Signals) -> None:
         if self.exit_status is None:  # not reaped, so the group's number is still its own
-            with suppress(ProcessLookupError):
-                os.killpg(self.id.pid, number)
+            procfs.signal_child(self.id.pid, number)
 
     def reap(self) -> bool:
         """Take the exit status of the driver, if it has ended, and of orphans that became our children.

@@ -6,6 +6,7 @@ secret when it forks.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from nimbus.worker.driver import DriverPlan
 from nimbus.worker.limits import impose
 from nimbus.worker.proc_area import show_as
 from nimbus.worker.program_end import run_to_end
+from nimbus.worker.task_user import TaskUser
 
 PROGRAM = (sys.executable, "-I", "-u", "-m", "nimbus.worker.driver")
 """Isolated: no file of the release can be imported before go. Unbuffered: its log can be followed."""
@@ -27,7 +29,7 @@ PROGRAM = (sys.executable, "-I", "-u", "-m", "nimbus.worker.driver")
 def prepare(
     folder: Path, plan: DriverPlan, environment: Mapping[str, str], parent: int, *, execute: bool
 ) -> None:
-    """Be as a program that was started; ends this process if its parent is dead.
+    """Be as a program that was started, by the plan's user; ends this process if its parent is dead.
 
     Args:
         folder: Of the attempt.
@@ -37,18 +39,33 @@ def prepare(
         execute: The driver gets an interpreter of its own.
 
     Raises:
-        OSError: a folder or the log is not to be used.
+        OSError: a folder or the log is not to be used, or its user cannot read what it needs.
     """
     os.setpgid(0, 0)
     forked.reset_signals()
-    os.chdir(folder / "tmp")
     forked.write_to(folder / "log")
     if not execute:
         show_as("nimbus-driver", ("nimbus.worker.driver", folder.name), environment)
         forked.reset_modules()
+    if plan.user is not None:
+        user = TaskUser(**plan.user)
+        user.become()
+        _refuse_unreadable(user, folder, plan)
+    impose(Limits(**plan.limits), uses_spark=plan.uses_spark or plan.kind == "spark_submit")
+    os.chdir(folder / "work" / "tmp")  # as that user: no link leads it where the user may not go
     if not forked.die_with(parent):
         os._exit(driver.EXIT_NOT_STARTED)
-    impose(Limits(**plan.limits), uses_spark=plan.uses_spark or plan.kind == "spark_submit")
+
+
+def _refuse_unreadable(user: TaskUser, folder: Path, plan: DriverPlan) -> None:
+    """Say what the user cannot read. Of an interpreter that misses a module, only a traceback would."""
+    ours = [sys.executable, os.__file__, __file__, str(folder / "context.json"), str(folder / "work")]
+    for needed in (*ours, str(plan.script_path), *plan.wheels):
+        path = Path(os.path.realpath(needed))
+        for place in (*reversed(path.parents), path):
+            if not os.access(place, os.R_OK if place == path else os.X_OK):
+                why = f"user {user.name}, as whom it runs, may not read {path}: no right to"
+                raise PermissionError(errno.EACCES, why, str(place))
 
 
 def run(

@@ -10,6 +10,10 @@ import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nimbus.worker.task_user import TaskUser
 
 from nimbus.worker.class_archive import has_own_archive, java_options
 
@@ -46,7 +50,11 @@ def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def driver_environment(
-    environment: Mapping[str, str], *, java_home: Path | None, extra: Mapping[str, str]
+    environment: Mapping[str, str],
+    *,
+    java_home: Path | None,
+    extra: Mapping[str, str],
+    user: TaskUser | None = None,
 ) -> dict[str, str]:
     """Build the environment of all drivers of a worker; what belongs to one attempt comes later.
 
@@ -54,8 +62,11 @@ def driver_environment(
         environment: The worker's own.
         java_home: The Java runtime that Spark is to use; None: no Spark.
         extra: `worker.env` of the configuration. Wins.
+        user: As whom they run; None: as the worker does.
     """
     result = passed_on(environment)
+    if user is not None:
+        result |= user.environment
     if java_home is not None:
         result["JAVA_HOME"] = str(java_home)
     result["PYSPARK_PYTHON"] = result["PYSPARK_DRIVER_PYTHON"] = sys.executable

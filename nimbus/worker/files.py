@@ -1,11 +1,18 @@
-"""Files that are there whole or not at all, and slots that only the first writer fills. Any thread."""
+"""Files that are there whole or not at all, slots that only the first writer fills, and files of user code.
+
+Any thread may call it.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
+
+_REMOVE_DEADLINE_S = 60.0
 
 
 def write_atomic(path: Path, data: bytes) -> None:
@@ -55,18 +62,49 @@ def read_if_there(path: Path) -> bytes | None:
         return None
 
 
-def read_small(path: Path, most_bytes: int) -> bytes:
-    """Read a file that user code may have made; empty if it is no regular file, too large, or not there."""
+def make_passage(folder: Path) -> None:
+    """Make a folder, unless it is there, that other users can go through to what is theirs, and not list."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o711)
+
+
+def read_untrusted(path: Path, limit_bytes: int) -> bytes | None:
+    """Read a file that user code may have made; None: there is no regular file of at most that size.
+
+    A link in its place is not followed, and a pipe holds up nobody. The folders above must be our own.
+    """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
-        return b""
+        return None
     try:
-        found = os.fstat(fd)
-        is_small = stat.S_ISREG(found.st_mode) and found.st_size <= most_bytes
-        return os.read(fd, most_bytes) if is_small else b""
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return None
+        with os.fdopen(fd, "rb", closefd=False) as file:
+            data = file.read(limit_bytes + 1)
     finally:
         os.close(fd)
+    return data if len(data) <= limit_bytes else None
+
+
+def remove_tree(top: Path) -> None:
+    """Remove a folder and all below it, however deep user code has nested it. Links are not followed.
+
+    What cannot be removed within a minute is left.
+    """
+    with suppress(RecursionError):
+        shutil.rmtree(top, ignore_errors=True)
+    if os.path.lexists(top):  # nested deeper than Python recurses, or than there are descriptors
+        import subprocess  # only here: drivers import this module, too
+
+        with suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(
+                ["rm", "-rf", "--", str(top)],  # noqa: S607 - where it is differs between systems
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=_REMOVE_DEADLINE_S,
+                check=False,
+            )
 
 
 def _part(path: Path, data: bytes, *, sync: bool) -> Path:

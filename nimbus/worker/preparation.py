@@ -85,15 +85,18 @@ def prepare(
     """
     settings.work_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     settings.data_dir.mkdir(parents=True, exist_ok=True)
-    java_home = None
-    connect = _connect_plan(settings) if _wants_connect(order) else None
+    user, java_home = settings.users.of(order.pipeline), None
+    connect = _connect_plan(order, settings) if _wants_connect(order) else None
     if order.task.kind.uses_spark and settings.java_home is not None and connect is None:
         java_home = settings.java_home()
     with releases.pinned(order.pipeline, order.release, settings.prepare_timeout) as root:
         check_order(order, root, settings)
         wheels = tuple(unpack_wheel(wheel, settings.work_dir / "wheels") for wheel in find_wheels(root))
     drivers = driver_environment(
-        os.environ if environment is None else environment, java_home=java_home, extra=settings.env
+        os.environ if environment is None else environment,
+        java_home=java_home,
+        extra=settings.env,
+        user=user,
     )
     return RunnerPlan(
         cluster=cluster,
@@ -106,10 +109,11 @@ def prepare(
         master=settings.master,
         spark_conf=settings.spark_conf,
         stop_grace_s=settings.stop_grace.total_seconds(),
+        user=user,
         connect=connect,
         class_archive=(
             find_archive(settings.work_dir, drivers)
-            if settings.class_archive and java_home is not None
+            if settings.class_archive and java_home is not None and user is None
             else None
         ),
     )
@@ -136,7 +140,12 @@ def _wants_connect(order: Assignment) -> bool:
     return order.task.spark_mode is SparkMode.CONNECT
 
 
-def _connect_plan(settings: WorkerSettings) -> ConnectPlan:
+def _connect_plan(order: Assignment, settings: WorkerSettings) -> ConnectPlan:
+    if (user := settings.users.of(order.pipeline)) is not None:
+        raise CannotRunHereError(
+            f"tasks of {order.pipeline} run as user {user.name} here, and a Spark Connect server would run "
+            "them as the worker's: use `mode: classic`, or a worker without `worker.run_as` for it"
+        )
     if settings.connect is None:
         raise CannotRunHereError("this worker has no Spark Connect; see `connect` in its configuration")
     return settings.connect.plan()

@@ -91,6 +91,15 @@ def environment_of(pid: int) -> bytes | None:
         return None
 
 
+def user_of(pid: int) -> int | None:
+    """The real uid of a process; None when there is no such process."""
+    try:
+        text = (_PROC / str(pid) / "status").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return int(text.partition("\nUid:")[2].split()[0])
+
+
 def has_variable(pid: int, name: str, value: str) -> bool:
     """Tell whether a process was started with `name=value` in its environment."""
     environment = environment_of(pid)
@@ -174,6 +183,14 @@ def kill(victim: ProcessId) -> None:
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
     finally:
         os.close(handle)
+
+
+def signal_child(pid: int, number: int) -> None:
+    """Signal a child of this process with the group that it led at first. It must not be reaped yet."""
+    with suppress(ProcessLookupError):
+        if os.getpgid(pid) != pid:  # it moved to another group
+            os.kill(pid, number)
+        os.killpg(pid, number)
 
 
 def kill_all(find: Callable[[], list[ProcessId]], *, deadline_s: float) -> bool:

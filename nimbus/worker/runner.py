@@ -45,6 +45,7 @@ from nimbus.worker.clock import boottime_s
 from nimbus.worker.connect_session import ConnectSessionError
 from nimbus.worker.connections import Connections, OpenBoard, open_board, open_logs
 from nimbus.worker.driver import EXIT_NOT_STARTED
+from nimbus.worker.driver_plan import make_output
 from nimbus.worker.driver_process import DriverProcess
 from nimbus.worker.flushing import flushed
 from nimbus.worker.forked import adopt_orphans, run_program, take_standard_input
@@ -169,12 +170,12 @@ class Runner:
         raise AssertionError("pauses() is endless")
 
     def _run_claimed(self, board: AttemptBoard, driver: DriverProcess, claim: Claim) -> int:
-        output = self._plan.data_dir / self._order.output
         try:
-            output.mkdir(parents=True, exist_ok=True)
+            output = make_output(self._plan, self._order)
         except OSError as exc:
             driver.end_all()
-            why = f"its output folder {output} cannot be made: {exc.strerror}. Check `worker.data_dir`."
+            place = self._plan.data_dir / self._order.output
+            why = f"its output folder {place} cannot be made: {exc.strerror}. Check `worker.data_dir`."
             refused = Verdict(Outcome.REFUSED, why, None)
             return self._finish(board, self._end(refused, None, claim), self._uploader())
         link = BoardLink(self._folder, board, claim, self._wake.ring)
@@ -197,7 +198,7 @@ class Runner:
         verdict = judge(
             driver.exit_status,
             ordered=ordered,
-            came_to_its_end=self._folder.done_file.exists(),
+            came_to_its_end=self._folder.came_to_its_end(),
             is_program=self._order.task.kind.is_program,
             timeout=self._order.timeout,
             log_tail=log_tail(self._folder),

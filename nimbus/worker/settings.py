@@ -17,6 +17,7 @@ from nimbus.domain.ids import ClusterId, HostId, WorkerId
 from nimbus.domain.slots import ConnectSession
 from nimbus.worker.connections import Connections
 from nimbus.worker.procfs import ProcessId
+from nimbus.worker.task_user import TaskUser, TaskUsers
 
 CONNECT_OPTION = "--connect"
 """Of a fork server: import the client of Spark Connect, for drivers of tasks in `mode: connect`."""
@@ -57,6 +58,8 @@ class WorkerSettings:
     """Whether a class-data archive of Spark's jars is made and used."""
     warm_drivers: int = 1
     """How many Spark drivers wait for an attempt at most."""
+    users: TaskUsers = field(default_factory=TaskUsers)
+    """As whom tasks run."""
     version: str = ""
     connect: ConnectProvider | None = None
     """For tasks in `mode: connect`; None: they are refused."""
@@ -142,6 +145,8 @@ class RunnerPlan:
     """For a task in `mode: connect`. Its token is the only secret here: the driver needs it as well."""
     class_archive: Path | None = None
     """For the JVM of a Spark driver, if there is one."""
+    user: TaskUser | None = None
+    """As whom the driver runs; None: as we do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

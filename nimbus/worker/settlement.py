@@ -6,6 +6,7 @@ only then is it called lost. If nobody had claimed it, filling CLAIM ourselves m
 
 from __future__ import annotations
 
+import os
 import secrets
 from dataclasses import replace
 from datetime import datetime
@@ -123,7 +124,7 @@ def is_supervised(tag: str, claim: Claim | None) -> bool:
     The tag finds it before it claims; after that the claim's folder says which process it is. A driver that
     another user runs cannot be told from a supervised one; it counts as one.
     """
-    if procfs.with_variable(RUNNER_VARIABLE, tag):
+    if _runners(tag):
         return True
     if claim is not None and (executor := ExecutorFolder.of_claim(claim)) is not None:
         return executor.lock.is_held()
@@ -220,11 +221,17 @@ def kill_tagged(tag: str) -> bool:
     """
 
     def find() -> list[ProcessId]:
-        if procfs.with_variable(RUNNER_VARIABLE, tag):
+        if _runners(tag):
             return []
         return procfs.with_variable(ATTEMPT_VARIABLE, tag)
 
     return procfs.kill_all(find, deadline_s=_KILL_DEADLINE_S)
+
+
+def _runners(tag: str) -> list[ProcessId]:
+    """Living runners of an attempt. A task of another user can give itself the variable, but not our uid."""
+    found = procfs.with_variable(RUNNER_VARIABLE, tag)
+    return [runner for runner in found if procfs.user_of(runner.pid) == os.getuid()]
 
 
 def _of_session(leader: ProcessId) -> list[ProcessId]:

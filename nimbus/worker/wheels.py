@@ -59,12 +59,14 @@ def unpack_wheel(wheel: Path, root: Path, *, max_total_bytes: int = MAX_TOTAL_BY
     place = root / digest
     if place.is_dir():
         return place
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    root.mkdir(mode=0o711, parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(dir=root, prefix=f".{digest[:12]}.", suffix=".part"))
     try:
         try:
             with zipfile.ZipFile(wheel) as archive:
                 _unpack(wheel, archive, part, max_total_bytes)
+            for folder, _, _ in os.walk(part):  # tasks may run as another user
+                Path(folder).chmod(0o755)
         except (FileExistsError, NotADirectoryError, IsADirectoryError) as exc:
             raise BadWheelError(wheel, f"holds the name {exc.filename!r} twice") from exc
         except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as exc:
@@ -138,6 +140,5 @@ def _write(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, left
         while written <= left and (chunk := source.read(_CHUNK_BYTES)):
             file.write(chunk)
             written += len(chunk)
-    if (member.external_attr >> 16) & 0o100:
-        target.chmod(0o700)
+    target.chmod(0o755 if (member.external_attr >> 16) & 0o100 else 0o644)
     return written

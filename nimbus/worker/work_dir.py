@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from nimbus.domain.errors import NimbusError
+from nimbus.worker.files import make_passage
 
 
 class WorkDirInUseError(NimbusError):
@@ -20,6 +21,12 @@ class WorkDirInUseError(NimbusError):
             f"{work_dir} is in use by another live worker. Give each worker its own `worker.work_dir`, or "
             "stop the other."
         )
+
+
+def open_to_users(work_dir: Path) -> None:
+    """Let the users of drivers reach the folders of their attempts. Nothing else there is theirs to read."""
+    for folder in (work_dir, work_dir / "attempts", work_dir / "executors", work_dir / "wheels"):
+        make_passage(folder)
 
 
 def take_work_dir(work_dir: Path) -> int:

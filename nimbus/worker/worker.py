@@ -54,7 +54,7 @@ from nimbus.worker.registration import Registration
 from nimbus.worker.retry import pauses
 from nimbus.worker.settings import CONNECT_OPTION, RunnerPlan, RunnerStartup, WorkerSettings
 from nimbus.worker.warm.launcher import WarmLauncher
-from nimbus.worker.work_dir import take_work_dir
+from nimbus.worker.work_dir import open_to_users, take_work_dir
 
 _PREPARING_AT_ONCE = 2
 _FETCHING_AT_ONCE = 2
@@ -139,6 +139,8 @@ class Worker:
             WorkDirInUseError: a live worker has the folder.
         """
         self._lock_fd = take_work_dir(self._settings.work_dir)
+        if self._settings.users.all():
+            open_to_users(self._settings.work_dir)
         self._launcher.start()
         self._thread.start()
 

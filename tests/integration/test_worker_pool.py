@@ -15,6 +15,7 @@ from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Holder
 from nimbus.domain.workers import AssignmentKind
 from nimbus.worker import procfs
+from nimbus.worker.files import remove_tree
 from nimbus.worker.pool.folder import ExecutorFolder
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.tags import EXECUTOR_VARIABLE
@@ -38,6 +39,8 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path)
     yield made
     made.close()
+    for folder in (made.data, made.root / "w1"):  # may be nested deeper than pytest can remove
+        remove_tree(folder)
 
 
 @pytest.fixture
@@ -445,3 +448,91 @@ def test_pooled_program_of_the_release_is_run(bench: Bench, workers: list[Worker
 
     assert (end.outcome, end.exit_code) == (Outcome.FAILED, 3)
     eventually(lambda: bench.logs.read(bench.folder().attempt) == b"said\n", "the log is stored")
+
+
+NESTED = """
+import os
+folder = {folder}
+os.chdir(folder)
+for _ in range(1500):
+    os.mkdir("d")
+    os.chdir("d")
+"""
+
+
+@pytest.mark.parametrize(
+    "folder", ["os.environ['TMPDIR']", "__import__('nimbus.task').task.context().output"]
+)
+@pytest.mark.parametrize("isolation", list(Isolation))
+def test_attempt_that_nests_its_folders_deep_harms_nobody(
+    bench: Bench, workers: list[Worker], folder: str, isolation: Isolation
+) -> None:
+    worker = _started(bench, workers)
+    script = bench.script("main.py", NESTED.format(folder=folder))
+    bench.board.assign("w1", bench.order(script, isolation=isolation))
+
+    end = bench.await_end()
+
+    if "TMPDIR" in folder:
+        assert end.outcome is Outcome.SUCCEEDED
+        eventually(lambda: not bench.folder().scratch.exists(), "its scratch is removed")
+    else:
+        assert end.outcome is Outcome.FAILED
+        assert "nested" in end.reason
+    _order(bench, "print('next')", attempt="run2.task.1")
+    assert bench.await_end("run2.task.1").outcome is Outcome.SUCCEEDED
+    eventually(lambda: not _tasks(bench), "all folders are removed")
+    assert worker.failure is None
+
+
+@pytest.mark.parametrize("isolation", list(Isolation))
+def test_driver_that_changes_its_group_is_ended_when_its_time_is_up(
+    bench: Bench, workers: list[Worker], isolation: Isolation
+) -> None:
+    _started(bench, workers, settings={"stop_grace": timedelta(seconds=0.2)})
+    leave = "import os, signal, time\nsignal.signal(15, signal.SIG_IGN)\nos.setpgid(0, os.getsid(0))\n"
+    script = bench.script("main.py", leave + "time.sleep(600)\n")
+    order = bench.order(script, isolation=isolation, timeout=timedelta(seconds=2))
+    _waiting(bench, Path(bench.root), attempt="run2.task.1")
+
+    bench.board.assign("w1", order)
+
+    assert bench.await_end().outcome is Outcome.TIMED_OUT
+    (bench.root / "gate").touch()
+    assert bench.await_end("run2.task.1").outcome is Outcome.SUCCEEDED
+
+
+@pytest.mark.parametrize("text", ["'[' * 200_000", "'{\"a\": \"' + 'x' * 10_000_000 + '\"}'", "'[1]'"])
+def test_progress_that_is_none_harms_nobody(
+    bench: Bench, workers: list[Worker], tmp_path: Path, text: str
+) -> None:
+    _started(bench, workers)
+    write = "import os\nfrom pathlib import Path\nfolder = Path(os.environ['TMPDIR']).parent\n"
+    _order(
+        bench,
+        f"{write}(folder / 'progress.json').write_text({text})\n{WAITS}",
+        str(tmp_path / "ran"),
+        str(tmp_path / "gate"),
+    )
+    eventually(lambda: _runs(tmp_path), "the task runs")
+    _order(bench, "import time; time.sleep(5)", attempt="run2.task.1")
+
+    assert bench.await_end("run2.task.1").outcome is Outcome.SUCCEEDED
+    (tmp_path / "gate").touch()
+
+    assert bench.await_end().outcome is Outcome.SUCCEEDED
+
+
+def test_pipe_in_place_of_the_progress_harms_nobody(
+    bench: Bench, workers: list[Worker], tmp_path: Path
+) -> None:
+    _started(bench, workers)
+    text = "import os\nos.mkfifo(os.path.dirname(os.environ['TMPDIR']) + '/progress.json')\n" + WAITS
+    _order(bench, text, str(tmp_path / "ran"), str(tmp_path / "gate"))
+    eventually(lambda: _runs(tmp_path), "the task runs")
+    _order(bench, "import time; time.sleep(5)", attempt="run2.task.1")
+
+    assert bench.await_end("run2.task.1").outcome is Outcome.SUCCEEDED
+    (tmp_path / "gate").touch()
+
+    assert bench.await_end().outcome is Outcome.SUCCEEDED

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from nimbus.config import InvalidConfigurationError, Settings, load_settings
+from nimbus.config.load import secret_files
 
 GOOD: dict[str, Any] = {
     "zookeeper": {"hosts": "zk1.example.com:2181"},
@@ -349,6 +350,41 @@ def test_secret_comes_from_a_file_that_a_variable_names(tmp_path: Path) -> None:
     both = environ | {"NIMBUS__STORAGE__SECRET_ACCESS_KEY": "x"}
     (line,) = refusal(tmp_path, GOOD, both)
     assert "NIMBUS__STORAGE__SECRET_ACCESS_KEY is set as well; set one of them" in line
+
+
+def test_users_of_tasks_are_names_or_numbers_and_not_root(tmp_path: Path) -> None:
+    given = {
+        **GOOD,
+        "worker": {"data_dir": "/srv/data", "run_as": "etl", "run_as_pipelines": {"flights": 1001}},
+    }
+
+    worker = load(tmp_path, given).worker
+
+    assert (worker.run_as, worker.run_as_pipelines) == ("etl", {"flights": "1001"})
+    for user, words in {
+        "root": "do not run as root",
+        0: "do not run as root",
+        "a b": "name or number",
+    }.items():
+        (line,) = refusal(tmp_path, {**GOOD, "worker": {"data_dir": "/srv/data", "run_as": user}})
+        assert "worker.run_as" in line
+        assert words in line
+
+
+def test_files_that_secrets_come_from_are_known(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("hush-hush\n")
+    by_variable = {
+        "NIMBUS__STORAGE__ACCESS_KEY_ID": "key",
+        "NIMBUS__STORAGE__SECRET_ACCESS_KEY_FILE": str(secret),
+    }
+    in_file = {**GOOD, "zookeeper": {"hosts": "zk:2181", "username": "nimbus", "password": "hush"}}
+    none = {**GOOD, "zookeeper": {"hosts": "zk:2181", "password": None}}
+
+    assert secret_files(load(tmp_path, none), {}) == set()
+    assert secret_files(load(tmp_path, GOOD), {}) == set()
+    assert secret_files(load(tmp_path, GOOD, by_variable), by_variable) == {secret}
+    assert secret_files(load(tmp_path, in_file), {}) == {tmp_path / "nimbus.yaml"}
 
 
 def test_origin_of_every_value_is_known(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from nimbus.ports import StoreUnavailableError
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.clock import boottime_s
 from nimbus.worker.connections import OpenBoard
-from nimbus.worker.files import read_small
+from nimbus.worker.files import read_untrusted
 from nimbus.worker.own_interpreter import counts_at_start
 from nimbus.worker.pool.board_thread import BoardThread
 from nimbus.worker.pool.exits import Exits, exit_of, read_exits
@@ -204,7 +204,7 @@ def test_what_is_no_small_file_of_user_code_reads_as_nothing(tmp_path: Path, mad
     elif made == "large":
         place.write_bytes(b"x" * 101)
 
-    assert read_small(place, 100) == b""
+    assert read_untrusted(place, 100) is None
 
 
 def test_variables_that_count_at_a_start_are_known() -> None:

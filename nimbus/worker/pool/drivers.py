@@ -21,6 +21,7 @@ from nimbus.worker.pool.outbox import Outbox
 from nimbus.worker.pool.zygote import LARGEST_MESSAGE
 from nimbus.worker.proc_area import ARGUMENT_ROOM, ROOM
 from nimbus.worker.procfs import ProcessId
+from nimbus.worker.task_user import TaskUser
 
 _KILL_DEADLINE_S = 10.0
 _TOO_SOON_S = 1.0
@@ -72,13 +73,21 @@ class Drivers:
         """Its pid."""
         return self._zygote.pid
 
-    def start(self, folder: AttemptFolder, environment: Mapping[str, str], *, until_s: float) -> None:
+    def start(
+        self,
+        folder: AttemptFolder,
+        environment: Mapping[str, str],
+        user: TaskUser | None,
+        *,
+        until_s: float,
+    ) -> None:
         """Start a driver, unless it is later than `until_s` by then. Its end is told in any case."""
         self._send(
             {
                 "start": str(folder.attempt),
                 "folder": str(folder.path),
                 "environment": dict(environment),
+                "uid": None if user is None else user.uid,
                 "until_s": until_s,
             }
         )

@@ -14,10 +14,8 @@ flushed, and those of the ZooKeeper client.
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
-import shutil
 import signal
 import socket
 import sys
@@ -34,14 +32,14 @@ import structlog
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End, Holder, Slots
-from nimbus.ports import LARGEST_PROGRESS, AttemptBoard
+from nimbus.ports import AttemptBoard
 from nimbus.worker import procfs, settlement
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.board_link import outdated_by
 from nimbus.worker.clock import boottime_s
 from nimbus.worker.connections import Connections, open_board, open_logs
-from nimbus.worker.driver_plan import attempt_environment, write_plan
-from nimbus.worker.files import read_small
+from nimbus.worker.driver_plan import attempt_environment, make_output, write_plan
+from nimbus.worker.files import remove_tree
 from nimbus.worker.flushing import flushed
 from nimbus.worker.identity import own_process
 from nimbus.worker.limited_log import LimitedLog
@@ -178,10 +176,10 @@ class Executor:
             return
         try:
             folder = self._folder.create_task(order.order)
-            (order.plan.data_dir / order.order.output).mkdir(parents=True, exist_ok=True)
+            make_output(order.plan, order.order)
             write_plan(folder, order.plan, order.order)
         except OSError as exc:
-            shutil.rmtree(self._folder.task(attempt).path, ignore_errors=True)
+            remove_tree(self._folder.task(attempt).path)
             why = f"its folders cannot be made: {exc.strerror}: {exc.filename}"
             self._answers.send(answer(attempt, why))
             return
@@ -221,7 +219,7 @@ class Executor:
 
     def _drop(self, held: _Held) -> None:
         """It is not ours to run, or nobody waits for it."""
-        shutil.rmtree(held.folder.path, ignore_errors=True)
+        remove_tree(held.folder.path)
         self._done(held)
 
     def _done(self, held: _Held) -> None:
@@ -237,8 +235,9 @@ class Executor:
         timeout = held.order.order.timeout
         if timeout is not None:
             held.deadline_s = held.started_s + timeout.total_seconds()
-        environment = attempt_environment(held.folder, held.order.plan)
-        self._drivers.start(held.folder, environment, until_s=held.started_s + self._go_within_s)
+        plan, until_s = held.order.plan, held.started_s + self._go_within_s
+        environment = attempt_environment(held.folder, plan)
+        self._drivers.start(held.folder, environment, plan.user, until_s=until_s)
         if not self._ticking:
             self._ticking = True
             self._loop.after(_TICK_S, self._tick)
@@ -254,7 +253,7 @@ class Executor:
             verdict = judge(
                 end.status,
                 ordered=held.ordered,
-                came_to_its_end=held.folder.done_file.exists(),
+                came_to_its_end=held.folder.came_to_its_end(),
                 is_program=held.order.order.task.kind.is_program,
                 exceeded=held.exceeded,
                 timeout=held.order.order.timeout,
@@ -409,7 +408,7 @@ class Executor:
         if now - held.progress_s < _PROGRESS_EVERY_S or now - held.started_s < _PROGRESS_EVERY_S:
             return
         held.progress_s = now
-        progress = _progress(held.folder)
+        progress = held.folder.progress()
         if progress != held.progress:
             held.progress = progress
             self._beat(held)
@@ -421,19 +420,9 @@ class Executor:
 
         def beat(board: AttemptBoard) -> None:
             held.beating = False
-            board.beat(held.attempt, held.progress or {})
+            board.beat(held.attempt, held.progress)
 
         self._board.call(beat, lambda _: None)
-
-
-def _progress(folder: AttemptFolder) -> Any:
-    """What user code wrote there; None: nothing that counts."""
-    data = read_small(folder.progress_file, LARGEST_PROGRESS)
-    try:
-        found = json.loads(data) if data else None
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def run_and_exit(folder: ExecutorFolder, startup: int, worker: socket.socket) -> int:

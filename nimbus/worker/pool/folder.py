@@ -1,6 +1,6 @@
 """An executor's folder on its worker's disk: the only place that knows its layout.
 
-<work_dir>/executors/<id>/     mode 0700
+<work_dir>/executors/<id>/     mode 0711, as `tasks`: users of drivers pass through
 lock        flock held by the executor as long as it lives; holds its pid and start ticks
 exits       exit records of its attempts, one a line; what their ENDs are to say
 log         what the executor itself and its zygote have to say
@@ -9,7 +9,6 @@ tasks/<attempt>/    as an attempt's own folder, without lock and records
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from nimbus.domain.slots import Claim
 from nimbus.domain.workers import Assignment
 from nimbus.records import ASSIGNMENT
 from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.files import make_passage, remove_tree
 from nimbus.worker.process_lock import ProcessLock
 
 _MODE = 0o700
@@ -38,7 +38,8 @@ class ExecutorFolder:
     def new(cls, work_dir: Path) -> ExecutorFolder:
         """Make one, of a name that nobody had before."""
         path = work_dir / "executors" / uuid.uuid4().hex[:12]
-        (path / "tasks").mkdir(mode=_MODE, parents=True)
+        for folder in (path, path / "tasks"):
+            make_passage(folder)
         return cls(path)
 
     @classmethod
@@ -72,12 +73,12 @@ class ExecutorFolder:
         """Make the folder of an attempt, with its order."""
         folder = self.task(order.attempt)
         if folder.path.exists():  # of a claim that was not ours
-            shutil.rmtree(folder.path)
-        folder.path.mkdir(mode=_MODE)
-        folder.scratch.mkdir(mode=_MODE)
+            remove_tree(folder.path)
+        for place in (folder.path, folder.work, folder.scratch):
+            place.mkdir(mode=_MODE)
         folder.order_file.write_bytes(ASSIGNMENT.encode(order))
         return folder
 
     def remove(self) -> None:
         """Remove all of it."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        remove_tree(self.path)

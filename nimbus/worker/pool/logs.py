@@ -5,7 +5,6 @@ Thread `executor-logs`. A store that is away holds up no attempt.
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
 from collections import deque
@@ -17,6 +16,7 @@ import structlog
 from nimbus.domain.ids import AttemptId
 from nimbus.ports import LogArchive
 from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.files import remove_tree
 from nimbus.worker.limited_log import LimitedLog
 from nimbus.worker.log_upload import ENOUGH_BYTES, store_rest, store_some
 from nimbus.worker.retry import pauses
@@ -140,7 +140,7 @@ class Logs:
             self._ended.extend(failed)
         for folder in done:
             self._in_pieces.discard(folder.attempt)
-            shutil.rmtree(folder.path, ignore_errors=True)
+            remove_tree(folder.path)
         if error is not None:
             raise error
 

@@ -3,7 +3,8 @@
 One thread, few modules, no credentials: a fork takes a millisecond, and a driver finds no secret in its
 memory. It ends, and all its drivers with it, when its executor does.
 
-Requests are documents of JSON: `{"start": attempt, "folder": path, "environment": {...}, "until_s": t}`,
+Requests are documents of JSON: `{"start": attempt, "folder": path, "environment": {...}, "uid": n or null,
+"until_s": t}`,
 `{"signal": number, "attempt": attempt}` and `{"where": attempt}`, which it answers by
 `{"attempt": attempt, "pid": pid}`. It tells `{"ended": attempt, "status": n, "fault": text}`, with `status`
 as of `Popen.returncode`; `fault` says why the driver could not begin. A start that comes after `until_s`
@@ -29,10 +30,11 @@ from typing import Any
 
 from nimbus.worker import driver_start, forked, procfs
 from nimbus.worker.clock import boottime_s
-from nimbus.worker.driver import EXIT_NOT_STARTED, DriverPlan, read_plan
-from nimbus.worker.files import read_small
+from nimbus.worker.driver import EXIT_NOT_STARTED, read_plan
+from nimbus.worker.files import read_untrusted
 from nimbus.worker.own_interpreter import counts_at_start, imported_names, why_own_interpreter
 from nimbus.worker.proc_area import make_room
+from nimbus.worker.procfs import ProcessId, ProcessStat
 from nimbus.worker.tags import ATTEMPT_VARIABLE
 
 LARGEST_MESSAGE = 128 << 10
@@ -49,6 +51,8 @@ class _Child:
     attempt: str
     folder: Path
     tag: str
+    uid: int | None
+    """Of the user that it runs as; None: our own."""
 
 
 class Zygote:
@@ -89,7 +93,7 @@ class Zygote:
             if boottime_s() > request["until_s"]:  # we were stopped: a leader may have closed it since
                 self._tell(request["start"], EXIT_NOT_STARTED, "it was let go too late")
             else:
-                self._start(request["start"], Path(request["folder"]), request["environment"])
+                self._start(request["start"], Path(request["folder"]), request["environment"], request["uid"])
             return
         wanted = request.get("where") or request["attempt"]
         for pid, child in self._children.items():
@@ -98,23 +102,20 @@ class Zygote:
             if "where" in request:
                 self._send({"attempt": wanted, "pid": pid})
                 return
-            with suppress(ProcessLookupError, PermissionError):  # not reaped: the number is still its own
-                os.killpg(pid, request["signal"])
+            procfs.signal_child(pid, request["signal"])
 
-    def _start(self, attempt: str, folder: Path, environment: dict[str, str]) -> None:
+    def _start(self, attempt: str, folder: Path, environment: dict[str, str], uid: int | None) -> None:
         for name, value in environment.items():  # so that a child has little to change
             if not counts_at_start(name):
                 os.environ.setdefault(name, value)
         try:
-            plan = read_plan(folder)
-            execute = why_own_interpreter(plan, environment) is not None
-            pid = forked.fork(partial(_be_driver, folder, plan, environment, os.getpid(), execute=execute))
+            pid = forked.fork(partial(_be_driver, folder, environment, os.getpid()))
         except OSError as exc:
             self._tell(attempt, EXIT_NOT_STARTED, f"fork: {exc.strerror}")
             return
         with suppress(OSError):  # the child does it, too: whoever comes first
             os.setpgid(pid, pid)
-        self._children[pid] = _Child(attempt, folder, environment[ATTEMPT_VARIABLE])
+        self._children[pid] = _Child(attempt, folder, environment[ATTEMPT_VARIABLE], uid)
 
     def _reap(self) -> None:
         while True:
@@ -126,11 +127,12 @@ class Zygote:
                 return
             child = self._children.pop(ended.si_pid, None)
             if child is not None:  # else an orphan that became ours
-                with suppress(ProcessLookupError, PermissionError):  # it left its group; others are in it
-                    os.killpg(ended.si_pid, signal.SIGKILL)  # not reaped: the number is still its own
+                procfs.signal_child(ended.si_pid, signal.SIGKILL)
             _, status = os.waitpid(ended.si_pid, 0)
             if child is not None:
                 self._await_end_of_group(ended.si_pid)
+                if child.uid is not None:  # what reads its folders next has more rights than they
+                    procfs.kill_all(self._strays, deadline_s=_KILL_DEADLINE_S)
                 self._has_ended(child, status)
 
     def _has_ended(self, child: _Child, status: int) -> None:
@@ -139,7 +141,7 @@ class Zygote:
         code = os.waitstatus_to_exitcode(status)
         told = b""
         if code == EXIT_NOT_STARTED:
-            told = read_small(child.folder / "fault", _LONGEST_FAULT)
+            told = read_untrusted(child.folder / "fault", _LONGEST_FAULT) or b""
         self._tell(child.attempt, code, told.decode(errors="replace"))
 
     def _tell(self, attempt: str, status: int, fault: str) -> None:
@@ -165,31 +167,41 @@ class Zygote:
 
         What belongs to a living driver, by its group or by the tag in its environment, is left to it.
         """
-        own = os.getpid()
-        tags = {child.tag for child in self._children.values()}
-        left = False
-        for found in procfs.living():
-            if found.parent != own or found.id.pid in self._children or found.group in self._children:
-                continue
-            environment = procfs.environment_of(found.id.pid) or b""
-            if not any(f"{ATTEMPT_VARIABLE}={tag}".encode() in environment.split(b"\0") for tag in tags):
-                procfs.kill(found.id)
-                left = True
+        left = self._strays()
+        for stray in left:
+            procfs.kill(stray)
         self._sweep_at = time.monotonic() + _SWEEP_EVERY_S if left or self._children else None
 
+    def _strays(self) -> list[ProcessId]:
+        own = os.getpid()
+        orphans = [
+            found for found in procfs.living() if found.parent == own and found.id.pid not in self._children
+        ]
+        return [found.id for found in orphans if not self._is_of_a_living_driver(found)]
 
-def _be_driver(
-    folder: Path, plan: DriverPlan, environment: dict[str, str], zygote: int, *, execute: bool
-) -> int:
-    """Become a driver, in the forked child."""
+    def _is_of_a_living_driver(self, found: ProcessStat) -> bool:
+        variables = (procfs.environment_of(found.id.pid) or b"").split(b"\0")
+        for leader, child in self._children.items():
+            if found.group == leader or f"{ATTEMPT_VARIABLE}={child.tag}".encode() in variables:
+                # Anybody can join a group and take a variable, but only of its own user is it believed.
+                return procfs.user_of(found.id.pid) == (os.getuid() if child.uid is None else child.uid)
+        return False
+
+
+def _be_driver(folder: Path, environment: dict[str, str], zygote: int) -> int:
+    """Become a driver, in the forked child. What it reads stays out of the zygote's memory."""
     signal.set_wakeup_fd(-1)
     forked.keep_only()
+    fault = os.open(folder / "fault", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        plan = read_plan(folder)
+        execute = why_own_interpreter(plan, environment) is not None
         driver_start.prepare(folder, plan, environment, zygote, execute=execute)
+        if not execute:
+            os.close(fault)  # an interpreter of its own closes it when it starts
         driver_start.run(folder, environment, execute=execute)
     except OSError as exc:
-        with suppress(OSError):
-            (folder / "fault").write_text(str(exc), encoding="utf-8")
+        os.write(fault, str(exc).encode(errors="replace"))
         os._exit(EXIT_NOT_STARTED)
 
 

@@ -101,5 +101,11 @@ def warm_plan(plan: RunnerPlan, order: Assignment) -> WarmPlan | None:
     )
     own_spark = order.task.kind in SPARK_KINDS and order.task.spark_mode is SparkMode.CLASSIC
     bounded = order.task.limits is not None and order.task.limits.open_files is not None  # at a start only
-    fits = own_spark and not bounded and made.is_local and PYTHON_PATH_CONF not in made._conf
+    fits = (
+        own_spark
+        and not bounded
+        and plan.user is None
+        and made.is_local
+        and PYTHON_PATH_CONF not in made._conf
+    )
     return made if fits else None

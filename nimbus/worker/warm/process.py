@@ -39,10 +39,10 @@ class WarmDriver(DriverProcess):
             command: The program, unless a test has another one.
         """
         self._place = place
-        (place / "tmp").mkdir()
-        (place / "spark-local").mkdir()
+        (place / "work" / "tmp").mkdir(parents=True)
+        (place / "work" / "spark-local").mkdir()
         (place / "warm.json").write_bytes(plan.encode())
-        environment = {**plan.environment, **ROOM, "TMPDIR": str(place / "tmp")}
+        environment = {**plan.environment, **ROOM, "TMPDIR": str(place / "work" / "tmp")}
         environment.pop(_NOT_YET_KNOWN, None)
         ours, theirs = socket.socketpair()
         self._go_fd, channel = ours.detach(), theirs.detach()
@@ -77,7 +77,7 @@ class WarmDriver(DriverProcess):
         self._folder = folder
         try:
             (self._place / "log").replace(folder.log)
-            (self._place / "tmp").rename(folder.scratch)
+            (self._place / "work" / "tmp").rename(folder.scratch)
             shutil.rmtree(self._place)
             self._place.symlink_to(folder.path)
             write_plan(folder, plan, order)
@@ -105,7 +105,7 @@ def _become(
     try:
         os.setpgid(0, 0)
         forked.reset_signals()
-        os.chdir(place / "tmp")
+        os.chdir(place / "work" / "tmp")
         forked.write_to(place / "log")
         os.set_inheritable(channel, True)
         if forked.die_with(runner):

@@ -37,7 +37,7 @@ def wait_and_run(arguments: Sequence[str], of_a_cold_one: Set[str]) -> None:
     plan = WarmPlan.decode((place / "warm.json").read_bytes())
     conf = driver.settings_of(place, plan)
     driver.set_submit_arguments(plan.master, conf)
-    jvm = WaitingJvm(conf, place / "tmp")
+    jvm = WaitingJvm(conf, place / "work" / "tmp")
     only_ours = frozenset(name.partition(".")[0] for name in sys.modules.keys() - of_a_cold_one)
     os.write(channel, b"r")
     message = _next_line(channel, jvm.pid)
@@ -51,7 +51,7 @@ def wait_and_run(arguments: Sequence[str], of_a_cold_one: Set[str]) -> None:
         os._exit(driver.EXIT_NOT_STARTED)
     conf = driver.settings_of(folder, attempt)
     driver.set_submit_arguments(attempt.master, conf)
-    jvm.give(conf, folder / "tmp")
+    jvm.give(conf, folder / "work" / "tmp")
     os.write(channel, b"b")
     driver.main([str(folder), str(channel)])
 

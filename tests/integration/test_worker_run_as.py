@@ -1,0 +1,410 @@
+"""Drivers under users of their own, with real processes: what a hostile task tries, and what becomes of it.
+
+Needs root, and an interpreter that other users can read.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from nimbus.domain.ids import PipelineName
+from nimbus.domain.pipeline import Isolation
+from nimbus.domain.run import Outcome
+from nimbus.domain.slots import End
+from nimbus.worker import procfs, settlement
+from nimbus.worker.procfs import ProcessId
+from nimbus.worker.tags import EXECUTOR_VARIABLE, RUNNER_VARIABLE, attempt_tag
+from nimbus.worker.task_user import TaskUser, TaskUsers, find_users
+from nimbus.worker.testing_bench import Bench, eventually
+from nimbus.worker.worker import Worker
+
+SOON = timedelta(seconds=10)
+VICTIM = "run9.victim.1"
+UID = 2_000_000 + 2 * os.getpid() % 1_000_000
+"""Of nobody else, not even of a test in another process."""
+BOTH = pytest.mark.parametrize("isolation", list(Isolation))
+
+
+def _user(uid: int) -> TaskUser:
+    user = find_users(str(uid), {}).of_all
+    assert user is not None
+    return user
+
+
+@pytest.fixture(scope="module")
+def mallory() -> TaskUser:
+    if os.geteuid() != 0:
+        pytest.skip("running tasks as other users takes root")
+    user = _user(UID)
+    if not (user.may_read(Path(sys.executable)) and user.may_read(Path(procfs.__file__))):
+        pytest.skip(f"other users cannot read {sys.executable}")
+    return user
+
+
+@pytest.fixture
+def alice(mallory: TaskUser) -> TaskUser:
+    del mallory
+    return _user(UID + 1)
+
+
+@pytest.fixture
+def bench(mallory: TaskUser) -> Iterator[Bench]:
+    del mallory
+    root = Path(tempfile.mkdtemp())
+    root.chmod(0o711)
+    made = Bench(root)
+    (root / "secret").touch(mode=0o600)
+    (root / "secret").write_text("key: hunter2")
+    yield made
+    made.close()
+    shutil.rmtree(root)
+
+
+@pytest.fixture
+def worker(bench: Bench, mallory: TaskUser, alice: TaskUser) -> Iterator[Worker]:
+    users = TaskUsers(mallory, {PipelineName("of-alice"): alice})
+    started = bench.worker("w1", settings={"users": users, "stop_grace": timedelta(seconds=0.2), "slots": 4})
+    started.start()
+    yield started
+    started.close(SOON)
+    assert started.failure is None
+    executors = lambda: procfs.with_variable(EXECUTOR_VARIABLE, str(bench.root / "w1"))  # noqa: E731
+    procfs.kill_all(executors, deadline_s=10.0)
+    for user in (mallory, alice):
+        assert not _of_user(user)
+
+
+def _of_user(user: TaskUser) -> list[ProcessId]:
+    return [found.id for found in procfs.living() if procfs.user_of(found.id.pid) == user.uid]
+
+
+def _order(bench: Bench, text: str, *args: object, attempt: str = "run1.task.1", **more: object) -> None:
+    script = bench.script(f"{attempt}/main.py", text)
+    bench.board.assign("w1", bench.order(script, attempt=attempt, args=tuple(map(str, args)), **more))
+
+
+def _log(bench: Bench, attempt: str = "run1.task.1") -> str:
+    folder = bench.folder(attempt)
+    return eventually(lambda: bench.logs.read(folder.attempt).decode(), "the log is stored")
+
+
+def _run(bench: Bench, text: str, *args: object, **more: object) -> End:
+    _order(bench, text, *args, **more)
+    return bench.await_end()
+
+
+def _unharmed(bench: Bench, isolation: Isolation) -> None:
+    """The next attempt of somebody else."""
+    pipeline = PipelineName("of-alice")
+    _order(bench, "print('fine')", attempt="run2.task.1", isolation=isolation, pipeline=pipeline)
+    assert bench.await_end("run2.task.1").outcome is Outcome.SUCCEEDED
+
+
+RIGHTS = """
+import ctypes, json, os
+from nimbus.task import context
+on_death = ctypes.c_int()
+ctypes.CDLL(None).prctl(2, ctypes.byref(on_death))
+assert b"NIMBUS_CONTEXT" in open("/proc/self/environ", "rb").read()
+lines = open("/proc/self/status").read().splitlines()
+status = dict(line.split(":\\t", 1) for line in lines if ":\\t" in line)
+(context().output / "made").write_text("x")
+open("scratch", "w").close()
+print(json.dumps([os.getresuid(), os.getresgid(), os.getgroups(), os.environ["HOME"], os.environ["USER"],
+    status["NoNewPrivs"], status["CapEff"], status["CapPrm"], os.path.realpath(".") == os.environ["TMPDIR"],
+    len(os.listdir("/proc/self/fd")) <= 5, on_death.value]))
+"""
+
+
+@BOTH
+@pytest.mark.parametrize("pipeline", ["bench", "of-alice"])
+def test_driver_has_the_rights_of_its_pipelines_user(
+    bench: Bench, worker: Worker, mallory: TaskUser, alice: TaskUser, isolation: Isolation, pipeline: str
+) -> None:
+    user = alice if pipeline == "of-alice" else mallory
+
+    end = _run(bench, RIGHTS, isolation=isolation, pipeline=PipelineName(pipeline))
+
+    assert end.outcome is Outcome.SUCCEEDED, _log(bench)
+    ids = [user.uid] * 3
+    zero = "0" * 16
+    shown = [ids, ids, [user.uid], user.home, user.name, "1", zero, zero, True, True, 9]
+    assert _log(bench).strip() == str(shown).replace("'", '"').replace("True", "true")
+    assert end.output is not None
+    made = bench.data / end.output / "made"
+    assert (made.stat().st_uid, made.parent.stat().st_uid) == (user.uid, user.uid)
+    assert made.parent.parent.stat().st_uid == 0
+    assert worker.failure is None
+
+
+HOSTILE = """
+import ctypes, os, resource, signal, sys
+from pathlib import Path
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def tried(name, act):
+    try:
+        answer = act()
+    except (OSError, ValueError) as exc:
+        print("refused", name, exc)
+    else:
+        print("BREACH", name, repr(answer)[:200])
+
+
+def call(function, *arguments):
+    if function(*arguments) < 0:
+        raise OSError(ctypes.get_errno(), "refused")
+
+
+secret, victim, *pids = sys.argv[1:]
+own = Path(os.environ["NIMBUS_CONTEXT"]).parent
+tried("secret", lambda: open(secret).read())
+above = os.getppid()
+while above > 1 and len(pids) < 20:
+    pids.append(above)
+    above = int(Path(f"/proc/{above}/stat").read_bytes().rpartition(b")")[2].split()[1])
+for pid in {int(pid) for pid in pids}:
+    for name in ("environ", "mem", "maps", "auxv"):
+        tried(f"{name} of {pid}", lambda: open(f"/proc/{pid}/{name}", "rb").read(1))
+    tried(f"files of {pid}", lambda: os.listdir(f"/proc/{pid}/fd"))
+    tried(f"file of {pid}", lambda: open(f"/proc/{pid}/fd/0", "rb").read())
+    tried(f"folder of {pid}", lambda: os.listdir(f"/proc/{pid}/cwd/"))
+    tried(f"trace {pid}", lambda: call(libc.ptrace, 16, pid, None, None))
+    tried(f"take of {pid}", lambda: call(libc.syscall, 438, os.pidfd_open(pid), 0, 0))
+    for number in (0, signal.SIGTERM, signal.SIGSTOP, signal.SIGKILL):
+        tried(f"signal {number} to {pid}", lambda: os.kill(pid, number))
+    tried(f"priority of {pid}", lambda: os.setpriority(os.PRIO_PROCESS, pid, 19))
+    tried(f"limits of {pid}", lambda: resource.prlimit(pid, resource.RLIMIT_NOFILE, (1, 1)))
+tried("signal to a group", lambda: os.killpg(int(victim), signal.SIGKILL))
+for name in ("order.json", "lock", "claim.json", "exit.json", "driver.json", "context.json", "log", "fault",
+             "delivered", "new"):
+    tried(f"write {name}", lambda: open(own / name, "a"))
+    tried(f"take the place of {name}", lambda: os.symlink(secret, own / name))
+    tried(f"rename to {name}", lambda: os.rename(own / "work" / "tmp", own / name))
+for name in ("order.json", "lock", "claim.json", "runner.log"):
+    tried(f"read {name}", lambda: open(own / name))
+for name in ("driver.json", "context.json", "log"):
+    tried(f"remove {name}", lambda: os.unlink(own / name))
+    tried(f"mode of {name}", lambda: os.chmod(own / name, 0o666))
+tried("move work", lambda: os.rename(own / "work", own / "elsewhere"))
+tried("mode of folder", lambda: os.chmod(own, 0o777))
+tried("list attempts", lambda: os.listdir(own.parent))
+tried("list worker", lambda: os.listdir(own.parent.parent))
+for place in (own.parent / "run9.victim.1", own.parent.parent / "attempts" / "run9.victim.1"):
+    for name in ("context.json", "log", "work/tmp/private", "work/new"):
+        tried(f"{name} of {place}", lambda: open(place / name, "a"))
+        tried(f"read {name} of {place}", lambda: open(place / name))
+output = Path(__import__("nimbus.task").task.context().output)
+others = output.parents[2] / "run9" / "victim" / "1"
+tried("output of others", lambda: os.listdir(others))
+tried("write output of others", lambda: open(others / "made", "w"))
+tried("own output's parent", lambda: os.rename(output, output.with_name("2")))
+tried("release", lambda: open(sys.argv[0], "a"))
+for name, act in {
+    "setuid": lambda: os.setresuid(0, 0, 0), "setgid": lambda: os.setresgid(0, 0, 0),
+    "setgroups": lambda: os.setgroups([0]), "nice": lambda: os.setpriority(os.PRIO_PROCESS, 0, -20),
+    "realtime": lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1)),
+    "chroot": lambda: os.chroot("/tmp"),
+    "mount": lambda: call(libc.mount, b"none", b"/tmp", b"tmpfs", 0, None),
+    "oom": lambda: os.write(os.open("/proc/self/oom_score_adj", os.O_WRONLY), b"-1000"),
+    "limits": lambda: resource.setrlimit(resource.RLIMIT_NPROC,
+        (resource.RLIM_INFINITY,) * 2) if resource.getrlimit(resource.RLIMIT_NPROC)[1] >= 0
+        else resource.setrlimit(resource.RLIMIT_RTPRIO, (99, 99)),
+}.items():
+    tried(name, act)
+print("end")
+"""
+VICTIMS = """
+import sys, time
+from pathlib import Path
+Path("private").write_text("x")
+Path(sys.argv[1]).touch()
+while not Path(sys.argv[2]).exists():
+    time.sleep(0.02)
+"""
+
+
+@BOTH
+def test_hostile_task_reaches_nothing_of_worker_or_others(
+    bench: Bench, worker: Worker, alice: TaskUser, isolation: Isolation
+) -> None:
+    gates = bench.root / "gates"
+    gates.mkdir()
+    gates.chmod(0o777)
+    alices = {"isolation": isolation, "pipeline": PipelineName("of-alice")}
+    _order(bench, VICTIMS, gates / "ran", gates / "gate", attempt=VICTIM, **alices)
+    eventually((gates / "ran").exists, "the victim runs")
+    (victim,) = _of_user(alice)
+    ours = [one.id.pid for one in procfs.living() if one.parent == os.getpid()]  # the fork server, too
+
+    end = _run(bench, HOSTILE, bench.root / "secret", victim.pid, victim.pid, *ours, isolation=isolation)
+
+    log = _log(bench)
+    assert end.outcome is Outcome.SUCCEEDED, log
+    assert "BREACH" not in log, [line for line in log.splitlines() if line.startswith("BREACH")]
+    assert log.count("refused") > 150
+    (gates / "gate").touch()
+    assert bench.await_end(VICTIM).outcome is Outcome.SUCCEEDED
+    assert worker.failure is None
+
+
+LINKS = """
+import os, shutil, sys
+from pathlib import Path
+from nimbus.task import context
+
+precious, how = sys.argv[1:]
+work = Path(os.environ["TMPDIR"]).parent
+output = context().output
+os.symlink(precious, output / "folder")
+os.symlink(precious + "/file", output / "file")
+os.mkfifo(output / "pipe")
+os.mkfifo(work / "progress.json")
+os.ftruncate(1, 0)
+for name in ("tmp", "spark-local"):
+    shutil.rmtree(work / name, ignore_errors=True)
+    os.symlink(precious, work / name)
+if how == "link":
+    os.symlink(precious + "/file", work / "done")
+elif how == "pipe":
+    os.mkfifo(work / "done")
+elif how == "folder":
+    os.mkdir(work / "done")
+if how != "end":
+    os._exit(0)
+"""
+
+
+@BOTH
+@pytest.mark.parametrize("how", ["end", "link", "pipe", "folder"])
+def test_links_and_pipes_of_a_task_lead_nowhere(
+    bench: Bench, worker: Worker, isolation: Isolation, how: str
+) -> None:
+    precious = bench.root / "precious"
+    precious.mkdir()
+    (precious / "file").write_text("of root")
+
+    end = _run(bench, LINKS, precious, how, isolation=isolation)
+
+    assert end.outcome is (Outcome.SUCCEEDED if how == "end" else Outcome.FAILED)
+    _unharmed(bench, isolation)
+    eventually(lambda: not bench.folder().scratch.is_symlink(), "the scratch is removed")
+    assert (precious / "file").read_text() == "of root"
+    assert (precious.stat().st_uid, (precious / "file").stat().st_uid) == (0, 0)
+    assert worker.failure is None
+
+
+def test_pooled_task_cannot_forge_that_it_did_not_begin(bench: Bench, worker: Worker) -> None:
+    text = "import os\nopen(os.environ['NIMBUS_CONTEXT'].replace('context.json', 'fault'), 'w').write('x')\n"
+    end = _run(
+        bench, f"try:\n    exec({text!r})\nfinally:\n    import os; os._exit(75)", isolation=Isolation.POOLED
+    )
+
+    assert (end.outcome, end.exit_code) == (Outcome.FAILED, 75)
+    assert worker.failure is None
+
+
+LEAVES = """
+import os, signal, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.execve("/bin/sleep", ["sleep", "600"], eval(sys.argv[1]))
+    os._exit(0)
+if os.fork() == 0:
+    os.setpgid(0, os.getsid(0))
+    os.execve("/bin/sleep", ["sleep", "600"], {})
+time.sleep(0.2)
+"""
+
+
+@BOTH
+@pytest.mark.parametrize("forged", [False, True])
+def test_processes_that_a_task_leaves_are_dead_when_it_has_ended(
+    bench: Bench, worker: Worker, mallory: TaskUser, isolation: Isolation, forged: bool
+) -> None:
+    alices = {"isolation": isolation, "pipeline": PipelineName("of-alice")}
+    gates = bench.root / "gates"
+    gates.mkdir()
+    gates.chmod(0o777)
+    _order(bench, VICTIMS, gates / "ran", gates / "gate", attempt=VICTIM, **alices)
+    eventually((gates / "ran").exists, "the victim runs")
+    tag = attempt_tag(bench.board.cluster(), VICTIM)
+
+    end = _run(bench, LEAVES, {"NIMBUS_ATTEMPT": tag} if forged else {}, isolation=isolation)
+
+    assert end.outcome is Outcome.SUCCEEDED
+    assert not _of_user(mallory)
+    (gates / "gate").touch()
+    assert bench.await_end(VICTIM).outcome is Outcome.SUCCEEDED
+    assert worker.failure is None
+
+
+@BOTH
+def test_driver_of_another_user_is_ended_when_its_time_is_up(
+    bench: Bench, worker: Worker, mallory: TaskUser, isolation: Isolation
+) -> None:
+    text = "import os, signal, time\nsignal.signal(15, signal.SIG_IGN)\nos.setpgid(0, os.getsid(0))\n"
+    text += "time.sleep(600)"
+
+    end = _run(bench, text, isolation=isolation, timeout=timedelta(seconds=1))
+
+    assert end.outcome is Outcome.TIMED_OUT
+    assert not _of_user(mallory)
+    assert worker.failure is None
+
+
+def test_driver_of_another_user_dies_with_its_runner(bench: Bench, worker: Worker, mallory: TaskUser) -> None:
+    _order(bench, "import time; time.sleep(600)")
+    eventually(lambda: _of_user(mallory) and bench.slots().beating, "the task runs")
+    runner = bench.runner()
+    assert runner is not None
+
+    procfs.kill(runner)
+
+    assert bench.await_end().outcome is Outcome.LOST
+    assert not _of_user(mallory)
+    assert worker.failure is None
+
+
+def test_task_of_another_user_cannot_pass_for_a_runner(
+    bench: Bench, worker: Worker, mallory: TaskUser
+) -> None:
+    tag = attempt_tag(bench.board.cluster(), VICTIM)
+    _order(bench, f"import os; os.execve('/bin/sleep', ['sleep', '600'], {{'{RUNNER_VARIABLE}': {tag!r}}})")
+    eventually(lambda: procfs.with_variable(RUNNER_VARIABLE, tag), "the task claims to be a runner")
+
+    assert not settlement.is_supervised(tag, None)
+
+    for found in _of_user(mallory):
+        procfs.kill(found)
+    assert bench.await_end().outcome is Outcome.FAILED
+    assert worker.failure is None
+
+
+@BOTH
+def test_attempt_is_refused_with_the_path_that_its_user_may_not_read(
+    bench: Bench, worker: Worker, mallory: TaskUser, isolation: Isolation
+) -> None:
+    bench.release.chmod(0o700)
+
+    end = _run(bench, "print('never')", isolation=isolation)
+
+    assert end.outcome is Outcome.REFUSED
+    assert f"'{bench.release}'" in end.reason
+    assert mallory.name in end.reason
+    assert "Traceback" not in end.reason
+    bench.release.chmod(0o755)
+    _unharmed(bench, isolation)
+    assert worker.failure is None
