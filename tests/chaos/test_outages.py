@@ -17,6 +17,7 @@ import pytest
 
 from nimbus.localstack.process import ManagedProcess
 from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.pool.folder import ExecutorFolder
 from tests.chaos.checker import check_run, check_undisturbed
 from tests.chaos.cluster import Cluster, cluster, moment, seconds_after, until
 from tests.chaos.journal import Execution
@@ -163,7 +164,7 @@ def _check(chaos: Cluster, run: dict[str, Any]) -> None:
     assert _bad_attempts(run) == []
     assert {task["name"]: len(task["attempts"]) for task in run["tasks"]} == dict.fromkeys(_names(run), 1)
     assert {end["written_by"] for end in chaos.ends().values()} == {"runner", "executor"}
-    until("all runners' records to be delivered", RECOVERY_BOUND_S, lambda: _all_delivered(chaos, run))
+    until("all records to be delivered", RECOVERY_BOUND_S, lambda: _all_delivered(chaos))
 
 
 def _bad_attempts(run: dict[str, Any]) -> list[str]:
@@ -180,10 +181,12 @@ def _names(run: dict[str, Any]) -> list[str]:
     return [task["name"] for task in run["tasks"]]
 
 
-def _all_delivered(chaos: Cluster, run: dict[str, Any]) -> bool:
+def _all_delivered(chaos: Cluster) -> bool:
+    """Runners have noted it in the folders of their attempts; executors have removed theirs."""
     works = [chaos.stack.folder / worker.name / "worker" for worker in chaos.stack.workers]
-    folders = [folder for work in works for folder in AttemptFolder.all_in(work)]
-    return len(folders) == len(run["tasks"]) and all(folder.is_delivered for folder in folders)
+    isolated = [folder for work in works for folder in AttemptFolder.all_in(work)]
+    pooled = [task for work in works for executor in ExecutorFolder.all_in(work) for task in executor.tasks()]
+    return bool(isolated) and all(folder.is_delivered for folder in isolated) and not pooled
 
 
 def _logs_are_stored(chaos: Cluster, run: dict[str, Any]) -> bool:
