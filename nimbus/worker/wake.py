@@ -24,7 +24,7 @@ class Wake:
 
     def ring(self) -> None:
         """Wake the loop, now or at its next wait."""
-        with suppress(ValueError):  # closed: nobody listens any more
+        with suppress(ValueError, OSError):  # closed, or being closed: nobody listens any more
             self._file.write(_ONE)
 
     def wait(self, timeout_s: float | None) -> bool:

@@ -324,12 +324,12 @@ def test_fork_server_for_connect_stays_while_an_order_is_prepared(stage: Stage) 
     server = SlowServer()
     worker = stage.worker(server)
     stage.assign(stage.bench.script("sum.sql", SUM))
-    eventually(lambda: worker._connect_launcher.pid, "the fork server")
+    eventually(lambda: worker._connect_forks.pid, "the fork server")
     seen = server.looks
 
     eventually(lambda: server.looks > seen + 1, "two looks")
 
-    assert worker._connect_launcher.pid is not None
+    assert worker._connect_forks.pid is not None
     server.may_start.set()
     stage.bench.await_end(deadline_s=300)
-    eventually(lambda: worker._connect_launcher.pid is None, "the fork server's end")
+    eventually(lambda: worker._connect_forks.pid is None, "the fork server's end")

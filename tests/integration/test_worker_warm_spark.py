@@ -39,14 +39,14 @@ assert not spark.sparkContext.statusTracker().getJobIdsForGroup()
 folder = "/attempts/run1.task.1"
 conf = dict(spark.sparkContext.getConf().getAll())
 assert conf["spark.app.name"] == spark.sparkContext.appName == "run1.task.1", conf
-assert conf["spark.local.dir"].endswith(folder + "/spark-local"), conf
-assert conf["spark.sql.warehouse.dir"].endswith(folder + "/tmp/spark-warehouse"), conf
-assert folder + "/tmp " in conf["spark.driver.extraJavaOptions"] + " ", conf
+assert conf["spark.local.dir"].endswith(folder + "/work/spark-local"), conf
+assert conf["spark.sql.warehouse.dir"].endswith(folder + "/work/tmp/spark-warehouse"), conf
+assert folder + "/work/tmp " in conf["spark.driver.extraJavaOptions"] + " ", conf
 assert not [value for value in conf.values() if "/warm/" in value], conf
 for session in (spark, spark.newSession()):
     assert session.conf.get("spark.sql.shuffle.partitions") == "3"
     assert session.catalog.listTables() == []
-assert os.getcwd().endswith(folder + "/tmp") and os.environ["TMPDIR"].endswith(folder + "/tmp")
+assert os.getcwd().endswith(folder + "/work/tmp") and os.environ["TMPDIR"].endswith(folder + "/work/tmp")
 java = spark._jvm.java.io.File.createTempFile("abc", "def").getPath()
 assert os.path.realpath(java).startswith(os.environ["TMPDIR"] + "/"), java
 assert os.listdir(os.environ["SPARK_LOCAL_DIRS"])

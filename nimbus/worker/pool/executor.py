@@ -67,7 +67,7 @@ _LOOK_EVERY_S = 5.0
 """Also without news: a watch that was lost costs seconds, not the attempt."""
 _PROGRESS_EVERY_S = 2.0
 _FLUSHING_AT_ONCE = 4
-_LOGS_DEADLINE_S = 20.0
+_LOGS_DEADLINE_S = 5.0
 
 _log = structlog.get_logger("nimbus.worker.executor")
 
