@@ -34,7 +34,15 @@ LEAK_TAG = "NIMBUS_TEST"
 LEAK_GRACE_S = 15.0
 """How long what a test has told to end may take to do so."""
 
-_HELPERS = frozenset({"nimbus.templates", "nimbus.worker.fork_server"})
+_HELPERS = frozenset(
+    {
+        "nimbus.templates",
+        "nimbus.worker.fork_server",
+        "nimbus.worker.pool",
+        "nimbus.worker.pool.zygote",
+        "nimbus.worker.warm.runner",
+    }
+)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -211,7 +219,8 @@ def _leaves_nothing(long_lived: LongLived) -> Iterator[None]:
 def _is_helper(child: psutil.Process, kept: set[int]) -> bool:
     """A helper of a scheduler or worker of wider scope, which starts it when it needs it."""
     try:
-        return child.ppid() in kept and not _HELPERS.isdisjoint(child.cmdline())
+        of_wider_scope = any(parent.pid in kept for parent in child.parents())
+        return of_wider_scope and not _HELPERS.isdisjoint(child.cmdline())
     except psutil.NoSuchProcess:
         return True  # gone by now
 

@@ -68,6 +68,8 @@ _LOOK_EVERY_S = 5.0
 _PROGRESS_EVERY_S = 2.0
 _FLUSHING_AT_ONCE = 4
 _LOGS_DEADLINE_S = 5.0
+_LEAVE_S = 2.0
+"""For ENDs to be delivered, when told to leave."""
 
 _log = structlog.get_logger("nimbus.worker.executor")
 
@@ -136,8 +138,15 @@ class Executor:
         return 0
 
     def leave(self, *_signal: object) -> None:
-        """SIGTERM: take no more orders; what runs goes on."""
+        """SIGTERM: take no more orders. What runs goes on; what waits for ZooKeeper is left to a worker."""
         self._loop.post(self._leave)
+        self._loop.post(partial(self._loop.after, _LEAVE_S, self._give_up))
+
+    def _give_up(self) -> None:
+        if any(held.running for held in self._held.values()):
+            self._loop.after(_LEAVE_S, self._give_up)
+        else:
+            self._loop.stop()
 
     def _leave(self) -> None:
         if self._leaving:
