@@ -60,7 +60,10 @@ def _demo(folder: Path, pipeline: Path) -> int:
         _empty(folder)
         chapter("A local stack: a real ZooKeeper, a real S3 server, three schedulers with workers")
         stack = LocalStack(
-            folder, 3, tuning=StackTuning(slots=1, session_timeout=timedelta(seconds=4)), report=say
+            folder,
+            3,
+            tuning=StackTuning(slots=1, session_timeout=timedelta(seconds=4), warms_spark=False),
+            report=say,
         )
         try:
             stack.start()

@@ -32,6 +32,8 @@ class StackTuning:
     """How long a silent scheduler keeps its place in ZooKeeper."""
     attempt_patience: timedelta = timedelta(seconds=5)
     """How long `stop` lets an attempt end by itself, before it is killed."""
+    warms_spark: bool = True
+    """Whether workers make class-data archives and warm drivers; several on few cores hinder one another."""
 
 
 def scheduler_settings(
@@ -63,7 +65,12 @@ def scheduler_settings(
             "port": port,
             "state_dir": str(folder / scheduler_id),
         },
-        "worker": {"embedded": embedded_worker, "slots": tuning.slots, "data_dir": str(folder / "data")},
+        "worker": {
+            "embedded": embedded_worker,
+            "slots": tuning.slots,
+            "data_dir": str(folder / "data"),
+            **({} if tuning.warms_spark else {"class_archive": False, "warm_drivers": 0}),
+        },
     }
 
 
