@@ -37,16 +37,17 @@ os.environ["PYTHONPATH"] += os.pathsep + "/of/the/task"
 spark = SparkSession.builder.getOrCreate()
 assert not spark.sparkContext.statusTracker().getJobIdsForGroup()
 folder = "/attempts/run1.task.1"
+work = os.path.join(folder, "work")
 conf = dict(spark.sparkContext.getConf().getAll())
 assert conf["spark.app.name"] == spark.sparkContext.appName == "run1.task.1", conf
-assert conf["spark.local.dir"].endswith(folder + "/work/spark-local"), conf
-assert conf["spark.sql.warehouse.dir"].endswith(folder + "/work/tmp/spark-warehouse"), conf
-assert folder + "/work/tmp " in conf["spark.driver.extraJavaOptions"] + " ", conf
+assert conf["spark.local.dir"].endswith(work + "/spark-local"), conf
+assert conf["spark.sql.warehouse.dir"].endswith(work + "/tmp/spark-warehouse"), conf
+assert work + "/tmp " in conf["spark.driver.extraJavaOptions"] + " ", conf
 assert not [value for value in conf.values() if "/warm/" in value], conf
 for session in (spark, spark.newSession()):
     assert session.conf.get("spark.sql.shuffle.partitions") == "3"
     assert session.catalog.listTables() == []
-assert os.getcwd().endswith(folder + "/work/tmp") and os.environ["TMPDIR"].endswith(folder + "/work/tmp")
+assert os.getcwd().endswith(work + "/tmp") and os.environ["TMPDIR"].endswith(work + "/tmp")
 java = spark._jvm.java.io.File.createTempFile("abc", "def").getPath()
 assert os.path.realpath(java).startswith(os.environ["TMPDIR"] + "/"), java
 assert os.listdir(os.environ["SPARK_LOCAL_DIRS"])
