@@ -27,6 +27,7 @@ def test_benchmark_of_tasks_measures_pooled_tasks_at_a_small_scale(
         "chain": 4, "small": 6, "logs": 7, "objects": 7,
     }  # fmt: skip
     assert found["chain"]["gap_ms"]["p50"] > 0
-    assert {"scheduler", "ZooKeeper", "executor", "zygote", "drivers"} <= found["logs"]["cpu_ms"].keys()
+    measured = {kind for row in found.values() for kind in row["cpu_ms"]}
+    assert {"scheduler", "ZooKeeper", "executor", "drivers"} <= measured, "more than a clock tick each"
     assert 0 < found["objects"]["objects"] <= 7
     assert not list(data.iterdir()), "the servers' data are removed"
