@@ -152,6 +152,14 @@ class LeaderStore(Protocol):
         """What there is of some attempts, all of them; read together."""
         ...
 
+    def await_ends(self, attempts: Sequence[AttemptId]) -> Collection[AttemptId]:
+        """Arm a watch on END alone of some attempts; those of them that have ended already."""
+        ...
+
+    def read_ends(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
+        """CLAIM and END of those that have ended, read together. Arms no watch."""
+        ...
+
     def read_run(self, run: RunId) -> Run | None:
         """One run; None if it is not there, or cannot be read."""
         ...

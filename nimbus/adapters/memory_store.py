@@ -149,6 +149,16 @@ class MemoryLeaderStore:
         slots = self._world().slots
         return {attempt: slots.get(attempt, Slots()) for attempt in attempts}
 
+    def await_ends(self, attempts: Sequence[AttemptId]) -> Collection[AttemptId]:
+        """Those that have ended; of the others `wake` tells."""
+        return self.read_ends(attempts).keys()
+
+    def read_ends(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
+        """CLAIM and END of those that have ended."""
+        slots = self._world().slots
+        found = {attempt: slots[attempt] for attempt in attempts if attempt in slots}
+        return {key: Slots(claim=got.claim, end=got.end) for key, got in found.items() if got.end is not None}
+
     def read_run(self, run: RunId) -> Run | None:
         """One run."""
         return self._world().runs.get(run)

@@ -33,7 +33,7 @@ from nimbus.domain.ids import (
 from nimbus.domain.lifecycle import open_attempt, stop
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, Schedule, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
-from nimbus.domain.slots import Claim, End
+from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import Assignment, AssignmentKind, WorkerInfo
 from nimbus.ports import (
@@ -405,6 +405,26 @@ def test_news_is_told_after_a_change_of_what_was_read(bench: Bench, eventually: 
     bench.register(replace(INFO, id=WorkerId("w2")))
     bench.claim(Claim(attempt=str(ATTEMPT), worker=WORKER, claimed_at=NOW))
     eventually(lambda: told >= {"commands", "workers", str(ATTEMPT)})
+
+
+def test_an_end_is_told_to_who_awaits_it_and_a_claim_is_not(
+    bench: Bench, eventually: Callable[..., None]
+) -> None:
+    told: list[AttemptId] = []
+    with_open_attempt(bench)
+    bench.store.subscribe(commands=lambda: None, workers=lambda: None, attempt=told.append)
+    claim = Claim(attempt=str(ATTEMPT), worker=WORKER, claimed_at=NOW)
+    end = End(attempt=str(ATTEMPT), outcome=Outcome.SUCCEEDED, written_by="runner", ended_at=NOW)
+
+    assert list(bench.store.await_ends([ATTEMPT])) == []
+    bench.claim(claim)
+    assert bench.store.read_ends([ATTEMPT]) == {}
+    told.clear()
+    bench.end(end)
+    eventually(lambda: told == [ATTEMPT])
+
+    assert bench.store.read_ends([ATTEMPT]) == {ATTEMPT: Slots(claim=claim, end=end)}
+    assert list(bench.store.await_ends([ATTEMPT])) == [ATTEMPT], "no watch tells of what was there before"
 
 
 def test_a_run_leaves_with_all_its_attempts(bench: Bench) -> None:

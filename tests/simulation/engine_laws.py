@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import TYPE_CHECKING
 
 from nimbus.adapters.memory_store import World as Records
@@ -11,6 +11,7 @@ from nimbus.domain import lifecycle
 from nimbus.domain.admission import by_rank
 from nimbus.domain.ids import AttemptId, CommandId
 from nimbus.domain.run import TaskState
+from nimbus.domain.slots import Slots
 from nimbus.engine.agenda import (
     Instant,
     Subject,
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
 
 def check(scheduler: Scheduler) -> None:
     """Judge a leader that has read everything, decided everything, and waits."""
-    state, ledger = scheduler.engine.reign.state, scheduler.world.ledger
+    reign, ledger = scheduler.engine.reign, scheduler.world.ledger
+    state, now_s = reign.state, scheduler.clock.elapsed_s()
+    young = {attempt for attempt, grown_s in reign._young.items() if grown_s > now_s}
     hold(
         Law.ABDICATION_DONE,
         state.epoch not in ledger.abdicated,
@@ -43,7 +46,7 @@ def check(scheduler: Scheduler) -> None:
     )
     aside = {key: why for key, why in state.set_aside.items() if DefinitionNotHereError.__name__ not in why}
     hold(Law.NEVER_FAILS, not aside, "set aside:", aside)
-    _knows_all(state, scheduler.world.zookeeper.world, told=not scheduler.engine._inbox.empty())
+    _knows_all(state, scheduler.world.zookeeper.world, young, told=not scheduler.engine._inbox.empty())
     begun = {
         name
         for name in state.pipelines
@@ -51,11 +54,18 @@ def check(scheduler: Scheduler) -> None:
     }
     ledger.schedules.check_none_missed(scheduler.clock.now(), begun)
     check_indexes(state)
-    _nothing_forgotten(state, Instant(scheduler.clock.now(), scheduler.clock.elapsed_s()))
+    _nothing_forgotten(state, Instant(scheduler.clock.now(), now_s))
 
 
-def _knows_all(state: State, found: Records, *, told: bool) -> None:
-    """Its own records exactly; what others write unless the news of it is in the inbox."""
+def _knows_all(state: State, found: Records, young: Set[AttemptId], *, told: bool) -> None:
+    """Its own records exactly; what others write unless the news of it is in the inbox.
+
+    Args:
+        state: What the leader has read.
+        found: What there is.
+        young: Attempts of which it need know no more than END.
+        told: News are in its inbox.
+    """
     live = {key: run for key, run in found.runs.items() if not run.state.is_final}
     hold(Law.KNOWS_ALL, state.runs == live, "runs:", list(state.runs), list(live))
     hold(Law.KNOWS_ALL, state.finished.keys() == found.runs.keys() - live.keys(), "finished runs")
@@ -64,6 +74,8 @@ def _knows_all(state: State, found: Records, *, told: bool) -> None:
         hold(Law.KNOWS_ALL, found.commands.keys() <= state.commands.keys(), "commands")
         hold(Law.KNOWS_ALL, state.workers.registered.keys() == found.workers.keys(), "workers")
         seen = {attempt: found.slots.get(attempt) for attempt in state.slots}
+        unread = {attempt for attempt in young & seen.keys() if (slots := seen[attempt]) and not slots.end}
+        seen |= dict.fromkeys(unread, Slots())
         hold(Law.KNOWS_ALL, state.slots == seen, "slots:", state.slots, "are", seen)
 
 

@@ -187,12 +187,7 @@ def attempts_are_opened_before_the_census() -> Iterator[None]:
 @mutant
 def new_attempts_are_not_watched() -> Iterator[None]:
     """Prefect 21218, Dagster 23947: the end of a task is not noticed, since nobody listens yet."""
-    original = Reign._look_at
-
-    def look_at(self: Any, found: Any) -> None:
-        original(self, [attempt for attempt in found if self.state.slots[attempt].claim is not None])
-
-    with replaced(Reign, _look_at=look_at):
+    with replaced(Reign, _await_ends=lambda _self, _attempts: None):
         yield
 
 
@@ -248,4 +243,15 @@ def finished_run_is_kept_for_ever() -> Iterator[None]:
         return archive.Nothing() if isinstance(answer, Decision) and answer.writes else answer
 
     with replaced(archive, retire_run=retire):
+        yield
+
+
+@mutant
+def attempts_that_last_are_not_looked_at() -> Iterator[None]:
+    """A leader that only hears of ENDs never hears that a claim has lost its beat."""
+
+    def forget(self: Any, now_s: float) -> None:
+        self._young = {attempt: grown_s for attempt, grown_s in self._young.items() if grown_s > now_s}
+
+    with replaced(Reign, _look_at_grown=forget):
         yield

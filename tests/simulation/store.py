@@ -17,7 +17,7 @@ from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import CatalogPart, Enqueue, LoadedPart, RegisteredPart, RunsPart, StoreUnavailableError
-from tests.simulation.zookeeper import Watched
+from tests.simulation.zookeeper import EndOf, Watched
 
 if TYPE_CHECKING:
     from tests.simulation.scheduler import Scheduler
@@ -62,7 +62,9 @@ class FaultyStore:
 
     def told(self, what: Watched) -> None:
         """A watch fired."""
-        if isinstance(what, AttemptId):
+        if isinstance(what, EndOf):
+            self._on_attempt(what.attempt)
+        elif isinstance(what, AttemptId):
             self._on_attempt(what)
         else:
             self._on[what]()
@@ -111,6 +113,18 @@ class FaultyStore:
         for attempt, slots in found.items():
             self._note(attempt, alive=slots.beating)
         return found
+
+    def await_ends(self, attempts: Sequence[AttemptId]) -> Collection[AttemptId]:
+        """Those that have ended."""
+        self._reach()
+        for attempt in attempts:
+            self._zookeeper.arm(EndOf(attempt), self)
+        return self._inner.await_ends(attempts)
+
+    def read_ends(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
+        """CLAIM and END of those that have ended."""
+        self._reach()
+        return self._inner.read_ends(attempts)
 
     def read_run(self, run: RunId) -> Run | None:
         """One run."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from nimbus.adapters.memory_store import MemoryCluster, World
@@ -15,7 +15,15 @@ from tests.simulation.clocks import Time
 
 SESSION_S = 6.0
 
-Watched = AttemptId | Literal["commands", "workers"]
+
+@dataclass(frozen=True)
+class EndOf:
+    """The END of an attempt."""
+
+    attempt: AttemptId
+
+
+Watched = AttemptId | EndOf | Literal["commands", "workers"]
 
 
 class Watcher(Protocol):
@@ -129,6 +137,8 @@ class Ensemble:
         self.cluster.change(slots={**self.world.slots, attempt: after})
         self.on_slots(attempt, before, after)
         self.fire(attempt)
+        if before.end is not after.end:
+            self.fire(EndOf(attempt))
 
     # -- commands
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from nimbus.adapters.memory_store import MemoryLeaderStore
+from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
 from nimbus.domain import writes as w
 from nimbus.domain.commands import Abdicate, RemovePipeline
 from nimbus.domain.ids import AttemptId, RunId, TaskName
@@ -19,7 +19,7 @@ from nimbus.domain.tasks import Tasks
 from nimbus.engine.agenda import ABOUT_ABDICATION, ABOUT_SCHEMA, Subject, about_command
 from nimbus.engine.decision import BuildRun, Effect, ResignLeadership
 from nimbus.engine.news import BuildingFailed, RunArchived
-from nimbus.engine.reign import TIDY_EVERY_S
+from nimbus.engine.reign import TIDY_EVERY_S, YOUNG_S
 from nimbus.ports import StoreUnavailableError
 from tests.definitions import active
 from tests.engine_bench import ATTEMPT, NAME, NOW, RUN, SPEC, START, WORKER, Bench
@@ -60,6 +60,58 @@ def test_the_wakeup_is_after_what_is_left_of_a_silence_when_the_wall_clock_stepp
     bench.decide()
 
     assert bench.reign.idle_s() == pytest.approx(20)
+
+
+class CountingStore(MemoryLeaderStore):
+    """Notes which attempts are read in full, and tells nothing of its own accord."""
+
+    def __init__(self, cluster: MemoryCluster, epoch: int) -> None:
+        super().__init__(cluster, epoch)
+        self.read: list[AttemptId] = []
+
+    def wake(self) -> None:
+        """No watch fires."""
+
+    def read_slots(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
+        """Note them."""
+        self.read += attempts
+        return super().read_slots(attempts)
+
+
+def test_an_attempt_is_read_in_full_only_when_it_lasts() -> None:
+    bench = Bench()
+    reign = bench.elect(2, CountingStore)
+    store = reign._store
+    assert isinstance(store, CountingStore)
+    bench.submit(START)
+    bench.decide()
+    bench.claim()
+
+    assert store.read == []
+    assert reign.idle_s() == pytest.approx(YOUNG_S)
+    bench.clocks.pass_s(YOUNG_S)
+    reign.tend()
+    reign.tend()
+
+    assert store.read == [ATTEMPT], "once: from then on its watch tells"
+    assert reign.state.slots[ATTEMPT].claim is not None
+
+
+def test_an_attempt_that_ends_at_once_is_read_once_and_in_part() -> None:
+    bench = Bench()
+    reign = bench.elect(2, CountingStore)
+    store = reign._store
+    assert isinstance(store, CountingStore)
+    bench.submit(START)
+    bench.decide()
+    bench.claim()
+    bench.end(ATTEMPT, Outcome.SUCCEEDED)
+    bench.decide()
+    bench.clocks.pass_s(YOUNG_S)
+    reign.tend()
+
+    assert store.read == []
+    assert bench.run().state is RunState.SUCCEEDED
 
 
 def bad_run(bench: Bench, name: str) -> Run:

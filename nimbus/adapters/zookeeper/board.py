@@ -220,6 +220,15 @@ def read_slots(
     }
 
 
+def read_ends(calls: Calls, paths: Paths, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
+    """Read CLAIM and END of those of some attempts that have ended, in one request if they are few."""
+    nodes = [place for attempt in attempts for place in (paths.claim(attempt), paths.end(attempt))]
+    _, data = calls.list_and_read((), (), nodes)
+    found = dict(zip(nodes, data, strict=True))
+    ended = (attempt for attempt in attempts if found[paths.end(attempt)] is not None)
+    return {attempt: _slots(attempt, (), found, paths) for attempt in ended}
+
+
 def _slots(
     attempt: AttemptId, there: Collection[str], found: Mapping[str, bytes | None], paths: Paths
 ) -> Slots:

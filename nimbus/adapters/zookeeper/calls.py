@@ -157,6 +157,15 @@ class Calls:
             answers = self._together(self._lists(parents.keys(), parents.values()))
         return [None if names is None else tuple(sorted(names)) for names in answers]
 
+    def await_all(self, changed: Mapping[str, Enqueue]) -> list[bool]:
+        """Whether some nodes are there, with a watch on each; it also fires when the node appears."""
+        exists = self.session.client.exists_async
+        with in_our_words("look for several nodes"):
+            answers = self._together(
+                partial(exists, path, **_watch(enqueue)) for path, enqueue in changed.items()
+            )
+        return [stat is not None for stat in answers]
+
     def list_and_read(
         self, parents: Iterable[str], changed: Iterable[Enqueue | None], nodes: Iterable[str]
     ) -> tuple[list[tuple[str, ...]], list[bytes | None]]:

@@ -20,7 +20,7 @@ from leader import (
 )
 from nimbus import records
 from nimbus.adapters.zookeeper import catalog
-from nimbus.adapters.zookeeper.board import UNKNOWN_TIME, read_slots
+from nimbus.adapters.zookeeper.board import UNKNOWN_TIME, read_ends, read_slots
 from nimbus.adapters.zookeeper.calls import Calls, batched, check_size, in_our_words, readable
 from nimbus.adapters.zookeeper.catalog import readable_pipelines
 from nimbus.adapters.zookeeper.paths import Paths
@@ -128,6 +128,17 @@ class ZooKeeperLeaderStore:
         """What there is of some attempts."""
         changed = {attempt: _Tell(self._on_attempt, attempt) for attempt in attempts}
         return read_slots(self._calls, self._paths, changed, progress=False)
+
+    def await_ends(self, attempts: Sequence[AttemptId]) -> Collection[AttemptId]:
+        """Watch for the ENDs of some attempts; those that are there already."""
+        there = self._calls.await_all(
+            {self._paths.end(attempt): _Tell(self._on_attempt, attempt) for attempt in attempts}
+        )
+        return [attempt for attempt, ended in zip(attempts, there, strict=True) if ended]
+
+    def read_ends(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
+        """CLAIM and END of those that have ended."""
+        return read_ends(self._calls, self._paths, attempts)
 
     def read_run(self, run: RunId) -> Run | None:
         """One run."""
