@@ -83,14 +83,24 @@ class DriverPlan:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Prepare, wait for go, run. Exceptions of the task's code end the process as they would anywhere."""
+    """Be a driver that was started as a program."""
     folder = Path(arguments[0])
-    plan = read_plan(folder)
+    run(folder, read_plan(folder), int(arguments[1]) if len(arguments) > 1 else None)
+
+
+def run(folder: Path, plan: DriverPlan, waits_on: int | None) -> None:
+    """Prepare, wait for go, run. Exceptions of the task's code end the process as they would anywhere.
+
+    Args:
+        folder: Of the attempt.
+        plan: Of the driver.
+        waits_on: Descriptor from which it reads go; None: it may go.
+    """
     if plan.starts_spark:
         _prepare_spark(folder, plan)
     bind_session = _prepare_connect(folder) if plan.connect else _nothing
-    if len(arguments) > 1:
-        _await_go(int(arguments[1]))
+    if waits_on is not None:
+        _await_go(waits_on)
     bind_session()
     if plan.is_program:
         become(_command(folder, plan), os.environ | variables(context()))
@@ -106,7 +116,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def read_plan(folder: Path) -> DriverPlan:
     """Read the plan of an attempt from its folder."""
-    return DriverPlan(**json.loads((folder / "driver.json").read_text(encoding="utf-8")))
+    return DriverPlan(**json.loads((folder / "driver.json").read_bytes()))
 
 
 def _await_go(go_fd: int) -> None:

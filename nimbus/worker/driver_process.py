@@ -150,7 +150,7 @@ def _be_driver(
         driver_start.prepare(folder.path, plan, environment, runner, execute=execute)
         if not execute:
             os.close(fault)  # an interpreter of its own closes it when it starts
-        driver_start.run(folder.path, environment, execute=execute, waits_on=waits_on)
+        driver_start.run(folder.path, plan, environment, execute=execute, waits_on=waits_on)
     except OSError as exc:
         os.write(fault, str(exc).encode())
         os._exit(driver.EXIT_NOT_STARTED)

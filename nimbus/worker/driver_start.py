@@ -69,12 +69,18 @@ def _refuse_unreadable(user: TaskUser, folder: Path, plan: DriverPlan) -> None:
 
 
 def run(
-    folder: Path, environment: Mapping[str, str], *, execute: bool, waits_on: int | None = None
+    folder: Path,
+    plan: DriverPlan,
+    environment: Mapping[str, str],
+    *,
+    execute: bool,
+    waits_on: int | None = None,
 ) -> NoReturn:
     """Run the driver.
 
     Args:
         folder: Of the attempt.
+        plan: Of the driver.
         environment: Of the driver, all of it.
         execute: In an interpreter of its own.
         waits_on: Descriptor from which it reads go; None: it may go.
@@ -82,9 +88,10 @@ def run(
     Raises:
         OSError: the interpreter cannot be started.
     """
-    arguments = [str(folder), *([] if waits_on is None else [str(waits_on)])]
-    if execute:
-        if waits_on is not None:
-            os.set_inheritable(waits_on, True)
-        os.execve(PROGRAM[0], [*PROGRAM, *arguments], environment)  # noqa: S606 - no shell
-    run_to_end(partial(driver.main, arguments))
+    if not execute:
+        run_to_end(partial(driver.run, folder, plan, waits_on))
+    arguments = [str(folder)]
+    if waits_on is not None:
+        os.set_inheritable(waits_on, True)
+        arguments.append(str(waits_on))
+    os.execve(PROGRAM[0], [*PROGRAM, *arguments], environment)  # noqa: S606 - no shell

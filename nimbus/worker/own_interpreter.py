@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Set
 from functools import cache
-from pathlib import Path
 
 from nimbus.worker.driver import DriverPlan
 
@@ -36,9 +35,7 @@ def why_own_interpreter(plan: DriverPlan, environment: Mapping[str, str]) -> str
     read_at_start = _READ_AT_START + (_READ_BY_CONNECT if plan.connect else ())
     if changed := _changed(environment, read_at_start):
         return f"{changed} counts when a program starts"
-    inherited = (Path(place) for place in environment.get("PYTHONPATH", "").split(os.pathsep) if place)
-    folders = (plan.script_path.parent, *map(Path, plan.import_folders()), *inherited)
-    if beaten := already_imported(folders, imported_names()):
+    if beaten := already_imported(import_folders(plan, environment), imported_names()):
         return f"{beaten} has the name of a module that is imported"
     return None
 
@@ -55,22 +52,28 @@ def imported_names() -> frozenset[str]:
 
 
 def _changed(environment: Mapping[str, str], beginnings: tuple[str, ...]) -> str | None:
-    for name in sorted({*environment, *os.environ}):
+    for name in (*environment, *os.environ):
         if name.startswith(beginnings) and environment.get(name) != os.environ.get(name):
             return name
     return None
 
 
-def already_imported(folders: Iterable[Path], imported: Set[str]) -> Path | None:
+def import_folders(plan: DriverPlan, environment: Mapping[str, str]) -> list[str]:
+    """Where a driver looks for modules before it looks among the installed packages."""
+    inherited = [place for place in environment.get("PYTHONPATH", "").split(os.pathsep) if place]
+    return [str(plan.script_path.parent), *plan.import_folders(), *inherited]
+
+
+def already_imported(folders: Iterable[str], imported: Set[str]) -> str | None:
     """What can be imported from `folders` under one of the names of modules that are imported."""
     for folder in folders:
         try:
-            entries = list(folder.iterdir())
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.name.partition(".")[0] in imported:
+                        return entry.path
         except FileNotFoundError:
             continue
         except OSError:  # such as an archive, from which Python can import
             return folder
-        for entry in entries:
-            if entry.name.partition(".")[0] in imported:
-                return entry
     return None

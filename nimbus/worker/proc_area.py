@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
 ROOM = {"NIMBUS_ROOM": " " * 8192}
@@ -46,19 +47,22 @@ def show_as(name: str, arguments: Iterable[str], environment: Mapping[str, str])
         arguments: Cut off where the room ends.
         environment: All of it. Of variables that find no room in /proc, those of Nimbus are the last.
     """
-    for variable in [known for known in os.environ if known not in environment]:
-        del os.environ[variable]
-    for variable, value in environment.items():
-        if os.environ.get(variable) != value:  # what is written is copied, in a forked process
-            os.environ[variable] = value
+    wanted = {os.fsencode(variable): os.fsencode(value) for variable, value in environment.items()}
+    for variable in os.environb.keys() - wanted.keys():
+        del os.environb[variable]
+    for variable, value in wanted.items():
+        if os.environb.get(variable) != value:  # what is written is copied, in a forked process
+            os.environb[variable] = value
     _libc.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
     arguments_start, arguments_end, start, end = _bounds()
     _overwrite(arguments_start, arguments_end, [os.fsencode(word) for word in arguments])
-    ours_first = sorted(environment, key=lambda variable: not variable.startswith("NIMBUS_"))
-    _overwrite(start, end, [os.fsencode(f"{variable}={environment[variable]}") for variable in ours_first])
+    ours_first = sorted(wanted.items(), key=lambda item: not item[0].startswith(b"NIMBUS_"))
+    _overwrite(start, end, [b"=".join(item) for item in ours_first])
 
 
+@cache
 def _bounds() -> tuple[int, int, int, int]:
+    """Where the arguments and the environment are; the same in all forks of a process."""
     text = Path("/proc/self/stat").read_bytes()
     fields = text[text.rindex(b")") + 2 :].split()
     start, middle, environment, end = (int(field) for field in fields[_FIRST_FIELD : _FIRST_FIELD + 4])

@@ -31,7 +31,6 @@ from typing import Any
 from nimbus.worker import driver_start, forked, procfs
 from nimbus.worker.clock import boottime_s
 from nimbus.worker.driver import EXIT_NOT_STARTED, read_plan
-from nimbus.worker.files import read_untrusted
 from nimbus.worker.own_interpreter import counts_at_start, imported_names, why_own_interpreter
 from nimbus.worker.proc_area import make_room
 from nimbus.worker.procfs import ProcessId, ProcessStat
@@ -43,16 +42,16 @@ _NEEDED = ("pkgutil", "nimbus.task")
 """Modules that every driver imports, or most do."""
 _SWEEP_EVERY_S = 1.0
 _KILL_DEADLINE_S = 2.0
-_LONGEST_FAULT = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class _Child:
     attempt: str
-    folder: Path
     tag: str
     uid: int | None
     """Of the user that it runs as; None: our own."""
+    fault: int
+    """Reading end of a pipe in which it says why it could not begin."""
 
 
 class Zygote:
@@ -108,14 +107,18 @@ class Zygote:
         for name, value in environment.items():  # so that a child has little to change
             if not counts_at_start(name):
                 os.environ.setdefault(name, value)
+        fault, theirs = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            pid = forked.fork(partial(_be_driver, folder, environment, os.getpid()))
+            pid = forked.fork(partial(_be_driver, folder, environment, theirs, os.getpid()))
         except OSError as exc:
+            os.close(fault)
+            os.close(theirs)
             self._tell(attempt, EXIT_NOT_STARTED, f"fork: {exc.strerror}")
             return
+        os.close(theirs)
         with suppress(OSError):  # the child does it, too: whoever comes first
             os.setpgid(pid, pid)
-        self._children[pid] = _Child(attempt, folder, environment[ATTEMPT_VARIABLE], uid)
+        self._children[pid] = _Child(attempt, environment[ATTEMPT_VARIABLE], uid, fault)
 
     def _reap(self) -> None:
         while True:
@@ -138,11 +141,9 @@ class Zygote:
     def _has_ended(self, child: _Child, status: int) -> None:
         if self._sweep_at is None:
             self._sweep_at = time.monotonic() + _SWEEP_EVERY_S
-        code = os.waitstatus_to_exitcode(status)
-        told = b""
-        if code == EXIT_NOT_STARTED:
-            told = read_untrusted(child.folder / "fault", _LONGEST_FAULT) or b""
-        self._tell(child.attempt, code, told.decode(errors="replace"))
+        with os.fdopen(child.fault, "rb", buffering=0) as told:
+            fault = told.read(select.PIPE_BUF) or b""
+        self._tell(child.attempt, os.waitstatus_to_exitcode(status), fault.decode(errors="replace"))
 
     def _tell(self, attempt: str, status: int, fault: str) -> None:
         self._send({"ended": attempt, "status": status, "fault": fault})
@@ -188,20 +189,19 @@ class Zygote:
         return False
 
 
-def _be_driver(folder: Path, environment: dict[str, str], zygote: int) -> int:
+def _be_driver(folder: Path, environment: dict[str, str], fault: int, zygote: int) -> int:
     """Become a driver, in the forked child. What it reads stays out of the zygote's memory."""
     signal.set_wakeup_fd(-1)
-    forked.keep_only()
-    fault = os.open(folder / "fault", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    forked.keep_only(fault)
     try:
         plan = read_plan(folder)
         execute = why_own_interpreter(plan, environment) is not None
         driver_start.prepare(folder, plan, environment, zygote, execute=execute)
         if not execute:
             os.close(fault)  # an interpreter of its own closes it when it starts
-        driver_start.run(folder, environment, execute=execute)
+        driver_start.run(folder, plan, environment, execute=execute)
     except OSError as exc:
-        os.write(fault, str(exc).encode(errors="replace"))
+        os.write(fault, str(exc).encode(errors="replace")[: select.PIPE_BUF])
         os._exit(EXIT_NOT_STARTED)
 
 

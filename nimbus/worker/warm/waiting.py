@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from nimbus.worker import driver
-from nimbus.worker.own_interpreter import already_imported
+from nimbus.worker.own_interpreter import already_imported, import_folders
 from nimbus.worker.proc_area import ROOM, show_as
 from nimbus.worker.warm.jvm import WaitingJvm
 from nimbus.worker.warm.plan import WarmPlan
@@ -46,14 +46,14 @@ def wait_and_run(arguments: Sequence[str], of_a_cold_one: Set[str]) -> None:
     folder = Path(message["folder"])
     _become(folder, message["environment"])
     attempt = driver.read_plan(folder)
-    if beaten := already_imported(_imports(attempt), only_ours):
+    if beaten := already_imported(import_folders(attempt, os.environ), only_ours):
         sys.stderr.write(f"{beaten} has the name of a module that a warm driver has imported\n")
         os._exit(driver.EXIT_NOT_STARTED)
     conf = driver.settings_of(folder, attempt)
     driver.set_submit_arguments(attempt.master, conf)
     jvm.give(conf, folder / "work" / "tmp")
     os.write(channel, b"b")
-    driver.main([str(folder), str(channel)])
+    driver.run(folder, attempt, channel)
 
 
 def _next_line(channel: int, jvm: int) -> dict[str, Any] | None:
@@ -77,8 +77,3 @@ def _become(folder: Path, environment: Mapping[str, str]) -> None:
     show_as("nimbus-driver", ("nimbus.worker.driver", folder.name), environment)
     tempfile.tempdir = None
     time.tzset()
-
-
-def _imports(plan: driver.DriverPlan) -> list[Path]:
-    inherited = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
-    return [plan.script_path.parent, *map(Path, plan.import_folders()), *map(Path, inherited)]
