@@ -10,8 +10,8 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import partial
+from contextlib import ExitStack, contextmanager
+from functools import cached_property, partial
 from pathlib import Path
 
 from nimbus.domain.failures import FailureClass
@@ -29,12 +29,22 @@ _NOT_OFFERED = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP})
 """What a file system answers that cannot flush this kind of file: some network ones and folders."""
 
 
-def flushed(verdict: Verdict, output: Path, data_dir: Path, *, fsync: Fsync = os.fsync) -> Verdict:
-    """Flush the output of a success. A success that is not on the disk is a failure."""
+def flushed(
+    verdict: Verdict, output: Path, flush_above: Callable[[], object], *, fsync: Fsync = os.fsync
+) -> Verdict:
+    """Flush the output of a success. A success that is not on the disk is a failure.
+
+    Args:
+        verdict: So far.
+        output: The folder.
+        flush_above: Does `flush_above`, or waits until it is done.
+        fsync: For tests.
+    """
     if verdict.outcome is not Outcome.SUCCEEDED:
         return verdict
     try:
-        flush_tree(output, data_dir, fsync=fsync)
+        flush_above()
+        flush_tree(output, fsync=fsync)
     except OSError as exc:
         why = f"its output could not be flushed to the disk: {exc.strerror}: {exc.filename}"
         readable = why.encode(errors="replace").decode()  # a name may be of any bytes
@@ -42,8 +52,18 @@ def flushed(verdict: Verdict, output: Path, data_dir: Path, *, fsync: Fsync = os
     return verdict
 
 
-def flush_tree(top: Path, root: Path, *, fsync: Fsync = os.fsync) -> None:
-    """Flush all regular files and folders of a tree, and the folders from `root` down to it.
+def flush_above(top: Path, root: Path, *, fsync: Fsync = os.fsync) -> None:
+    """Flush the folders from `root` down to that of `top`, so that `top` is found again. It may be empty yet.
+
+    Raises:
+        OSError: a folder is not there or cannot be opened or flushed; `filename` says which.
+    """
+    for above in top.parents[: len(top.relative_to(root).parts)]:
+        _flush(fsync, above, os.O_DIRECTORY, str(above))
+
+
+def flush_tree(top: Path, *, fsync: Fsync = os.fsync) -> None:
+    """Flush all regular files and folders of a tree.
 
     Symbolic links are not followed: what they lead to is no part of the tree.
 
@@ -52,17 +72,19 @@ def flush_tree(top: Path, root: Path, *, fsync: Fsync = os.fsync) -> None:
             `filename` says which.
     """
     if not top.is_symlink():
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="runner-flush") as pool:
-            _Flush(fsync, pool).folder(str(top), str(top), None, _DEEPEST)
-    for above in top.parents[: len(top.relative_to(root).parts)]:
-        _flush(fsync, above, os.O_DIRECTORY, str(above))
+        with ExitStack() as closing:
+            _Flush(fsync, closing).folder(str(top), str(top), None, _DEEPEST)
 
 
 class _Flush:
     """Walks a tree by descriptors of its folders: whatever takes the place of a name is not followed."""
 
-    def __init__(self, fsync: Fsync, pool: ThreadPoolExecutor) -> None:
-        self._fsync, self._pool = fsync, pool
+    def __init__(self, fsync: Fsync, closing: ExitStack) -> None:
+        self._fsync, self._closing = fsync, closing
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return self._closing.enter_context(ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="runner-flush"))
 
     def folder(self, name: str, path: str, above: int | None, levels: int) -> None:
         """Flush a folder: its files, then what is below it, then itself."""
@@ -74,7 +96,8 @@ class _Flush:
             with _naming(path, but=frozenset()), os.scandir(fd) as found:
                 entries = list(found)
             files = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
-            for _ in self._pool.map(partial(self._file, fd, path), files):
+            flush = map if len(files) < 2 else self._pool.map
+            for _ in flush(partial(self._file, fd, path), files):
                 pass  # the first error is raised here
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):

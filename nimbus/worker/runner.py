@@ -47,7 +47,7 @@ from nimbus.worker.connections import Connections, OpenBoard, open_board, open_l
 from nimbus.worker.driver import EXIT_NOT_STARTED
 from nimbus.worker.driver_plan import make_output
 from nimbus.worker.driver_process import DriverProcess
-from nimbus.worker.flushing import flushed
+from nimbus.worker.flushing import flush_above, flushed
 from nimbus.worker.forked import adopt_orphans, run_program, take_standard_input
 from nimbus.worker.identity import own_process
 from nimbus.worker.limit_thread import LimitThread
@@ -205,7 +205,7 @@ class Runner:
             oom_killer=procfs.oom_kills() > oom_kills,
             exceeded=limits.exceeded,
         )
-        verdict = flushed(verdict, output, self._plan.data_dir)
+        verdict = flushed(verdict, output, partial(flush_above, output, self._plan.data_dir))
         try:
             return self._finish(board, self._end(verdict, started_at, claim), uploader)
         finally:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from nimbus.domain.run import Outcome
-from nimbus.worker.flushing import flush_tree, flushed
+from nimbus.worker.flushing import flush_above, flush_tree, flushed
 from nimbus.worker.verdict import Verdict
 
 SUCCESS = Verdict(Outcome.SUCCEEDED, "", 0)
@@ -39,10 +40,16 @@ def output(tmp_path: Path) -> Path:
     return place
 
 
+def with_all_above(verdict: Verdict, output: Path, tmp_path: Path, disk: Disk) -> Verdict:
+    above = partial(flush_above, output, tmp_path / "data", fsync=disk.fsync)
+    return flushed(verdict, output, above, fsync=disk.fsync)
+
+
 def test_flush_reaches_each_file_and_folder_and_all_folders_above(tmp_path: Path, output: Path) -> None:
     disk, data = Disk(), tmp_path / "data"
 
-    flush_tree(output, data, fsync=disk.fsync)
+    flush_above(output, data, fsync=disk.fsync)
+    flush_tree(output, fsync=disk.fsync)
 
     above = {data, data / "p", data / "p" / "r", data / "p" / "r" / "t"}
     assert disk.flushed == above | {output, *output.rglob("*")}
@@ -57,7 +64,7 @@ def test_flush_follows_no_symbolic_link_and_opens_no_pipe(tmp_path: Path, output
     (output / "dangling").symlink_to("nowhere")
     os.mkfifo(output / "pipe")
 
-    flush_tree(output, tmp_path / "data", fsync=disk.fsync)
+    flush_tree(output, fsync=disk.fsync)
 
     assert not {path for path in disk.flushed if path.is_relative_to(outside) or path.name == "pipe"}
     assert output / "deep" / "part" in disk.flushed
@@ -67,7 +74,7 @@ def test_flush_follows_no_symbolic_link_and_opens_no_pipe(tmp_path: Path, output
 def test_success_is_a_failure_when_a_file_or_folder_cannot_be_flushed(
     tmp_path: Path, output: Path, fails: str
 ) -> None:
-    verdict = flushed(SUCCESS, output, tmp_path / "data", fsync=Disk(fails).fsync)
+    verdict = with_all_above(SUCCESS, output, tmp_path, Disk(fails))
 
     assert (verdict.outcome, verdict.exit_code) == (Outcome.FAILED, 0)
     assert "could not be flushed" in verdict.reason
@@ -78,11 +85,11 @@ def test_success_is_a_failure_when_a_file_or_folder_cannot_be_flushed(
 def test_success_stays_one_where_the_file_system_flushes_no_folders(
     tmp_path: Path, output: Path, error: int
 ) -> None:
-    assert flushed(SUCCESS, output, tmp_path / "data", fsync=Disk("deep", error).fsync) == SUCCESS
+    assert with_all_above(SUCCESS, output, tmp_path, Disk("deep", error)) == SUCCESS
 
 
 def test_output_of_a_failure_is_not_flushed(tmp_path: Path, output: Path) -> None:
     disk, failure = Disk(), Verdict(Outcome.FAILED, "no flights", 1)
 
-    assert flushed(failure, output, tmp_path / "data", fsync=disk.fsync) == failure
+    assert with_all_above(failure, output, tmp_path, disk) == failure
     assert disk.flushed == set()

@@ -25,6 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -40,7 +41,7 @@ from nimbus.worker.clock import boottime_s
 from nimbus.worker.connections import Connections, open_board, open_logs
 from nimbus.worker.driver_plan import attempt_environment, make_output, write_plan
 from nimbus.worker.files import remove_tree
-from nimbus.worker.flushing import flushed
+from nimbus.worker.flushing import flush_above, flushed
 from nimbus.worker.identity import own_process
 from nimbus.worker.limited_log import LimitedLog
 from nimbus.worker.limits import LimitWatch, limits_of
@@ -81,6 +82,9 @@ class _Held:
     order: PooledOrder
     folder: AttemptFolder
     claim: Claim
+    output: Path
+    findable: Future[None]
+    """Done when the folders above `output` are on the disk."""
     deadline_s: float = float("inf")
     """Since boot; set when it starts."""
     started_at: datetime | None = None
@@ -185,7 +189,7 @@ class Executor:
             return
         try:
             folder = self._folder.create_task(order.order)
-            make_output(order.plan, order.order)
+            output = make_output(order.plan, order.order)
             write_plan(folder, order.plan, order.order)
         except OSError as exc:
             remove_tree(self._folder.task(attempt).path)
@@ -201,7 +205,8 @@ class Executor:
             nonce=secrets.token_hex(8),
             folder=str(folder.path),
         )
-        held = self._held[attempt] = _Held(order, folder, claim)
+        findable = self._flush.submit(flush_above, output, order.plan.data_dir)
+        held = self._held[attempt] = _Held(order, folder, claim, output, findable)
         self._board.fill(claim, partial(self._claimed, held))
 
     def _claimed(self, held: _Held, standing: Claim | End | None, asked_s: float) -> None:
@@ -272,8 +277,7 @@ class Executor:
         if verdict.outcome is not Outcome.SUCCEEDED:
             self._end(held, verdict)
             return
-        data_dir = held.order.plan.data_dir
-        flushing = self._flush.submit(flushed, verdict, data_dir / held.order.order.output, data_dir)
+        flushing = self._flush.submit(flushed, verdict, held.output, held.findable.result)
         flushing.add_done_callback(lambda done: self._loop.post(partial(self._flushed, held, done)))
 
     def _flushed(self, held: _Held, done: Future[Verdict]) -> None:
@@ -339,11 +343,10 @@ class Executor:
 
     def _limit(self, held: _Held, now: float) -> None:
         if held.watch is None or held.log is None:
-            output = held.order.plan.data_dir / held.order.order.output
             held.watch = LimitWatch(
                 limits_of(held.order.order),
                 processes=partial(self._drivers.processes, str(held.attempt)),
-                folders=(held.folder.path, output),
+                folders=(held.folder.path, held.output),
             )
             held.log = LimitedLog(held.folder.log, limits_of(held.order.order).log_bytes)
         with suppress(OSError):  # the file system cannot: the log takes its room
