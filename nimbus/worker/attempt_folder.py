@@ -223,6 +223,16 @@ class AttemptFolder:
         for folder in (self.spark_local, self.scratch):
             remove_tree(folder)
 
+    def discard(self) -> None:
+        """Remove all of it. What a task left as it found it takes a few calls, and anything else a walk."""
+        try:
+            for file in (self.done_file, self.log, self.driver_file, self.context_file, self.order_file):
+                file.unlink()
+            for folder in (self.scratch, self.work, self.path):
+                folder.rmdir()
+        except OSError:
+            remove_tree(self.path)
+
     def remove(self) -> None:
         """Remove all of it, the order last: half a removal is then finished later."""
         for path in self.path.iterdir():

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from nimbus.task import context
 from nimbus.worker.environment import spark_settings, submit_arguments
+from nimbus.worker.files import write_new
 from nimbus.worker.program import become, spark_submit, variables
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def run(folder: Path, plan: DriverPlan, waits_on: int | None) -> None:
         stop_progress()
     sys.stdout.flush()
     # Only now: what ends the process from within (os._exit, native code) must not look like success.
-    (folder / "work" / "done").write_bytes(b"")
+    write_new(folder / "work" / "done", b"")
 
 
 def read_plan(folder: Path) -> DriverPlan:

@@ -12,6 +12,7 @@ from nimbus.domain.workers import Assignment
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.connect_session import driver_variables
 from nimbus.worker.environment import scaled_conf
+from nimbus.worker.files import write_new
 from nimbus.worker.limits import limits_of
 from nimbus.worker.settings import RunnerPlan
 from nimbus.worker.tags import ATTEMPT_VARIABLE, attempt_tag
@@ -48,8 +49,8 @@ def write_plan(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> No
         "output": str(plan.data_dir / order.output),
         "release_root": str(plan.release_root),
     }
-    folder.driver_file.write_text(json.dumps(document), encoding="utf-8")
-    folder.context_file.write_text(json.dumps(context), encoding="utf-8")
+    write_new(folder.driver_file, json.dumps(document).encode())
+    write_new(folder.context_file, json.dumps(context).encode())
     if plan.user is not None:
         folder.give_to(plan.user)
 

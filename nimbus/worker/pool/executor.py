@@ -40,7 +40,6 @@ from nimbus.worker.board_link import outdated_by
 from nimbus.worker.clock import boottime_s
 from nimbus.worker.connections import Connections, open_board, open_logs
 from nimbus.worker.driver_plan import attempt_environment, make_output, write_plan
-from nimbus.worker.files import remove_tree
 from nimbus.worker.flushing import flush_above, flushed
 from nimbus.worker.identity import own_process
 from nimbus.worker.limited_log import LimitedLog
@@ -90,7 +89,7 @@ class _Held:
     started_at: datetime | None = None
     started_s: float = 0.0
     oom_kills: int = 0
-    """Of the machine, when it started."""
+    """Of the machine, as counted last before it started."""
     running: bool = False
     ordered: Ordered = Ordered.NOT
     kill_at_s: float = float("inf")
@@ -125,7 +124,7 @@ class Executor:
         self._answers = Outbox(worker, self._loop)
         self._leaving = False
         """No order comes any more: the process ends with its last attempt."""
-        self._ticking = False
+        self._ticking, self._oom_kills = False, 0
         self._drivers = Drivers(self._loop, ended=self._driver_ended, zygote_ended=self._all_lost)
         self._flush = ThreadPoolExecutor(_FLUSHING_AT_ONCE, thread_name_prefix="executor-flush")
         self._board = BoardThread(partial(open_board, connections), Exits(folder.exits), self._loop.post)
@@ -192,7 +191,7 @@ class Executor:
             output = make_output(order.plan, order.order)
             write_plan(folder, order.plan, order.order)
         except OSError as exc:
-            remove_tree(self._folder.task(attempt).path)
+            self._folder.task(attempt).discard()
             why = f"its folders cannot be made: {exc.strerror}: {exc.filename}"
             self._answers.send(answer(attempt, why))
             return
@@ -233,7 +232,7 @@ class Executor:
 
     def _drop(self, held: _Held) -> None:
         """It is not ours to run, or nobody waits for it."""
-        remove_tree(held.folder.path)
+        held.folder.discard()
         self._done(held)
 
     def _done(self, held: _Held) -> None:
@@ -245,7 +244,7 @@ class Executor:
 
     def _start(self, held: _Held) -> None:
         held.running, held.started_at, held.started_s = True, datetime.now(UTC), boottime_s()
-        held.looked_s, held.oom_kills = held.started_s, procfs.oom_kills()
+        held.looked_s = held.started_s
         timeout = held.order.order.timeout
         if timeout is not None:
             held.deadline_s = held.started_s + timeout.total_seconds()
@@ -253,8 +252,9 @@ class Executor:
         environment = attempt_environment(held.folder, plan)
         self._drivers.start(held.folder, environment, plan.user, until_s=until_s)
         if not self._ticking:
-            self._ticking = True
+            self._ticking, self._oom_kills = True, procfs.oom_kills()
             self._loop.after(_TICK_S, self._tick)
+        held.oom_kills = self._oom_kills
 
     def _driver_ended(self, end: DriverEnd) -> None:
         held = self._held.get(end.attempt)
@@ -316,7 +316,7 @@ class Executor:
     # What takes long.
 
     def _tick(self) -> None:
-        now = boottime_s()
+        now, self._oom_kills = boottime_s(), procfs.oom_kills()
         running = [held for held in self._held.values() if held.running]
         for held in running:
             self._bound(held, now)

@@ -18,7 +18,7 @@ from nimbus.domain.slots import Claim
 from nimbus.domain.workers import Assignment
 from nimbus.records import ASSIGNMENT
 from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.files import make_passage, remove_tree
+from nimbus.worker.files import make_passage, remove_tree, write_new
 from nimbus.worker.process_lock import ProcessLock
 
 _MODE = 0o700
@@ -76,7 +76,7 @@ class ExecutorFolder:
             remove_tree(folder.path)
         for place in (folder.path, folder.work, folder.scratch):
             place.mkdir(mode=_MODE)
-        folder.order_file.write_bytes(ASSIGNMENT.encode(order))
+        write_new(folder.order_file, ASSIGNMENT.encode(order))
         return folder
 
     def remove(self) -> None:

@@ -17,7 +17,6 @@ from nimbus.ports import AttemptBoard, Clock, LogArchive
 from nimbus.worker import procfs, settlement
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.connections import Connections
-from nimbus.worker.files import remove_tree
 from nimbus.worker.fork_launcher import ForkLauncher
 from nimbus.worker.identity import own_process
 from nimbus.worker.keeper import Phase
@@ -219,7 +218,7 @@ class PooledExecutor:
 
     def _store_log(self, folder: ExecutorFolder, task: AttemptFolder, waits: Iterator[float]) -> None:
         if self._logs is None or not task.log_size():
-            remove_tree(task.path)
+            task.discard()
             return
         storing = self._log_pool.submit(store_rest, task, self._logs)
         storing.add_done_callback(
@@ -234,7 +233,7 @@ class PooledExecutor:
             _log.warning("log_not_stored", attempt=str(task.attempt), error=str(error)[:300])
             self._loop.after(next(waits), partial(self._store_log, folder, task, waits))
         elif not done.cancelled():
-            remove_tree(task.path)
+            task.discard()
             self._remove(folder)
 
     def _remove(self, folder: ExecutorFolder) -> None:

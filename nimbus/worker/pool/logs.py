@@ -16,7 +16,6 @@ import structlog
 from nimbus.domain.ids import AttemptId
 from nimbus.ports import LogArchive
 from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.files import remove_tree
 from nimbus.worker.limited_log import LimitedLog
 from nimbus.worker.log_upload import ENOUGH_BYTES, store_rest, store_some
 from nimbus.worker.retry import pauses
@@ -140,7 +139,7 @@ class Logs:
             self._ended.extend(failed)
         for folder in done:
             self._in_pieces.discard(folder.attempt)
-            remove_tree(folder.path)
+            folder.discard()
         if error is not None:
             raise error
 
