@@ -98,5 +98,17 @@ def test_error_that_was_logged_before_the_last_one_does_not_count() -> None:
     assert failure_class(1, log) is FailureClass.ERROR
 
 
+def test_exception_of_another_thread_does_not_count_beside_the_one_that_ended_the_task() -> None:
+    log = f"{TRACEBACK}FileNotFoundError: x\nException in thread Thread-4 (_run):\n{TRACEBACK}MemoryError\n"
+
+    assert failure_class(1, log) is FailureClass.MISSING_INPUT
+
+
+def test_exception_of_another_thread_counts_when_there_is_no_other() -> None:
+    log = f"Exception in thread Thread-4 (_run):\n{TRACEBACK}MemoryError\n"
+
+    assert failure_class(1, log) is FailureClass.OUT_OF_MEMORY
+
+
 def test_every_record_is_of_a_case() -> None:
     assert sorted(path.stem for path in RECORDED.glob("*.txt")) == sorted(case.name for case in CASES)
