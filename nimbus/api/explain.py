@@ -6,15 +6,18 @@ Follows the leader's own rules (`domain.lifecycle.is_ready`, `domain.admission.a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import assert_never
 
-from nimbus.domain.admission import Capacity, Grant, WaitReason, admit, backs_off
-from nimbus.domain.ids import TaskName
+from nimbus.domain.admission import Capacity, Grant, WaitReason, admit, backs_off, knowing
+from nimbus.domain.ids import TaskName, WorkerId
+from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Run, RunState, TaskRun, TaskState
+from nimbus.domain.schema import schema_for
 from nimbus.domain.slots import Slots
+from nimbus.domain.workers import WorkerInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,27 +75,32 @@ def _admission(task: TaskRun, capacity: Capacity, now: datetime) -> str:
     answer = admit(task, capacity, now)
     if isinstance(answer, Grant):
         return "ready: the leader gives it to a worker next"
+    able = knowing(schema_for(task.spec), capacity.workers)
     match answer.reason:
         case WaitReason.NO_WORKER:
             return "no worker is registered: start one with `nimbus worker --config FILE`"
+        case WaitReason.ALL_OLDER:
+            older = ", ".join(sorted(worker.id for worker in capacity.workers))
+            return f"no worker of a release that can run this task is registered: upgrade worker {older}"
         case WaitReason.ALL_DRAINING:
-            draining = len(capacity.workers)
-            return f"all {draining} workers are draining: they end what they have and take nothing new"
+            return f"all {len(able)} workers are draining: they end what they have and take nothing new"
         case WaitReason.ALL_BUSY:
-            return "; ".join(_all_busy(capacity, now))
+            return "; ".join(_all_busy(able, capacity.refusals, now))
         case _:
             assert_never(answer.reason)
 
 
-def _all_busy(capacity: Capacity, now: datetime) -> Iterator[str]:
-    accepting = [worker for worker in capacity.workers if not worker.draining]
-    resting = [worker for worker in accepting if backs_off(worker, capacity.refusals, now)]
+def _all_busy(
+    workers: list[WorkerInfo], refusals: Mapping[WorkerId, Refusals], now: datetime
+) -> Iterator[str]:
+    accepting = [worker for worker in workers if not worker.draining]
+    resting = [worker for worker in accepting if backs_off(worker, refusals, now)]
     if len(resting) == len(accepting):
         resting = []  # when all of them back off, none is spared
     slots = sum(worker.slots for worker in accepting) - sum(worker.slots for worker in resting)
     yield f"no free worker: all {slots} slots are busy"
     for worker in resting:
-        found = capacity.refusals[worker.id]
+        found = refusals[worker.id]
         yield (
             f"worker {worker.id} did not start its last {found.count} attempts: "
             f"none before {found.until:%H:%M:%SZ}"

@@ -13,6 +13,7 @@ from enum import StrEnum
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import TaskRun
+from nimbus.domain.schema import schema_for
 from nimbus.domain.workers import WorkerInfo
 
 Rank = tuple[int, int, float, WorkerId]
@@ -42,6 +43,8 @@ class WaitReason(StrEnum):
     """Why a task does not start."""
 
     NO_WORKER = "no_worker"
+    ALL_OLDER = "all_older"
+    """No worker is of a release that can read the task's order."""
     ALL_DRAINING = "all_draining"
     ALL_BUSY = "all_busy"
     """No slot is free on a worker that may be given something."""
@@ -61,9 +64,10 @@ def admit(task: TaskRun, capacity: Capacity, now: datetime) -> Grant | Wait:
 
     The cost of a grant does not grow with the number of workers, but for those that back off.
     """
+    schema = schema_for(task.spec)
     unlucky = {a.worker for a in task.attempts if a.outcome is not None and a.outcome.is_infrastructure}
     last_choice = None
-    for worker in candidates(capacity, now):
+    for worker in candidates(capacity, now, schema):
         if worker.id not in unlucky:
             return Grant(worker)
         last_choice = last_choice or worker
@@ -71,23 +75,42 @@ def admit(task: TaskRun, capacity: Capacity, now: datetime) -> Grant | Wait:
         return Grant(last_choice)
     if not capacity.workers:
         return Wait(WaitReason.NO_WORKER)
-    if all(worker.draining for worker in capacity.workers):
+    able = knowing(schema, capacity.workers)
+    if not able:
+        return Wait(WaitReason.ALL_OLDER)
+    if all(worker.draining for worker in able):
         return Wait(WaitReason.ALL_DRAINING)
-    until = min((capacity.refusals[worker.id].until for worker in capacity.free), default=None)
+    free = knowing(schema, capacity.free)
+    until = min((capacity.refusals[worker.id].until for worker in free), default=None)
     return Wait(WaitReason.ALL_BUSY, until)
 
 
-def candidates(capacity: Capacity, now: datetime) -> Iterator[WorkerInfo]:
-    """Free workers that may be given something now: none that backs off, unless all that are open do."""
+def candidates(capacity: Capacity, now: datetime, schema: int = 1) -> Iterator[WorkerInfo]:
+    """Free workers that may be given something now: none that backs off, unless all that are open do.
+
+    Args:
+        capacity: What there is.
+        now: The time.
+        schema: That the workers must know, as of `schema_for`.
+    """
     refusals = capacity.refusals
     backing_off = []
     for worker in capacity.free:
+        if worker.newest_schema < schema:
+            continue
         if backs_off(worker, refusals, now):
             backing_off.append(worker)
         else:
             yield worker
-    if backing_off and all(w.draining or backs_off(w, refusals, now) for w in capacity.workers):
+    if backing_off and all(
+        w.draining or backs_off(w, refusals, now) for w in knowing(schema, capacity.workers)
+    ):
         yield from backing_off
+
+
+def knowing(schema: int, workers: Iterable[WorkerInfo]) -> list[WorkerInfo]:
+    """Those of the workers that know a schema."""
+    return [worker for worker in workers if worker.newest_schema >= schema]
 
 
 def backs_off(worker: WorkerInfo, refusals: Mapping[WorkerId, Refusals], now: datetime) -> bool:

@@ -83,6 +83,7 @@ def _ended(run: Run, outcome: Outcome, failure: FailureClass | None = None) -> R
 
 
 OTHER = replace(WORKER, id=WorkerId("w2"), slots=1)
+NEWER = replace(WORKER, id=WorkerId("w3"), newest_schema=2)
 REFUSED = {W1: Refusals(3, NOW)}
 
 
@@ -107,6 +108,26 @@ REFUSED = {W1: Refusals(3, NOW)}
 )
 def test_a_ready_task_waits_for_leader_or_worker(changes: dict[str, Any], sentence: str) -> None:
     told = why(_run(), _run().tasks[A], None, _around(**changes))
+
+    assert told is not None
+    assert sentence in told
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({}, "no worker of a release that can run this task is registered: upgrade worker w1"),
+        ({"workers": (WORKER, NEWER), "busy": {NEWER.id: 2}}, "no free worker: all 2 slots are busy"),
+        ({"workers": (WORKER, replace(NEWER, draining=True))}, "all 1 workers are draining"),
+        ({"workers": (WORKER, NEWER)}, "ready: the leader gives it to a worker next"),
+    ],
+)
+def test_a_shell_task_waits_for_a_worker_that_can_read_its_order(
+    changes: dict[str, Any], sentence: str
+) -> None:
+    task = replace(_run().tasks[A], spec=TaskSpec(name=A, kind=TaskKind.SHELL, script="ls"))
+
+    told = why(_run(), task, None, _around(**changes))
 
     assert told is not None
     assert sentence in told
