@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import assert_never
 
-from nimbus.domain.admission import Capacity, Grant, WaitReason, admit, backs_off, knowing
+from nimbus.domain.admission import Capacity, Grant, WaitReason, admit, backs_off, suited
 from nimbus.domain.ids import TaskName, WorkerId
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Run, RunState, TaskRun, TaskState
-from nimbus.domain.schema import schema_for
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import WorkerInfo
 
@@ -75,7 +74,7 @@ def _admission(task: TaskRun, capacity: Capacity, now: datetime) -> str:
     answer = admit(task, capacity, now)
     if isinstance(answer, Grant):
         return "ready: the leader gives it to a worker next"
-    able = knowing(schema_for(task.spec), capacity.workers)
+    able = list(filter(suited(task.spec, capacity.workers), capacity.workers))
     match answer.reason:
         case WaitReason.NO_WORKER:
             return "no worker is registered: start one with `nimbus worker --config FILE`"
@@ -85,7 +84,8 @@ def _admission(task: TaskRun, capacity: Capacity, now: datetime) -> str:
         case WaitReason.ALL_DRAINING:
             return f"all {len(able)} workers are draining: they end what they have and take nothing new"
         case WaitReason.ALL_BUSY:
-            return "; ".join(_all_busy(able, capacity.refusals, now))
+            of_those = "" if len(able) == len(capacity.workers) else " that can run it"
+            return f"no free worker{of_those}: " + "; ".join(_all_busy(able, capacity.refusals, now))
         case _:
             assert_never(answer.reason)
 
@@ -98,7 +98,7 @@ def _all_busy(
     if len(resting) == len(accepting):
         resting = []  # when all of them back off, none is spared
     slots = sum(worker.slots for worker in accepting) - sum(worker.slots for worker in resting)
-    yield f"no free worker: all {slots} slots are busy"
+    yield f"all {slots} slots are busy"
     for worker in resting:
         found = refusals[worker.id]
         yield (

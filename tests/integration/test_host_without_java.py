@@ -81,6 +81,7 @@ def test_worker_of_a_host_without_java_runs_all_but_spark_and_says_what_is_missi
         tasks = {
             task["name"]: task for task in json.loads(ask("run", "show", "r", "-o", "json").stdout)["tasks"]
         }
+        (worker,) = json.loads(ask("cluster", "workers", "-o", "json").stdout)["workers"]
         doctor = ask("doctor", "--config", config, "-o", "json", **without_java)
     finally:
         stack.stop()
@@ -92,6 +93,7 @@ def test_worker_of_a_host_without_java_runs_all_but_spark_and_says_what_is_missi
         "spark": "failed",
     }
     assert tasks["spark"]["why"].startswith("failed after 1 attempt: refused: no Java 17 or newer was found")
+    assert worker["warm_drivers"] == worker["class_archive"] == "none without Java"
     found = {check["check"]: check for check in json.loads(doctor.stdout)["checks"]}
     assert doctor.returncode == 1
     assert found["java"]["verdict"] == "fail"

@@ -30,14 +30,21 @@ NAMES = [WorkerId(f"w{number}") for number in range(3)]
 
 workers = st.lists(
     st.builds(
-        lambda name, slots, draining, load, schema: replace(
-            WORKER, id=name, slots=slots, draining=draining, load_average=load, newest_schema=schema
+        lambda name, slots, draining, load, schema, java: replace(
+            WORKER,
+            id=name,
+            slots=slots,
+            draining=draining,
+            load_average=load,
+            newest_schema=schema,
+            has_java=java,
         ),
         st.sampled_from(NAMES),
         st.integers(1, 2),
         st.sampled_from([False, False, True]),
         st.sampled_from([0.0, 1.0, 2.5]),
         st.sampled_from([1, 2]),
+        st.booleans(),
     ),
     max_size=len(NAMES),
     unique_by=lambda worker: worker.id,
@@ -50,8 +57,8 @@ histories: st.SearchStrategy[History] = st.lists(
 )
 
 
-kinds = st.sampled_from([TaskKind.PYTHON, TaskKind.SHELL])
-"""The second came with schema 2."""
+kinds = st.sampled_from([TaskKind.PYTHON, TaskKind.PYSPARK, TaskKind.SHELL, TaskKind.SPARK_SUBMIT])
+"""The last two came with schema 2."""
 
 
 def _run(name: str, kind: TaskKind = TaskKind.PYTHON) -> Run:
@@ -146,8 +153,11 @@ def test_the_best_worker_is_granted_and_a_wait_is_no_longer_than_needed(
         run = lifecycle.open_attempt(_run("r"), A, worker=worker, epoch=1, now=NOW)
         attempt = replace(run.tasks[A].attempts[0], number=number, outcome=Outcome.LOST, ended_at=NOW)
         task = replace(task, attempts=(*task.attempts, attempt))
-    schema = 2 if kind is TaskKind.SHELL else 1
-    accepting = [worker for worker in workers if not worker.draining and worker.newest_schema >= schema]
+    schema = 2 if kind in (TaskKind.SHELL, TaskKind.SPARK_SUBMIT) else 1
+    suited = [worker for worker in workers if worker.newest_schema >= schema]
+    if kind in (TaskKind.PYSPARK, TaskKind.SPARK_SUBMIT):
+        suited = [worker for worker in suited if worker.has_java] or suited
+    accepting = [worker for worker in suited if not worker.draining]
     rested = [w for w in accepting if w.id not in refused or refused[w.id].until <= NOW]
     able = [w for w in rested or accepting if busy.get(w.id, 0) < w.slots]
 

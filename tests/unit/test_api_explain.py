@@ -113,11 +113,35 @@ def test_a_ready_task_waits_for_leader_or_worker(changes: dict[str, Any], senten
     assert sentence in told
 
 
+NO_JAVA = replace(WORKER, has_java=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"workers": (NO_JAVA, OTHER), "busy": {OTHER.id: 1}},
+            "no free worker that can run it: all 1 slots are busy",
+        ),
+        ({"workers": (NO_JAVA,)}, "ready: the leader gives it to a worker next"),
+    ],
+)
+def test_a_spark_task_waits_for_a_worker_with_java_if_there_is_one(
+    changes: dict[str, Any], sentence: str
+) -> None:
+    task = replace(_run().tasks[A], spec=TaskSpec(name=A, kind=TaskKind.SQL, script="a.sql"))
+
+    assert why(_run(), task, None, _around(**changes)) == sentence
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
         ({}, "no worker of a release that can run this task is registered: upgrade worker w1"),
-        ({"workers": (WORKER, NEWER), "busy": {NEWER.id: 2}}, "no free worker: all 2 slots are busy"),
+        (
+            {"workers": (WORKER, NEWER), "busy": {NEWER.id: 2}},
+            "no free worker that can run it: all 2 slots are busy",
+        ),
         ({"workers": (WORKER, replace(NEWER, draining=True))}, "all 1 workers are draining"),
         ({"workers": (WORKER, NEWER)}, "ready: the leader gives it to a worker next"),
     ],
