@@ -79,8 +79,9 @@ def _admission(task: TaskRun, capacity: Capacity, now: datetime) -> str:
         case WaitReason.NO_WORKER:
             return "no worker is registered: start one with `nimbus worker --config FILE`"
         case WaitReason.ALL_OLDER:
-            older = ", ".join(sorted(worker.id for worker in capacity.workers))
-            return f"no worker of a release that can run this task is registered: upgrade worker {older}"
+            return (
+                f"all {len(capacity.workers)} workers are of a release that cannot run this task: upgrade one"
+            )
         case WaitReason.ALL_DRAINING:
             return f"all {len(able)} workers are draining: they end what they have and take nothing new"
         case WaitReason.ALL_BUSY:

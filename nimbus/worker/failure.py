@@ -38,10 +38,9 @@ _LINKS = (
     "An exception was thrown from the Python worker:",
 )
 
+_TRACEBACK = r"Traceback \(most recent call last\):\n(?: .*\n)*.*(?:\n|\Z)"
 _OF_A_THREAD = re.compile(
-    r'^Exception in thread (?!").*:\n'
-    r"(?:Traceback \(most recent call last\):\n(?: .*\n)*.*(?:\n|\Z)(?:\n(?:During|The above) .*\n\n)?)+",
-    re.M,
+    rf'^Exception in thread (?!").*:\n{_TRACEBACK}(?:\n(?:During|The above) .*\n\n{_TRACEBACK})*', re.M
 )
 """As Python prints it; a JVM puts the name of the thread in quotes."""
 

@@ -137,7 +137,7 @@ def test_a_spark_task_waits_for_a_worker_with_java_if_there_is_one(
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({}, "no worker of a release that can run this task is registered: upgrade worker w1"),
+        ({}, "all 1 workers are of a release that cannot run this task: upgrade one"),
         (
             {"workers": (WORKER, NEWER), "busy": {NEWER.id: 2}},
             "no free worker that can run it: all 2 slots are busy",
