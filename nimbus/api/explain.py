@@ -6,15 +6,17 @@ Follows the leader's own rules (`domain.lifecycle.is_ready`, `domain.admission.a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import assert_never
 
-from nimbus.domain.admission import Capacity, Grant, WaitReason, admit, backs_off
-from nimbus.domain.ids import TaskName
+from nimbus.domain.admission import Capacity, Grant, WaitReason, admit, backs_off, suited
+from nimbus.domain.ids import TaskName, WorkerId
+from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Run, RunState, TaskRun, TaskState
 from nimbus.domain.slots import Slots
+from nimbus.domain.workers import WorkerInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,27 +74,34 @@ def _admission(task: TaskRun, capacity: Capacity, now: datetime) -> str:
     answer = admit(task, capacity, now)
     if isinstance(answer, Grant):
         return "ready: the leader gives it to a worker next"
+    able = list(filter(suited(task.spec, capacity.workers), capacity.workers))
     match answer.reason:
         case WaitReason.NO_WORKER:
             return "no worker is registered: start one with `nimbus worker --config FILE`"
+        case WaitReason.ALL_OLDER:
+            return (
+                f"all {len(capacity.workers)} workers are of a release that cannot run this task: upgrade one"
+            )
         case WaitReason.ALL_DRAINING:
-            draining = len(capacity.workers)
-            return f"all {draining} workers are draining: they end what they have and take nothing new"
+            return f"all {len(able)} workers are draining: they end what they have and take nothing new"
         case WaitReason.ALL_BUSY:
-            return "; ".join(_all_busy(capacity, now))
+            of_those = "" if len(able) == len(capacity.workers) else " that can run it"
+            return f"no free worker{of_those}: " + "; ".join(_all_busy(able, capacity.refusals, now))
         case _:
             assert_never(answer.reason)
 
 
-def _all_busy(capacity: Capacity, now: datetime) -> Iterator[str]:
-    accepting = [worker for worker in capacity.workers if not worker.draining]
-    resting = [worker for worker in accepting if backs_off(worker, capacity.refusals, now)]
+def _all_busy(
+    workers: list[WorkerInfo], refusals: Mapping[WorkerId, Refusals], now: datetime
+) -> Iterator[str]:
+    accepting = [worker for worker in workers if not worker.draining]
+    resting = [worker for worker in accepting if backs_off(worker, refusals, now)]
     if len(resting) == len(accepting):
         resting = []  # when all of them back off, none is spared
     slots = sum(worker.slots for worker in accepting) - sum(worker.slots for worker in resting)
-    yield f"no free worker: all {slots} slots are busy"
+    yield f"all {slots} slots are busy"
     for worker in resting:
-        found = capacity.refusals[worker.id]
+        found = refusals[worker.id]
         yield (
             f"worker {worker.id} did not start its last {found.count} attempts: "
             f"none before {found.until:%H:%M:%SZ}"

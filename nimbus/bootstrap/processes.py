@@ -19,7 +19,7 @@ from nimbus.bootstrap.scheduler import build_parts
 from nimbus.bootstrap.worker import build_worker
 from nimbus.config import Settings
 from nimbus.config.sections import ZooKeeper
-from nimbus.java import find_java
+from nimbus.java import JavaMissingError, find_java
 from nimbus.scheduler.process import FORCED, run_until_signal
 from nimbus.scheduler.scheduler import Scheduler
 from nimbus.telemetry.artifacts import GarbageMetrics
@@ -44,7 +44,7 @@ def run_scheduler(settings: Settings) -> int:
     configure(settings.log.level, settings.log.format)
     give_back_large_blocks()  # a sync's buffers are no reason to stay large
     if settings.worker.embedded:
-        find_java()  # said now, not by the first task
+        _look_for_java()
     foundation = lay_foundation(settings)
     with _crash_sentinel(foundation):  # before anything queues for leadership
         parts = build_parts(foundation)
@@ -57,7 +57,7 @@ def run_worker(settings: Settings) -> int:
     """Run a worker of its own until it is told to stop; its runners go on. Returns the exit code."""
     configure(settings.log.level, settings.log.format)
     give_back_large_blocks()
-    find_java()
+    _look_for_java()
     foundation = lay_foundation(settings)
     syncer = build_syncer(foundation, lambda _readiness: None)
     registrations = ZooKeeperRegistrations(foundation.session, settings.cluster.root)
@@ -81,6 +81,14 @@ def run_worker(settings: Settings) -> int:
 
     code = run_until_signal(start, stop, settings.scheduler.shutdown_timeout)
     return _code_after(worker.failure, code)
+
+
+def _look_for_java() -> None:
+    """Say now, and not with the first task, that a worker must refuse what needs Spark."""
+    try:
+        find_java()
+    except JavaMissingError as exc:
+        _log.warning("java_missing", effect="tasks that need Spark are refused here", error=str(exc))
 
 
 @contextmanager

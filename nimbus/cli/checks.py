@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nimbus.config import Settings
 
 _DEADLINE_S = 3.0
+_NO_JAVA = "none without Java"
 _DISK_LOW, _DISK_TOO_LOW = 5 << 30, 1 << 30
 _SKEW_WARN_S, _SKEW_FAIL_S = 5.0, 300.0
 """S3 refuses signatures that are more than 15 minutes off; schedules are wrong long before that."""
@@ -63,19 +64,25 @@ def java() -> Finding:
     return Finding("java", Verdict.OK, detail)
 
 
+def _java_home() -> Path | None:
+    from nimbus.java import JavaMissingError, find_java
+
+    try:
+        return find_java().java_home
+    except JavaMissingError:
+        return None
+
+
 def class_archive(settings: Settings) -> Finding:
     """Will Spark start with a class-data archive?"""
-    from nimbus.java import JavaMissingError, find_java
     from nimbus.worker.class_archive import find_archive
     from nimbus.worker.environment import driver_environment
 
     name, worker = "class archive", settings.worker
     if not worker.class_archive:
         return Finding(name, Verdict.OK, "off (worker.class_archive)")
-    try:
-        home = find_java().java_home
-    except JavaMissingError:
-        return Finding(name, Verdict.OK, "none without Java")
+    if (home := _java_home()) is None:
+        return Finding(name, Verdict.OK, _NO_JAVA)
     place = find_archive(worker.work_dir, driver_environment(os.environ, java_home=home, extra=worker.env))
     if place is None:
         return Finding(name, Verdict.OK, "none yet: a worker makes it after its first Spark task, when idle")
@@ -94,6 +101,8 @@ def warm_drivers(settings: Settings) -> Finding:
     plan = WarmPlan(environment={}, master=worker.master, worker_conf=worker.spark_conf)
     if not plan.is_local:
         return Finding(name, Verdict.OK, f"none for {worker.master}: only for local masters")
+    if _java_home() is None:
+        return Finding(name, Verdict.OK, _NO_JAVA)
     why = why_not_now(plan, busy=0, slots=worker.slots, available_bytes=available_memory())
     if why is not None:
         return Finding(name, Verdict.WARN, f"none: {why}", "Spark tasks start cold; nothing else is wrong")

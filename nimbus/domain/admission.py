@@ -5,14 +5,16 @@ Pools and limits of pipelines, runs and the cluster will be asked here, too.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
 from nimbus.domain.ids import WorkerId
+from nimbus.domain.pipeline import SparkMode, TaskSpec
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import TaskRun
+from nimbus.domain.schema import schema_for
 from nimbus.domain.workers import WorkerInfo
 
 Rank = tuple[int, int, float, WorkerId]
@@ -42,6 +44,8 @@ class WaitReason(StrEnum):
     """Why a task does not start."""
 
     NO_WORKER = "no_worker"
+    ALL_OLDER = "all_older"
+    """No worker is of a release that can read the task's order."""
     ALL_DRAINING = "all_draining"
     ALL_BUSY = "all_busy"
     """No slot is free on a worker that may be given something."""
@@ -59,11 +63,12 @@ class Wait:
 def admit(task: TaskRun, capacity: Capacity, now: datetime) -> Grant | Wait:
     """Decide about a ready task. Workers that failed it by their own fault are taken when there is no other.
 
-    The cost of a grant does not grow with the number of workers, but for those that back off.
+    The cost of a grant does not grow with the number of workers, but for those that back off or do not suit.
     """
+    suits = suited(task.spec, capacity.workers)
     unlucky = {a.worker for a in task.attempts if a.outcome is not None and a.outcome.is_infrastructure}
     last_choice = None
-    for worker in candidates(capacity, now):
+    for worker in candidates(capacity, now, suits):
         if worker.id not in unlucky:
             return Grant(worker)
         last_choice = last_choice or worker
@@ -71,23 +76,51 @@ def admit(task: TaskRun, capacity: Capacity, now: datetime) -> Grant | Wait:
         return Grant(last_choice)
     if not capacity.workers:
         return Wait(WaitReason.NO_WORKER)
-    if all(worker.draining for worker in capacity.workers):
+    able = [worker for worker in capacity.workers if suits(worker)]
+    if not able:
+        return Wait(WaitReason.ALL_OLDER)
+    if all(worker.draining for worker in able):
         return Wait(WaitReason.ALL_DRAINING)
-    until = min((capacity.refusals[worker.id].until for worker in capacity.free), default=None)
+    free = (worker for worker in capacity.free if suits(worker))
+    until = min((capacity.refusals[worker.id].until for worker in free), default=None)
     return Wait(WaitReason.ALL_BUSY, until)
 
 
-def candidates(capacity: Capacity, now: datetime) -> Iterator[WorkerInfo]:
-    """Free workers that may be given something now: none that backs off, unless all that are open do."""
+def candidates(
+    capacity: Capacity, now: datetime, suits: Callable[[WorkerInfo], bool] = lambda _worker: True
+) -> Iterator[WorkerInfo]:
+    """Free workers that may be given something now: none that backs off, unless all that are open do.
+
+    Args:
+        capacity: What there is.
+        now: The time.
+        suits: Which workers can run the task; without it: any task.
+    """
     refusals = capacity.refusals
     backing_off = []
     for worker in capacity.free:
+        if not suits(worker):
+            continue
         if backs_off(worker, refusals, now):
             backing_off.append(worker)
         else:
             yield worker
-    if backing_off and all(w.draining or backs_off(w, refusals, now) for w in capacity.workers):
+    if backing_off and all(w.draining or backs_off(w, refusals, now) for w in capacity.workers if suits(w)):
         yield from backing_off
+
+
+def suited(task: TaskSpec, workers: Collection[WorkerInfo]) -> Callable[[WorkerInfo], bool]:
+    """Tell which workers can run a task: those that can read its order, and have the Java that it needs.
+
+    If none of these has Java, each of them is as good: it refuses the attempt, and says why.
+    """
+    schema = schema_for(task)
+    needs_java = (
+        task.kind.uses_spark
+        and task.spark_mode is SparkMode.CLASSIC
+        and any(worker.has_java and worker.newest_schema >= schema for worker in workers)
+    )
+    return lambda worker: worker.newest_schema >= schema and (worker.has_java or not needs_java)
 
 
 def backs_off(worker: WorkerInfo, refusals: Mapping[WorkerId, Refusals], now: datetime) -> bool:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from nimbus.domain.pipeline import SparkMode, TaskSpec
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.workers import WorkerInfo
 
 NEWEST_SCHEMA = 2
 """The newest one that this release reads and writes. It also reads and writes the one before.
 
-2: runs are laid out as header, plan and pages (ADR 21), the catalog holds digests (ADR 22).
+2: runs are laid out as header, plan and pages (ADR 21), the catalog holds digests (ADR 22), tasks can be of
+kind `shell` or `spark_submit` and in `mode: connect`.
 """
+
+
+def schema_for(task: TaskSpec) -> int:
+    """The oldest schema that has such tasks: schedulers and workers that do not know it overlook them."""
+    return 2 if task.kind.is_program or task.spark_mode is SparkMode.CONNECT else 1
 
 
 def older_than(

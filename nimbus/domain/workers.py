@@ -31,6 +31,8 @@ class WorkerInfo:
     """The scheduler it is embedded in."""
     newest_schema: int = 1
     """As that of a scheduler, see `SchedulerInfo.newest_schema`."""
+    has_java: bool = True
+    """It found a Java at its start. Releases that do not say this do not start without one."""
     class_archive: str = ""
     """How it is with the class-data archive of Spark's jars, for people."""
     warm_drivers: str = ""

@@ -1,7 +1,8 @@
 """Tells the class of a failed attempt from how its driver ended and from the end of its log. Pure.
 
 What Spark recovered from, and what the task's code handled, stands in the log as well. So only the last error
-counts: the last traceback, with those that Python links to it.
+counts: the last traceback, with those that Python links to it. One of another thread than the main one ends
+no Python program, and is often a consequence of its end: it counts only if there is no other.
 """
 
 from __future__ import annotations
@@ -36,6 +37,12 @@ _LINKS = (
     "The above exception was the direct cause of the following exception:",
     "An exception was thrown from the Python worker:",
 )
+
+_TRACEBACK = r"Traceback \(most recent call last\):\n(?: .*\n)*.*(?:\n|\Z)"
+_OF_A_THREAD = re.compile(
+    rf'^Exception in thread (?!").*:\n{_TRACEBACK}(?:\n(?:During|The above) .*\n\n{_TRACEBACK})*', re.M
+)
+"""As Python prints it; a JVM puts the name of the thread in quotes."""
 
 _PLACE = r"(?:^(?:[ |]*\| )?(?:: |Caused by: )?|\): |^Exception in thread \"main\" )"
 """Where the name of an exception stands: not in the middle of a message, which may speak of anything."""
@@ -98,6 +105,12 @@ def failure_class(status: int | None, log_tail: str, *, oom_killer: bool = False
     return found
 
 
+def without_other_threads(log_tail: str) -> str:
+    """The log without the tracebacks of Python's other threads; as it is, if there are no others in it."""
+    rest = _OF_A_THREAD.sub("", log_tail)
+    return rest if _START.search(rest) else log_tail
+
+
 def _of_exit(status: int | None, log_tail: str) -> FailureClass | None:
     """What the exit alone says; a status above 128 is that of a child that a signal ended."""
     if status in _OUT_OF_MEMORY_EXITS:
@@ -112,7 +125,7 @@ def _of_exit(status: int | None, log_tail: str) -> FailureClass | None:
 
 
 def _of_log(log_tail: str) -> FailureClass:
-    story = _last_error(log_tail)
+    story = _last_error(without_other_threads(log_tail))
     for found, search in _SEARCHES:
         if search.search(story):
             return found

@@ -6,11 +6,14 @@ import os
 
 import psutil
 
+from nimbus.domain.errors import NimbusError
 from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import Clock, Registrations, WorkerIdInUseError
 from nimbus.worker.identity import host_id, hostname
 from nimbus.worker.settings import WorkerSettings
+
+_WITHOUT_JAVA = "none without Java"
 
 
 class Registration:
@@ -19,6 +22,7 @@ class Registration:
     def __init__(self, settings: WorkerSettings, registrations: Registrations, clock: Clock) -> None:
         self._settings, self._registrations, self._clock = settings, registrations, clock
         self._started_at = clock.now()
+        self._has_java = _has_java(settings)
         self.draining = False
         self.class_archive = ""
         """See `WorkerInfo.class_archive`."""
@@ -62,6 +66,14 @@ class Registration:
             memory_available_bytes=psutil.virtual_memory().available,
             scheduler_id=self._settings.scheduler_id,
             newest_schema=NEWEST_SCHEMA,
-            class_archive=self.class_archive,
-            warm_drivers=self.warm_drivers,
+            has_java=self._has_java,
+            class_archive=self.class_archive if self._has_java else _WITHOUT_JAVA,
+            warm_drivers=self.warm_drivers if self._has_java else _WITHOUT_JAVA,
         )
+
+
+def _has_java(settings: WorkerSettings) -> bool:
+    try:
+        return settings.java_home is None or settings.java_home() is not None
+    except NimbusError:
+        return False

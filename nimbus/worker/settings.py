@@ -47,7 +47,7 @@ class WorkerSettings:
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to the environment of drivers. Not for secrets: the processes of a user can read it."""
     java_home: Callable[[], Path] | None = None
-    """Asked before a Spark task is prepared; raises what is to be said when there is no Java."""
+    """Asked at the start, and before a Spark task is prepared; raises a NimbusError when there is no Java."""
     heartbeat: timedelta = timedelta(seconds=5)
     stop_grace: timedelta = timedelta(seconds=10)
     """From SIGTERM to SIGKILL."""

@@ -10,7 +10,7 @@ from enum import Enum
 
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.run import Outcome
-from nimbus.worker.failure import failure_class
+from nimbus.worker.failure import failure_class, without_other_threads
 from nimbus.worker.limits import is_memory
 
 REASON_LIMIT = 500
@@ -18,6 +18,8 @@ _LINE_OF_ERROR = re.compile(
     r'(?:Exception in thread "[^"]*" )?([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning)\b.*)'
 )
 """Of Python, and of a JVM."""
+_SERVER_STACK = re.compile(r"^JVM stacktrace:\n(?:.+\n?)*", re.M)
+"""What a client of Spark Connect adds to the message of an exception; often it repeats no message."""
 _SOME_LINES = 5
 
 
@@ -115,7 +117,8 @@ def _signal(number: int) -> str:
 
 def error_in(log_tail: str) -> str:
     """Find the lines that say what went wrong: those of the last exception, or else the last lines."""
-    lines = [line.rstrip() for line in log_tail.splitlines()]
+    text = _SERVER_STACK.sub("", without_other_threads(log_tail))
+    lines = [line.rstrip() for line in text.splitlines()]
     for at in range(len(lines) - 1, -1, -1):
         if found := _LINE_OF_ERROR.match(lines[at]):
             told = [found[1]]

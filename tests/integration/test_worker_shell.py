@@ -12,6 +12,7 @@ import pytest
 from nimbus.domain.pipeline import Limits, TaskKind
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import End
+from nimbus.java import JavaMissingError
 from nimbus.worker import procfs
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.fork_launcher import ForkLauncher
@@ -160,7 +161,7 @@ def _name(pid: int) -> str:
 
 def test_worker_without_java_runs_programs(bench: Bench) -> None:
     def no_java() -> Path:
-        raise AssertionError("Java is not needed")
+        raise JavaMissingError(("PATH: has no executable `java`",))
 
     order = bench.order("true", task_kind=TaskKind.SHELL)
     worker = bench.worker(settings={"java_home": no_java})

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from nimbus.domain.pipeline import TaskKind
@@ -195,6 +197,29 @@ def test_worker_warms_a_driver_after_a_spark_task_and_gives_it_the_next_one(
         eventually(folder.runner_log.exists, "the attempt is launched")
         assert "result: " in _ran(bench, folder)
         assert told.workers[-1].class_archive == "off"
+    finally:
+        worker.close(timedelta(seconds=10))
+        bench.close()
+
+
+def test_worker_with_less_memory_than_warming_needs_warms_nothing_and_says_so(
+    tmp_path: Path, java_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=2 << 30))
+    bench, told = Bench(tmp_path), RecordingRegistrations()
+    settings = {"java_home": lambda: java_home, "class_archive": False}
+    worker = bench.worker(registrations=told, settings=settings)
+    worker.start()
+    try:
+        order = bench.order(bench.script("task.py", "print(1)\n"), task_kind=TaskKind.PYSPARK)
+        bench.board.assign("w1", order)
+        assert bench.await_end(deadline_s=600).outcome is Outcome.SUCCEEDED
+
+        why = "none: 2.0 GiB of memory are available, 3.4 GiB would be needed"
+        eventually(lambda: told.workers[-1].warm_drivers == why, "the worker says why", 60)
+        assert told.workers[-1].memory_available_bytes == 2 << 30
+        assert not [one for one in told.workers if one.warm_drivers[0].isdigit()], "none was ever started"
+        assert not list((bench.root / "w1").glob("warm/*"))
     finally:
         worker.close(timedelta(seconds=10))
         bench.close()

@@ -30,13 +30,21 @@ NAMES = [WorkerId(f"w{number}") for number in range(3)]
 
 workers = st.lists(
     st.builds(
-        lambda name, slots, draining, load: replace(
-            WORKER, id=name, slots=slots, draining=draining, load_average=load
+        lambda name, slots, draining, load, schema, java: replace(
+            WORKER,
+            id=name,
+            slots=slots,
+            draining=draining,
+            load_average=load,
+            newest_schema=schema,
+            has_java=java,
         ),
         st.sampled_from(NAMES),
         st.integers(1, 2),
         st.sampled_from([False, False, True]),
         st.sampled_from([0.0, 1.0, 2.5]),
+        st.sampled_from([1, 2]),
+        st.booleans(),
     ),
     max_size=len(NAMES),
     unique_by=lambda worker: worker.id,
@@ -49,7 +57,11 @@ histories: st.SearchStrategy[History] = st.lists(
 )
 
 
-def _run(name: str) -> Run:
+kinds = st.sampled_from([TaskKind.PYTHON, TaskKind.PYSPARK, TaskKind.SHELL, TaskKind.SPARK_SUBMIT])
+"""The last two came with schema 2."""
+
+
+def _run(name: str, kind: TaskKind = TaskKind.PYTHON) -> Run:
     return Run(
         id=RunId(name),
         pipeline=PipelineName("p"),
@@ -60,7 +72,7 @@ def _run(name: str) -> Run:
         cause=RunCause.MANUAL,
         priority=Priority.MEDIUM,
         failure_strategy=FailureStrategy.CONTINUE,
-        tasks=Tasks([TaskRun(spec=TaskSpec(name=A, kind=TaskKind.PYTHON, script="a.py"))]),
+        tasks=Tasks([TaskRun(spec=TaskSpec(name=A, kind=kind, script="a.py"))]),
     )
 
 
@@ -75,11 +87,16 @@ def _steps(name: str, worker: WorkerId, outcome: Outcome | None, ago_s: int) -> 
     return [opened, closed]
 
 
-@given(workers=workers, later=workers, history=histories, then=histories, anew=st.booleans())
+@given(workers=workers, later=workers, history=histories, then=histories, anew=st.booleans(), kind=kinds)
 def test_the_rule_and_the_explanation_agree_for_any_cluster(
-    workers: list[WorkerInfo], later: list[WorkerInfo], history: History, then: History, anew: bool
+    workers: list[WorkerInfo],
+    later: list[WorkerInfo],
+    history: History,
+    then: History,
+    anew: bool,
+    kind: TaskKind,
 ) -> None:
-    now, ready = Instant(NOW, 0.0), _run("ready")
+    now, ready = Instant(NOW, 0.0), _run("ready", kind)
     state = State(epoch=1, schema=2)
     state.put_workers(workers, now)
     for number, attempt in enumerate(history):
@@ -122,19 +139,25 @@ def test_the_rule_and_the_explanation_agree_for_any_cluster(
         ),
     ),
     unlucky=st.sets(st.sampled_from(NAMES)),
+    kind=kinds,
 )
 def test_the_best_worker_is_granted_and_a_wait_is_no_longer_than_needed(
     workers: list[WorkerInfo],
     busy: dict[WorkerId, int],
     refused: dict[WorkerId, Refusals],
     unlucky: set[WorkerId],
+    kind: TaskKind,
 ) -> None:
-    task = _run("r").tasks[A]
+    task = _run("r", kind).tasks[A]
     for number, worker in enumerate(sorted(unlucky), start=1):
         run = lifecycle.open_attempt(_run("r"), A, worker=worker, epoch=1, now=NOW)
         attempt = replace(run.tasks[A].attempts[0], number=number, outcome=Outcome.LOST, ended_at=NOW)
         task = replace(task, attempts=(*task.attempts, attempt))
-    accepting = [worker for worker in workers if not worker.draining]
+    schema = 2 if kind in (TaskKind.SHELL, TaskKind.SPARK_SUBMIT) else 1
+    suited = [worker for worker in workers if worker.newest_schema >= schema]
+    if kind in (TaskKind.PYSPARK, TaskKind.SPARK_SUBMIT):
+        suited = [worker for worker in suited if worker.has_java] or suited
+    accepting = [worker for worker in suited if not worker.draining]
     rested = [w for w in accepting if w.id not in refused or refused[w.id].until <= NOW]
     able = [w for w in rested or accepting if busy.get(w.id, 0) < w.slots]
 

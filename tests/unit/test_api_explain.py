@@ -83,6 +83,7 @@ def _ended(run: Run, outcome: Outcome, failure: FailureClass | None = None) -> R
 
 
 OTHER = replace(WORKER, id=WorkerId("w2"), slots=1)
+NEWER = replace(WORKER, id=WorkerId("w3"), newest_schema=2)
 REFUSED = {W1: Refusals(3, NOW)}
 
 
@@ -107,6 +108,50 @@ REFUSED = {W1: Refusals(3, NOW)}
 )
 def test_a_ready_task_waits_for_leader_or_worker(changes: dict[str, Any], sentence: str) -> None:
     told = why(_run(), _run().tasks[A], None, _around(**changes))
+
+    assert told is not None
+    assert sentence in told
+
+
+NO_JAVA = replace(WORKER, has_java=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"workers": (NO_JAVA, OTHER), "busy": {OTHER.id: 1}},
+            "no free worker that can run it: all 1 slots are busy",
+        ),
+        ({"workers": (NO_JAVA,)}, "ready: the leader gives it to a worker next"),
+    ],
+)
+def test_a_spark_task_waits_for_a_worker_with_java_if_there_is_one(
+    changes: dict[str, Any], sentence: str
+) -> None:
+    task = replace(_run().tasks[A], spec=TaskSpec(name=A, kind=TaskKind.SQL, script="a.sql"))
+
+    assert why(_run(), task, None, _around(**changes)) == sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({}, "all 1 workers are of a release that cannot run this task: upgrade one"),
+        (
+            {"workers": (WORKER, NEWER), "busy": {NEWER.id: 2}},
+            "no free worker that can run it: all 2 slots are busy",
+        ),
+        ({"workers": (WORKER, replace(NEWER, draining=True))}, "all 1 workers are draining"),
+        ({"workers": (WORKER, NEWER)}, "ready: the leader gives it to a worker next"),
+    ],
+)
+def test_a_shell_task_waits_for_a_worker_that_can_read_its_order(
+    changes: dict[str, Any], sentence: str
+) -> None:
+    task = replace(_run().tasks[A], spec=TaskSpec(name=A, kind=TaskKind.SHELL, script="ls"))
+
+    told = why(_run(), task, None, _around(**changes))
 
     assert told is not None
     assert sentence in told

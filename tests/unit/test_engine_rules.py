@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from typing import Any
 
 import pytest
 
 from nimbus.domain import writes as w
-from nimbus.domain.admission import Grant, Wait, WaitReason
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.commands import (
     Abdicate,
@@ -29,6 +29,7 @@ from nimbus.domain.pipeline import (
     PipelineSpec,
     Priority,
     Schedule,
+    SparkMode,
     TaskKind,
     TaskSpec,
 )
@@ -36,7 +37,7 @@ from nimbus.domain.run import Run, RunState
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import ArchiveRun, BuildRun, Decision, PrepareRelease, ResignLeadership
-from nimbus.engine.rules import ask, assign, next_subject
+from nimbus.engine.rules import ask, next_subject
 from nimbus.engine.rules.schedules import MOST_AT_ONCE
 from nimbus.engine.state import Refusal, State
 from nimbus.records import RUN
@@ -304,15 +305,33 @@ def test_nothing_is_opened_while_no_slot_is_free() -> None:
     assert decide(state).about["attempt"] == "p-1.a.1"
 
 
-def test_a_ready_task_opens_when_a_more_urgent_one_has_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ready_task_opens_when_a_more_urgent_one_has_no_worker_that_can_run_it() -> None:
     spec = replace(SPEC, tasks=tuple(replace(task, needs=()) for task in SPEC.tasks))
-    state = known(START, workers=(a_worker("w1"),), record=active(spec))
+    shell = replace(spec.tasks[0], kind=TaskKind.SHELL)
+    spec = replace(spec, tasks=(shell, *spec.tasks[1:]))
+    state = known(START, workers=(a_worker("older"),), record=active(spec))
     decide(state)
-    answers = iter((Wait(WaitReason.ALL_BUSY), Grant(state.workers.registered[WorkerId("w1")])))
-    # No rule makes the choice depend on the task yet; labels and pools will.
-    monkeypatch.setattr(assign, "admit", lambda *_args: next(answers))
 
     assert decide(state).about["attempt"] == "p-1.b.1"
+
+    state.put_workers([a_worker("older"), replace(a_worker("newer"), newest_schema=2)], at(NOW))
+    assert decide(state).about == {"attempt": "p-1.a.1", "worker": "newer"}
+
+
+@pytest.mark.parametrize(
+    ("new", "what"),
+    [({"kind": TaskKind.SHELL}, "kind shell"), ({"spark_mode": SparkMode.CONNECT}, "mode connect")],
+)
+def test_release_that_the_clusters_schema_does_not_have_is_refused(new: dict[str, Any], what: str) -> None:
+    task = replace(SPEC.tasks[0], kind=TaskKind.PYSPARK)
+    state = known(PublishRelease(pipeline=NAME, digest=NEWER), record=None)
+    decide(state)
+    state.release_prepared(ReleaseOf(NAME, NEWER), replace(SPEC, tasks=(replace(task, **new),)))
+
+    (write,) = decide(state).writes
+    assert isinstance(write, w.ConsumeCommand)
+    assert write.outcome.code == "schema_too_old"
+    assert f"task a has {what}, and the cluster's schema is 1" in write.outcome.message
 
 
 def test_the_more_urgent_run_goes_first() -> None:

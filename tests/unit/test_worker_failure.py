@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nimbus.domain.failures import FailureClass
-from nimbus.worker.failure import failure_class
+from nimbus.worker.failure import failure_class, without_other_threads
 from tests.failures.cases import CASES, Case
 
 RECORDED = Path(__file__).parents[1] / "failures" / "recorded"
@@ -96,6 +96,34 @@ def test_error_that_was_logged_before_the_last_one_does_not_count() -> None:
     log = f"{TRACEBACK}MemoryError\nfalling back\n{TRACEBACK}ValueError: x\n"
 
     assert failure_class(1, log) is FailureClass.ERROR
+
+
+def test_exception_of_another_thread_does_not_count_beside_the_one_that_ended_the_task() -> None:
+    log = f"{TRACEBACK}FileNotFoundError: x\nException in thread Thread-4 (_run):\n{TRACEBACK}MemoryError\n"
+
+    assert failure_class(1, log) is FailureClass.MISSING_INPUT
+
+
+def test_exception_of_another_thread_right_before_the_one_that_ended_the_task_does_not_hide_it() -> None:
+    log = f"Exception in thread Thread-4 (_run):\n{TRACEBACK}MemoryError\n{TRACEBACK}FileNotFoundError: x\n"
+
+    assert failure_class(1, log) is FailureClass.MISSING_INPUT
+    assert without_other_threads(log) == f"{TRACEBACK}FileNotFoundError: x\n"
+
+
+def test_exception_of_another_thread_is_left_out_with_those_that_it_is_linked_to() -> None:
+    linked = (
+        f"{TRACEBACK}KeyError: 1\n\nDuring handling of the above exception, another exception occurred:\n\n"
+    )
+    log = f"{TRACEBACK}ValueError: x\nException in thread Thread-4 (_run):\n{linked}{TRACEBACK}MemoryError\n"
+
+    assert without_other_threads(log) == f"{TRACEBACK}ValueError: x\n"
+
+
+def test_exception_of_another_thread_counts_when_there_is_no_other() -> None:
+    log = f"Exception in thread Thread-4 (_run):\n{TRACEBACK}MemoryError\n"
+
+    assert failure_class(1, log) is FailureClass.OUT_OF_MEMORY
 
 
 def test_every_record_is_of_a_case() -> None:

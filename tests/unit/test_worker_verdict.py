@@ -29,6 +29,26 @@ Exception in thread "main" java.lang.IllegalStateException: no such month
 \tat example.Job.main(Job.java:22)
 26/11/22 12:20:57 INFO SparkContext: Successfully stopped SparkContext
 """
+CONNECT = """\
+Traceback (most recent call last):
+  File "x.py", line 1, in <module>
+    spark.sql("select nosuch")
+pyspark.errors.exceptions.connect.AnalysisException: [UNRESOLVED_COLUMN] `nosuch` cannot be resolved.
+'Project ['nosuch]
+
+JVM stacktrace:
+org.apache.spark.sql.catalyst.ExtendedAnalysisException
+\tat org.apache.spark.X
+Caused by: java.lang.IllegalStateException: no
+\tat org.apache.spark.Y
+"""
+THREAD_AT_THE_END = """\
+Exception in thread Thread-4 (_run):
+Traceback (most recent call last):
+  File "threading.py", line 1045, in _bootstrap_inner
+    self.run()
+NameError: name 'cygrpc' is not defined
+"""
 
 
 def _judge(
@@ -68,6 +88,9 @@ def test_outcome_follows_from_the_exit_and_from_who_ordered_it(
         (TRACEBACK + "Spark stopped\n\n", "KeyError: 'carrier'\nSpark stopped"),
         (SPARK, SPARK.split("\n\tat", maxsplit=1)[0]),
         (JVM, "java.lang.IllegalStateException: no such month"),
+        (CONNECT, "\n".join(CONNECT.splitlines()[3:5])),
+        (TRACEBACK + THREAD_AT_THE_END, "KeyError: 'carrier'"),
+        (THREAD_AT_THE_END, "NameError: name 'cygrpc' is not defined"),
         ("a\nb\n\n", "a\nb"),
         ("", ""),
     ],

@@ -26,6 +26,7 @@ from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import CommandId, InvalidNameError, PipelineName, run_id
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import Run, RunCause, RunState
+from nimbus.domain.schema import schema_for
 from nimbus.domain.writes import (
     ConsumeCommand,
     CreateRun,
@@ -143,7 +144,20 @@ def _prepared(state: State, release: ReleaseOf) -> PipelineSpec | Answer:
         )
     if isinstance(found, Refusal):
         raise RefusedError(found.code, found.message)
+    _check_schema(state, found)
     return found
+
+
+def _check_schema(state: State, spec: PipelineSpec) -> None:
+    """Raise RefusedError if older schedulers, which may lead next, would not see the pipeline."""
+    for task in spec.tasks:
+        if (needed := schema_for(task)) > state.schema:
+            has = f"kind {task.kind}" if task.kind.is_program else f"mode {task.spark_mode}"
+            raise RefusedError(
+                "schema_too_old",
+                f"task {task.name} has {has}, and the cluster's schema is {state.schema}, not {needed}: "
+                "`nimbus cluster status` says who must be upgraded before the leader raises it.",
+            )
 
 
 def _publish(state: State, queued: QueuedCommand, command: PublishRelease, now: datetime) -> Answer:
