@@ -1,9 +1,9 @@
 """Opens the Spark Connect session of an attempt, and ends it: its runner does so, or else a worker.
 
-No operation of an attempt goes on after its END: the session is released before. A server of the worker's own
-that does not answer, or has ended, is killed instead with all that it has started, and takes the sessions of
-other attempts along: they are lost and run again. A server of somebody else is asked, and if it does not
-answer its own time limits hold.
+The operations of an attempt are interrupted before its END: the session is released. A server of the worker's
+own that does not answer, or has ended, is killed instead with all that it has started, and takes the sessions
+of other attempts along: they are lost and run again. A server of somebody else is asked, and if it does not
+answer its own time limits hold. Spark may answer before the last process of an operation has ended.
 """
 
 from __future__ import annotations
