@@ -53,8 +53,8 @@ simulate: setup ## Ten thousand simulated elections and as many clusters, built-
 chaos: setup ## Ten minutes of faults against an election of five on three ZooKeeper servers, with a checker
 	NIMBUS_CHAOS_SECONDS=$${NIMBUS_CHAOS_SECONDS:-600} $(PYTEST) tests/chaos/test_election_chaos.py
 
-chaos-smoke: examples ## Thirty rounds of killed leaders and workers, with a checker
-	NIMBUS_CHAOS_ROUNDS=$${NIMBUS_CHAOS_ROUNDS:-30} $(PYTEST) tests/chaos/test_chaos_smoke.py
+chaos-smoke: examples ## Sixty rounds of killed and stopped processes in every mode of tasks, with a checker
+	NIMBUS_CHAOS_ROUNDS=$${NIMBUS_CHAOS_ROUNDS:-60} $(PYTEST) tests/chaos/test_chaos_smoke.py
 
 chaos-blobsync: setup ## A thousand kills, faulty S3, full disks, and 200 rounds of publishers and syncers at once
 	NIMBUS_BLOB_KILLS=$${NIMBUS_BLOB_KILLS:-1000} NIMBUS_BLOB_ROUNDS=$${NIMBUS_BLOB_ROUNDS:-200} \

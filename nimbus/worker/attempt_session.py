@@ -1,8 +1,9 @@
 """Opens the Spark Connect session of an attempt, and ends it: its runner does so, or else a worker.
 
-No operation of an attempt goes on after its END: the session is released before. A server of the worker's own
-that does not answer is killed instead, and takes the sessions of other attempts along: they are lost and run
-again. A server of somebody else is asked, and if it does not answer its own time limits hold.
+The operations of an attempt are interrupted before its END: the session is released. A server of the worker's
+own that does not answer, or has ended, is killed instead with all that it has started, and takes the sessions
+of other attempts along: they are lost and run again. A server of somebody else is asked, and if it does not
+answer its own time limits hold. Spark may answer before the last process of an operation has ended.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class AttemptSession:
             False when the server is gone, or did not answer.
         """
         if self._released is None:
-            self._released = not self.is_gone and _settled(self._plan, self._line.release())
+            self._released = _settled(self._plan, answered=not self.is_gone and self._line.release())
             self._line.close()
             if self._use_fd >= 0:
                 os.utime(self._use_fd)
@@ -83,13 +84,18 @@ def release_left(session: ConnectSession | None, folder: Path, provider: Connect
     plan = connect_folder.plan_of(folder.parents[1], session.session_id, session.url)
     if plan is None and provider is not None:
         plan = provider.reach(session)
-    if plan is not None and not _settled(plan, release_elsewhere(plan)):
+    if plan is None:
+        return
+    is_gone = plan.server is not None and not _lives(plan.server)
+    if not _settled(plan, answered=not is_gone and release_elsewhere(plan)):
         _log.warning("connect_session_not_released", attempt=folder.name, url=session.url)
 
 
-def _settled(plan: ConnectPlan, answered: bool) -> bool:
+def _settled(plan: ConnectPlan, *, answered: bool) -> bool:
+    """End a server that did not answer, and the programs that it or a dead one has started."""
     if not answered and plan.server is not None:
-        _log.warning("connect_server_killed", pid=plan.server.pid, because="it does not answer")
+        because = "it does not answer" if _lives(plan.server) else "it has ended, its programs may not have"
+        _log.warning("connect_server_killed", pid=plan.server.pid, because=because)
         connect_folder.end_server(plan.server)
     return answered
 

@@ -47,9 +47,14 @@ class ServerRecord:
         return ProcessId(self.pid, self.start_ticks)
 
     @property
+    def is_here(self) -> bool:
+        """It was started on this host."""
+        return self.host == host_id()
+
+    @property
     def lives(self) -> bool:
         """That process has not ended."""
-        return self.host == host_id() and procfs.is_alive(self.pid, self.start_ticks)
+        return self.is_here and procfs.is_alive(self.pid, self.start_ticks)
 
 
 _SERVER = TypeAdapter(ServerRecord)
@@ -78,10 +83,13 @@ def servers_below(folder: Path) -> Iterator[tuple[Path, ServerRecord]]:
 
 
 def plan_of(folder: Path, session_id: str, url: str) -> ConnectPlan | None:
-    """How to reach a session on a worker's own server, from that worker's folder; None: it is gone."""
+    """How to reach a session on a worker's own server, dead or alive, from that worker's folder.
+
+    None: the server was removed, or is not of this host.
+    """
     place = folder / "connect" / url.rpartition(":")[2]
     record = server_in(place)
-    if record is None or not record.lives:
+    if record is None or not record.is_here:
         return None
     return ConnectPlan(url=url, token=record.token, session_id=session_id, server=record.id, folder=place)
 
@@ -99,7 +107,10 @@ def use(folder: Path) -> int:
 
 
 def end_server(server: ProcessId) -> bool:
-    """Kill a server and all of its session: it has no session of a client, or does not answer any."""
+    """Kill a server and all of its session: it has no session of a client, or does not answer any.
+
+    A server that has ended may have left programs that its operations started.
+    """
 
     def find() -> list[ProcessId]:
         now = procfs.read_stat(server.pid)

@@ -197,8 +197,9 @@ class LocalServer:
                 patience_s = idle_s if record.made_of == current else 0.0
                 if not is_unused(folder, patience_s):
                     continue
-                end_server(record.id)
                 _log.info("connect_server_ended", pid=record.pid, because="nobody uses it")
+            if record.is_here:
+                end_server(record.id)
             if child := self._children.pop(folder, None):
                 with suppress(subprocess.TimeoutExpired):
                     child.wait(_KILL_DEADLINE_S)

@@ -6,7 +6,7 @@ The API says what the schedulers believe; the journal says what ran; ZooKeeper's
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -16,7 +16,11 @@ SUCCEEDED = "succeeded"
 
 
 def check_run(
-    run: Mapping[str, Any], executions: Sequence[Execution], ends: Mapping[str, Mapping[str, Any]]
+    run: Mapping[str, Any],
+    executions: Sequence[Execution],
+    ends: Mapping[str, Mapping[str, Any]],
+    *,
+    silent: Collection[str] = (),
 ) -> list[str]:
     """What is wrong with a run; empty: nothing.
 
@@ -24,6 +28,7 @@ def check_run(
         run: As `GET /api/v1/runs/<id>` answers.
         executions: The whole journal; other runs are left out here.
         ends: END of each attempt, from ZooKeeper's log.
+        silent: Tasks that write no journal.
     """
     own = [each for each in executions if each.run == run["id"]]
     run_ends = {attempt: end for attempt, end in ends.items() if attempt.rsplit(".", 2)[0] == run["id"]}
@@ -34,7 +39,7 @@ def check_run(
         *_executed_twice(own),
         *_overlapping(own),
         *_repeated(own, run_ends),
-        *_hollow(own, run_ends),
+        *_hollow(own, {attempt: end for attempt, end in run_ends.items() if _task(attempt) not in silent}),
     ]
 
 
@@ -49,6 +54,10 @@ def check_undisturbed(run: Mapping[str, Any], executions: Sequence[Execution]) -
     return found
 
 
+def _task(attempt: str) -> str:
+    return attempt.rsplit(".", 2)[1]
+
+
 def _tasks(run: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
     return {task["name"]: task for task in run["tasks"]}
 
@@ -59,7 +68,7 @@ def _not_succeeded(run: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _not_once(run: Mapping[str, Any], ends: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    good = Counter(attempt.rsplit(".", 2)[1] for attempt in _successful(ends))
+    good = Counter(map(_task, _successful(ends)))
     for name in _tasks(run):
         if good[name] != 1:
             yield f"{name} has {good[name]} successful ENDs, not one"

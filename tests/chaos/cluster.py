@@ -20,6 +20,7 @@ from nimbus.cli.storage import object_store
 from nimbus.config import load_settings
 from nimbus.localstack.settings import ROOT, StackTuning
 from nimbus.localstack.stack import LocalStack
+from nimbus.worker import procfs
 from tests.chaos.journal import Execution, read_journal
 from tests.chaos.laws import Ledger, audit, ends
 from tests.chaos.txnlog import Transaction, read_log
@@ -28,6 +29,8 @@ Found = TypeVar("Found")
 
 PIPELINE = Path(__file__).parent / "pipeline"
 NAME = "chaos"
+SPARK_PIPELINE = Path(__file__).parent / "spark_pipeline"
+SPARK_NAME = "chaos-spark"
 SESSION = timedelta(seconds=3)
 """The shortest that the configuration's own checks allow with their default margins."""
 FINAL = ("succeeded", "failed", "stopped")
@@ -151,23 +154,26 @@ class Cluster:
         self.stack.wait_ready(timedelta(seconds=120))
         until("the cluster to be whole", within_s, look)
 
-    def publish(self) -> str:
-        """Publish the chaos pipeline, make it active, and return its release's digest."""
+    def publish(self, folder: Path = PIPELINE) -> str:
+        """Publish a pipeline, make it active, and return its release's digest."""
         store = object_store(load_settings(self.stack.config_file(1), os.environ))
-        spec, files = read_sources(PIPELINE)
+        spec, files = read_sources(folder)
         digest = publish(store, name=spec.name, files=files).digest
-        self.command(f"/pipelines/{NAME}/releases", {"digest": digest, "activate": True})
+        self.command(f"/pipelines/{spec.name}/releases", {"digest": digest, "activate": True})
         return digest
 
-    def start_run(self, run_id: str, *, scale: float = 1.0, gates: Path | None = None) -> str:
+    def start_run(
+        self, run_id: str, *, pipeline: str = NAME, scale: float = 1.0, gates: Path | None = None
+    ) -> str:
         """Start a run; its id is ours, so that asking twice starts one.
 
         Args:
             run_id: Its id.
+            pipeline: What is run.
             scale: Of the tasks in the middle.
             gates: A folder. Each task in the middle goes on until there is a file of its name.
         """
-        self.command("/runs", self._wish(run_id, scale, gates))
+        self.command("/runs", self._wish(run_id, scale, gates, pipeline))
         return run_id
 
     def restart_run(self, run_id: str, *, scale: float = 1.0) -> None:
@@ -185,9 +191,13 @@ class Cluster:
 
         until(f"run {run_id} to be asked for again", _COMMAND_S, queued)
 
-    def _wish(self, run_id: str, scale: float, gates: Path | None = None) -> dict[str, Any]:
-        parameters = {"journal": str(self.journal), "scale": scale, "gates": str(gates or "")}
-        return {"pipeline": NAME, "run_id": run_id, "parameters": parameters}
+    def _wish(
+        self, run_id: str, scale: float, gates: Path | None = None, pipeline: str = NAME
+    ) -> dict[str, Any]:
+        parameters: dict[str, Any] = {"journal": str(self.journal), "scale": scale}
+        if gates is not None:
+            parameters["gates"] = str(gates)
+        return {"pipeline": pipeline, "run_id": run_id, "parameters": parameters}
 
     def run(self, run_id: str) -> dict[str, Any]:
         """A run in full."""
@@ -234,10 +244,30 @@ class Cluster:
         return ends(self.log(), ROOT)
 
     def logged(self, event: str) -> int:
-        """How many lines of the schedulers' logs are of one event."""
-        return sum(
-            scheduler.log.read_bytes().count(f" {event} ".encode()) for scheduler in self.stack.schedulers
-        )
+        """How many lines of the logs of schedulers and workers are of one event."""
+        daemons = (*self.stack.schedulers, *self.stack.workers)
+        return sum(daemon.log.read_bytes().count(f" {event} ".encode()) for daemon in daemons)
+
+    def work_dirs(self) -> dict[str, Path]:
+        """The folder of each worker that is a process of its own, by its name."""
+        return {worker.name: self.stack.folder / worker.name / "worker" for worker in self.stack.workers}
+
+    def left_behind(self, run_id: str) -> list[str]:
+        """Processes of attempts of a run: their arguments or their environment name one."""
+        return [
+            str(found)
+            for found in self.stack.leftovers()
+            if f"{run_id}." in found.command
+            or f"/{run_id}.".encode() in (procfs.environment_of(found.pid) or b"")
+        ]
+
+    def stop_daemons(self) -> None:
+        """Stop workers and schedulers in good order; ZooKeeper and S3 go on."""
+        daemons = (*self.stack.workers, *self.stack.schedulers)
+        for daemon in daemons:
+            daemon.terminate()
+        for daemon in daemons:
+            daemon.stop(timedelta(seconds=20))
 
     def kill_scheduler(self, number: int) -> float:
         """SIGKILL; the time of it."""

@@ -18,13 +18,13 @@ from kazoo.client import KazooClient
 
 from nimbus.localstack.settings import ROOT
 from nimbus.worker.tags import EXECUTOR_VARIABLE
-from tests.chaos.cluster import FINAL, SESSION, Cluster, moment, number_of, seconds_after, until
+from tests.chaos.cluster import FINAL, NAME, SESSION, Cluster, moment, number_of, seconds_after, until
 
 LONGEST_DELAY_S = 5.0
 """From a run's start to the fault: an undisturbed run takes six to eight seconds."""
 SCALE = 2.0
 """Of the tasks of such a run."""
-_DRIVER_DIES_S = 30.0
+DRIVER_DIES_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,17 @@ class Injected:
 
 
 Fault = Callable[[Cluster, str, random.Random], Injected | None]
-"""Takes the cluster, the run and the source of chance; None: the run ended before it could be done."""
+"""Takes the cluster, the run and the source of chance; None: it could not be done before the run ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of fault, and the run that it is done to."""
+
+    fault: Fault
+    pipeline: str = NAME
+    starts_run: bool = False
+    """The fault begins before the run, and starts it itself."""
 
 
 def leader_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
@@ -128,7 +138,7 @@ def _epoch_of(cluster: Cluster) -> Iterator[Callable[[], int]]:
 def worker_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
     """SIGKILL a worker that has a running attempt; start it again at once, while that runs, or later."""
     moment(rng.uniform(0, LONGEST_DELAY_S))
-    found = _victim(cluster, run_id, rng)
+    found = victim(cluster, run_id, rng)
     if found is None:
         return None
     _, attempt = found
@@ -143,33 +153,31 @@ def worker_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected
 def runner_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
     """SIGKILL a runner. Its driver must go with it."""
     moment(rng.uniform(0, LONGEST_DELAY_S))
-    while (found := _victim(cluster, run_id, rng, isolated=True)) is not None:
+    while (found := victim(cluster, run_id, rng, isolated=True)) is not None:
         attempt_id, attempt = found
-        try:
-            driver = psutil.Process(attempt["pid"])
-            runner = driver.parent()
-        except psutil.NoSuchProcess:  # it has just ended
+        processes = runner_and_driver(attempt_id, attempt)
+        if processes is None:  # it has just ended
             continue
-        if runner is None or not _is_runner(runner, attempt_id):
-            continue
+        runner, driver = processes
         os.kill(runner.pid, signal.SIGKILL)
-        until(f"the driver of {attempt_id} to die with it", _DRIVER_DIES_S, partial(_is_gone, driver))
+        until(f"the driver of {attempt_id} to die with it", DRIVER_DIES_S, partial(is_gone, driver))
         return Injected(kind="runner killed", target=attempt_id)
     return None
 
 
 def fork_server_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
-    """SIGKILL the fork server of a worker that has a running attempt. Its runners must go on."""
+    """SIGKILL the fork servers of a worker that has a running attempt. Its runners must go on."""
     moment(rng.uniform(0, LONGEST_DELAY_S))
-    found = _victim(cluster, run_id, rng)
+    found = victim(cluster, run_id, rng)
     if found is None:
         return None
     worker = next(each for each in cluster.stack.workers if each.name == found[1]["worker"])
-    for child in psutil.Process(worker.pid).children():
-        if "nimbus.worker.fork_server" in child.cmdline():
-            child.kill()
-            return Injected(kind="fork server killed", target=worker.name)
-    raise AssertionError(f"{worker.name} has no fork server")
+    children = psutil.Process(worker.pid).children()
+    servers = [child for child in children if "nimbus.worker.fork_server" in child.cmdline()]
+    assert servers, f"{worker.name} has no fork server"
+    for server in servers:
+        server.kill()
+    return Injected(kind="fork server killed", target=f"{len(servers)} of {worker.name}")
 
 
 def executor_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
@@ -196,22 +204,22 @@ def _pool_harmed(
     cluster: Cluster, run_id: str, rng: random.Random, part: str, number: signal.Signals
 ) -> Injected | None:
     moment(rng.uniform(0, LONGEST_DELAY_S))
-    while (found := _victim(cluster, run_id, rng, isolated=False)) is not None:
+    while (found := victim(cluster, run_id, rng, isolated=False)) is not None:
         worker = next(each for each in cluster.stack.workers if each.name == found[1]["worker"])
         parts = _pool_of(f"{cluster.stack.folder}/{worker.name}")
         if part not in parts:  # it has just ended
             continue
-        victim = rng.choice(parts[part])
+        chosen = rng.choice(parts[part])
         try:
-            victim.send_signal(number)
+            chosen.send_signal(number)
         except psutil.NoSuchProcess:
             continue
         if number is signal.SIGSTOP:
             moment(2 * SESSION.total_seconds())
-            victim.send_signal(signal.SIGCONT)
+            chosen.send_signal(signal.SIGCONT)
             return Injected(kind=f"{part} paused", target=worker.name)
         for driver in parts.get("driver", []) if part != "driver" else []:
-            until(f"driver {driver.pid} to die with its {part}", _DRIVER_DIES_S, partial(_is_gone, driver))
+            until(f"driver {driver.pid} to die with its {part}", DRIVER_DIES_S, partial(is_gone, driver))
         return Injected(kind=f"{part} killed", target=worker.name)
     return None
 
@@ -232,26 +240,23 @@ def _pool_of(folder: str) -> dict[str, list[psutil.Process]]:
     return {part: processes for part, processes in found.items() if processes}
 
 
-KINDS: tuple[Fault, ...] = (
-    leader_killed,
-    leader_paused,
-    leader_deposed,
-    worker_killed,
-    runner_killed,
-    fork_server_killed,
-    executor_killed,
-    zygote_killed,
-    pooled_driver_killed,
-    executor_paused,
+KINDS = tuple(
+    map(
+        Kind,
+        (
+            leader_killed,
+            leader_paused,
+            leader_deposed,
+            worker_killed,
+            runner_killed,
+            fork_server_killed,
+            executor_killed,
+            zygote_killed,
+            pooled_driver_killed,
+            executor_paused,
+        ),
+    )
 )
-
-
-def deck(rng: random.Random, rounds: int) -> list[Fault]:
-    """Kinds of faults in random order, each about equally often."""
-    drawn: list[Fault] = []
-    while len(drawn) < rounds:
-        drawn += rng.sample(KINDS, len(KINDS))
-    return drawn[:rounds]
 
 
 def _leader_in_the_middle(cluster: Cluster, run_id: str) -> Mapping[str, Any] | None:
@@ -260,10 +265,13 @@ def _leader_in_the_middle(cluster: Cluster, run_id: str) -> Mapping[str, Any] | 
     return None if cluster.run(run_id)["state"] in FINAL else leader
 
 
-def _victim(
-    cluster: Cluster, run_id: str, rng: random.Random, *, isolated: bool | None = None
+def victim(
+    cluster: Cluster, run_id: str, rng: random.Random, *, isolated: bool | None = None, task: str = ""
 ) -> tuple[str, Mapping[str, Any]] | None:
-    """A computing attempt, of that isolation if it is said; None when the run ends before there is one."""
+    """A computing attempt, of that isolation and that task if they are said.
+
+    None when the run ends before there is one.
+    """
     computing: list[tuple[str, dict[str, Any]]] = []
 
     def look() -> bool:
@@ -271,6 +279,7 @@ def _victim(
             found
             for found in cluster.computing(run_id)
             if isolated is None or isolated is (found[1]["pid"] is not None)
+            if not task or found[0].rsplit(".", 2)[1] == task
         ]
         return bool(computing) or cluster.run(run_id)["state"] in FINAL
 
@@ -278,15 +287,22 @@ def _victim(
     return rng.choice(computing) if computing else None
 
 
-def _is_runner(process: psutil.Process, attempt_id: str) -> bool:
+def runner_and_driver(
+    attempt_id: str, attempt: Mapping[str, Any]
+) -> tuple[psutil.Process, psutil.Process] | None:
+    """The processes of an isolated attempt; None: it has just ended."""
     try:
-        words = process.cmdline()
+        driver = psutil.Process(attempt["pid"])
+        runner = driver.parent()
+        words = runner.cmdline() if runner is not None else []
     except psutil.NoSuchProcess:
-        return False
-    return "nimbus.worker.runner" in words and any(word.endswith(attempt_id) for word in words)
+        return None
+    if runner is None or "nimbus.worker.runner" not in words:
+        return None
+    return (runner, driver) if any(word.endswith(attempt_id) for word in words) else None
 
 
-def _is_gone(process: psutil.Process) -> bool:
+def is_gone(process: psutil.Process) -> bool:
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

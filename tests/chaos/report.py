@@ -23,8 +23,8 @@ class Round:
     run_id: str
     run_s: float
     takeover_s: float | None
-    attempts: int
-    """Of all tasks together; six when nothing had to be repeated."""
+    repeats: int
+    """Attempts beyond the first of each task."""
     faults: list[str] = field(default_factory=list)
     """What the checker says; empty: nothing is wrong."""
     zombie_writes_accepted: int = 0
@@ -53,17 +53,17 @@ def say(capsys: pytest.CaptureFixture[str], lines: Iterable[str]) -> None:
 def table(rounds: Sequence[Round]) -> list[str]:
     """One line for each kind of fault, and one for all."""
     kinds = sorted({each.kind for each in rounds})
-    head = f"{'fault':<16}{'rounds':>7}{'run s (min/median/max)':>26}{'takeover s (min/median/max)':>30}"
+    head = f"{'fault':<30}{'rounds':>7}{'run s (min/median/max)':>26}{'takeover s (min/median/max)':>30}"
     lines = [head + f"{'repeats':>9}{'broken':>8}{'zombie':>8}"]
     for kind in [*kinds, "all"]:
         own = [each for each in rounds if kind in (each.kind, "all")]
-        repeats = sum(each.attempts - 6 for each in own)
+        repeats = sum(each.repeats for each in own)
         broken, zombie = (
             sum(bool(each.faults) for each in own),
             sum(each.zombie_writes_accepted for each in own),
         )
         lines.append(
-            f"{kind:<16}{len(own):>7}{spread([each.run_s for each in own]):>26}"
+            f"{kind:<30}{len(own):>7}{spread([each.run_s for each in own]):>26}"
             f"{spread([each.takeover_s for each in own if each.takeover_s is not None]):>30}"
             f"{repeats:>9}{broken:>8}{zombie:>8}"
         )

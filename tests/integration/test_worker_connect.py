@@ -64,6 +64,16 @@ spark = SparkSession.builder.getOrCreate()
 spark.range(1).select(udf(beat, "long")("id")).collect()
 """
 
+STARTS_A_PROGRAM = """
+import sys
+from pyspark.sql import SparkSession
+
+program = f"/bin/sh {sys.argv[2]} {sys.argv[1]}"
+spark = SparkSession.builder.getOrCreate()
+spark.sql(f"SELECT TRANSFORM(id) USING '{program}' AS (line) FROM range(1)").collect()
+"""
+BEATING_PROGRAM = 'while :; do printf . >> "$1"; sleep 0.05; done\n'
+
 
 class Stage:
     """A bench whose workers have Connect servers."""
@@ -108,6 +118,13 @@ class Stage:
         """Have an operation run that shows that it does."""
         self.assign(self.bench.script("beats.py", BEATS), attempt, args=(str(self.beats),))
         eventually(self.beats.exists, "an operation", 300)
+
+    def beating_program(self) -> None:
+        """Have an operation run a program that does not look whether the server lives."""
+        program = self.bench.release / self.bench.script("beats.sh", BEATING_PROGRAM)
+        script = self.bench.script("starts.py", STARTS_A_PROGRAM)
+        self.assign(script, args=(str(self.beats), str(program)))
+        eventually(self.beats.exists, "a program of an operation", 300)
 
     def servers(self) -> list[ProcessId]:
         """Living servers."""
@@ -230,6 +247,35 @@ def test_attempt_is_lost_with_its_server_and_the_next_one_gets_another(stage: St
     succeeded(bench, "run1.sum.1")
     (other,) = stage.servers()
     assert other != server
+
+
+def test_program_of_an_operation_ends_before_its_attempt_is_lost_when_its_server_is_killed(
+    stage: Stage,
+) -> None:
+    stage.worker()
+    stage.beating_program()
+    (server,) = stage.servers()
+
+    os.kill(server.pid, signal.SIGKILL)
+
+    assert stage.bench.await_end(deadline_s=300).outcome is Outcome.LOST
+    eventually(stage.has_stopped_beating, "the program's end", 10)
+
+
+def test_program_of_an_operation_ends_when_its_runner_is_killed_after_its_server(stage: Stage) -> None:
+    stage.worker()
+    stage.beating_program()
+    (server,) = stage.servers()
+    runner = stage.bench.runner()
+    assert runner is not None
+    os.kill(runner.pid, signal.SIGSTOP)
+
+    os.kill(server.pid, signal.SIGKILL)
+    eventually(lambda: not procfs.is_alive(server.pid, server.start_ticks), "the server's end")
+    os.kill(runner.pid, signal.SIGKILL)
+
+    assert stage.bench.await_end(deadline_s=300).outcome is Outcome.LOST
+    eventually(stage.has_stopped_beating, "the program's end", 10)
 
 
 def test_server_that_does_not_answer_is_killed_before_the_end_of_its_attempt(stage: Stage) -> None:

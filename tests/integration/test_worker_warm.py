@@ -310,6 +310,7 @@ def test_waiting_runner_that_is_killed_costs_nothing_but_a_cold_start(stage: Set
     eventually(lambda: _session(runner) == [], "its driver dies with it")
 
     assert there.ran(there.launch()) == "a cold driver runs\n"
+    eventually(lambda: there.places() == [], "nothing is left")
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,13 @@ def test_success_without_work_is_told() -> None:
     assert faults == ["r1.two.1 has a successful END and did not come to its end"]
 
 
+def test_success_of_a_task_without_a_journal_need_not_be_in_it() -> None:
+    journal = [each for each in GOOD if each.task != "two"]
+
+    assert check_run(RUN, journal, _ends(RUN)) != []
+    assert check_run(RUN, journal, _ends(RUN), silent={"two"}) == []
+
+
 def test_other_runs_in_the_same_journal_do_not_count() -> None:
     assert check_run(RUN, [*GOOD, _ran("r2.two.1", 3, 4), _ran("r2.two.1", 3, 4)], _ends(RUN)) == []
 

@@ -135,15 +135,22 @@ def test_server_file_is_for_its_user_alone(tmp_path: Path, process: subprocess.P
     assert stat.S_IMODE((tmp_path / str(PORT) / "server.json").stat().st_mode) == 0o600
 
 
-def test_session_on_a_server_that_died_is_not_reached(
+def test_session_is_reached_as_the_folder_of_its_server_says(
     tmp_path: Path, process: subprocess.Popen[bytes]
 ) -> None:
-    server_of(process, tmp_path / "connect")
-    alive = connect_folder.plan_of(tmp_path, "s1", PLAN.url)
-    assert alive is not None
-    assert (alive.token, alive.session_id) == ("t0ken", "s1")
-    process.kill()
-    process.wait()
+    record = server_of(process, tmp_path / "connect")
+
+    plan = connect_folder.plan_of(tmp_path, "s1", PLAN.url)
+
+    assert plan is not None
+    assert (plan.token, plan.session_id, plan.server) == ("t0ken", "s1", record.id)
+
+
+def test_session_on_a_server_of_another_host_is_not_reached(
+    tmp_path: Path, process: subprocess.Popen[bytes]
+) -> None:
+    record = server_of(process, tmp_path / "connect")
+    connect_folder.note_server(tmp_path / "connect" / str(PORT), replace(record, host="elsewhere"))
 
     assert connect_folder.plan_of(tmp_path, "s1", PLAN.url) is None
 
@@ -186,6 +193,19 @@ def test_unused_server_ends_when_it_was_idle_for_long_or_is_of_other_settings(
 
     assert record.lives is lives
     assert (tmp_path / str(PORT)).exists() is lives
+
+
+def test_programs_that_a_dead_server_left_end_before_it_is_forgotten(
+    tmp_path: Path, process: subprocess.Popen[bytes]
+) -> None:
+    server_of(process, tmp_path)
+    process.kill()
+    process.wait()
+
+    local_server(tmp_path).look_after()
+
+    assert [found for found in procfs.living() if found.session == process.pid] == []
+    assert not (tmp_path / str(PORT)).exists()
 
 
 def test_use_of_a_server_that_was_ended_is_refused(tmp_path: Path) -> None:

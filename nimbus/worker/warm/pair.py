@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shutil
 import socket
 import time
 from collections.abc import Sequence
@@ -39,7 +40,7 @@ class WarmPair:
         self.is_ready = False
         self._until_s = time.monotonic() + _READY_S
         self.last_words = ""
-        place = work_dir / FOLDER / secrets.token_hex(6)
+        self._place = place = work_dir / FOLDER / secrets.token_hex(6)
         place.mkdir(mode=0o700, parents=True)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -67,6 +68,7 @@ class WarmPair:
             self.is_ready = True
             return True
         self.last_words = told.decode(errors="replace") or "its runner ended"
+        shutil.rmtree(self._place, ignore_errors=True)  # its runner does so, too, unless it was killed
         return False
 
     def hand_over(self, folder: AttemptFolder, startup: RunnerStartup) -> bool:

@@ -1,0 +1,1 @@
+SELECT sum(id) AS total FROM range(1000);
