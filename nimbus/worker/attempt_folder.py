@@ -10,7 +10,7 @@
         log             standard output and error of the driver
         log.stored      how many bytes of the log are stored
         runner.log      what the runner itself has to say
-        driver.json, context.json     read by the driver
+        context.json    read by the driver and the task's code
         work/           the driver's own, and its user's if tasks run as another one (`give_to`)
             progress.json, done
             spark-local/, tmp/     scratch, emptied by the runner at the end
@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from nimbus.domain.ids import AttemptId, InvalidNameError
+from nimbus.domain.pipeline import Limits
 from nimbus.domain.slots import Claim, ConnectSession, End
 from nimbus.domain.workers import Assignment
 from nimbus.records import ASSIGNMENT, CLAIM, END
@@ -65,7 +66,6 @@ class AttemptFolder:
         self.log = path / "log"
         self.log_stored_file = path / "log.stored"
         self.runner_log = path / "runner.log"
-        self.driver_file = path / "driver.json"
         self.context_file = path / "context.json"
         self.work = path / "work"
         self.progress_file = self.work / "progress.json"
@@ -106,9 +106,8 @@ class AttemptFolder:
         Raises:
             OSError: the disk is full, or we may not.
         """
-        for file in (self.driver_file, self.context_file):
-            file.chmod(0o640)
-            os.chown(file, -1, user.gid)
+        self.context_file.chmod(0o640)
+        os.chown(self.context_file, -1, user.gid)
         remove_tree(self.work)
         for folder in (self.work, self.spark_local, self.scratch):
             folder.mkdir(mode=_MODE)
@@ -203,6 +202,12 @@ class AttemptFolder:
         except OSError:
             return False
 
+    def log_limit(self) -> int:
+        """Most bytes of the log that are kept; before the driver's context is written, those of any task."""
+        context = read_if_there(self.context_file)
+        driver = {} if context is None else json.loads(context).get("driver", {})
+        return Limits(**driver.get("limits", {})).log_bytes
+
     def log_size(self) -> int:
         """Bytes of the driver's log."""
         try:
@@ -226,7 +231,7 @@ class AttemptFolder:
     def discard(self) -> None:
         """Remove all of it. What a task left as it found it takes a few calls, and anything else a walk."""
         try:
-            for file in (self.done_file, self.log, self.driver_file, self.context_file, self.order_file):
+            for file in (self.done_file, self.log, self.context_file):
                 file.unlink()
             for folder in (self.scratch, self.work, self.path):
                 folder.rmdir()

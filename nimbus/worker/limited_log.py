@@ -14,7 +14,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from nimbus.domain.pipeline import Limits
 from nimbus.domain.sizes import format_size
 from nimbus.worker.attempt_folder import AttemptFolder
 
@@ -45,8 +44,8 @@ class LimitedLog:
 
     @classmethod
     def of(cls, folder: AttemptFolder) -> LimitedLog:
-        """The log in an attempt's folder, within the limit of its order."""
-        return cls(folder.log, (folder.order().task.limits or Limits()).log_bytes)
+        """The log in an attempt's folder, within its limit."""
+        return cls(folder.log, folder.log_limit())
 
     def size(self, *, complete: bool) -> int:
         """Bytes that are told.

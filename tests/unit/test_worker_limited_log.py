@@ -10,6 +10,7 @@ from nimbus.adapters.memory import MemoryLogs
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.pipeline import Limits
 from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.driver_plan import write_plan
 from nimbus.worker.limited_log import LimitedLog
 from nimbus.worker.log_upload import store_rest, store_some
 from nimbus.worker.testing_bench import Bench
@@ -23,7 +24,9 @@ ATTEMPT = AttemptId.parse("r.t.1")
 def folder(tmp_path: Path) -> AttemptFolder:
     bench = Bench(tmp_path)
     folder = bench.folder(str(ATTEMPT))
-    folder.create(bench.order("task.py", attempt=str(ATTEMPT), limits=Limits(log_bytes=LIMIT)))
+    order = bench.order("task.py", attempt=str(ATTEMPT), limits=Limits(log_bytes=LIMIT))
+    folder.create(order)
+    write_plan(folder, bench.startup().plan, order)
     return folder
 
 

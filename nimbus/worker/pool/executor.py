@@ -187,7 +187,7 @@ class Executor:
         if attempt in self._held:
             return
         try:
-            folder = self._folder.create_task(order.order)
+            folder = self._folder.create_task(attempt)
             output = make_output(order.plan, order.order)
             write_plan(folder, order.plan, order.order)
         except OSError as exc:

@@ -15,10 +15,8 @@ from pathlib import Path
 
 from nimbus.domain.ids import InvalidNameError
 from nimbus.domain.slots import Claim
-from nimbus.domain.workers import Assignment
-from nimbus.records import ASSIGNMENT
 from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.files import make_passage, remove_tree, write_new
+from nimbus.worker.files import make_passage, remove_tree
 from nimbus.worker.process_lock import ProcessLock
 
 _MODE = 0o700
@@ -69,14 +67,13 @@ class ExecutorFolder:
             except InvalidNameError:
                 continue
 
-    def create_task(self, order: Assignment) -> AttemptFolder:
-        """Make the folder of an attempt, with its order."""
-        folder = self.task(order.attempt)
+    def create_task(self, attempt: str) -> AttemptFolder:
+        """Make the folder of an attempt."""
+        folder = self.task(attempt)
         if folder.path.exists():  # of a claim that was not ours
             remove_tree(folder.path)
         for place in (folder.path, folder.work, folder.scratch):
             place.mkdir(mode=_MODE)
-        write_new(folder.order_file, ASSIGNMENT.encode(order))
         return folder
 
     def remove(self) -> None:
