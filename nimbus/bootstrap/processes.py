@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -49,6 +50,7 @@ def run_scheduler(settings: Settings) -> int:
     with _crash_sentinel(foundation):  # before anything queues for leadership
         parts = build_parts(foundation)
         scheduler = Scheduler(parts)
+        _keep_what_is_loaded()
         code = run_until_signal(scheduler.start, scheduler.stop, settings.scheduler.shutdown_timeout)
     return code if parts.worker is None else _code_after(parts.worker.failure, code)
 
@@ -79,8 +81,15 @@ def run_worker(settings: Settings) -> int:
         collector.stop(STEP)
         foundation.session.close(STEP)
 
+    _keep_what_is_loaded()
     code = run_until_signal(start, stop, settings.scheduler.shutdown_timeout)
     return _code_after(worker.failure, code)
+
+
+def _keep_what_is_loaded() -> None:
+    """Leave modules and settings out of all garbage collections to come: they stay, and are most objects."""
+    gc.collect()
+    gc.freeze()
 
 
 def _look_for_java() -> None:
