@@ -56,6 +56,7 @@ def build_worker(
             prepare_timeout=worker.prepare_timeout,
             keep_attempts=worker.keep_attempts,
             class_archive=worker.class_archive,
+            class_archive_dir=worker.class_archive_dir,
             warm_drivers=worker.warm_drivers,
             users=users,
             version=__version__,

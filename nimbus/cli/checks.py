@@ -83,7 +83,8 @@ def class_archive(settings: Settings) -> Finding:
         return Finding(name, Verdict.OK, "off (worker.class_archive)")
     if (home := _java_home()) is None:
         return Finding(name, Verdict.OK, _NO_JAVA)
-    place = find_archive(worker.work_dir, driver_environment(os.environ, java_home=home, extra=worker.env))
+    environment = driver_environment(os.environ, java_home=home, extra=worker.env)
+    place = find_archive(worker.class_archive_dir or worker.work_dir, environment)
     if place is None:
         return Finding(name, Verdict.OK, "none yet: a worker makes it after its first Spark task, when idle")
     return Finding(name, Verdict.OK, f"ready, {size(place.stat().st_size)}, {place}")

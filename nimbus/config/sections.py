@@ -106,6 +106,8 @@ class Worker(Strict):
     stop_grace: Duration = timedelta(seconds=10)
     keep_attempts: Duration = timedelta(hours=24)
     class_archive: bool = True
+    class_archive_dir: AbsolutePath | None = None
+    """None: work_dir."""
     warm_drivers: Annotated[int, Field(ge=0, le=64)] = 1
     run_as: Annotated[str | None, BeforeValidator(texts.user_name)] = None
     """User that tasks run as; None: the worker's own."""

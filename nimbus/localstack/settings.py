@@ -33,7 +33,9 @@ class StackTuning:
     attempt_patience: timedelta = timedelta(seconds=5)
     """How long `stop` lets an attempt end by itself, before it is killed."""
     warms_spark: bool = True
-    """Whether workers make class-data archives and warm drivers; several on few cores hinder one another."""
+    """Whether workers start warm drivers; several on few cores hinder one another."""
+    class_archive_dir: Path | None = None
+    """Folder of the class-data archive of all workers; None: each has its own."""
 
 
 def scheduler_settings(
@@ -69,9 +71,17 @@ def scheduler_settings(
             "embedded": embedded_worker,
             "slots": tuning.slots,
             "data_dir": str(folder / "data"),
-            **({} if tuning.warms_spark else {"class_archive": False, "warm_drivers": 0}),
+            **_spark_start(tuning),
         },
     }
+
+
+def _spark_start(tuning: StackTuning) -> dict[str, Any]:
+    """Only what differs from the defaults: releases before do not know these keys."""
+    given: dict[str, Any] = {} if tuning.warms_spark else {"warm_drivers": 0}
+    if tuning.class_archive_dir is not None:
+        given["class_archive_dir"] = str(tuning.class_archive_dir)
+    return given
 
 
 def scheduler_command(config: Path) -> list[str]:

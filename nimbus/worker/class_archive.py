@@ -1,6 +1,6 @@
 """Finds the class-data archive of Spark's jars, with which a JVM does not read and check classes one by one.
 
-    <work_dir>/class-archives/<key>-<size>.jsa
+    <class_archive_dir or work_dir>/class-archives/<key>-<size>.jsa
 
 The key says which Java and which jars. A JVM that meets the archive of another one goes on without it, and so
 it does when bytes have changed, if it is told to verify them. But one that was cut off crashes it (SIGBUS):
@@ -42,13 +42,13 @@ def java_options(archive: Path) -> str:
     return f"-XX:SharedArchiveFile={archive} -Xshare:auto -XX:+VerifySharedSpaces {QUIET}"
 
 
-def find_archive(work_dir: Path, environment: Mapping[str, str]) -> Path | None:
-    """The archive for drivers with this environment, if it has been made and is whole."""
+def find_archive(home: Path, environment: Mapping[str, str]) -> Path | None:
+    """The archive for drivers with this environment, if it has been made below `home` and is whole."""
     if any(has_own_archive(environment.get(name, "")) for name in _VARIABLES):
         return None
     try:
         key = archive_key(environment)
-        for place in (work_dir / FOLDER).glob(f"{key}-*.jsa"):
+        for place in (home / FOLDER).glob(f"{key}-*.jsa"):
             if place.name == archive_name(key, place.stat().st_size):
                 return place
     except (NoSparkError, OSError):
@@ -56,8 +56,8 @@ def find_archive(work_dir: Path, environment: Mapping[str, str]) -> Path | None:
     return None
 
 
-def archive_name(key: str, size_bytes: int) -> str:
-    """A finished archive's file name."""
+def archive_name(key: str, size_bytes: int | str) -> str:
+    """A finished archive's file name; of any size: `*`."""
     return f"{key}-{size_bytes}.jsa"
 
 

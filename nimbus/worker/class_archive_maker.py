@@ -1,4 +1,4 @@
-"""Makes a class-data archive: `python -I -m nimbus.worker.class_archive_maker FOLDER KEY`.
+"""Makes a class-data archive, if there is none: `python -I -m nimbus.worker.class_archive_maker FOLDER KEY`.
 
 Runs a small Spark job in the environment of drivers, at the lowest priority, and has its JVM write down the
 classes that it loaded. It ends, with all it started, when its standard input does: with its worker.
@@ -7,6 +7,7 @@ Threads: main, and `class-archive-worker`, which waits for that.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -26,15 +27,21 @@ _LONGEST_S = 1800
 """At the lowest priority: it takes 25 s on an idle machine."""
 _EXIT_S = 900.0
 _PARTS = "making-"
+_KEPT = 3
+"""Workers that share a folder may have several Javas and Sparks."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Make it, and remove those of other Javas and Sparks."""
+    """Make it, and remove the oldest of other Javas and Sparks."""
     folder, key = Path(arguments[0]), arguments[1]
     signal.alarm(_LONGEST_S)
     threading.Thread(target=_end_with_worker, name="class-archive-worker", daemon=True).start()
     os.nice(19)
     psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
+    lock = os.open(folder / "lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)  # another worker may be making it; ends with this process
+    if any(folder.glob(archive_name(key, "*"))):
+        return 0
     for left in folder.glob(f"{_PARTS}*"):
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=_PARTS) as scratch:
@@ -42,9 +49,8 @@ def main(arguments: Sequence[str]) -> int:
         _run_spark(Path(scratch), part)
         place = folder / archive_name(key, part.stat().st_size)
         part.replace(place)
-    for other in folder.glob("*.jsa"):
-        if other != place:
-            other.unlink(missing_ok=True)
+    for other in sorted(folder.glob("*.jsa"), key=lambda file: file.stat().st_mtime)[:-_KEPT]:
+        other.unlink(missing_ok=True)
     return 0
 
 

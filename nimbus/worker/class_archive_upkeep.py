@@ -25,8 +25,8 @@ _log = structlog.get_logger(__name__)
 class ClassArchiveUpkeep:
     """One worker's archive: at most one is being made."""
 
-    def __init__(self, work_dir: Path, loop: Loop, *, enabled: bool, maker: tuple[str, ...] = _MAKER) -> None:
-        self._work_dir, self._loop, self._maker = work_dir, loop, maker
+    def __init__(self, home: Path, loop: Loop, *, enabled: bool, maker: tuple[str, ...] = _MAKER) -> None:
+        self._home, self._loop, self._maker = home, loop, maker
         self._wanted_for: Mapping[str, str] | None = None
         self._tried: set[str] = set()
         self.enabled = enabled
@@ -39,7 +39,7 @@ class ClassArchiveUpkeep:
         """Note that a driver with this environment starts."""
         if not self.enabled or self.process is not None:
             return
-        if find_archive(self._work_dir, environment) is not None:
+        if find_archive(self._home, environment) is not None:
             self.state = "ready"
         elif self._wanted_for is None:
             self._wanted_for = dict(environment)
@@ -67,31 +67,18 @@ class ClassArchiveUpkeep:
             self.state = "none yet: made when no attempt runs"
 
     def _make(self, key: str, environment: Mapping[str, str]) -> None:
-        folder = self._work_dir / FOLDER
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (folder / "maker.log").open("wb") as log:
-            self.process = subprocess.Popen(
-                [*self._maker, str(folder), key],
-                stdin=subprocess.PIPE,  # its end is ours
-                stdout=log,
-                stderr=log,
-                cwd="/",
-                env=dict(environment),
-                start_new_session=True,
-            )
+        self.process = _start(self._maker, self._home, key, environment)
         self.state = "being made"
         _log.info("class_archive_begun", pid=self.process.pid)
         self._loop.when_ended(os.pidfd_open(self.process.pid), partial(self._ended, environment))
 
     def _ended(self, environment: Mapping[str, str]) -> None:
         self.close()
-        if find_archive(self._work_dir, environment) is not None:
+        if find_archive(self._home, environment) is not None:
             self.state = "ready"
             _log.info("class_archive_made")
             return
-        lines = (
-            (read_if_there(self._work_dir / FOLDER / "maker.log") or b"").decode(errors="replace").split("\n")
-        )
+        lines = (read_if_there(self._home / FOLDER / "maker.log") or b"").decode(errors="replace").split("\n")
         self.state = (
             f"could not be made: {next((line for line in reversed(lines) if line), 'no reason given')}"
         )
@@ -106,3 +93,43 @@ class ClassArchiveUpkeep:
             process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
             process.wait(_END_S)
+
+
+def make_archive(home: Path, environment: Mapping[str, str], patience_s: float) -> bool:
+    """Make the archive for drivers with this environment now; whether it is there.
+
+    Args:
+        home: Folder that workers are told as `class_archive_dir`.
+        environment: Of the drivers.
+        patience_s: For all of it.
+
+    Raises:
+        NoSparkError: there is no Java, or no Spark.
+        OSError: the folder cannot be written, or the program not be started.
+    """
+    process = _start(_MAKER, home, archive_key(environment), environment)
+    try:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(patience_s)
+    finally:
+        assert process.stdin is not None  # noqa: S101 - see `_start`
+        process.stdin.close()  # it ends with us
+        process.wait()
+    return find_archive(home, environment) is not None
+
+
+def _start(
+    maker: tuple[str, ...], home: Path, key: str, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    folder = home / FOLDER
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (folder / "maker.log").open("wb") as log:
+        return subprocess.Popen(
+            [*maker, str(folder), key],
+            stdin=subprocess.PIPE,  # its end is ours
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            env=dict(environment),
+            start_new_session=True,
+        )

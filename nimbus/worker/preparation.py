@@ -112,7 +112,7 @@ def prepare(
         user=user,
         connect=connect,
         class_archive=(
-            find_archive(settings.work_dir, drivers)
+            find_archive(settings.class_archive_dir or settings.work_dir, drivers)
             if settings.class_archive and java_home is not None and user is None
             else None
         ),

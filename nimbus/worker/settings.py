@@ -56,6 +56,8 @@ class WorkerSettings:
     """How long a delivered attempt's folder stays."""
     class_archive: bool = True
     """Whether a class-data archive of Spark's jars is made and used."""
+    class_archive_dir: Path | None = None
+    """Where; None: in work_dir."""
     warm_drivers: int = 1
     """How many Spark drivers wait for an attempt at most."""
     users: TaskUsers = field(default_factory=TaskUsers)

@@ -99,7 +99,7 @@ class Worker:
         )
         self._loop = Loop()
         self._class_archive = ClassArchiveUpkeep(
-            settings.work_dir, self._loop, enabled=settings.class_archive
+            settings.class_archive_dir or settings.work_dir, self._loop, enabled=settings.class_archive
         )
         self._on_failure = on_failure
         self.failure: BaseException | None = None
