@@ -15,13 +15,14 @@ from typing import Any
 
 from tests.benchmark.engine.revision import checkout_of, this_checkout
 from tests.benchmark.leader.figures import file_system, fsync_ms, machine
+from tests.benchmark.tasks.beside import beside
 from tests.benchmark.tasks.durable import durable
-from tests.benchmark.tasks.shapes import CHAIN, FANOUT, FULL, LOGS, QUICK, SMALL, SPARK
+from tests.benchmark.tasks.shapes import BESIDE, CHAIN, FANOUT, FULL, LOGS, QUICK, SMALL, SPARK
 from tests.benchmark.tasks.spark import spark
-from tests.benchmark.tasks.tables import durable_table, goals, spark_table, tables
+from tests.benchmark.tasks.tables import beside_table, durable_table, goals, spark_table, tables
 from tests.benchmark.tasks.whole_run import PARENT, PRODUCTS, Plan, whole_run
 
-_WORKLOADS = (CHAIN, FANOUT, SMALL, LOGS, SPARK)
+_WORKLOADS = (CHAIN, FANOUT, SMALL, LOGS, SPARK, BESIDE)
 _DURABLE = 20_000
 _DURABLE_QUICK = 500
 
@@ -92,8 +93,12 @@ def _costs(plan: Plan, _options: argparse.Namespace) -> tuple[bool, dict[str, An
     rows = list(spark(plan)) if SPARK in plan.workloads else []
     if rows:
         _say("\n" + spark_table(rows))
+    used = beside(plan, plan.scale.spark_long_s) if BESIDE in plan.workloads else {}
+    if used:
+        _say("\n" + beside_table(used, plan.scale.spark_long_s))
     _say("\n" + goals(figures, rows))
     found = {"figures": [each.document() for each in figures], "spark": [row.document() for row in rows]}
+    found["beside"] = [dict(used)] if used else []
     return not any(each.failure for each in (*figures, *rows)), found
 
 

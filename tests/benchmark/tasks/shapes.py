@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-CHAIN, FANOUT, SMALL, LOGS, SPARK = "chain", "fanout", "small", "logs", "spark"
+CHAIN, FANOUT, SMALL, LOGS, SPARK, BESIDE = "chain", "fanout", "small", "logs", "spark", "beside"
 SLOTS = 8
 """Tasks at a time, with every product."""
 _SCRIPTS = Path(__file__).parent / "pipeline"
@@ -26,6 +26,7 @@ class Scale:
         small: Runs, and tasks of each.
         spark: Tasks of a chain of Spark tasks.
         spark_pause_s: How long a Spark task lasts where the pool is given time to refill.
+        spark_long_s: How long the one lasts beside which our processes are watched.
         settle_s: Before a workload, so that what the one before left to do is done.
         kills_s: Shortest and longest time from one kill to the next.
         patience_s: For a workload of one product.
@@ -36,17 +37,18 @@ class Scale:
     small: tuple[int, int]
     spark: int
     spark_pause_s: float
+    spark_long_s: float
     settle_s: float
     kills_s: tuple[float, float]
     patience_s: float
 
 
 FULL = Scale(
-    chain=500, fanout=500, small=(50, 20), spark=6, spark_pause_s=30.0,
+    chain=500, fanout=500, small=(50, 20), spark=6, spark_pause_s=30.0, spark_long_s=60.0,
     settle_s=3.0, kills_s=(1.0, 6.0), patience_s=1200.0,
 )  # fmt: skip
 QUICK = Scale(
-    chain=40, fanout=60, small=(5, 8), spark=3, spark_pause_s=15.0,
+    chain=40, fanout=60, small=(5, 8), spark=3, spark_pause_s=15.0, spark_long_s=5.0,
     settle_s=0.5, kills_s=(0.5, 2.0), patience_s=300.0,
 )  # fmt: skip
 

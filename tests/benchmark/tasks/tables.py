@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tests.benchmark.engine.rows import Row, table
 from tests.benchmark.leader.table import aligned
 from tests.benchmark.tasks.shapes import CHAIN, FANOUT
+from tests.benchmark.tasks.usage import HARNESS, HELPERS, S3, ZOOKEEPER
 from tests.benchmark.tasks.whole_run import ISOLATED, PARENT, POOLED, Figures
 
 if TYPE_CHECKING:
@@ -98,6 +99,14 @@ def spark_table(rows: Sequence[SparkRow]) -> str:
         of_cold = f"{row.of_cold:.3f}" if row.of_cold is not None else "-"
         shown.append([row.words, f"{row.p50_s:.3f}", f"{max(row.gaps_s):.3f}", of_cold, ""])
     return aligned(shown)
+
+
+def beside_table(used: Mapping[str, float], seconds: float) -> str:
+    """Processor time beside a long Spark task; ZooKeeper, S3 and the crash sentinel are not ours alone."""
+    servers = (ZOOKEEPER, S3, HELPERS, HARNESS)
+    ours = sum(value for kind, value in used.items() if kind not in servers)
+    heading = [f"CPU s beside a Spark task of {seconds:.0f} s", *used, "ours"]
+    return aligned([heading, ["", *(f"{value:.2f}" for value in used.values()), f"{ours:.2f}"]])
 
 
 def durable_table(result: Durable) -> str:
