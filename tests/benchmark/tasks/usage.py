@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-_SAMPLE_S = 1.0
+_SAMPLE_S = 5.0
+"""A look walks the page tables of all processes, and stops them meanwhile."""
 EXECUTOR, ZYGOTE, FORK_SERVER, HARNESS = "executor", "zygote", "fork server", "harness"
 DRIVERS, HELPERS = "drivers", "helpers"
 SCHEDULER, WORKER, ZOOKEEPER, S3 = "scheduler", "worker", "ZooKeeper", "S3"
