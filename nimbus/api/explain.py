@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import assert_never
 
-from nimbus.domain.admission import Capacity, Grant, WaitReason, admit, backs_off, suited
+from nimbus.domain.admission import Capacity, Grant, WaitReason, admit, backs_off, need_of, suited
 from nimbus.domain.ids import TaskName, WorkerId
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Run, RunState, TaskRun, TaskState
@@ -74,7 +74,7 @@ def _admission(task: TaskRun, capacity: Capacity, now: datetime) -> str:
     answer = admit(task, capacity, now)
     if isinstance(answer, Grant):
         return "ready: the leader gives it to a worker next"
-    able = list(filter(suited(task.spec, capacity.workers), capacity.workers))
+    able = list(filter(suited(need_of(task.spec), capacity.workers), capacity.workers))
     match answer.reason:
         case WaitReason.NO_WORKER:
             return "no worker is registered: start one with `nimbus worker --config FILE`"

@@ -26,7 +26,7 @@ from nimbus.localstack import tagged
 from nimbus.localstack.lock import FolderLock
 from nimbus.localstack.settings import StackTuning
 from nimbus.localstack.stack import LocalStack
-from nimbus.worker.class_archive import FOLDER, find_archive
+from nimbus.worker.class_archive import FOLDER, NoSparkError, find_archive
 from nimbus.worker.class_archive_upkeep import make_archive
 from nimbus.worker.environment import driver_environment
 
@@ -90,16 +90,25 @@ def _demo(folder: Path, pipeline: Path) -> int:
     return Exit.OK
 
 
-def _class_archive(home: Path) -> Path:
-    """Have the class-data archive that the workers share, in a folder that the next demonstration finds."""
+def _class_archive(home: Path) -> Path | None:
+    """Have the class-data archive that the workers share, in a folder that the next demonstration finds.
+
+    Returns:
+        None: it cannot be made here, and Spark starts without it.
+    """
     environment = driver_environment(os.environ, java_home=find_java().java_home, extra={})
-    if find_archive(home, environment) is None:
-        chapter("An archive of Spark's classes, made once: each Spark driver then starts in half the time")
-        began = time.monotonic()
-        if not make_archive(home, environment, _ARCHIVE_PATIENCE_S):
-            raise DemoFailedError(f"it could not be made: see {home / FOLDER}/maker.log")
-        say(f"made after {time.monotonic() - began:.0f} s, in {home}")
-    return home
+    if find_archive(home, environment) is not None:
+        return home
+    chapter("An archive of Spark's classes, made once: each Spark driver then starts in half the time")
+    began, why = time.monotonic(), f"see {home / FOLDER}/maker.log"
+    try:
+        if make_archive(home, environment, _ARCHIVE_PATIENCE_S):
+            say(f"made after {time.monotonic() - began:.0f} s, in {home}")
+            return home
+    except (NoSparkError, OSError) as exc:
+        why = str(exc)
+    say(f"it cannot be made, so Spark starts without it: {why}")
+    return None
 
 
 def _check_nothing_left(folder: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.pipeline import SparkMode, TaskSpec
@@ -19,6 +20,19 @@ from nimbus.domain.workers import WorkerInfo
 
 Rank = tuple[int, int, float, WorkerId]
 """Of a worker with free slots: refusals in a row, free slots negated, load, id. The least is best."""
+
+
+class Need(NamedTuple):
+    """What a task asks of a worker. Tasks of the same need can be run by the same workers."""
+
+    schema: int
+    """That the worker must know, or it cannot read the order."""
+    java: bool
+
+
+def need_of(task: TaskSpec) -> Need:
+    """The need of a task."""
+    return Need(schema_for(task), java=task.kind.uses_spark and task.spark_mode is SparkMode.CLASSIC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +79,7 @@ def admit(task: TaskRun, capacity: Capacity, now: datetime) -> Grant | Wait:
 
     The cost of a grant does not grow with the number of workers, but for those that back off or do not suit.
     """
-    suits = suited(task.spec, capacity.workers)
+    suits = suited(need_of(task.spec), capacity.workers)
     unlucky = {a.worker for a in task.attempts if a.outcome is not None and a.outcome.is_infrastructure}
     last_choice = None
     for worker in candidates(capacity, now, suits):
@@ -87,15 +101,9 @@ def admit(task: TaskRun, capacity: Capacity, now: datetime) -> Grant | Wait:
 
 
 def candidates(
-    capacity: Capacity, now: datetime, suits: Callable[[WorkerInfo], bool] = lambda _worker: True
+    capacity: Capacity, now: datetime, suits: Callable[[WorkerInfo], bool]
 ) -> Iterator[WorkerInfo]:
-    """Free workers that may be given something now: none that backs off, unless all that are open do.
-
-    Args:
-        capacity: What there is.
-        now: The time.
-        suits: Which workers can run the task; without it: any task.
-    """
+    """Free workers that suit and may be given something now: none that backs off, unless all of them do."""
     refusals = capacity.refusals
     backing_off = []
     for worker in capacity.free:
@@ -109,18 +117,14 @@ def candidates(
         yield from backing_off
 
 
-def suited(task: TaskSpec, workers: Collection[WorkerInfo]) -> Callable[[WorkerInfo], bool]:
+def suited(need: Need, workers: Collection[WorkerInfo]) -> Callable[[WorkerInfo], bool]:
     """Tell which workers can run a task: those that can read its order, and have the Java that it needs.
 
     If none of these has Java, each of them is as good: it refuses the attempt, and says why.
     """
-    schema = schema_for(task)
-    needs_java = (
-        task.kind.uses_spark
-        and task.spark_mode is SparkMode.CLASSIC
-        and any(worker.has_java and worker.newest_schema >= schema for worker in workers)
-    )
-    return lambda worker: worker.newest_schema >= schema and (worker.has_java or not needs_java)
+    schema = need.schema
+    java = need.java and any(worker.has_java and worker.newest_schema >= schema for worker in workers)
+    return lambda worker: worker.newest_schema >= schema and (worker.has_java or not java)
 
 
 def backs_off(worker: WorkerInfo, refusals: Mapping[WorkerId, Refusals], now: datetime) -> bool:

@@ -286,7 +286,7 @@ class Reign:
             self._set_aside(subject.owner, exc)
             return True
         if isinstance(answer, Nothing):
-            state.postpone(subject, answer, now.wall)
+            state.postpone(subject, answer)
         else:
             self._do(subject, answer, now)
         return True

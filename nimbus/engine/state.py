@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from types import MappingProxyType
 from typing import assert_never
 
 from nimbus.domain import writes as w
-from nimbus.domain.admission import candidates
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.commands import Abdication, ActivatePipeline, PublishRelease, QueuedCommand, is_urgent
 from nimbus.domain.drafts import Draft
@@ -105,10 +103,6 @@ class State:
         self._runs_of: defaultdict[PipelineName, set[RunId]] = defaultdict(set)
         self._needs: dict[RunId, Needs] = {}
         self.ready = ReadyTasks()
-        self.admitting = False
-        """Whether a ready task may find a slot; False: none did since slots or workers last changed."""
-        self._passed_over: list[tuple[RunId, TaskName]] = []
-        """Ready tasks for which no worker was fit, though some had free slots."""
 
         self.none_older_since: float | None = None
         """Elapsed seconds at the moment from which on all that are registered know a newer schema."""
@@ -148,7 +142,7 @@ class State:
 
     def next_ready(self) -> Subject | None:
         """The most urgent task that could start, while there may be a slot for it."""
-        found = self.ready.first() if self.admitting else None
+        found = self.ready.first()
         return None if found is None else about_task(*found)
 
     # -- what a decision wrote
@@ -276,7 +270,6 @@ class State:
         if run is None or about_run(run_id) in self.set_aside:
             return
         self.ready.add(run, run.tasks[name])
-        self.admitting = True
 
     def _put_finished(self, run: Run) -> None:
         self._forget_live(run.id)
@@ -337,7 +330,7 @@ class State:
         if changed:  # who looks for a silent attempt may have come or gone
             for attempt in self.silent_since:
                 self.agenda.add(about_attempt(attempt))
-        self._reopen_admission()
+        self.ready.reopen()
 
     def _put_attempt(self, attempt_id: AttemptId, attempt: Attempt, slots: Slots, now: Instant) -> None:
         self.workers.opened(attempt_id, attempt.worker)
@@ -349,7 +342,7 @@ class State:
         self.slots.pop(attempt, None)
         self.silent_since.pop(attempt, None)
         self.agenda.forget(about_attempt(attempt))
-        self._reopen_admission()
+        self.ready.reopen()
 
     def _note_silence(self, attempt_id: AttemptId, now: Instant) -> None:
         """Start, keep or stop the clock of an attempt without a sign of life, and look at the attempt.
@@ -366,22 +359,6 @@ class State:
         else:
             self.silent_since.setdefault(attempt_id, now.elapsed_s)
         self.agenda.add(about_attempt(attempt_id))
-
-    def _pass_over(self, subject: Subject, now: datetime) -> None:
-        """No worker suits a ready task now: the others are asked about, until slots or workers change."""
-        if any(True for _ in candidates(self.workers.capacity(), now)):
-            self.ready.discard(subject.run, subject.task)
-            self._passed_over.append((subject.run, subject.task))
-        else:
-            self.admitting = False
-
-    def _reopen_admission(self) -> None:
-        self.admitting = True
-        passed_over, self._passed_over = self._passed_over, []
-        for run_id, name in passed_over:
-            run = self.runs.get(run_id)
-            if run is not None and run.tasks[name].state is TaskState.WAITING:
-                self._add_ready(run_id, name)
 
     # -- catalog and commands
 
@@ -512,10 +489,10 @@ class State:
         else:
             self.agenda.done(subject)
 
-    def postpone(self, subject: Subject, until: Nothing, now: datetime) -> None:
+    def postpone(self, subject: Subject, until: Nothing) -> None:
         """There is nothing to decide about a subject now."""
         if subject.kind == "task":
-            self._pass_over(subject, now)
+            self.ready.close(subject.run, subject.task)
             return
         self.agenda.done(subject)
         if until.at is not None:
@@ -530,6 +507,6 @@ class State:
                 case "task":
                     self._add_ready(subject.run, subject.task)
                 case "worker":
-                    self._reopen_admission()
+                    self.ready.reopen()
                 case _:
                     self.agenda.add(subject)

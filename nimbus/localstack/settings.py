@@ -33,7 +33,7 @@ class StackTuning:
     attempt_patience: timedelta = timedelta(seconds=5)
     """How long `stop` lets an attempt end by itself, before it is killed."""
     warms_spark: bool = True
-    """Whether workers start warm drivers; several on few cores hinder one another."""
+    """Whether workers start warm drivers and make archives; several on few cores hinder one another."""
     class_archive_dir: Path | None = None
     """Folder of the class-data archive of all workers; None: each has its own."""
 
@@ -78,10 +78,11 @@ def scheduler_settings(
 
 def _spark_start(tuning: StackTuning) -> dict[str, Any]:
     """Only what differs from the defaults: releases before do not know these keys."""
-    given: dict[str, Any] = {} if tuning.warms_spark else {"warm_drivers": 0}
     if tuning.class_archive_dir is not None:
-        given["class_archive_dir"] = str(tuning.class_archive_dir)
-    return given
+        archive: dict[str, Any] = {"class_archive_dir": str(tuning.class_archive_dir)}
+    else:
+        archive = {} if tuning.warms_spark else {"class_archive": False}
+    return archive if tuning.warms_spark else {**archive, "warm_drivers": 0}
 
 
 def scheduler_command(config: Path) -> list[str]:

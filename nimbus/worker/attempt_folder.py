@@ -10,13 +10,15 @@
         log             standard output and error of the driver
         log.stored      how many bytes of the log are stored
         runner.log      what the runner itself has to say
-        context.json    read by the driver and the task's code
+        driver.json     read by the driver
+        context.json    read by the task's code
         work/           the driver's own, and its user's if tasks run as another one (`give_to`)
             progress.json, done
             spark-local/, tmp/     scratch, emptied by the runner at the end
 
 Nothing below `work` is trusted: links there are not followed, and what is read there has a bound.
-Several processes use a folder at once; every file is written whole. Any thread may call it.
+Several processes use a folder at once. Every file that another one may read meanwhile is written whole; the
+driver's two are there before it is. Any thread may call it.
 """
 
 from __future__ import annotations
@@ -66,6 +68,7 @@ class AttemptFolder:
         self.log = path / "log"
         self.log_stored_file = path / "log.stored"
         self.runner_log = path / "runner.log"
+        self.driver_file = path / "driver.json"
         self.context_file = path / "context.json"
         self.work = path / "work"
         self.progress_file = self.work / "progress.json"
@@ -106,8 +109,9 @@ class AttemptFolder:
         Raises:
             OSError: the disk is full, or we may not.
         """
-        self.context_file.chmod(0o640)
-        os.chown(self.context_file, -1, user.gid)
+        for file in (self.driver_file, self.context_file):
+            file.chmod(0o640)
+            os.chown(file, -1, user.gid)
         remove_tree(self.work)
         for folder in (self.work, self.spark_local, self.scratch):
             folder.mkdir(mode=_MODE)
@@ -203,10 +207,11 @@ class AttemptFolder:
             return False
 
     def log_limit(self) -> int:
-        """Most bytes of the log that are kept; before the driver's context is written, those of any task."""
-        context = read_if_there(self.context_file)
-        driver = {} if context is None else json.loads(context).get("driver", {})
-        return Limits(**driver.get("limits", {})).log_bytes
+        """Most bytes of the log that are kept; the default, if the driver's plan is not there whole."""
+        try:
+            return int(json.loads(self.driver_file.read_bytes())["limits"]["log_bytes"])
+        except (FileNotFoundError, ValueError, KeyError):
+            return Limits().log_bytes
 
     def log_size(self) -> int:
         """Bytes of the driver's log."""
@@ -231,7 +236,7 @@ class AttemptFolder:
     def discard(self) -> None:
         """Remove all of it. What a task left as it found it takes a few calls, and anything else a walk."""
         try:
-            for file in (self.done_file, self.log, self.context_file):
+            for file in (self.done_file, self.log, self.driver_file, self.context_file):
                 file.unlink()
             for folder in (self.scratch, self.work, self.path):
                 folder.rmdir()

@@ -21,7 +21,7 @@ from nimbus.worker.retry import pauses
 _BEAT_EVERY_S = 2.0
 _LOOK_EVERY_S = 5.0
 """Also without a signal: a watch that was lost costs seconds, not the attempt."""
-_TICK_S = 0.5
+_TICK_S = 1.0
 
 _log = structlog.get_logger(__name__)
 

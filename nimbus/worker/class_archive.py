@@ -9,9 +9,11 @@ so the name holds the size, which is compared before each use. Any thread may ca
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
+import stat
 import subprocess
 from collections.abc import Mapping
 from functools import lru_cache
@@ -47,12 +49,24 @@ def find_archive(home: Path, environment: Mapping[str, str]) -> Path | None:
     if any(has_own_archive(environment.get(name, "")) for name in _VARIABLES):
         return None
     try:
-        key = archive_key(environment)
-        for place in (home / FOLDER).glob(f"{key}-*.jsa"):
-            if place.name == archive_name(key, place.stat().st_size):
-                return place
+        check_folder(home / FOLDER)
+        return whole_archive(home / FOLDER, archive_key(environment))
     except (NoSparkError, OSError):
         return None
+
+
+def check_folder(folder: Path) -> None:
+    """Raise OSError if others can put something here: a JVM runs what is in an archive."""
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise PermissionError(errno.EPERM, "others than this user can write to it", str(folder))
+
+
+def whole_archive(folder: Path, key: str) -> Path | None:
+    """The archive of this key, unless it is not there or was cut off."""
+    for place in folder.glob(archive_name(key, "*")):
+        if place.name == archive_name(key, place.stat().st_size):
+            return place
     return None
 
 

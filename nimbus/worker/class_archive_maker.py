@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from nimbus.worker.class_archive import QUIET, archive_name
+from nimbus.worker.class_archive import QUIET, archive_name, whole_archive
 from nimbus.worker.environment import spark_settings, submit_arguments
 
 _LONGEST_S = 1800
@@ -36,22 +36,34 @@ def main(arguments: Sequence[str]) -> int:
     folder, key = Path(arguments[0]), arguments[1]
     signal.alarm(_LONGEST_S)
     threading.Thread(target=_end_with_worker, name="class-archive-worker", daemon=True).start()
-    os.nice(19)
-    psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
-    lock = os.open(folder / "lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)  # another worker may be making it; ends with this process
-    if any(folder.glob(archive_name(key, "*"))):
+    _lower_priority()
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another worker may be making it
+        return _make(folder, key)
+
+
+def _make(folder: Path, key: str) -> int:
+    if whole_archive(folder, key) is not None:
         return 0
+    for cut_off in folder.glob(archive_name(key, "*")):
+        cut_off.unlink()
     for left in folder.glob(f"{_PARTS}*"):
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=_PARTS) as scratch:
         part = Path(scratch, "archive.jsa")
         _run_spark(Path(scratch), part)
         place = folder / archive_name(key, part.stat().st_size)
+        with part.open("rb") as written:
+            os.fsync(written.fileno())
         part.replace(place)
     for other in sorted(folder.glob("*.jsa"), key=lambda file: file.stat().st_mtime)[:-_KEPT]:
         other.unlink(missing_ok=True)
     return 0
+
+
+def _lower_priority() -> None:
+    os.nice(19)
+    psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
 
 
 def _end_with_worker() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import structlog
 
-from nimbus.worker.class_archive import FOLDER, NoSparkError, archive_key, find_archive
+from nimbus.worker.class_archive import FOLDER, NoSparkError, archive_key, check_folder, find_archive
 from nimbus.worker.files import read_if_there
 from nimbus.worker.loop import Loop
 
@@ -123,7 +123,8 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     folder = home / FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (folder / "maker.log").open("wb") as log:
+    check_folder(folder)
+    with (folder / "maker.log").open("ab") as log:  # another worker's maker may write to it
         return subprocess.Popen(
             [*maker, str(folder), key],
             stdin=subprocess.PIPE,  # its end is ours

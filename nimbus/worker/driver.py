@@ -31,7 +31,7 @@ EXIT_NOT_STARTED = 75
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverPlan:
-    """What a driver reads from `context.json`. Written by the same release."""
+    """What a driver reads from `driver.json`. Written by the same release."""
 
     kind: str
     script: str
@@ -117,7 +117,7 @@ def run(folder: Path, plan: DriverPlan, waits_on: int | None) -> None:
 
 def read_plan(folder: Path) -> DriverPlan:
     """Read the plan of an attempt from its folder."""
-    return DriverPlan(**json.loads((folder / "context.json").read_bytes())["driver"])
+    return DriverPlan(**json.loads((folder / "driver.json").read_bytes()))
 
 
 def _await_go(go_fd: int) -> None:

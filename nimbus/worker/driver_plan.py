@@ -1,4 +1,4 @@
-"""What a driver is told, in a file of its attempt's folder, and the environment that it gets."""
+"""What a driver is told, as files in its attempt's folder, and the environment that it gets."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def write_plan(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> No
         "inputs": {task: str(plan.data_dir / place) for task, place in order.inputs.items()},
         "output": str(plan.data_dir / order.output),
         "release_root": str(plan.release_root),
-        "driver": driver,
     }
+    write_new(folder.driver_file, json.dumps(driver).encode())
     write_new(folder.context_file, json.dumps(context).encode())
     if plan.user is not None:
         folder.give_to(plan.user)

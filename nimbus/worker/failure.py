@@ -38,7 +38,11 @@ _LINKS = (
     "An exception was thrown from the Python worker:",
 )
 
-_TRACEBACK = r"Traceback \(most recent call last\):\n(?: .*\n)*.*(?:\n|\Z)"
+SERVER_STACK = (
+    r"JVM stacktrace:\n.*(?:\n|\Z)(?:(?:\s+at |\s+\.\.\. |Caused by: |\s*Suppressed: ).*(?:\n|\Z))*"
+)
+"""What a client of Spark Connect adds to the message of an exception; often it repeats no message."""
+_TRACEBACK = r"Traceback \(most recent call last\):\n(?: .*\n)*.*(?:\n|\Z)" + rf"(?:\n*{SERVER_STACK})?"
 _OF_A_THREAD = re.compile(
     rf'^Exception in thread (?!").*:\n{_TRACEBACK}(?:\n(?:During|The above) .*\n\n{_TRACEBACK})*', re.M
 )

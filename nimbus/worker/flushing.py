@@ -53,17 +53,17 @@ def flushed(
 
 
 def flush_above(top: Path, root: Path, *, fsync: Fsync = os.fsync) -> None:
-    """Flush the folders from `root` down to that of `top`, so that `top` is found again. It may be empty yet.
+    """Flush the folders from `root` down to the last but one above `top`: they do not change with `top`.
 
     Raises:
         OSError: a folder is not there or cannot be opened or flushed; `filename` says which.
     """
-    for above in top.parents[: len(top.relative_to(root).parts)]:
+    for above in top.parents[1 : len(top.relative_to(root).parts)]:
         _flush(fsync, above, os.O_DIRECTORY, str(above))
 
 
 def flush_tree(top: Path, *, fsync: Fsync = os.fsync) -> None:
-    """Flush all regular files and folders of a tree.
+    """Flush all regular files and folders of a tree, and the folder that it is in: a task may replace `top`.
 
     Symbolic links are not followed: what they lead to is no part of the tree.
 
@@ -74,6 +74,7 @@ def flush_tree(top: Path, *, fsync: Fsync = os.fsync) -> None:
     if not top.is_symlink():
         with ExitStack() as closing:
             _Flush(fsync, closing).folder(str(top), str(top), None, _DEEPEST)
+    _flush(fsync, top.parent, os.O_DIRECTORY, str(top.parent))
 
 
 class _Flush:

@@ -15,7 +15,7 @@ import structlog
 from nimbus.worker.limited_log import LimitedLog
 from nimbus.worker.limits import LimitWatch
 
-_TICK_S = 0.2
+_TICK_S = 0.5
 """How long a log may grow beyond its limit."""
 
 _log = structlog.get_logger(__name__)

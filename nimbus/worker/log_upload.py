@@ -21,7 +21,7 @@ from nimbus.worker.retry import pauses
 CHUNK_BYTES = 1 << 20
 ENOUGH_BYTES = 64 << 10
 """So much that has gathered is sent at once."""
-_POLL_S = 0.2
+_POLL_S = 0.5
 
 _log = structlog.get_logger(__name__)
 

@@ -10,7 +10,7 @@ from enum import Enum
 
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.run import Outcome
-from nimbus.worker.failure import failure_class, without_other_threads
+from nimbus.worker.failure import SERVER_STACK, failure_class, without_other_threads
 from nimbus.worker.limits import is_memory
 
 REASON_LIMIT = 500
@@ -18,8 +18,7 @@ _LINE_OF_ERROR = re.compile(
     r'(?:Exception in thread "[^"]*" )?([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning)\b.*)'
 )
 """Of Python, and of a JVM."""
-_SERVER_STACK = re.compile(r"^JVM stacktrace:\n(?:.+\n?)*", re.M)
-"""What a client of Spark Connect adds to the message of an exception; often it repeats no message."""
+_SERVER_STACK = re.compile(f"^{SERVER_STACK}", re.M)
 _SOME_LINES = 5
 
 

@@ -74,8 +74,8 @@ def _run(case: Case, folder: Path) -> int:
         "inputs": {},
         "output": str(output),
         "release_root": str(release),
-        "driver": plan,
     }
+    (folder / "driver.json").write_text(json.dumps(plan), encoding="utf-8")
     (folder / "context.json").write_text(json.dumps(context), encoding="utf-8")
     environment = driver_environment(os.environ, java_home=None, extra={}) | {
         "NIMBUS_CONTEXT": str(folder / "context.json"),

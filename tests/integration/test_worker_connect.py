@@ -182,7 +182,7 @@ def test_tasks_share_one_server_each_with_a_session_of_its_own(stage: Stage) -> 
     assert all(session is not None and session.server_session_id for session in sessions)
     assert len({session.session_id for session in sessions if session is not None}) == 2
     assert len({session.url for session in sessions if session is not None}) == 1
-    assert "token" not in bench.folder("run1.sum.1").context_file.read_text()
+    assert "token" not in bench.folder("run1.sum.1").driver_file.read_text()
     assert worker.failure is None
 
     stage.end_workers()

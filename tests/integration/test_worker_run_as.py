@@ -186,13 +186,14 @@ for pid in {int(pid) for pid in pids}:
     tried(f"priority of {pid}", lambda: os.setpriority(os.PRIO_PROCESS, pid, 19))
     tried(f"limits of {pid}", lambda: resource.prlimit(pid, resource.RLIMIT_NOFILE, (1, 1)))
 tried("signal to a group", lambda: os.killpg(int(victim), signal.SIGKILL))
-for name in ("order.json", "lock", "claim.json", "exit.json", "context.json", "log", "delivered", "new"):
+for name in ("order.json", "lock", "claim.json", "exit.json", "driver.json", "context.json", "log",
+             "delivered", "new"):
     tried(f"write {name}", lambda: open(own / name, "a"))
     tried(f"take the place of {name}", lambda: os.symlink(secret, own / name))
     tried(f"rename to {name}", lambda: os.rename(own / "work" / "tmp", own / name))
 for name in ("order.json", "lock", "claim.json", "runner.log"):
     tried(f"read {name}", lambda: open(own / name))
-for name in ("context.json", "log"):
+for name in ("driver.json", "context.json", "log"):
     tried(f"remove {name}", lambda: os.unlink(own / name))
     tried(f"mode of {name}", lambda: os.chmod(own / name, 0o666))
 tried("move work", lambda: os.rename(own / "work", own / "elsewhere"))

@@ -217,7 +217,7 @@ def test_driver_gets_more_memory_when_its_order_says_so(bench: Bench) -> None:
     bench.launch(folder, bench.startup(spark_conf={"spark.driver.memory": "2g"}))
 
     assert _await_delivered(folder).outcome is Outcome.SUCCEEDED
-    told = json.loads(folder.context_file.read_text())["driver"]["task_conf"]
+    told = json.loads(folder.driver_file.read_text())["task_conf"]
     assert told == {"spark.a": "1", "spark.driver.memory": "4096m"}
 
 

@@ -90,7 +90,7 @@ def check_indexes(state: State) -> None:
             met = all(run.tasks[need].state is TaskState.SUCCEEDED for need in task.spec.needs)
             hold(Law.INDEXES, state._needs[run.id].met(name) == met, run.id, name, "needs")
             subject = run.id, name
-            queued = subject in state.ready or subject in state._passed_over
+            queued = subject in state.ready
             timed = state.agenda.is_timed(about_task(*subject))
             hold(Law.INDEXES, (queued or timed) == lifecycle.is_ready(run, task), subject, queued, timed)
     hold(Law.INDEXES, state.slots.keys() == opened.keys(), "open:", sorted(map(str, opened)))

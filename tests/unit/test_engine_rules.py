@@ -107,7 +107,7 @@ def next_decision(state: State, now: datetime = NOW) -> Decision | None:
         if isinstance(answer, Decision):
             state.apply(answer, at(now))
             return answer
-        state.postpone(subject, answer, now)
+        state.postpone(subject, answer)
     return None
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from nimbus.worker import class_archive_maker
 from nimbus.worker.class_archive import archive_key, archive_name, find_archive
 from nimbus.worker.class_archive_upkeep import ClassArchiveUpkeep
 from nimbus.worker.environment import spark_settings
@@ -85,6 +87,37 @@ def test_archive_is_found_as_long_as_java_and_the_jars_are_the_same(
     assert find_archive(tmp_path, environment) == place
     (tmp_path / "spark" / "jars" / "a.jar").write_text("newer")
     assert find_archive(tmp_path, environment) is None
+
+
+def test_archive_is_not_used_when_others_can_write_beside_it(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    place = _archive(tmp_path, environment)
+    place.parent.chmod(0o777)
+
+    assert find_archive(tmp_path, environment) is None
+
+
+def test_archive_that_was_cut_off_is_made_anew(
+    tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = _archive(tmp_path, environment, b"of another size")
+    os.truncate(place, 3)
+    made: list[Path] = []
+
+    def make(_scratch: Path, part: Path) -> None:
+        part.write_bytes(b"classes")
+        made.append(part)
+
+    for name in ("_run_spark", "_lower_priority", "_end_with_worker"):
+        monkeypatch.setattr(class_archive_maker, name, make if name == "_run_spark" else lambda: None)
+    key = archive_key(environment)
+    for _ in range(2):
+        assert class_archive_maker.main([str(place.parent), key]) == 0
+    signal.alarm(0)
+
+    assert len(made) == 1
+    assert [file.name for file in place.parent.glob("*.jsa")] == [archive_name(key, len(b"classes"))]
 
 
 def test_archive_is_not_found_for_another_java(tmp_path: Path, environment: dict[str, str]) -> None:

@@ -120,6 +120,14 @@ def test_exception_of_another_thread_is_left_out_with_those_that_it_is_linked_to
     assert without_other_threads(log) == f"{TRACEBACK}ValueError: x\n"
 
 
+def test_stack_of_the_server_belongs_to_the_exception_of_its_thread() -> None:
+    stack = "JVM stacktrace:\norg.x.Error\n\tat a.b(C.java:1)\nCaused by: java.lang.OutOfMemoryError: heap\n\tat d.e(F)\n"
+    log = f"{TRACEBACK}FileNotFoundError: x\nException in thread Thread-4 (_run):\n{TRACEBACK}E: y\n\n{stack}"
+
+    assert without_other_threads(log) == f"{TRACEBACK}FileNotFoundError: x\n"
+    assert failure_class(1, log) is FailureClass.MISSING_INPUT
+
+
 def test_exception_of_another_thread_counts_when_there_is_no_other() -> None:
     log = f"Exception in thread Thread-4 (_run):\n{TRACEBACK}MemoryError\n"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -53,6 +54,19 @@ def test_flush_reaches_each_file_and_folder_and_all_folders_above(tmp_path: Path
 
     above = {data, data / "p", data / "p" / "r", data / "p" / "r" / "t"}
     assert disk.flushed == above | {output, *output.rglob("*")}
+
+
+def test_flush_of_an_output_reaches_the_folder_that_has_its_name(tmp_path: Path, output: Path) -> None:
+    disk = Disk()
+    flush_above(output, tmp_path / "data")
+    new = output.with_name("new")
+    new.mkdir()
+    shutil.rmtree(output)
+    new.rename(output)
+
+    flush_tree(output, fsync=disk.fsync)
+
+    assert disk.flushed == {output, output.parent}
 
 
 def test_flush_follows_no_symbolic_link_and_opens_no_pipe(tmp_path: Path, output: Path) -> None:

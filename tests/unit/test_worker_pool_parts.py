@@ -178,7 +178,8 @@ def test_log_of_which_a_piece_may_be_stored_is_stored_in_pieces(bench: Bench) ->
 def test_log_that_cannot_be_stored_holds_up_no_other(bench: Bench) -> None:
     archive = Archive()
     bad, good = _task(bench, "run1.bad.1", b"bad"), _task(bench, "run1.good.1", b"good")
-    bad.context_file.write_bytes(b"no context")
+    bad.log.unlink()
+    bad.log.mkdir()
     logs = Logs(lambda: archive)
 
     logs.ended(bad)
@@ -186,7 +187,7 @@ def test_log_that_cannot_be_stored_holds_up_no_other(bench: Bench) -> None:
 
     eventually(lambda: not good.path.exists(), "the good one is removed")
     assert archive.together == {good.attempt: b"good"}
-    bad.context_file.unlink()
+    bad.log.rmdir()
     logs.close(30.0)
 
 

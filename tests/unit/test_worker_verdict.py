@@ -171,3 +171,9 @@ def test_attempt_above_a_limit_has_a_class_of_failure(what: str, failure: str) -
 
     assert verdict.failure is not None
     assert verdict.failure.value == failure
+
+
+def test_reason_is_the_last_error_when_one_of_spark_connect_was_handled_before() -> None:
+    log = CONNECT + TRACEBACK.replace("carrier", "month")
+
+    assert error_in(log) == "KeyError: 'month'"

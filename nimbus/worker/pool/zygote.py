@@ -107,7 +107,11 @@ class Zygote:
         for name, value in environment.items():  # so that a child has little to change
             if not counts_at_start(name):
                 os.environ.setdefault(name, value)
-        fault, theirs = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            fault, theirs = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as exc:
+            self._tell(attempt, EXIT_NOT_STARTED, f"pipe: {exc.strerror}")
+            return
         try:
             pid = forked.fork(partial(_be_driver, folder, environment, theirs, os.getpid()))
         except OSError as exc:

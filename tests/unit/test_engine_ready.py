@@ -1,0 +1,65 @@
+"""The queue of ready tasks: by rank, and for each need of a worker by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
+from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
+from nimbus.domain.run import Run, RunCause, TaskRun
+from nimbus.domain.tasks import Tasks
+from nimbus.engine.ready import ReadyTasks
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+PYTHON = TaskRun(spec=TaskSpec(name=TaskName("a"), kind=TaskKind.PYTHON, script="a.py"))
+SPARK = TaskRun(spec=replace(PYTHON.spec, name=TaskName("b"), kind=TaskKind.PYSPARK))
+RUN = Run(
+    id=RunId("r"),
+    pipeline=PipelineName("p"),
+    release=ReleaseDigest("0" * 64),
+    parameters={},
+    logical_date=NOW,
+    created_at=NOW,
+    cause=RunCause.MANUAL,
+    priority=Priority.MEDIUM,
+    failure_strategy=FailureStrategy.CONTINUE,
+    tasks=Tasks([PYTHON, SPARK]),
+)
+URGENT = replace(RUN, id=RunId("urgent"), priority=Priority.HIGHEST)
+A, B = (RUN.id, PYTHON.spec.name), (RUN.id, SPARK.spec.name)
+
+
+def _queue() -> ReadyTasks:
+    ready = ReadyTasks()
+    ready.add(RUN, PYTHON)
+    ready.add(RUN, SPARK)
+    return ready
+
+
+def test_task_without_a_worker_holds_up_those_of_its_need_alone() -> None:
+    ready = _queue()
+    ready.add(URGENT, PYTHON)
+    assert ready.first() == (URGENT.id, "a")
+
+    ready.close(URGENT.id, PYTHON.spec.name)
+    assert ready.first() == B
+    ready.close(*B)
+    assert ready.first() is None
+
+    ready.reopen()
+    assert ready.first() == (URGENT.id, "a")
+
+
+def test_task_that_becomes_ready_is_asked_about_with_all_of_its_need() -> None:
+    ready = _queue()
+    ready.close(*A)
+    ready.close(*B)
+
+    ready.add(URGENT, SPARK)
+
+    assert ready.first() == (URGENT.id, "b")
+    ready.discard(URGENT.id, SPARK.spec.name)
+    assert ready.first() == B
+    assert A in ready
+    assert len(ready) == 2
