@@ -114,7 +114,8 @@ def make_archive(home: Path, environment: Mapping[str, str], patience_s: float) 
     finally:
         assert process.stdin is not None  # noqa: S101 - see `_start`
         process.stdin.close()  # it ends with us
-        process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_END_S)
     return find_archive(home, environment) is not None
 
 

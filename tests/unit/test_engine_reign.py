@@ -78,14 +78,20 @@ class CountingStore(MemoryLeaderStore):
         return super().read_slots(attempts)
 
 
-def test_an_attempt_is_read_in_full_only_when_it_lasts() -> None:
+def claimed() -> tuple[Bench, CountingStore]:
+    """A run whose one attempt has been claimed, and what its leader reads."""
     bench = Bench()
-    reign = bench.elect(2, CountingStore)
-    store = reign._store
+    store = bench.elect(2, CountingStore)._store
     assert isinstance(store, CountingStore)
     bench.submit(START)
     bench.decide()
     bench.claim()
+    return bench, store
+
+
+def test_an_attempt_is_read_in_full_only_when_it_lasts() -> None:
+    bench, store = claimed()
+    reign = bench.reign
 
     assert store.read == []
     assert reign.idle_s() == pytest.approx(YOUNG_S)
@@ -98,17 +104,11 @@ def test_an_attempt_is_read_in_full_only_when_it_lasts() -> None:
 
 
 def test_an_attempt_that_ends_at_once_is_read_once_and_in_part() -> None:
-    bench = Bench()
-    reign = bench.elect(2, CountingStore)
-    store = reign._store
-    assert isinstance(store, CountingStore)
-    bench.submit(START)
-    bench.decide()
-    bench.claim()
+    bench, store = claimed()
     bench.end(ATTEMPT, Outcome.SUCCEEDED)
     bench.decide()
     bench.clocks.pass_s(YOUNG_S)
-    reign.tend()
+    bench.reign.tend()
 
     assert store.read == []
     assert bench.run().state is RunState.SUCCEEDED

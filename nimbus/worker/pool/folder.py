@@ -4,7 +4,7 @@
 lock        flock held by the executor as long as it lives; holds its pid and start ticks
 exits       exit records of its attempts, one a line; what their ENDs are to say
 log         what the executor itself and its zygote have to say
-tasks/<attempt>/    as an attempt's own folder, without lock and records
+tasks/<attempt>/    as an attempt's own folder, without order, lock and records
 """
 
 from __future__ import annotations
