@@ -19,7 +19,7 @@ from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, Tas
 from nimbus.domain.pipeline import Isolation, TaskKind, TaskSpec
 from nimbus.domain.slots import End, Slots
 from nimbus.domain.workers import Assignment, AssignmentKind
-from nimbus.worker import procfs
+from nimbus.worker import procfs, settlement
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.connections import MEMORY_FILE, Connections
 from nimbus.worker.environment import driver_environment
@@ -158,6 +158,10 @@ class Bench:
             "logs": self.logs,
         }
         return Worker(settings=settings, **(parts | more))
+
+    def reap(self, order: Assignment) -> bool:
+        """Do a REAP order as a worker that has launched nothing."""
+        return settlement.reap(self.board, order, self.worker().executors)
 
     def slots(self, attempt: str = "run1.task.1") -> Slots:
         """What the board says."""

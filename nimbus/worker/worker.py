@@ -24,6 +24,7 @@ import structlog
 
 from nimbus.domain.ids import ClusterId, PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import SPARK_KINDS, SparkMode, TaskKind
+from nimbus.domain.slots import Holder
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.ports import (
     AttemptBoard,
@@ -33,15 +34,14 @@ from nimbus.ports import (
     StoreUnavailableError,
     WorkerIdInUseError,
 )
-from nimbus.records import UnreadableRecordError
 from nimbus.worker import settlement
 from nimbus.worker.class_archive_upkeep import ClassArchiveUpkeep
 from nimbus.worker.connections import Connections
+from nimbus.worker.context import Phase, WorkerContext
+from nimbus.worker.executor import Executor
 from nimbus.worker.fork_launcher import ForkLauncher
-from nimbus.worker.keeper import Keeper, Phase
-from nimbus.worker.launcher import LaunchFailedError
-from nimbus.worker.loop import Action, Loop
-from nimbus.worker.pool.launching import PooledExecutor
+from nimbus.worker.leftover_logs import LeftoverLogs
+from nimbus.worker.pool.pooled_executor import PooledExecutor
 from nimbus.worker.preparation import (
     CannotRunHereError,
     ReleaseProvider,
@@ -50,9 +50,10 @@ from nimbus.worker.preparation import (
     prepare,
     prepare_if_here,
 )
+from nimbus.worker.process_executor import ProcessExecutor
 from nimbus.worker.registration import Registration
 from nimbus.worker.retry import pauses
-from nimbus.worker.settings import CONNECT_OPTION, RunnerPlan, RunnerStartup, WorkerSettings
+from nimbus.worker.settings import CONNECT_OPTION, RunnerPlan, WorkerSettings
 from nimbus.worker.warm.launcher import WarmLauncher
 from nimbus.worker.work_dir import open_to_users, take_work_dir
 
@@ -91,13 +92,15 @@ class Worker:
         logs: LogArchive | None = None,
         on_failure: Callable[[BaseException], None] | None = None,
     ) -> None:
+        context = WorkerContext(
+            settings=settings, board=board, connections=connections, clock=clock, logs=logs
+        )
+        self._context, self._loop, self._phases = context, context.loop, context.phases
         self._settings, self._board, self._releases = settings, board, releases
-        self._connections, self._clock = connections, clock
         self._forks, self._connect_forks = ForkLauncher(), ForkLauncher(CONNECT_OPTION)
         self._launcher = WarmLauncher(
             self._forks, settings.work_dir, limit=settings.warm_drivers, slots=settings.slots
         )
-        self._loop = Loop()
         self._class_archive = ClassArchiveUpkeep(
             settings.class_archive_dir or settings.work_dir, self._loop, enabled=settings.class_archive
         )
@@ -106,22 +109,20 @@ class Worker:
         """What ended the worker's thread, if something did."""
         self._registration = Registration(settings, registrations, clock)
         self._orders: dict[str, Assignment] = {}
-        self._keeper = Keeper(
-            settings=settings, board=board, logs=logs, clock=clock, loop=self._loop, do=self._do
+        self._leftover_logs = LeftoverLogs(logs, self._loop)
+        self._processes = ProcessExecutor(
+            context, self._leftover_logs, launcher=self._launcher, connect_launcher=self._connect_forks
         )
         self._pool = PooledExecutor(
-            settings=settings,
-            board=board,
-            logs=logs,
-            connections=connections,
-            clock=clock,
+            context,
+            self._leftover_logs,
             launcher=self._forks,
-            loop=self._loop,
-            do=self._do,
-            phases=self._keeper.phases,
-            refuse=self._refuse,
-            look_again=partial(self._loop.post, partial(self._do, partial(self._look, False))),
+            look_again=partial(self._loop.post, partial(context.do, partial(self._look, False))),
         )
+        self.executors: dict[Holder, Executor] = {
+            Holder.PROCESS: self._processes,
+            Holder.POOLED: self._pool,
+        }
         self._plans: dict[_Prepared, RunnerPlan] = {}
         """What was prepared for earlier attempts: a release never changes, nor do its wheels."""
         self._reaping: set[str] = set()
@@ -146,7 +147,7 @@ class Worker:
 
     def drain(self) -> None:
         """Ask for no more work; what is there goes on."""
-        self._loop.post(partial(self._do, self._drain))
+        self._loop.post(partial(self._context.do, self._drain))
 
     def session_renewed(self) -> None:
         """Register and read orders anew, on a new ZooKeeper session. Only enqueues: kazoo may call it."""
@@ -154,7 +155,11 @@ class Worker:
 
     def attempts(self) -> frozenset[str]:
         """Attempts that this worker has to do with at the moment, of any phase."""
-        return frozenset(self._keeper.phases.copy())
+        return frozenset(self._phases.copy())
+
+    def unended(self) -> frozenset[str]:
+        """Those of them that it is not done with."""
+        return self._context.unended
 
     def reaping(self) -> frozenset[str]:
         """Attempts that it was asked to look for."""
@@ -167,8 +172,9 @@ class Worker:
             self._thread.join(timeout.total_seconds())
         for pool in (self._prepare_pool, self._fetch_pool):
             pool.shutdown(wait=False, cancel_futures=True)
-        self._keeper.close()
-        self._pool.close()
+        self._leftover_logs.close()
+        for executor in self.executors.values():
+            executor.close()
         for launcher in (self._launcher, self._connect_forks):
             launcher.close()
         if self._settings.connect is not None:
@@ -182,8 +188,8 @@ class Worker:
 
     def _run(self) -> None:
         try:
-            self._keeper.sweep()
-            self._do(self._pool.sweep)
+            for executor in self.executors.values():
+                self._context.do(executor.sweep)
             self._beat()
             self._clean()
             self._loop.run()
@@ -193,18 +199,9 @@ class Worker:
             if self._on_failure is not None:
                 self._on_failure(exc)
 
-    def _do(self, action: Action, waits: Iterator[float] | None = None) -> None:
-        """Do it, now or as soon as ZooKeeper, the disk or a record allow."""
-        waits = waits or pauses(0.2, 2.0)
-        try:
-            action()
-        except (StoreUnavailableError, OSError, UnreadableRecordError) as exc:
-            _log.warning("worker_must_wait", worker=self._settings.id, error=str(exc)[:300])
-            self._loop.after(next(waits), partial(self._do, action, waits))
-
     def _beat(self) -> None:
         was_registered = self._registration.stands
-        self._launcher.keep_ready(self._keeper.unended)
+        self._launcher.keep_ready(self._context.unended)
         self._registration.class_archive = self._class_archive.state
         self._registration.warm_drivers = self._launcher.state
         try:
@@ -215,23 +212,21 @@ class Worker:
             # The other one may be our own predecessor, whose session has not run out yet: ask again.
             _log.error("worker_id_in_use", worker=self._settings.id, error=str(exc))
         else:
-            self._do(partial(self._look, not was_registered))
-        self._do(self._look_after_connect)
-        self._class_archive.make_if(idle=not self._keeper.unended)
+            self._context.do(partial(self._look, not was_registered))
+        self._context.do(self._look_after_connect)
+        self._class_archive.make_if(idle=not self._context.unended)
         self._loop.after(self._settings.heartbeat.total_seconds(), self._beat)
 
     def _look_after_connect(self) -> None:
         connect = self._settings.connect
         if connect is None or connect.look_after():
             return
-        if not any(
-            self._keeper.phases.get(order.attempt) is Phase.PREPARING for order in self._orders.values()
-        ):
+        if not any(self._phases.get(order.attempt) is Phase.PREPARING for order in self._orders.values()):
             self._connect_forks.close()
 
     def _renew(self) -> None:
         self._registration.stands = False
-        self._do(self._renew_now)
+        self._context.do(self._renew_now)
 
     def _renew_now(self) -> None:
         if not self._registration.stands:
@@ -244,31 +239,30 @@ class Worker:
 
     def _orders_changed(self) -> None:
         """A watch: on kazoo's thread, so it only enqueues."""
-        self._loop.post(partial(self._do, partial(self._look, True)))
+        self._loop.post(partial(self._context.do, partial(self._look, True)))
 
     def _look(self, arm: bool) -> None:
         if not self._registration.stands:  # another worker has our id: the orders are not for us
             return
         orders = self._board.assignments(self._settings.id, self._orders_changed if arm else None)
         self._orders = {order.attempt: order for order in orders}
-        for attempt, phase in list(self._keeper.phases.items()):
+        for attempt, phase in list(self._phases.items()):
             if phase is Phase.DONE and attempt not in self._orders:
-                del self._keeper.phases[attempt]
+                del self._phases[attempt]
         self._reaping &= self._orders.keys()
         for order in orders:
-            if order.kind is AssignmentKind.RUN and order.attempt not in self._keeper.phases:
-                self._keeper.phases[order.attempt] = Phase.PREPARING
-                self._do(partial(self._take, order))
+            if order.kind is AssignmentKind.RUN and order.attempt not in self._phases:
+                self._phases[order.attempt] = Phase.PREPARING
+                self._context.do(partial(self._take, order))
             elif order.kind is AssignmentKind.REAP and order.attempt not in self._reaping:
                 self._reaping.add(order.attempt)
-                self._do(partial(self._reap, order))
+                self._context.do(partial(self._reap, order))
 
     # An order to run.
 
     def _take(self, order: Assignment) -> None:
-        folder = self._keeper.folder(order.attempt)
-        if folder.exists and not self._keeper.is_unstarted(folder):
-            self._keeper.settle(folder)
+        if self._processes.was_launched(order.attempt):
+            self._processes.settle(self._processes.folder(order.attempt))
         elif (plan := self._plan_of(order)) is not None:
             self._launch(order, plan)
         else:
@@ -289,7 +283,7 @@ class Worker:
 
     def _prepare(self, order: Assignment, cluster: ClusterId, waits: Iterator[float]) -> None:
         if order.attempt not in self._orders:
-            self._keeper.phases.pop(order.attempt, None)
+            self._phases.pop(order.attempt, None)
             return
         if order.task.spark_mode is SparkMode.CONNECT and self._connect_forks.pid is None:
             self._connect_forks.start()  # it imports while the order is prepared
@@ -317,12 +311,12 @@ class Worker:
     ) -> None:
         error = None if done.cancelled() else done.exception()
         if done.cancelled() or order.attempt not in self._orders:  # withdrawn before it was launched
-            self._keeper.phases.pop(order.attempt, None)
+            self._phases.pop(order.attempt, None)
         elif error is not None and may_heal(error):
             _log.warning("preparation_must_wait", attempt=order.attempt, error=str(error)[:300])
             self._loop.after(next(waits), partial(self._prepare, order, cluster, waits))
         elif error is not None:
-            self._refuse(order, str(error) or type(error).__name__)
+            self._context.refuse(order, str(error) or type(error).__name__)
         elif (plan := done.result()) is not None:
             if len(self._plans) >= _PLANS_KEPT:
                 self._plans.clear()
@@ -332,34 +326,13 @@ class Worker:
             self._submit(self._fetch_pool, prepare, order, cluster, waits)
 
     def _launch(self, order: Assignment, plan: RunnerPlan) -> None:
-        if order.task.is_pooled and self._pool.works:
-            self._do(partial(self._launch_pooled, order, plan))
-            return
-        folder = self._keeper.folder(order.attempt)
-        try:
-            folder.create(order)
-            launcher = self._launcher if plan.connect is None else self._connect_forks
-            runner = launcher(folder, RunnerStartup(plan=plan, connections=self._connections))
-        except (LaunchFailedError, OSError) as exc:
-            self._refuse(order, str(exc) or type(exc).__name__)
-            return
-        _log.info("attempt_launched", attempt=order.attempt, runner=runner.pid if runner else None)
-        self._keeper.watch(folder, runner)
+        self._context.do(lambda: self._executor_of(order).launch(order, plan))
         if order.task.kind in SPARK_KINDS and plan.connect is None:
             self._class_archive.want(plan.environment)
-            self._loop.after(_REFILL_S, lambda: self._launcher.keep_ready(self._keeper.unended))
+            self._loop.after(_REFILL_S, lambda: self._launcher.keep_ready(self._context.unended))
 
-    def _launch_pooled(self, order: Assignment, plan: RunnerPlan) -> None:
-        if self._pool.works:
-            self._pool.launch(order, plan)
-        else:
-            self._launch(order, plan)
-
-    def _refuse(self, order: Assignment, reason: str) -> None:
-        _log.warning("attempt_refused", attempt=order.attempt, error=reason[:300])
-        self._keeper.phases[order.attempt] = Phase.DONE
-        now = self._clock.now()
-        self._do(partial(settlement.refuse, self._board, order, self._settings.id, reason, now))
+    def _executor_of(self, order: Assignment) -> Executor:
+        return self._pool if order.task.is_pooled and self._pool.works else self._processes
 
     # An order to reap.
 
@@ -369,14 +342,14 @@ class Worker:
         if standing is None or standing.kind is not AssignmentKind.REAP:
             self._reaping.discard(attempt)
             return
-        folder = self._keeper.folder(attempt)
+        folder = self._processes.folder(attempt)
         if folder.exists and not folder.is_delivered:
-            if self._keeper.phases.get(attempt) in (None, Phase.DONE):
-                self._keeper.settle(folder)
-        elif settlement.reap(self._board, order, self._clock.now(), self._settings.connect):
+            if self._phases.get(attempt) in (None, Phase.DONE):
+                self._processes.settle(folder)
+        elif settlement.reap(self._board, order, self.executors):
             return
-        self._loop.after(_LOOK_AGAIN_S, partial(self._do, partial(self._reap, order)))
+        self._loop.after(_LOOK_AGAIN_S, partial(self._context.do, partial(self._reap, order)))
 
     def _clean(self) -> None:
-        self._do(partial(self._keeper.clean, self._orders))
+        self._context.do(partial(self._processes.clean, self._orders))
         self._loop.after(_CLEAN_EVERY_S, self._clean)

@@ -19,7 +19,7 @@ from nimbus.domain.ids import PipelineName
 from nimbus.domain.pipeline import Isolation
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import End
-from nimbus.worker import procfs, settlement
+from nimbus.worker import dead_runner, procfs
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.tags import EXECUTOR_VARIABLE, RUNNER_VARIABLE, attempt_tag
 from nimbus.worker.task_user import TaskUser, TaskUsers, find_users
@@ -391,7 +391,7 @@ def test_task_of_another_user_cannot_pass_for_a_runner(
     _order(bench, f"import os; os.execve('/bin/sleep', ['sleep', '600'], {{'{RUNNER_VARIABLE}': {tag!r}}})")
     eventually(lambda: procfs.with_variable(RUNNER_VARIABLE, tag), "the task claims to be a runner")
 
-    assert not settlement.is_supervised(tag, None)
+    assert not dead_runner.is_supervised(tag, None)
 
     for found in _of_user(mallory):
         procfs.kill(found)

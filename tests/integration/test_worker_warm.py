@@ -17,7 +17,7 @@ from nimbus.domain.ids import WorkerId
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.run import Outcome
 from nimbus.domain.workers import AssignmentKind
-from nimbus.worker import procfs, settlement
+from nimbus.worker import dead_runner, procfs, remains
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.fork_launcher import ForkLauncher
 from nimbus.worker.testing_bench import Bench, eventually
@@ -184,7 +184,7 @@ def test_attempt_with_a_warm_driver_goes_on_when_its_worker_dies_and_is_not_call
 
     claim = there.bench.slots().claim
     reap = replace(folder.order(), kind=AssignmentKind.REAP, claim=claim)
-    assert not settlement.reap(there.bench.board, reap, datetime.now(UTC))
+    assert not there.bench.reap(reap)
     assert there.bench.slots().end is None
     assert folder.is_locked()
     (folder.path / "gate").touch()
@@ -216,7 +216,7 @@ def test_runner_that_dies_after_the_hand_over_takes_the_warm_driver_along_and_is
 
     runner = there.runner
     eventually(lambda: _session(runner) == [], "nothing is left")
-    ending = settlement.ending_of_the_dead(folder, there.bench.board, WorkerId("w1"), datetime.now(UTC))
+    ending = dead_runner.ending_of_the_dead(folder, there.bench.board, WorkerId("w1"), datetime.now(UTC))
     assert ending is not None
     assert ending.outcome is Outcome.LOST
 
@@ -234,8 +234,8 @@ def test_waiting_driver_is_no_process_of_any_attempt(stage: Setting) -> None:
     folder = there.bench.folder("run0.first.1")
     last = folder.last_runner()
     assert last is not None
-    settlement.kill_session(last)
-    settlement.kill_tagged(f"{there.bench.board.cluster()}/run0.first.1")
+    remains.kill_session(last)
+    remains.kill_tagged(f"{there.bench.board.cluster()}/run0.first.1")
 
     assert len(_session(pair.runner)) == 2
     assert pair.look()
@@ -330,7 +330,7 @@ def test_warm_driver_that_dies_while_it_is_handed_over_leaves_the_attempt_to_ano
         return
     # The runner itself: it had the lock, so its worker settles the attempt, which never ran.
     eventually(lambda: not folder.is_locked(), "the runner is dead")
-    ending = settlement.ending_of_the_dead(folder, there.bench.board, WorkerId("w1"), datetime.now(UTC))
+    ending = dead_runner.ending_of_the_dead(folder, there.bench.board, WorkerId("w1"), datetime.now(UTC))
     assert ending is not None
     assert ending.outcome is Outcome.REFUSED
     assert not folder.log.exists() or "runs" not in folder.log.read_text()

@@ -17,7 +17,7 @@ from nimbus.domain.ids import AttemptId, WorkerId
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.workers import Assignment, AssignmentKind
-from nimbus.worker import procfs, settlement
+from nimbus.worker import dead_runner, procfs, settlement
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.identity import host_id
 from nimbus.worker.procfs import ProcessId
@@ -71,7 +71,7 @@ def test_last_words_of_a_runner_reach_a_leader_that_looks_after_each_write(bench
     folder.create(bench.order("task.py"))
     folder.runner_log.write_text("no module named spark\n")
 
-    record = settlement.ending_of_the_dead(folder, bench.board, WORKER, NOW)
+    record = dead_runner.ending_of_the_dead(folder, bench.board, WORKER, NOW)
 
     assert record is not None
     assert record == folder.exit_record()
@@ -84,7 +84,7 @@ def test_order_to_reap_of_an_earlier_run_ends_no_attempt_of_a_later_one(bench: B
     claim = Claim(attempt=ATTEMPT, worker=WORKER, host=host_id(), claimed_at=NOW, nonce="first")
     bench.board.claim(replace(claim, nonce="second"))
 
-    assert settlement.reap(bench.board, replace(order, claim=claim), NOW)
+    assert bench.reap(replace(order, claim=claim))
 
     assert bench.slots().end is None
 
@@ -94,7 +94,7 @@ def test_dead_runner_is_reported_lost_under_its_own_claim(bench: Bench) -> None:
     folder.create(bench.order("task.py"))
     bench.board.claim(Claim(attempt=ATTEMPT, worker=WORKER, host=host_id(), claimed_at=NOW, nonce="first"))
 
-    record = settlement.ending_of_the_dead(folder, bench.board, WORKER, NOW)
+    record = dead_runner.ending_of_the_dead(folder, bench.board, WORKER, NOW)
 
     assert record is not None
     assert (record.outcome, record.nonce) == (Outcome.LOST, "first")
@@ -106,7 +106,7 @@ def test_refusal_that_was_written_before_bears_the_nonce_that_stands(bench: Benc
     folder.create(bench.order("task.py"))
     settlement.refuse(bench.board, folder.order(), WORKER, "no Java", NOW)
 
-    record = settlement.ending_of_the_dead(folder, bench.board, WORKER, NOW)
+    record = dead_runner.ending_of_the_dead(folder, bench.board, WORKER, NOW)
 
     standing = bench.slots().claim
     assert record is not None
@@ -134,7 +134,7 @@ def test_reaper_delivers_the_exit_record_that_another_worker_of_the_host_could_n
     order, folder = _left_by(bench)
     record = folder.record_exit(_success(output="bench/run1/task/1"))
 
-    assert settlement.reap(bench.board, order, NOW)
+    assert bench.reap(order)
 
     assert bench.slots().end == record
     assert not folder.is_delivered, "its worker stores the log when it starts"
@@ -152,7 +152,7 @@ def test_reaper_writes_lost_when_the_folder_holds_no_record_of_the_claim(
     if record is not None:
         folder.record_exit(record)
 
-    assert settlement.reap(bench.board, order, NOW)
+    assert bench.reap(order)
 
     end = bench.slots().end
     assert end is not None
@@ -169,7 +169,7 @@ def test_reaper_writes_lost_when_the_claim_names_no_folder_of_the_attempt(
     order, folder = _left_by(bench, folder=place)
     folder.record_exit(_success())
 
-    assert settlement.reap(bench.board, order, NOW)
+    assert bench.reap(order)
 
     end = bench.slots().end
     assert end is not None
@@ -180,7 +180,7 @@ def test_reaper_writes_lost_when_the_exit_record_cannot_be_read(bench: Bench) ->
     order, folder = _left_by(bench)
     folder.exit_file.write_bytes(b"{broken")
 
-    assert settlement.reap(bench.board, order, NOW)
+    assert bench.reap(order)
 
     end = bench.slots().end
     assert end is not None
@@ -245,11 +245,11 @@ def test_runner_whose_tag_does_not_show_is_not_called_lost_while_it_lives(
 ) -> None:
     order = _claimed_by(untagged, bench)
 
-    assert not settlement.reap(bench.board, order, NOW)
+    assert not bench.reap(order)
     assert bench.slots().end is None
 
     untagged.end()
-    assert settlement.reap(bench.board, order, NOW)
+    assert bench.reap(order)
     end = bench.slots().end
     assert end is not None
     assert end.outcome is Outcome.LOST
@@ -261,6 +261,6 @@ def test_reaper_kills_what_a_dead_runner_left_in_its_session_without_a_tag(
     order = _claimed_by(untagged, bench)
     untagged.end()
 
-    assert settlement.reap(bench.board, order, NOW)
+    assert bench.reap(order)
 
     assert not procfs.is_alive(untagged.started.pid, untagged.started.start_ticks)

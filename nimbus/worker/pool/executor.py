@@ -34,7 +34,7 @@ from nimbus.domain.ids import AttemptId
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End, Holder, Slots
 from nimbus.ports import AttemptBoard
-from nimbus.worker import procfs, settlement
+from nimbus.worker import procfs, remains
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.board_link import outdated_by
 from nimbus.worker.clock import boottime_s
@@ -310,7 +310,7 @@ class Executor:
             if held.running:
                 held.running = False
                 # What a driver started in a session of its own is not among the zygote's remains.
-                settlement.kill_tagged(attempt_tag(held.order.plan.cluster, str(held.attempt)))
+                remains.kill_tagged(attempt_tag(held.order.plan.cluster, str(held.attempt)))
                 self._end(held, Verdict(Outcome.LOST, "the process that forked its driver died", None))
 
     # What takes long.

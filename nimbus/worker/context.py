@@ -1,0 +1,65 @@
+"""What a worker and its executors share: who they are, whom they ask, and where each attempt is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+
+import structlog
+
+from nimbus.domain.workers import Assignment
+from nimbus.ports import AttemptBoard, Clock, LogArchive, StoreUnavailableError
+from nimbus.records import UnreadableRecordError
+from nimbus.worker import settlement
+from nimbus.worker.connections import Connections
+from nimbus.worker.loop import Action, Loop
+from nimbus.worker.retry import pauses
+from nimbus.worker.settings import WorkerSettings
+
+_log = structlog.get_logger(__name__)
+
+
+class Phase(Enum):
+    """Where a worker is with an attempt."""
+
+    PREPARING = "preparing"
+    RUNNING = "running"
+    SETTLING = "settling"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerContext:
+    """Shared by a worker and its executors. Worker thread."""
+
+    settings: WorkerSettings
+    board: AttemptBoard
+    connections: Connections
+    """For the processes that hold attempts."""
+    clock: Clock
+    logs: LogArchive | None
+    loop: Loop = field(default_factory=Loop)
+    phases: dict[str, Phase] = field(default_factory=dict)
+
+    @property
+    def unended(self) -> frozenset[str]:
+        """Attempts that are being prepared, run, or are settled. Any thread."""
+        return frozenset(attempt for attempt, phase in self.phases.copy().items() if phase is not Phase.DONE)
+
+    def do(self, action: Action, waits: Iterator[float] | None = None) -> None:
+        """Do it, now or as soon as ZooKeeper, the disk or a record allow."""
+        waits = waits or pauses(0.2, 2.0)
+        try:
+            action()
+        except (StoreUnavailableError, OSError, UnreadableRecordError) as exc:
+            _log.warning("worker_must_wait", worker=self.settings.id, error=str(exc)[:300])
+            self.loop.after(next(waits), partial(self.do, action, waits))
+
+    def refuse(self, order: Assignment, reason: str) -> None:
+        """End an attempt that cannot be started here."""
+        _log.warning("attempt_refused", attempt=order.attempt, error=reason[:300])
+        self.phases[order.attempt] = Phase.DONE
+        now = self.clock.now()
+        self.do(partial(settlement.refuse, self.board, order, self.settings.id, reason, now))

@@ -1,0 +1,132 @@
+"""Finds out how an attempt ended whose runner is dead: from folder, slots, and /proc. Worker thread."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+import structlog
+
+from nimbus.domain.ids import WorkerId
+from nimbus.domain.run import Outcome
+from nimbus.domain.slots import Claim, End
+from nimbus.ports import AttemptBoard
+from nimbus.records import UnreadableRecordError
+from nimbus.worker import procfs, remains, settlement
+from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.attempt_session import release_left
+from nimbus.worker.files import read_if_there
+from nimbus.worker.procfs import ProcessId
+from nimbus.worker.settings import ConnectProvider
+from nimbus.worker.tags import attempt_tag
+
+_log = structlog.get_logger(__name__)
+
+
+def ending_of_the_dead(
+    folder: AttemptFolder,
+    board: AttemptBoard,
+    worker: WorkerId,
+    now: datetime,
+    connect: ConnectProvider | None = None,
+) -> End | None:
+    """Find out and record how an attempt ended whose runner is dead and left no record.
+
+    Args:
+        folder: Of the attempt, this worker's; its lock is free.
+        board: Where CLAIM is.
+        worker: Who we are.
+        now: The time, for the record.
+        connect: What the worker has for tasks in `mode: connect`.
+
+    Returns:
+        What stands in the exit record now; None when the attempt is not ours to end.
+
+    Raises:
+        StoreUnavailableError: try again; nothing was recorded.
+    """
+    attempt = str(folder.attempt)
+    runner = folder.last_runner()
+    if runner is not None:  # also while ZooKeeper is away, and with it the attempt's tag
+        remains.kill_session(runner)
+    remains.kill_tagged(attempt_tag(board.cluster(), attempt))
+    release_left(folder.session(), folder.path, connect)
+    why = f"its runner ended before it could claim the attempt: {_last_words(folder)}"
+    refused = settlement.ended(attempt, Outcome.REFUSED, why, now)
+    won = settlement.fence(board, refused, worker, now)
+    if won is None:
+        return None
+    if not won.is_fenced and won.worker != worker:
+        return None
+    lost = settlement.lost(attempt, won, "its runner died without a word", now)
+    return folder.record_exit(replace(refused, nonce=won.nonce) if won.is_fenced else lost)
+
+
+def is_supervised(tag: str, claim: Claim | None) -> bool:
+    """Tell whether a runner of the attempt lives on this host, in whosever folder of its cluster.
+
+    The tag finds it before it claims; after that the claim's folder says which process it is. A driver that
+    another user runs cannot be told from a supervised one; it counts as one.
+    """
+    if remains.runners(tag):
+        return True
+    runner = _runner_of(claim)
+    if runner is not None and procfs.is_alive(runner.pid, runner.start_ticks):
+        return True
+    if claim is None or claim.pid is None or claim.start_ticks is None:
+        return False
+    return procfs.is_alive(claim.pid, claim.start_ticks) and procfs.environment_of(claim.pid) is None
+
+
+def kill_rest(tag: str, claim: Claim | None, connect: ConnectProvider | None) -> None:
+    """Kill what is left of an attempt, of whichever worker, and release its Spark Connect session."""
+    runner = _runner_of(claim)
+    if runner is not None:
+        remains.kill_session(runner)
+    remains.kill_tagged(tag)
+    if claim is not None and runner is not None:
+        release_left(claim.session, Path(claim.folder or ""), connect)
+
+
+def record_of(claim: Claim | None) -> End | None:
+    """Read what the dead runner recorded in the claim's folder: a record with the claim's own nonce.
+
+    The folder stays as it is: its worker stores the log when it starts.
+    """
+    folder = _folder_of(claim)
+    if claim is None or folder is None:
+        return None
+    try:
+        record = folder.exit_record()
+    except (OSError, ValueError, UnreadableRecordError) as exc:
+        _log.warning("exit_record_unreadable", attempt=claim.attempt, folder=claim.folder, error=str(exc))
+        return None
+    if record is None or (record.attempt, record.nonce) != (claim.attempt, claim.nonce):
+        return None
+    return record
+
+
+def _runner_of(claim: Claim | None) -> ProcessId | None:
+    """The runner that won a claim, dead or alive. Only a folder with the claim's own nonce counts."""
+    folder = _folder_of(claim)
+    if claim is None or folder is None:
+        return None
+    try:
+        noted = folder.claim()
+        return folder.last_runner() if noted is not None and noted.nonce == claim.nonce else None
+    except (OSError, ValueError, UnreadableRecordError) as exc:
+        _log.warning("claim_unreadable", attempt=claim.attempt, folder=claim.folder, error=str(exc))
+        return None
+
+
+def _folder_of(claim: Claim | None) -> AttemptFolder | None:
+    """The folder that a claim names, of whichever worker. The path comes from ZooKeeper: nothing is sure."""
+    path = Path((claim.folder if claim is not None else None) or "")
+    is_ours = claim is not None and path.is_absolute() and path.name == claim.attempt
+    return AttemptFolder(path) if is_ours else None
+
+
+def _last_words(folder: AttemptFolder) -> str:
+    lines = (read_if_there(folder.runner_log) or b"").decode(errors="replace").strip().splitlines()
+    return lines[-1][:300] if lines else "it said nothing"

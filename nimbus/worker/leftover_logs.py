@@ -1,0 +1,53 @@
+"""Stores the logs of attempts whose runner or executor is gone. Thread `worker-logs`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+
+import structlog
+
+from nimbus.ports import LogArchive
+from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.log_upload import store_rest
+from nimbus.worker.loop import Action, Loop
+from nimbus.worker.retry import pauses
+
+_log = structlog.get_logger(__name__)
+
+
+class LeftoverLogs:
+    """Stores one log after the other, each again and again until storage takes it. Worker thread."""
+
+    def __init__(self, logs: LogArchive | None, loop: Loop) -> None:
+        """`logs` None: none is stored."""
+        self._logs, self._loop = logs, loop
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="worker-logs")
+
+    def store(self, folder: AttemptFolder, then: Action) -> None:
+        """Store what is left of an attempt's log, and do `then` on the worker's thread."""
+        self._store(folder, then, pauses(1.0, 30.0))
+
+    def _store(self, folder: AttemptFolder, then: Action, waits: Iterator[float]) -> None:
+        if self._logs is None or not folder.log_size():
+            then()
+            return
+        storing = self._pool.submit(store_rest, folder, self._logs)
+        storing.add_done_callback(
+            lambda done: self._loop.post(partial(self._stored, folder, then, done, waits))
+        )
+
+    def _stored(
+        self, folder: AttemptFolder, then: Action, done: Future[None], waits: Iterator[float]
+    ) -> None:
+        error = None if done.cancelled() else done.exception()
+        if error is not None:
+            _log.warning("log_not_stored", attempt=str(folder.attempt), error=str(error)[:300])
+            self._loop.after(next(waits), partial(self._store, folder, then, waits))
+        elif not done.cancelled():
+            then()
+
+    def close(self) -> None:
+        """End the thread; a log that is being stored goes on by itself, the rest waits for the next start."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
