@@ -54,6 +54,24 @@ class SparkMode(StrEnum):
     """A session on a Spark Connect server that is there already."""
 
 
+class SparkDeploy(StrEnum):
+    """Where the driver of a task with Spark runs."""
+
+    CLIENT = "client"
+    """On the host of its worker."""
+    CLUSTER = "cluster"
+    """Inside the cluster that it is submitted to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkPlace:
+    """Where a task's Spark runs, if not on its worker alone."""
+
+    target: str
+    """Name of one of the places that the workers' configuration has."""
+    deploy: SparkDeploy = SparkDeploy.CLIENT
+
+
 SPARK_KINDS = frozenset({TaskKind.PYSPARK, TaskKind.SQL})
 """Their drivers have a Spark session."""
 
@@ -169,6 +187,8 @@ class TaskSpec:
         return str(PurePosixPath(self.script))
 
     spark_mode: SparkMode = SparkMode.CLASSIC
+    spark_place: SparkPlace | None = None
+    """None: the worker's own Spark. It is in the order of each attempt, so it takes little room there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

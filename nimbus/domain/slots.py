@@ -25,6 +25,8 @@ class Holder(StrEnum):
     """A runner of its own, with its driver."""
     POOLED = "pooled"
     """An executor, which forks a child for each of its attempts. Its children die with it."""
+    APPLICATION = "application"
+    """A driver inside a cluster, which the cluster's manager looks after."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,16 @@ class ConnectSession:
     session_id: str
     server_session_id: str = ""
     """The server's own name for it: another one means that the server has forgotten the session."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterDriver:
+    """The driver of an attempt inside a cluster, as its bootstrap knows it."""
+
+    target: str
+    """Name of the place in the workers' configuration."""
+    id: str
+    """By which the cluster's manager knows the driver: a submission, an application, a pod's uid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +71,8 @@ class Claim:
     """Of the attempt, on that host: its exit record stands there until it is delivered. An absolute path."""
     session: ConnectSession | None = None
     """Of a task in `mode: connect`."""
+    driver: ClusterDriver | None = None
+    """Of an attempt in a cluster. Then `host` and `worker` are those of who submitted it."""
 
     @property
     def is_fenced(self) -> bool:
