@@ -13,7 +13,7 @@ from typing import assert_never
 
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.run import Attempt, Outcome
-from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
 from nimbus.domain.workers import WorkerInfo
 
 
@@ -86,18 +86,25 @@ def supervise(
         slots: What ZooKeeper says of it.
         silent_for: How long this leader has missed its worker (before CLAIM) or its runner (after CLAIM),
             on a clock that does not step; None while it is there. Every grace starts anew with a new leader.
-        workers: All that are registered now.
+        workers: All that are registered now, or at least those that can look for it: of its claim's host,
+            or with its target.
         timings: The bounds.
         now: The time of the decision.
     """
     if slots.end is not None:
         return Close(slots.end)
+    if slots.claim is None and slots.beating:  # its worker says so; a full cluster may take hours
+        return Wait("submitted: it waits for its driver to start in the cluster")
     if slots.claim is None:
         return _unclaimed(attempt, silent_for, timings, now)
     if slots.claim.is_fenced:  # by a worker that did not fill both slots at once
         return FenceEnd("closed before a driver claimed it", Outcome.FENCED)
     if slots.beating:
         return Wait("running")
+    if slots.claim.driver is not None:
+        return _unfollowed(
+            attempt, slots.claim, slots.claim.driver, silent_for or timedelta(0), workers, timings, now
+        )
     return _silent(attempt, slots.claim, silent_for or timedelta(0), workers, timings, now)
 
 
@@ -137,6 +144,29 @@ def _silent(
         silent_s = round(silent_for.total_seconds())
         return FenceEnd(f"host {claim.host} is lost: no worker there, runner silent for {silent_s} s")
     return Wait("its runner is silent and no worker on its host is registered", now + left)
+
+
+def _unfollowed(
+    attempt: Attempt,
+    claim: Claim,
+    driver: ClusterDriver,
+    silent_for: timedelta,
+    workers: Collection[WorkerInfo],
+    timings: Timings,
+    now: datetime,
+) -> Action:
+    """Nobody follows a driver in a cluster. It may live on, so it is never fenced for that."""
+    able = sorted(
+        (w for w in workers if driver.target in w.targets), key=lambda w: (w.id != claim.worker, w.id)
+    )
+    if not able:
+        return Wait(f"no worker that has target {driver.target} is registered to look for its driver")
+    if attempt.reaper in {worker.id for worker in able}:
+        return Wait(f"worker {attempt.reaper} looks for its driver in target {driver.target}")
+    left = timings.beat_grace - silent_for
+    if left <= timedelta(0):
+        return Reap(able[0].id, claim)
+    return Wait("no worker follows its driver", now + left)
 
 
 def fenced_claim(attempt: str, *, epoch: int, now: datetime) -> Claim:

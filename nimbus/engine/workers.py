@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
 from nimbus.domain.admission import Capacity, rank
-from nimbus.domain.ids import AttemptId, HostId, WorkerId
+from nimbus.domain.ids import AttemptId, WorkerId
 from nimbus.domain.refusals import Refusals, refusals, with_last
 from nimbus.domain.run import Run, TaskRun
+from nimbus.domain.slots import Claim
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.free_workers import FreeWorkers
 
@@ -36,9 +37,12 @@ class Workers:
         """What tasks can be given to."""
         return Capacity(workers=self.registered.values(), free=self.free, refusals=self.refusals)
 
-    def on_host(self, host: HostId | None) -> tuple[WorkerInfo, ...]:
-        """Registered workers of a host."""
-        return tuple(worker for worker in self.registered.values() if worker.host == host)
+    def able_to_look(self, claim: Claim) -> tuple[WorkerInfo, ...]:
+        """Registered workers that can see what holds a claim: of its host, or with its target."""
+        if claim.driver is not None:
+            target = claim.driver.target
+            return tuple(worker for worker in self.registered.values() if target in worker.targets)
+        return tuple(worker for worker in self.registered.values() if worker.host == claim.host)
 
     def register(self, workers: Iterable[WorkerInfo]) -> list[WorkerId]:
         """Take in who is registered. Who came or went, sorted."""

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from nimbus.domain.ids import HostId, WorkerId
 from nimbus.domain.run import Attempt, Outcome
-from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.slots import Claim, ClusterDriver, End, Holder, Slots
 from nimbus.domain.supervision import (
     Action,
     Close,
@@ -114,3 +114,33 @@ def test_a_fence_that_was_left_half_done_is_finished() -> None:
     fenced = Slots(claim=Claim(attempt="r.t.1", fenced_by_epoch=3, claimed_at=NOW))
 
     assert judge(fenced, W1) == FenceEnd("closed before a driver claimed it", Outcome.FENCED)
+
+
+IN_CLUSTER = replace(CLAIM, holder=Holder.APPLICATION, driver=ClusterDriver(target="big", id="driver-1"))
+ABLE = replace(STRANGER, targets={"big": 4})
+
+
+def test_submitted_attempt_waits_for_its_cluster_beyond_the_claim_timeout() -> None:
+    assert isinstance(judge(Slots(beating=True), W1, after_s=9999), Wait)
+
+
+def test_driver_in_a_cluster_that_nobody_follows_is_looked_for_by_a_worker_with_its_target() -> None:
+    silent = Slots(claim=IN_CLUSTER)
+
+    assert isinstance(judge(silent, W1, ABLE, silent_s=2), Wait)
+    assert judge(silent, W1, ABLE, silent_s=3) == Reap(WorkerId("w2"), IN_CLUSTER)
+
+
+def test_driver_in_a_cluster_is_never_fenced_for_want_of_a_worker() -> None:
+    action = judge(Slots(claim=IN_CLUSTER), W1, silent_s=9999)
+
+    assert isinstance(action, Wait)
+    assert "target big" in action.why
+
+
+def test_worker_that_looks_for_a_driver_in_a_cluster_is_replaced_when_it_dies() -> None:
+    silent, asked = Slots(claim=IN_CLUSTER), replace(ATTEMPT, reaper=WorkerId("w2"))
+
+    assert isinstance(judge(silent, ABLE, silent_s=999, attempt=asked), Wait)
+    another = replace(NEIGHBOUR, targets={"big": 4})
+    assert judge(silent, another, silent_s=999, attempt=asked) == Reap(WorkerId("w0"), IN_CLUSTER)
