@@ -338,6 +338,14 @@ class AttemptBoard(Protocol):
         """Say that the runner is alive (a node of this session) and how far its driver is."""
         ...
 
+    def report(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
+        """Write how far a driver is into the sign of life of whoever follows it; nothing, if none does."""
+        ...
+
+    def attempt_key(self) -> bytes:
+        """The cluster's secret that tokens for attempts are made from; made when it is first asked for."""
+        ...
+
     def assignments(self, worker: WorkerId, changed: Enqueue | None = None) -> tuple[Assignment, ...]:
         """Orders to a worker; `changed` is called once, when there are more or fewer."""
         ...

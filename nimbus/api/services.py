@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from datetime import datetime
+from typing import Annotated, Any, Protocol
 
 from prometheus_client import CollectorRegistry
+from pydantic import BaseModel, Field
 
+from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.ports import Clock, ClusterReader, CommandQueue, Definitions, History, LogArchive
 
@@ -74,6 +77,75 @@ class HealthPort(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterAttempt:
+    """An attempt whose driver asks for something, and what it says its release is."""
+
+    id: AttemptId
+    pipeline: PipelineName
+    release: ReleaseDigest
+
+
+class DriverReport(BaseModel):
+    """How the task of a driver in a cluster ended."""
+
+    nonce: Annotated[str, Field(max_length=256)]
+    status: int | None
+    """As of `Popen.returncode`; None: the task was not started."""
+    refused: Annotated[str, Field(max_length=2000)] = ""
+    """Why it was not started."""
+    ordered: Annotated[str, Field(max_length=32)] = "not"
+    """Why the bootstrap ended it, as `nimbus.worker.verdict.Ordered` spells it."""
+    came_to_its_end: bool = False
+    started_at: datetime | None = None
+    log_tail: str = ""
+    not_flushed: Annotated[str, Field(max_length=2000)] = ""
+    """Why its output is not sure to be on the disk."""
+    is_program: bool = False
+    timeout_s: float | None = None
+
+
+class AttemptDoor(Protocol):
+    """What drivers in clusters reach of the cluster's state.
+
+    Those that ask for an attempt raise StoreUnavailableError when ZooKeeper or storage does not answer.
+    """
+
+    def admits(self, attempt: ClusterAttempt, token: str) -> bool:
+        """Whether the token is the one for this attempt and its release."""
+        ...
+
+    def bootstrap(self) -> str:
+        """The program that runs in the cluster."""
+        ...
+
+    def kit(self) -> bytes:
+        """A zip file with the modules that its task's process imports."""
+        ...
+
+    def release(self, attempt: ClusterAttempt) -> Iterator[bytes]:
+        """A tar file of the release, in pieces."""
+        ...
+
+    def claim(
+        self, attempt: ClusterAttempt, *, nonce: str, driver: str, target: str, worker: str, host: str
+    ) -> bool:
+        """Fill CLAIM; whether it is this driver's. Safe to repeat."""
+        ...
+
+    def beat(self, attempt: ClusterAttempt, nonce: str, progress: Mapping[str, Any]) -> tuple[bool, bool]:
+        """Note that the driver lives; whether it is to stop, and whether the attempt is over for it."""
+        ...
+
+    def log(self, attempt: ClusterAttempt, offset: int, data: bytes) -> None:
+        """Store a piece of the log."""
+        ...
+
+    def end(self, attempt: ClusterAttempt, report: DriverReport) -> str:
+        """Fill END; the outcome that stands there."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApiServices:
     """Everything the API reads from and writes to."""
 
@@ -85,3 +157,5 @@ class ApiServices:
     health: HealthPort
     metrics: CollectorRegistry
     clock: Clock
+    door: AttemptDoor | None = None
+    """For drivers in clusters."""

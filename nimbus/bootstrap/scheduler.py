@@ -12,6 +12,7 @@ from leader import ElectionConfig, LeaderLockQueue, Leadership, Participant
 from nimbus import __version__
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
+from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.catalog import ZooKeeperCatalog
 from nimbus.adapters.zookeeper.cluster import ZooKeeperCommandQueue, ZooKeeperRegistrations
 from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
@@ -31,6 +32,7 @@ from nimbus.engine.policy import Policy
 from nimbus.engine.readiness import GatePolicy
 from nimbus.scheduler.announcer import ReplicaAnnouncer
 from nimbus.scheduler.catalog_follower import CatalogFollower
+from nimbus.scheduler.door import ClusterDoor
 from nimbus.scheduler.guard import ReadinessGuard
 from nimbus.scheduler.health import Identity, SelfReport
 from nimbus.scheduler.registrar import Registrar
@@ -136,6 +138,12 @@ def build_parts(foundation: Foundation) -> Parts:
             health=report,
             metrics=registry,
             clock=foundation.clock,
+            door=ClusterDoor(
+                board=ZooKeeperAttemptBoard(session, root),
+                logs=S3LogArchive(foundation.store),
+                releases=releases,
+                clock=foundation.clock,
+            ),
         ),
         allowed_hosts=_allowed_hosts(settings),
     )

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from nimbus.domain.ids import AttemptId
+from nimbus.domain.ids import AttemptId, PipelineName
 from nimbus.domain.lifecycle import committed_outputs
 from nimbus.domain.run import Run
 from nimbus.domain.slots import Claim
 from nimbus.domain.workers import Assignment, AssignmentKind
+
+
+def output_of(pipeline: PipelineName, attempt: AttemptId) -> str:
+    """An attempt's own output folder, relative to where all outputs are."""
+    return f"{pipeline}/{attempt.run}/{attempt.task}/{attempt.number}"
 
 
 def order_for(
@@ -27,7 +32,7 @@ def order_for(
         parameters=run.parameters,
         python_path=run.python_path,
         inputs=committed_outputs(run, spec.needs),
-        output=f"{run.pipeline}/{run.id}/{attempt.task}/{attempt.number}",
+        output=output_of(run.pipeline, attempt),
         timeout=spec.timeout,
         memory_scale=spec.retries.memory_scale(task.out_of_memory),
         claim=claim,

@@ -6,7 +6,9 @@ import json
 import os
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from nimbus.domain.ids import AttemptId
 from nimbus.domain.pipeline import SparkMode
 from nimbus.domain.workers import Assignment
 from nimbus.worker.attempt_folder import AttemptFolder
@@ -20,7 +22,15 @@ from nimbus.worker.tags import ATTEMPT_VARIABLE, attempt_tag
 
 def write_plan(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> None:
     """Write what `nimbus.worker.driver` and `nimbus.task` read, before the driver is started."""
-    driver = {
+    write_new(folder.driver_file, json.dumps(driver_document(plan, order)).encode())
+    write_new(folder.context_file, json.dumps(context_document(plan, order)).encode())
+    if plan.user is not None:
+        folder.give_to(plan.user)
+
+
+def driver_document(plan: RunnerPlan, order: Assignment) -> dict[str, Any]:
+    """Fields of `nimbus.worker.driver.DriverPlan`."""
+    return {
         "kind": order.task.kind.value,
         "script": order.task.script,
         "main_class": order.task.main_class,
@@ -36,23 +46,23 @@ def write_plan(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> No
         "class_archive": str(plan.class_archive or ""),
         "connect": order.task.spark_mode is SparkMode.CONNECT,
     }
-    context = {
+
+
+def context_document(plan: RunnerPlan, order: Assignment) -> dict[str, Any]:
+    """What `nimbus.task.context` reads."""
+    return {
         "schema": 1,
         "pipeline": order.pipeline,
         "release": order.release,
         "run_id": order.run,
         "task": order.task.name,
-        "attempt": folder.attempt.number,
+        "attempt": AttemptId.parse(order.attempt).number,
         "logical_date": order.logical_date.isoformat(),
         "parameters": dict(order.parameters),
         "inputs": {task: str(plan.data_dir / place) for task, place in order.inputs.items()},
         "output": str(plan.data_dir / order.output),
         "release_root": str(plan.release_root),
     }
-    write_new(folder.driver_file, json.dumps(driver).encode())
-    write_new(folder.context_file, json.dumps(context).encode())
-    if plan.user is not None:
-        folder.give_to(plan.user)
 
 
 def make_output(plan: RunnerPlan, order: Assignment) -> Path:

@@ -78,9 +78,9 @@ def put_end(board: AttemptBoard, end: End) -> str:
     return f"END says {standing.outcome} by {standing.written_by}"
 
 
-def lost(attempt: str, claim: Claim | None, why: str, now: datetime) -> End:
+def lost(attempt: str, claim: Claim | None, why: str, now: datetime, outcome: Outcome = Outcome.LOST) -> End:
     """The END of an attempt whose processes are gone without a record."""
-    return replace(ended(attempt, Outcome.LOST, why, now), nonce=None if claim is None else claim.nonce)
+    return replace(ended(attempt, outcome, why, now), nonce=None if claim is None else claim.nonce)
 
 
 def ended(attempt: str, outcome: Outcome, reason: str, now: datetime) -> End:

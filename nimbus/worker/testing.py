@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -148,6 +149,20 @@ class FileBoard:
         own = own_process()
         document = json.dumps([own.pid, own.start_ticks, dict(progress)]).encode()
         write_atomic(self._known(str(attempt)) / "beat", document)
+
+    def report(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
+        """See `nimbus.ports.AttemptBoard`."""
+        place = self._known(str(attempt)) / "beat"
+        if (data := read_if_there(place)) is not None:
+            pid, ticks, _ = json.loads(data)
+            write_atomic(place, json.dumps([pid, ticks, dict(progress)]).encode())
+
+    def attempt_key(self) -> bytes:
+        """See `nimbus.ports.AttemptBoard`."""
+        place = self._root / "attempt-key"
+        if not place.exists():
+            write_once(place, secrets.token_bytes(32))
+        return place.read_bytes()
 
     def assignments(self, worker: WorkerId, changed: Enqueue | None = None) -> tuple[Assignment, ...]:
         """See `nimbus.ports.AttemptBoard`."""

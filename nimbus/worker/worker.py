@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
@@ -23,7 +23,7 @@ from functools import partial
 import structlog
 
 from nimbus.domain.ids import ClusterId, PipelineName, ReleaseDigest
-from nimbus.domain.pipeline import SPARK_KINDS, SparkMode, TaskKind
+from nimbus.domain.pipeline import SPARK_KINDS, SparkDeploy, SparkMode, TaskKind
 from nimbus.domain.slots import Holder
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.ports import (
@@ -35,6 +35,7 @@ from nimbus.ports import (
     WorkerIdInUseError,
 )
 from nimbus.worker import settlement
+from nimbus.worker.application.executor import ApplicationExecutor, ClusterTarget
 from nimbus.worker.class_archive_upkeep import ClassArchiveUpkeep
 from nimbus.worker.connections import Connections
 from nimbus.worker.context import Phase, WorkerContext
@@ -90,6 +91,7 @@ class Worker:
         connections: Connections,
         clock: Clock,
         logs: LogArchive | None = None,
+        clusters: Mapping[str, ClusterTarget] | None = None,
         on_failure: Callable[[BaseException], None] | None = None,
     ) -> None:
         context = WorkerContext(
@@ -119,9 +121,11 @@ class Worker:
             launcher=self._forks,
             look_again=partial(self._loop.post, partial(context.do, partial(self._look, False))),
         )
+        self._applications = ApplicationExecutor(context, clusters or {})
         self.executors: dict[Holder, Executor] = {
             Holder.PROCESS: self._processes,
             Holder.POOLED: self._pool,
+            Holder.APPLICATION: self._applications,
         }
         self._plans: dict[_Prepared, RunnerPlan] = {}
         """What was prepared for earlier attempts: a release never changes, nor do its wheels."""
@@ -332,6 +336,9 @@ class Worker:
             self._loop.after(_REFILL_S, lambda: self._launcher.keep_ready(self._context.unended))
 
     def _executor_of(self, order: Assignment) -> Executor:
+        place = order.task.spark_place
+        if place is not None and place.deploy is SparkDeploy.CLUSTER:
+            return self._applications
         return self._pool if order.task.is_pooled and self._pool.works else self._processes
 
     # An order to reap.

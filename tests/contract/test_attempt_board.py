@@ -400,6 +400,34 @@ def test_a_folder_that_is_cut_off_is_unavailable_until_it_is_back(tmp_path: Path
     assert board.claim(CLAIM) == CLAIM
 
 
+def test_report_is_written_into_the_beat_of_another_and_makes_none(bench: Bench) -> None:
+    bench.add(ATTEMPT)
+    bench.other.report(ATTEMPT, {"number": 1})
+    assert not bench.board.read(ATTEMPT).beating
+
+    bench.board.beat(ATTEMPT, {})
+    bench.other.report(ATTEMPT, {"number": 2})
+
+    slots = bench.board.read(ATTEMPT)
+    assert slots.beating
+    assert slots.progress == {"number": 2}
+
+
+def test_submitted_attempt_beats_before_it_is_claimed(bench: Bench) -> None:
+    bench.add(ATTEMPT)
+
+    bench.board.beat(ATTEMPT, {})
+
+    assert bench.other.read(ATTEMPT) == Slots(beating=True)
+
+
+def test_attempt_key_is_the_same_for_all_and_long(bench: Bench) -> None:
+    key = bench.board.attempt_key()
+
+    assert len(key) == 32
+    assert bench.other.attempt_key() == key == bench.board.attempt_key()
+
+
 # What ZooKeeper alone can do to us.
 
 

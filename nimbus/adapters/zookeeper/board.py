@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -174,6 +176,19 @@ class ZooKeeperAttemptBoard:
             raise AttemptWithdrawnError(str(attempt)) from exc
         except NodeExistsError:  # our own create, its reply lost
             self._calls.set(path, data)
+
+    def report(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
+        """Write into the beat, whose session stays its owner."""
+        data = _beat(progress)
+        if len(data) <= LARGEST_PROGRESS:
+            self._calls.set(self._paths.beat(attempt), data)
+
+    def attempt_key(self) -> bytes:
+        """Read the secret, or make one. Of several who make one, the first one wins."""
+        while (key := self._calls.get(self._paths.attempt_key)) is None:
+            with suppress(NodeExistsError):
+                self._calls.create(self._paths.attempt_key, secrets.token_bytes(32))
+        return key
 
     def assignments(self, worker: WorkerId, changed: Enqueue | None = None) -> tuple[Assignment, ...]:
         """Orders to a worker, oldest attempt first."""

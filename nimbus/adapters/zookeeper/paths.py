@@ -58,6 +58,11 @@ class Paths:
         return f"{self.root}/abdication"
 
     @property
+    def attempt_key(self) -> str:
+        """The secret that tokens for attempts in clusters are made from."""
+        return f"{self.root}/attempt-key"
+
+    @property
     def runs(self) -> str:
         """Parent of live and recently finished runs."""
         return f"{self.root}/runs"

@@ -1,0 +1,92 @@
+"""The door for drivers in Spark clusters: each reaches the slots of its own attempt, and nothing else.
+
+Not part of the API for people: its client is `nimbus.worker.application.bootstrap`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Depends, Header, HTTPException, Query, Response
+from fastapi.responses import PlainTextResponse, StreamingResponse
+from pydantic import BaseModel, Field
+
+from nimbus.api.services import AttemptDoor, ClusterAttempt, DriverReport
+from nimbus.domain.ids import AttemptId, pipeline_name, release_digest
+
+_Text = Annotated[str, Field(max_length=256)]
+
+
+class ClaimBody(BaseModel):
+    """What a driver says of itself before it runs user code."""
+
+    nonce: _Text
+    driver: _Text
+    target: _Text
+    worker: _Text
+    host: _Text
+
+
+class BeatBody(BaseModel):
+    """What a driver says while it runs."""
+
+    nonce: _Text
+    number: int
+    progress: dict[str, Any] = Field(default_factory=dict)
+
+
+def router(door: AttemptDoor) -> APIRouter:
+    """Build the routes over `door`."""
+    routes = APIRouter(prefix="/attempt/v1", include_in_schema=False)
+
+    def admitted(
+        attempt: str,
+        pipeline: Annotated[str, Query()],
+        release: Annotated[str, Query()],
+        authorization: Annotated[str, Header()] = "",
+    ) -> ClusterAttempt:
+        found = ClusterAttempt(
+            id=AttemptId.parse(attempt), pipeline=pipeline_name(pipeline), release=release_digest(release)
+        )
+        if not door.admits(found, authorization.removeprefix("Bearer ")):
+            raise HTTPException(401, "The token is not one for this attempt.")
+        return found
+
+    Admitted = Annotated[ClusterAttempt, Depends(admitted)]  # noqa: N806 - a type
+
+    @routes.get("/bootstrap.py")
+    def bootstrap() -> PlainTextResponse:
+        return PlainTextResponse(door.bootstrap())
+
+    @routes.get("/{attempt}/kit.zip")
+    def kit(_: Admitted) -> Response:
+        return Response(door.kit(), media_type="application/zip")
+
+    @routes.get("/{attempt}/release.tar")
+    def release(attempt: Admitted) -> StreamingResponse:
+        return StreamingResponse(door.release(attempt), media_type="application/x-tar")
+
+    @routes.post("/{attempt}/claim")
+    def claim(attempt: Admitted, body: ClaimBody) -> dict[str, bool]:
+        return {"granted": door.claim(attempt, **body.model_dump())}
+
+    @routes.post("/{attempt}/beat")
+    def beat(attempt: Admitted, body: BeatBody) -> dict[str, bool]:
+        said = {"number": body.number, **body.progress}
+        stop, outdated = door.beat(attempt, body.nonce, said)
+        return {"stop": stop, "outdated": outdated}
+
+    @routes.post("/{attempt}/log")
+    def log(
+        attempt: Admitted,
+        offset: Annotated[int, Query(ge=0)],
+        data: Annotated[bytes, Body(media_type="application/octet-stream")],
+    ) -> dict[str, bool]:
+        door.log(attempt, offset, data)
+        return {"stored": True}
+
+    @routes.post("/{attempt}/end")
+    def end(attempt: Admitted, body: DriverReport) -> dict[str, str]:
+        return {"outcome": door.end(attempt, body)}
+
+    return routes

@@ -1,0 +1,135 @@
+"""What drivers in Spark clusters reach through this scheduler: see `nimbus.api.services.AttemptDoor`.
+
+Also on a scheduler that does not lead: slots of attempts are filled once, by whoever is first, so these writes
+need no epoch. Runs on the API's threads.
+"""
+
+from __future__ import annotations
+
+import hmac
+import inspect
+import threading
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from functools import cached_property
+from typing import Any
+
+from nimbus.api.services import ClusterAttempt, DriverReport
+from nimbus.domain.ids import HostId, WorkerId
+from nimbus.domain.orders import output_of
+from nimbus.domain.run import Outcome
+from nimbus.domain.slots import Claim, ClusterDriver, End, Holder
+from nimbus.ports import AttemptBoard, AttemptWithdrawnError, Clock, LogArchive
+from nimbus.worker.application import bootstrap
+from nimbus.worker.application.startup import build_kit, release_archive, token_for
+from nimbus.worker.preparation import ReleaseProvider
+from nimbus.worker.verdict import Ordered, Verdict, judge
+
+_RELEASE_WAIT = timedelta(minutes=5)
+
+
+class ClusterDoor:
+    """See `nimbus.api.services.AttemptDoor`. Any thread."""
+
+    def __init__(
+        self, *, board: AttemptBoard, logs: LogArchive, releases: ReleaseProvider, clock: Clock
+    ) -> None:
+        self._board, self._logs, self._releases, self._clock = board, logs, releases, clock
+        self._lock = threading.Lock()
+        self._key: bytes | None = None
+
+    def admits(self, attempt: ClusterAttempt, token: str) -> bool:
+        """See `AttemptDoor.admits`."""
+        if self._key is None:
+            self._key = self._board.attempt_key()
+        right = token_for(self._key, str(attempt.id), attempt.pipeline, attempt.release)
+        return hmac.compare_digest(right.encode(), token.encode())
+
+    def bootstrap(self) -> str:
+        """See `AttemptDoor.bootstrap`."""
+        return inspect.getsource(bootstrap)
+
+    def kit(self) -> bytes:
+        """See `AttemptDoor.kit`."""
+        with self._lock:
+            return self._kit
+
+    @cached_property
+    def _kit(self) -> bytes:
+        return build_kit()
+
+    def release(self, attempt: ClusterAttempt) -> Iterator[bytes]:
+        """See `AttemptDoor.release`."""
+        with self._releases.pinned(attempt.pipeline, attempt.release, _RELEASE_WAIT) as root:
+            yield from release_archive(root)
+
+    def claim(
+        self, attempt: ClusterAttempt, *, nonce: str, driver: str, target: str, worker: str, host: str
+    ) -> bool:
+        """See `AttemptDoor.claim`."""
+        claim = Claim(
+            attempt=str(attempt.id),
+            worker=WorkerId(worker),
+            host=HostId(host),
+            holder=Holder.APPLICATION,
+            claimed_at=self._clock.now(),
+            nonce=nonce,
+            driver=ClusterDriver(target=target, id=driver),
+        )
+        try:
+            return self._board.claim(claim).nonce == nonce
+        except AttemptWithdrawnError:
+            return False
+
+    def beat(self, attempt: ClusterAttempt, nonce: str, progress: Mapping[str, Any]) -> tuple[bool, bool]:
+        """See `AttemptDoor.beat`."""
+        slots = self._board.read(attempt.id)
+        if slots.end is not None or slots.claim is None or slots.claim.nonce != nonce:
+            return False, True
+        self._board.report(attempt.id, progress)
+        return slots.stop_requested, False
+
+    def log(self, attempt: ClusterAttempt, offset: int, data: bytes) -> None:
+        """See `AttemptDoor.log`."""
+        self._logs.append(attempt.id, offset, data)
+
+    def end(self, attempt: ClusterAttempt, report: DriverReport) -> str:
+        """See `AttemptDoor.end`."""
+        verdict = _verdict(report)
+        succeeded = verdict.outcome is Outcome.SUCCEEDED
+        end = End(
+            attempt=str(attempt.id),
+            outcome=verdict.outcome,
+            written_by="driver",
+            ended_at=self._clock.now(),
+            started_at=report.started_at,
+            exit_code=verdict.exit_code,
+            failure=verdict.failure,
+            reason=verdict.reason,
+            output=output_of(attempt.pipeline, attempt.id) if succeeded else None,
+            nonce=report.nonce,
+        )
+        try:
+            return self._board.end(end).outcome.value
+        except AttemptWithdrawnError:
+            return "withdrawn"
+
+
+def _verdict(report: DriverReport) -> Verdict:
+    if report.refused:
+        return Verdict(Outcome.REFUSED, report.refused[:500], None)
+    try:
+        ordered = Ordered(report.ordered)
+    except ValueError:
+        ordered = Ordered.NOT
+    verdict = judge(
+        report.status,
+        ordered=ordered,
+        came_to_its_end=report.came_to_its_end,
+        is_program=report.is_program,
+        timeout=None if report.timeout_s is None else timedelta(seconds=report.timeout_s),
+        log_tail=report.log_tail,
+    )
+    if verdict.outcome is Outcome.SUCCEEDED and report.not_flushed:
+        return Verdict(Outcome.FAILED, report.not_flushed[:500], 0)
+    return verdict

@@ -1,0 +1,370 @@
+"""Runs one attempt inside a Spark cluster: claims it, runs the task as its child, and reports the end.
+
+The cluster downloads this file from a scheduler. So it is one file with the standard library alone, for
+Python 3.11 or newer. It reaches the slots of its attempt, and nothing else, through any scheduler's door,
+with a token for this attempt. No credential of ZooKeeper or of storage comes here.
+
+What holds:
+  * User code starts only after CLAIM names this driver. A second driver of the attempt, whoever started it,
+    ends with 75.
+  * It waits with the end until a scheduler has accepted it, and ends the task when somebody else wrote END.
+  * The task dies with this process, and this process with its JVM (PDEATHSIG).
+
+Threads: main, and `bootstrap-log`, which sends the task's log while it grows.
+Exit codes: those of the task; 75 the attempt is not ours, user code did not run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+VARIABLE = "NIMBUS_APPLICATION"
+"""Environment variable with the startup document, see `nimbus.worker.application.startup`."""
+EXIT_NOT_STARTED = 75
+_ANSWER_S = 20.0
+_CLAIM_PATIENCE_S = 600.0
+_END_PATIENCE_S = 6 * 3600.0
+_LONGEST_PAUSE_S = 10.0
+_BEAT_S = 3.0
+_TICK_S = 0.2
+_LOG_POLL_S = 1.0
+_LOG_PIECE_BYTES = 128 << 10
+_TAIL_BYTES = 64 << 10
+_LOG_PATIENCE_S = 30.0
+_START = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from nimbus.worker.driver import main
+main(sys.argv[2:])
+"""
+
+
+def say(text: str) -> None:
+    """Write a line to the driver's own output, which the cluster keeps."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+class RefusedError(Exception):
+    """A scheduler answered that it will not do what was asked; trying again would not help."""
+
+
+class UnreachableError(Exception):
+    """No scheduler answered in time."""
+
+
+class Door:
+    """Asks schedulers, one after the other, until one answers."""
+
+    def __init__(self, startup: Mapping[str, Any]) -> None:
+        self._endpoints = list(startup["endpoints"])
+        self._path = f"/attempt/v1/{startup['attempt']}"
+        self._query = f"pipeline={startup['pipeline']}&release={startup['release']}"
+        self._token = startup["token"]
+        self._patience = threading.Event()
+
+    def post(self, what: str, data: bytes, patience_s: float, query: str = "") -> dict[str, Any]:
+        """Post to the door of the attempt; the answer.
+
+        Raises:
+            RefusedError: not found, or not ours.
+            UnreachableError: nobody answered within `patience_s`.
+        """
+        with self._open(what, data, patience_s, query) as answer:
+            found = json.load(answer)
+        return found if isinstance(found, dict) else {}
+
+    def fetch(self, what: str, place: Path, patience_s: float) -> str:
+        """Download a file; its SHA-256."""
+        digest = hashlib.sha256()
+        with self._open(what, None, patience_s, "") as answer, place.open("wb") as file:
+            while piece := answer.read(1 << 20):
+                digest.update(piece)
+                file.write(piece)
+        return digest.hexdigest()
+
+    def _open(self, what: str, data: bytes | None, patience_s: float, query: str) -> Any:
+        until_s, pause_s = time.monotonic() + patience_s, 0.2
+        while True:
+            for endpoint in list(self._endpoints):
+                try:
+                    return self._ask(f"{endpoint}{self._path}/{what}?{self._query}{query}", data)
+                except urllib.error.HTTPError as exc:
+                    if exc.code in (401, 403, 404, 409, 413, 422):
+                        raise RefusedError(f"{what}: {exc.code} {exc.read(500)!r}") from exc
+                    last: Exception = exc
+                except OSError as exc:
+                    last = exc
+                self._endpoints.append(self._endpoints.pop(0))
+            if time.monotonic() + pause_s > until_s:
+                raise UnreachableError(f"{what}: no scheduler answered: {last}")
+            self._patience.wait(pause_s * (0.5 + secrets.randbelow(1000) / 1000))
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    def _ask(self, url: str, data: bytes | None) -> Any:
+        request = urllib.request.Request(url, data=data)  # noqa: S310 - the worker's own endpoints
+        request.add_header("Authorization", f"Bearer {self._token}")
+        request.add_header(
+            "Content-Type", "application/octet-stream" if "/log?" in url else "application/json"
+        )
+        return urllib.request.urlopen(request, timeout=_ANSWER_S)  # noqa: S310 - as above
+
+
+class LogThread:
+    """Sends what the task has written, piece by piece. What cannot be sent waits, for a while."""
+
+    def __init__(self, door: Door, log: Path) -> None:
+        self._door, self._log = door, log
+        self._complete = threading.Event()
+        self._sent = 0
+        self._thread = threading.Thread(target=self._run, name="bootstrap-log", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Send the rest, for as long as `_LOG_PATIENCE_S`."""
+        self._complete.set()
+        self._thread.join(_LOG_PATIENCE_S)
+
+    def _run(self) -> None:
+        while True:
+            complete = self._complete.wait(_LOG_POLL_S)
+            try:
+                while self._send_piece():
+                    pass
+            except RefusedError as exc:
+                say(f"nimbus: the log is not stored: {exc}")
+                return
+            except (UnreachableError, OSError):
+                pass
+            else:
+                if complete:
+                    return
+
+    def _send_piece(self) -> bool:
+        with self._log.open("rb") as log:
+            log.seek(self._sent)
+            piece = log.read(_LOG_PIECE_BYTES)
+        if piece:
+            self._door.post("log", piece, _ANSWER_S, f"&offset={self._sent}")
+            self._sent += len(piece)
+            sys.stdout.buffer.write(piece)  # for who looks at the cluster's own pages
+            sys.stdout.flush()
+        return bool(piece)
+
+
+class Task:
+    """The task's process, with all that it starts."""
+
+    def __init__(self, folder: Path, kit: Path) -> None:
+        environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+        environment |= {
+            "NIMBUS_CONTEXT": str(folder / "context.json"),
+            "TMPDIR": str(folder / "work" / "tmp"),
+            "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
+        }
+        with (folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-u", "-c", _START, str(kit), str(folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=folder / "work" / "tmp",
+                env=environment,
+                process_group=0,
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - no thread of ours runs yet
+            )
+
+    def poll(self) -> int | None:
+        """As of `Popen.returncode`; None: it runs."""
+        return self._process.poll()
+
+    def signal(self, number: int) -> None:
+        """Signal it, and its process group."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+
+def die_with_parent() -> None:
+    """Have the kernel end this process when its parent ends."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def main() -> int:
+    """Run the attempt that the environment names."""
+    parent = os.getppid()
+    die_with_parent()
+    if os.getppid() != parent:
+        return EXIT_NOT_STARTED
+    startup = json.loads(os.environ.pop(VARIABLE))
+    door, nonce = Door(startup), secrets.token_hex(8)
+    claim = {
+        "nonce": nonce,
+        "driver": Path.cwd().name if startup["driver_id"] == "folder" else startup["driver_id"],
+        **{name: startup[name] for name in ("target", "worker", "host")},
+    }
+    try:
+        granted = door.post("claim", json.dumps(claim).encode(), _CLAIM_PATIENCE_S)["granted"]
+    except (RefusedError, UnreachableError, KeyError) as exc:
+        say(f"nimbus: the attempt cannot be claimed: {exc}")
+        return EXIT_NOT_STARTED
+    if not granted:
+        say("nimbus: the attempt is not ours to run: the task's code was not started")
+        return EXIT_NOT_STARTED
+    return run_claimed(startup, door, nonce)
+
+
+def run_claimed(startup: Mapping[str, Any], door: Door, nonce: str) -> int:
+    """Run the task, and report how it ended."""
+    report: dict[str, Any] = {
+        "nonce": nonce,
+        "timeout_s": startup["timeout_s"],
+        "is_program": startup["driver"]["kind"] in ("shell", "spark_submit"),
+    }
+    try:
+        folder = make_folder(startup, door)
+    except (OSError, ValueError, RefusedError, UnreachableError, tarfile.TarError, zipfile.BadZipFile) as exc:
+        report |= {"status": None, "refused": f"the attempt cannot be set up in the cluster: {exc}"}
+        return deliver(door, report)
+    started_at = datetime.now(UTC)
+    task = Task(folder, folder / "kit.zip")
+    log = LogThread(door, folder / "log")
+    ordered = watch(task, startup, door, nonce, folder)
+    task.signal(signal.SIGKILL)  # what it has left in its group
+    log.finish()
+    status = task.poll()
+    came_to_its_end = (folder / "work" / "done").exists()
+    fault = sync_output(Path(startup["context"]["output"])) if status == 0 else ""
+    report |= {
+        "status": status,
+        "ordered": ordered,
+        "came_to_its_end": came_to_its_end,
+        "started_at": started_at.isoformat(),
+        "log_tail": tail_of(folder / "log"),
+        "not_flushed": fault,
+    }
+    return deliver(door, report)
+
+
+def deliver(door: Door, report: dict[str, Any]) -> int:
+    """Report the end, for as long as it takes; the exit code of this process."""
+    status = report["status"]
+    try:
+        door.post("end", json.dumps(report).encode(), _END_PATIENCE_S)
+    except (RefusedError, UnreachableError) as exc:
+        say(f"nimbus: the end could not be reported: {exc}")
+    if status is None:
+        return 1
+    return 128 - status if status < 0 else int(status)
+
+
+def make_folder(startup: Mapping[str, Any], door: Door) -> Path:
+    """Bring here what the task needs. Raises RefusedError, UnreachableError, OSError, ValueError."""
+    folder = Path.cwd() / "nimbus"
+    for place in (folder, folder / "work", folder / "work" / "tmp", folder / "wheels"):
+        place.mkdir(mode=0o700, exist_ok=True)
+    door.fetch("kit.zip", folder / "kit.zip", _CLAIM_PATIENCE_S)
+    found = door.fetch("release.tar", folder / "release.tar", _CLAIM_PATIENCE_S)
+    if found != startup["release_sha256"]:
+        raise ValueError(f"the release that came has SHA-256 {found}, not {startup['release_sha256']}")
+    release = folder / "release"
+    with tarfile.open(folder / "release.tar") as archive:
+        archive.extractall(release, filter="data")
+    wheels = list(unpacked_wheels(release, folder / "wheels"))
+    Path(startup["context"]["output"]).mkdir(parents=True, exist_ok=True)
+    driver = {**startup["driver"], "release_root": str(release), "wheels": wheels}
+    context = {**startup["context"], "release_root": str(release)}
+    (folder / "driver.json").write_text(json.dumps(driver))
+    (folder / "context.json").write_text(json.dumps(context))
+    return folder
+
+
+def unpacked_wheels(release: Path, root: Path) -> Iterator[str]:
+    """Unpack the wheels of a release, which its publisher has checked; the folders to import from."""
+    for wheel in sorted(release.rglob("*.whl")):
+        place = root / wheel.stem
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(place)  # noqa: S202 - drops `..` and leading `/` of names
+        yield str(place)
+
+
+def watch(task: Task, startup: Mapping[str, Any], door: Door, nonce: str, folder: Path) -> str:
+    """Wait for the task's end; end it when asked to, when it is overdue, or when END is somebody else's.
+
+    Returns:
+        Why it was ended, as `nimbus.worker.verdict.Ordered` spells it.
+    """
+    began_s = time.monotonic()
+    timeout_s = startup["timeout_s"] if startup["timeout_s"] is not None else float("inf")
+    ordered, kill_at_s, beat_at_s, beats = "not", float("inf"), began_s, 0
+    while task.poll() is None:
+        now_s = time.monotonic()
+        if now_s >= kill_at_s:
+            task.signal(signal.SIGKILL)
+        if ordered == "not" and now_s >= beat_at_s:
+            ordered, beats, beat_at_s = beat(door, nonce, folder, beats), beats + 1, now_s + _BEAT_S
+        if ordered == "not" and now_s - began_s >= timeout_s:
+            ordered = "timeout"
+        if ordered != "not" and kill_at_s == float("inf"):
+            task.signal(signal.SIGTERM)
+            kill_at_s = now_s + startup["stop_grace_s"]
+        time.sleep(_TICK_S)
+    return ordered
+
+
+def beat(door: Door, nonce: str, folder: Path, number: int) -> str:
+    """Say how far the task is, and hear whether it is to end."""
+    progress: dict[str, Any] = {}
+    with suppress(OSError, ValueError):
+        progress = json.loads((folder / "work" / "progress.json").read_bytes()[: 32 << 10])
+    said = json.dumps({"nonce": nonce, "number": number, "progress": progress}).encode()
+    try:
+        answer = door.post("beat", said, 0.0)
+    except UnreachableError:
+        return "not"
+    except RefusedError:
+        return "outdated"
+    return "stop" if answer.get("stop") else "outdated" if answer.get("outdated") else "not"
+
+
+def sync_output(output: Path) -> str:
+    """Bring the output to disk; what went wrong, or ""."""
+    try:
+        for place, _, names in os.walk(output):
+            for path in (*(Path(place, name) for name in names), Path(place)):
+                fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+                try:
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
+    except OSError as exc:
+        return f"its output could not be brought to disk: {exc}"
+    return ""
+
+
+def tail_of(log: Path) -> str:
+    """The end of the log: what went wrong stands there."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+        return file.read().decode(errors="replace")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

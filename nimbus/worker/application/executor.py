@@ -1,0 +1,351 @@
+"""Runs attempts as drivers inside Spark clusters, and follows them until their END. Worker thread.
+
+A submission is noted on disk before it is made. One whose fate is not known is never repeated: CLAIM is
+fenced, so that a driver of it that comes up later ends without running anything.
+
+Requests to clusters are made on the thread `worker-applications`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+
+import structlog
+
+from nimbus.domain.ids import AttemptId, ReleaseDigest
+from nimbus.domain.run import Outcome
+from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.workers import Assignment
+from nimbus.worker import settlement
+from nimbus.worker.application import follow
+from nimbus.worker.application.manager import (
+    ClusterManager,
+    ClusterUnreachableError,
+    DriverReport,
+    DriverState,
+    Submission,
+    SubmissionRefusedError,
+)
+from nimbus.worker.application.record import SubmissionRecord, SubmissionRecords
+from nimbus.worker.application.startup import archive_digest, startup_document, token_for
+from nimbus.worker.context import Phase, WorkerContext
+from nimbus.worker.executor import Sight
+from nimbus.worker.retry import pauses
+from nimbus.worker.settings import RunnerPlan
+
+_TICK_S = 2.0
+_LOOKS_A_SECOND = 10
+"""At clusters, of all attempts together: 500 of them are looked at once in 50 s. END is seen at once."""
+_ARCHIVE = "nimbus_release"
+LARGEST_STARTUP = 96 << 10
+"""Bytes. It goes into a variable of an environment, where Linux takes 128 KiB."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterTarget:
+    """A cluster that drivers are submitted to."""
+
+    name: str
+    manager: ClusterManager
+    endpoints: Callable[[], Sequence[str]]
+    """Base URLs of schedulers, as the cluster's hosts reach them."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Of drivers there."""
+    queue_timeout_s: float = 24 * 3600.0
+    """How long a driver may wait for its start."""
+    driver_id: str = "folder"
+    """See `startup_document`."""
+
+
+@dataclass(slots=True, eq=False)
+class _Followed:
+    attempt: str
+    target: ClusterTarget
+    driver: str
+    since_s: float
+    report: DriverReport | None = None
+    look_at_s: float = 0.0
+    looking: bool = False
+    number: object = None
+    """Of the last beat of its bootstrap that was seen."""
+    heard_at_s: float = float("-inf")
+    gone_since_s: float = float("inf")
+    stopping_since_s: float | None = None
+    ended_since_s: float | None = None
+
+
+class ApplicationExecutor:
+    """See `nimbus.worker.executor.Executor`."""
+
+    def __init__(self, context: WorkerContext, targets: Mapping[str, ClusterTarget]) -> None:
+        self._context, self._targets = context, targets
+        self._records = SubmissionRecords(context.settings.work_dir)
+        self._followed: dict[str, _Followed] = {}
+        self._archives: dict[ReleaseDigest, str] = {}
+        """Digest of the archive of each release that was submitted. Thread `worker-applications`."""
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="worker-applications")
+        self._ticking = False
+
+    def close(self) -> None:
+        """See `Executor.close`."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def sweep(self) -> None:
+        """See `Executor.sweep`."""
+        for record in self._records.all():
+            if record.attempt in self._followed:
+                continue
+            self._context.phases[record.attempt] = Phase.SETTLING
+            target = self._targets.get(record.target)
+            if target is None:
+                _log.error("target_not_configured", attempt=record.attempt, target=record.target)
+            elif record.driver is None:
+                self._context.do(partial(self._close_unknown, record.attempt, target))
+            else:
+                self._follow(record.attempt, target, record.driver)
+
+    def launch(self, order: Assignment, plan: RunnerPlan) -> None:
+        """See `Executor.launch`."""
+        place = order.task.spark_place
+        target = None if place is None else self._targets.get(place.target)
+        if target is None:
+            name = None if place is None else place.target
+            self._context.refuse(order, f"this worker has no target {name!r}: see `spark.targets`")
+            return
+        if order.attempt in self._followed or self._records.of(order.attempt) is not None:
+            return
+        self._context.phases[order.attempt] = Phase.RUNNING
+        self._submit(order, plan, target, pauses(1.0, 15.0))
+
+    # Submission.
+
+    def _submit(
+        self, order: Assignment, plan: RunnerPlan, target: ClusterTarget, waits: Iterator[float]
+    ) -> None:
+        if self._context.board.read(AttemptId.parse(order.attempt)).end is not None:  # closed meanwhile
+            self._context.phases[order.attempt] = Phase.DONE
+            return
+        key = self._context.board.attempt_key()
+        tag = f"nimbus-{self._context.board.cluster()}-{order.attempt}"
+        self._records.note(SubmissionRecord(attempt=order.attempt, target=target.name))
+        asked = self._pool.submit(self._ask_cluster, order, plan, target, key, tag)
+        again = partial(self._submit, order, plan, target, waits)
+        asked.add_done_callback(
+            lambda done: self._context.loop.post(
+                lambda: self._context.do(partial(self._submitted, order, target, done, waits, again))
+            )
+        )
+
+    def _ask_cluster(
+        self, order: Assignment, plan: RunnerPlan, target: ClusterTarget, key: bytes, tag: str
+    ) -> str:
+        """Thread `worker-applications`: hashes a release when it is submitted first."""
+        if order.release not in self._archives:
+            self._archives[order.release] = archive_digest(plan.release_root)
+        endpoints = list(target.endpoints())
+        if not endpoints:
+            raise ClusterUnreachableError("no scheduler is registered that the driver could report to")
+        document = startup_document(
+            order,
+            plan,
+            target=target.name,
+            endpoints=endpoints,
+            token=token_for(key, order.attempt, order.pipeline, order.release),
+            release_sha256=self._archives[order.release],
+            driver_id=target.driver_id,
+        )
+        if len(document.encode()) > LARGEST_STARTUP:
+            raise SubmissionRefusedError(
+                f"its arguments and parameters have {len(document.encode())} bytes, and a driver in a "
+                f"cluster takes {LARGEST_STARTUP}: put what is large into a file of the release"
+            )
+        return target.manager.submit(
+            Submission(
+                name=tag,
+                bootstrap_url=f"{endpoints[0]}/attempt/v1/bootstrap.py",
+                startup=document,
+                conf={**plan.spark_conf, **order.task.spark_conf, **_release_conf(order)},
+                environment=target.environment,
+            )
+        )
+
+    def _submitted(
+        self,
+        order: Assignment,
+        target: ClusterTarget,
+        done: Future[str],
+        waits: Iterator[float],
+        again: Callable[[], None],
+    ) -> None:
+        if done.cancelled():
+            return  # the worker ends; the record tells its successor
+        error = done.exception()
+        if error is None:
+            _log.info("attempt_submitted", attempt=order.attempt, target=target.name, driver=done.result())
+            record = SubmissionRecord(attempt=order.attempt, target=target.name, driver=done.result())
+            self._records.note(record)
+            self._follow(order.attempt, target, done.result())
+        elif isinstance(error, ClusterUnreachableError):
+            _log.warning("submission_must_wait", attempt=order.attempt, error=str(error)[:300])
+            self._records.forget(order.attempt)
+            self._context.loop.after(next(waits), lambda: self._context.do(again))
+        elif isinstance(error, SubmissionRefusedError):
+            self._context.refuse(order, str(error))
+            self._records.forget(order.attempt)
+        else:
+            _log.warning("submission_unknown", attempt=order.attempt, error=str(error)[:300])
+            self._close_unknown(order.attempt, target)
+
+    def _close_unknown(self, attempt: str, target: ClusterTarget) -> None:
+        """Close an attempt of which it is not known whether it was submitted, unless its driver is there."""
+        why = f"it is not known whether target {target.name} took its submission"
+        end = settlement.ended(attempt, Outcome.REFUSED, why, self._context.clock.now())
+        won = settlement.fence(self._context.board, end, self._context.settings.id, end.ended_at)
+        if won is not None and won.driver is not None:
+            record = SubmissionRecord(attempt=attempt, target=target.name, driver=won.driver.id)
+            self._records.note(record)
+            self._follow(attempt, target, won.driver.id)
+            return
+        self._done(attempt)
+
+    # Following.
+
+    def _follow(self, attempt: str, target: ClusterTarget, driver: str) -> None:
+        self._context.phases[attempt] = Phase.RUNNING
+        self._followed[attempt] = _Followed(attempt, target, driver, time.monotonic())
+        self._context.do(partial(self._beat, attempt, driver))
+        if not self._ticking:
+            self._ticking = True
+            self._context.loop.after(_TICK_S, self._tick)
+
+    def _beat(self, attempt: str, driver: str) -> None:
+        """Say that somebody follows the driver. A leader leaves the attempt alone as long as that stands."""
+        parsed = AttemptId.parse(attempt)
+        slots = self._context.board.read(parsed)
+        if not slots.beating and slots.end is None:
+            self._context.board.beat(parsed, {"driver": driver})
+
+    def _tick(self) -> None:
+        self._ticking = bool(self._followed)
+        if not self._ticking:
+            return
+        self._context.loop.after(_TICK_S, self._tick)
+        self._context.do(self._look_at_all)
+
+    def _look_at_all(self) -> None:
+        now_s = time.monotonic()
+        ids = {attempt: AttemptId.parse(attempt) for attempt in self._followed}
+        found = self._context.board.read_all(dict.fromkeys(ids.values()))
+        every_s = max(_TICK_S, len(ids) / _LOOKS_A_SECOND)
+        for one in list(self._followed.values()):
+            slots = found[ids[one.attempt]]
+            self._take_in(one, slots, now_s)
+            if not one.looking and now_s >= one.look_at_s:
+                one.looking, one.look_at_s = True, now_s + every_s
+                self._ask(one)
+            self._act(one, slots, now_s)
+            if not slots.beating:
+                self._context.do(partial(self._beat, one.attempt, one.driver))
+
+    def _take_in(self, one: _Followed, slots: Slots, now_s: float) -> None:
+        if slots.claim is not None and slots.claim.driver is not None:
+            one.driver = slots.claim.driver.id
+        if (number := slots.progress.get("number")) is not None and number != one.number:
+            one.number, one.heard_at_s = number, now_s
+        if slots.stop_requested and one.stopping_since_s is None:
+            one.stopping_since_s = now_s
+        if slots.end is not None and one.ended_since_s is None:
+            one.ended_since_s = now_s
+            self._context.phases[one.attempt] = Phase.DONE
+
+    def _ask(self, one: _Followed) -> None:
+        asked = self._pool.submit(one.target.manager.look, one.driver)
+        asked.add_done_callback(lambda done: self._context.loop.post(partial(self._heard, one, done)))
+
+    def _heard(self, one: _Followed, done: Future[DriverReport]) -> None:
+        one.looking = False
+        if done.cancelled() or done.exception() is not None:
+            return
+        one.report = done.result()
+        if one.report.state is not DriverState.GONE:
+            one.gone_since_s = float("inf")
+        elif one.gone_since_s == float("inf"):
+            one.gone_since_s = time.monotonic()
+
+    def _act(self, one: _Followed, slots: Slots, now_s: float) -> None:
+        stopping = one.stopping_since_s
+        seen = follow.Seen(
+            slots=slots,
+            report=one.report,
+            gone_for_s=now_s - one.gone_since_s,
+            heard_for_s=now_s - one.heard_at_s,
+            ended_for_s=0.0 if one.ended_since_s is None else now_s - one.ended_since_s,
+            stopping_for_s=None if stopping is None else now_s - stopping,
+            waiting_for_s=now_s - one.since_s,
+        )
+        grace_s = 2 * self._context.settings.stop_grace.total_seconds()
+        action = follow.follow(seen, stop_grace_s=grace_s, queue_timeout_s=one.target.queue_timeout_s)
+        match action:
+            case follow.GoOn():
+                return
+            case follow.Forget():
+                self._done(one.attempt)
+            case follow.Kill(why):
+                _log.warning("driver_killed", attempt=one.attempt, driver=one.driver, because=why)
+                self._pool.submit(_kill, one.target.manager, one.driver)
+            case follow.EndAs(why, stopped):
+                self._context.do(partial(self._end, one.attempt, slots.claim, why, stopped))
+
+    def _end(self, attempt: str, claim: Claim | None, why: str, stopped: bool) -> None:
+        now, board = self._context.clock.now(), self._context.board
+        if claim is None:
+            outcome = Outcome.STOPPED if stopped else Outcome.REFUSED
+            settlement.fence(
+                board, settlement.ended(attempt, outcome, why, now), self._context.settings.id, now
+            )
+            return
+        end = settlement.lost(attempt, claim, why, now, outcome=Outcome.STOPPED if stopped else Outcome.LOST)
+        said = settlement.put_end(board, end)
+        _log.info("attempt_settled", attempt=attempt, outcome=end.outcome.value, why=said)
+
+    def _done(self, attempt: str) -> None:
+        self._followed.pop(attempt, None)
+        self._context.phases[attempt] = Phase.DONE
+        self._context.do(partial(self._records.forget, attempt))
+
+    # Attempts of any worker that has the target.
+
+    def probe(self, attempt: str, claim: Claim | None) -> Sight:
+        """See `Executor.probe`. From then on this worker follows the driver, and ends what is gone."""
+        driver = None if claim is None else claim.driver
+        target = None if driver is None else self._targets.get(driver.target)
+        if driver is None or target is None:
+            return Sight.ELSEWHERE
+        if attempt not in self._followed:
+            self._records.note(SubmissionRecord(attempt=attempt, target=target.name, driver=driver.id))
+            self._follow(attempt, target, driver.id)
+        return Sight.ALIVE
+
+    def reap(self, attempt: str, claim: Claim | None) -> End:
+        """See `Executor.reap`."""
+        why = "its driver is gone from the cluster"
+        return settlement.lost(attempt, claim, why, self._context.clock.now())
+
+
+def _kill(manager: ClusterManager, driver: str) -> None:
+    try:
+        manager.kill(driver)
+    except ClusterUnreachableError as exc:
+        _log.warning("driver_not_killed", driver=driver, error=str(exc)[:300])
+
+
+def _release_conf(order: Assignment) -> dict[str, str]:
+    """What makes the release's modules importable on executors: they get its archive from the driver."""
+    folders = [f"{_ARCHIVE}/{folder}" for folder in (*order.python_path, ".")]
+    return {"spark.executorEnv.PYTHONPATH": ":".join(folders)}

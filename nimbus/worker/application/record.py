@@ -1,0 +1,60 @@
+"""What a worker's disk knows of attempts that it has submitted: written before the submission, and after it.
+
+<work_dir>/applications/<attempt>.json
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from nimbus.worker.files import read_if_there, sync_folder, write_atomic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmissionRecord:
+    """One submission."""
+
+    attempt: str
+    target: str
+    driver: str | None = None
+    """The cluster's id for the driver; None: the submission is under way, or nobody knows how it went."""
+
+
+_RECORD = TypeAdapter(SubmissionRecord)
+
+
+class SubmissionRecords:
+    """The folder of a worker's submissions. Worker thread."""
+
+    def __init__(self, work_dir: Path) -> None:
+        self._folder = work_dir / "applications"
+
+    def note(self, record: SubmissionRecord) -> None:
+        """Bring a record to disk, in place of the one before."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_atomic(self._place(record.attempt), _RECORD.dump_json(record))
+        sync_folder(self._folder)
+
+    def of(self, attempt: str) -> SubmissionRecord | None:
+        """The record of an attempt; None: it was not submitted from here."""
+        data = read_if_there(self._place(attempt))
+        return None if data is None else _RECORD.validate_json(data)
+
+    def all(self) -> Iterator[SubmissionRecord]:
+        """Those that are there and can be read."""
+        for place in sorted(self._folder.glob("*.json")) if self._folder.is_dir() else ():
+            try:
+                yield _RECORD.validate_json(place.read_bytes())
+            except ValueError:
+                continue
+
+    def forget(self, attempt: str) -> None:
+        """Remove a record. Safe to repeat."""
+        self._place(attempt).unlink(missing_ok=True)
+
+    def _place(self, attempt: str) -> Path:
+        return self._folder / f"{attempt}.json"
