@@ -30,6 +30,7 @@ from nimbus.domain.pipeline import (
     Priority,
     Schedule,
     SparkMode,
+    SparkPlace,
     TaskKind,
     TaskSpec,
 )
@@ -320,7 +321,11 @@ def test_a_ready_task_opens_when_a_more_urgent_one_has_no_worker_that_can_run_it
 
 @pytest.mark.parametrize(
     ("new", "what"),
-    [({"kind": TaskKind.SHELL}, "kind shell"), ({"spark_mode": SparkMode.CONNECT}, "mode connect")],
+    [
+        ({"kind": TaskKind.SHELL}, "kind shell"),
+        ({"spark_mode": SparkMode.CONNECT}, "mode connect"),
+        ({"spark_place": SparkPlace(target="big")}, "target big"),
+    ],
 )
 def test_release_that_the_clusters_schema_does_not_have_is_refused(new: dict[str, Any], what: str) -> None:
     task = replace(SPEC.tasks[0], kind=TaskKind.PYSPARK)
