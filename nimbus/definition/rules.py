@@ -165,7 +165,7 @@ def _place_faults(spark: Spark) -> Iterator[Fault]:
     if spark.mode is SparkMode.CONNECT:
         yield Fault(
             ("spark", "deploy"),
-            "mode: connect takes a Spark that runs already: there is no driver to deploy; write deploy: client",
+            "mode: connect takes a Spark that runs already: it deploys no driver; write deploy: client",
         )
     elif spark.target is None:
         yield Fault(

@@ -140,7 +140,7 @@ BAD: list[tuple[str, str, str]] = [
     ("deploy in shell", HEAD + "tasks:\n  a: {type: shell, command: [a], spark: {deploy: client}}\n", "4: tasks.a.spark: a shell task has no Spark"),
     ("cluster without target", task("spark: {deploy: cluster}"), "5: tasks.b.spark.deploy: cluster needs a target: add target: NAME, one of spark.targets in the workers' configuration"),
     ("cluster of the defaults without target", HEAD + "defaults: {spark: {deploy: cluster}}\n" + "tasks:\n  a: {type: pyspark, script: a.py}\n", "5: tasks.a.spark.deploy: cluster needs a target"),
-    ("Connect in cluster mode", task("spark: {mode: connect, target: big, deploy: cluster}"), "5: tasks.b.spark.deploy: mode: connect takes a Spark that runs already: there is no driver to deploy; write deploy: client"),
+    ("Connect in cluster mode", task("spark: {mode: connect, target: big, deploy: cluster}"), "5: tasks.b.spark.deploy: mode: connect takes a Spark that runs already: it deploys no driver; write deploy: client"),
     ("master beside a target", task("spark: {target: big, conf: {spark.master: yarn}}"), "5: tasks.b.spark: target big says the master; remove spark.master"),
     ("target is no name", task("spark: {target: Big One}"), "5: tasks.b.spark.target: 'Big One' is not a name: 1 to 63 of a-z, 0-9, _ and -, starting with a letter (did you mean \"big_one\"?)"),
     ("unknown deploy", task("spark: {target: big, deploy: clustr}"), "5: tasks.b.spark.deploy: must be one of client, cluster, not 'clustr' (did you mean \"cluster\"?)"),
