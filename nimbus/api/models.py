@@ -136,6 +136,8 @@ class WorkerModel(Model):
     load_average: float
     memory_available_bytes: int
     scheduler_id: str | None
+    targets: Mapping[str, int] = {}
+    """Names of the places where it can run a task's Spark, beside its own, with the slots of each."""
     class_archive: str = ""
     """How it is with the class-data archive of Spark's jars: ready, or why not."""
     warm_drivers: str = ""
