@@ -82,6 +82,12 @@ def _admission(task: TaskRun, capacity: Capacity, now: datetime) -> str:
             return (
                 f"all {len(capacity.workers)} workers are of a release that cannot run this task: upgrade one"
             )
+        case WaitReason.NO_TARGET:
+            target = need_of(task.spec).target
+            return f"no worker has target {target}: add it to spark.targets of a worker's configuration"
+        case WaitReason.TARGET_FULL:
+            target = need_of(task.spec).target or ""
+            return f"all {capacity.target_slots[target]} slots of target {target} are taken"
         case WaitReason.ALL_DRAINING:
             return f"all {len(able)} workers are draining: they end what they have and take nothing new"
         case WaitReason.ALL_BUSY:

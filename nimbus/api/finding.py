@@ -14,7 +14,7 @@ from nimbus.api.models_runs import RequestedRunModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import command_model
-from nimbus.domain.admission import Capacity, by_rank
+from nimbus.domain.admission import Capacity, by_rank, need_of, target_slots
 from nimbus.domain.commands import CommandOutcome, StartRun
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import CommandId, PipelineName, RunId
@@ -167,4 +167,20 @@ def _capacity(services: ApiServices) -> Capacity:
     reader = services.reader
     workers, refused = reader.workers(), views.refusals(reader.schedulers())
     busy = reader.busy(worker.id for worker in workers)
-    return Capacity(workers=workers, free=by_rank(workers, busy, refused), refusals=refused)
+    return Capacity(
+        workers=workers,
+        free=by_rank(workers, busy, refused),
+        refusals=refused,
+        target_slots=target_slots(workers),
+        open_at=cache(partial(_open_at, services)),
+    )
+
+
+def _open_at(services: ApiServices, target: str) -> int:
+    """Open attempts of a target, counted as the leader does: in live runs. Only tasks that have one ask."""
+    live = (run.id for run in services.reader.run_list().values() if not run.state.is_final)
+    return sum(
+        task.open_attempt is not None and need_of(task.spec).target == target
+        for run in services.reader.runs(live).values()
+        for task in run.tasks.values()
+    )

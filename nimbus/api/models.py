@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.failures import FailureClass
-from nimbus.domain.pipeline import CatchUp, FailureStrategy, Priority, SparkMode, TaskKind
+from nimbus.domain.pipeline import CatchUp, FailureStrategy, Priority, SparkDeploy, SparkMode, TaskKind
 from nimbus.domain.schedulers import Role
 
 Seconds = Annotated[
@@ -136,6 +136,8 @@ class WorkerModel(Model):
     load_average: float
     memory_available_bytes: int
     scheduler_id: str | None
+    targets: Mapping[str, int] = {}
+    """Names of the places where it can run a task's Spark, beside its own, with the slots of each."""
     class_archive: str = ""
     """How it is with the class-data archive of Spark's jars: ready, or why not."""
     warm_drivers: str = ""
@@ -200,6 +202,10 @@ class TaskSpecModel(Model):
     limits: LimitsModel | None
     """Null: nothing is limited but the log, to 64 MiB."""
     spark_mode: SparkMode
+    spark_target: str | None = Field(None, validation_alias=AliasPath("spark_place", "target"))
+    """Name of the place where its Spark runs; null: the worker's own."""
+    spark_deploy: SparkDeploy | None = Field(None, validation_alias=AliasPath("spark_place", "deploy"))
+    """Where its driver runs; null without a target."""
 
 
 class PipelineSpecModel(Model):

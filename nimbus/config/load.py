@@ -64,7 +64,7 @@ def settings_keys() -> dict[tuple[str, str], Any]:
 
 
 def secret_files(settings: Settings, environ: Mapping[str, str]) -> set[Path]:
-    """The files that these settings took secrets from, and the key of TLS."""
+    """The files that these settings took secrets from, and those that they name: TLS's key, tokens."""
     files = {
         Path(environ[name]) for name, (_, _, is_file) in _variables().items() if is_file and name in environ
     }
@@ -73,8 +73,8 @@ def secret_files(settings: Settings, environ: Mapping[str, str]) -> set[Path]:
             origin = settings.origins[f"{section}.{key}"]
             if not origin.startswith(f"{ENVIRONMENT} "):
                 files.add(Path(origin.rpartition(":")[0]))
-    key_file = settings.zookeeper.tls_key_file
-    return files if key_file is None else files | {key_file}
+    named = (settings.zookeeper.tls_key_file, *(one.token_file for one in settings.spark.targets.values()))
+    return files | {file for file in named if file is not None}
 
 
 class _Overrides:

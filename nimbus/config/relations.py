@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from nimbus.config.problems import KeyPath
 from nimbus.config.sections import NO_DATA_DIR
 from nimbus.config.settings import Settings
+from nimbus.config.targets import target_faults
 from nimbus.config.values import format_duration
 
 TCP_CONNECT = timedelta(seconds=2)
@@ -70,6 +71,8 @@ def relation_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
     if settings.connect.token is not None and settings.connect.url is None:
         message = "token is given and url is not; a server of the worker's own makes its token itself"
         yield ("connect", "token"), message
+    for name, target in settings.spark.targets.items():
+        yield from target_faults(name, target)
     for section, name, secret in _TOGETHER:
         has_name = _value(settings, f"{section}.{name}") is not None
         has_secret = _value(settings, f"{section}.{secret}") is not None

@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, SecretStr
 from nimbus.config import texts
 from nimbus.config.checking import Strict
 from nimbus.config.problems import InvalidConfigurationError, Problem
+from nimbus.config.targets import Target, target_name
 from nimbus.config.values import AbsoluteFile, AbsolutePath, Duration, PositiveDuration, at_least
 
 MemberId = Annotated[str, BeforeValidator(texts.member_id)]
@@ -137,6 +138,12 @@ class Connect(Strict):
     """None: a server of the worker's own."""
     token: Annotated[SecretStr | None, Field(strict=False)] = None
     idle_timeout: PositiveDuration = timedelta(minutes=10)
+
+
+class Spark(Strict):
+    """Where the Spark of tasks may run, beside the workers' own."""
+
+    targets: dict[Annotated[str, BeforeValidator(target_name)], Target] = Field(default_factory=dict)
 
 
 NO_DATA_DIR = "is missing; name the folder, shared by all workers, where tasks leave their outputs"

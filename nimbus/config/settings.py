@@ -27,6 +27,7 @@ class Settings(Strict):
     leadership: sections.Leadership = Field(default_factory=sections.Leadership)
     worker: sections.Worker
     connect: sections.Connect = Field(default_factory=sections.Connect)
+    spark: sections.Spark = Field(default_factory=sections.Spark)
     supervision: sections.Supervision = Field(default_factory=sections.Supervision)
     runs: sections.Runs = Field(default_factory=sections.Runs)
     sync: sections.Sync = Field(default_factory=sections.Sync)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from nimbus.config.checking import Strict
 from nimbus.definition.models import (
@@ -22,7 +24,9 @@ from nimbus.domain.pipeline import (
     PipelineSpec,
     RetryPolicy,
     Schedule,
+    SparkDeploy,
     SparkMode,
+    SparkPlace,
     TaskKind,
     TaskSpec,
 )
@@ -81,10 +85,29 @@ def _said(own: Strict, defaults: Strict) -> dict[str, Any]:
     }
 
 
-def build_spark(kind: TaskKind, own: SparkModel, defaults: SparkModel) -> tuple[SparkMode, dict[str, str]]:
-    """The mode and the properties of a task with Spark: its own words win. A jar is always classic."""
+class Spark(NamedTuple):
+    """What a task says of its Spark."""
+
+    mode: SparkMode = SparkMode.CLASSIC
+    conf: Mapping[str, str] = MappingProxyType({})
+    target: str | None = None
+    deploy: SparkDeploy = SparkDeploy.CLIENT
+
+    @property
+    def place(self) -> SparkPlace | None:
+        """None: the worker's own Spark."""
+        return None if self.target is None else SparkPlace(target=self.target, deploy=self.deploy)
+
+
+def build_spark(kind: TaskKind, own: SparkModel, defaults: SparkModel) -> Spark:
+    """Merge what a task says with the defaults: its own words win, also `target: null`. A jar is classic."""
     usual = SparkMode.CLASSIC if kind.is_program else defaults.mode
-    return own.mode or usual or SparkMode.CLASSIC, {**defaults.conf, **own.conf}
+    return Spark(
+        mode=own.mode or usual or SparkMode.CLASSIC,
+        conf={**defaults.conf, **own.conf},
+        target=own.target if "target" in own.model_fields_set else defaults.target,
+        deploy=own.deploy or defaults.deploy or SparkDeploy.CLIENT,
+    )
 
 
 def _schedule(model: ScheduleModel) -> Schedule:
@@ -93,9 +116,7 @@ def _schedule(model: ScheduleModel) -> Schedule:
 
 def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec:
     """One task."""
-    mode, conf = SparkMode.CLASSIC, dict[str, str]()
-    if model.type.uses_spark:
-        mode, conf = build_spark(model.type, model.spark, defaults.spark)
+    spark = build_spark(model.type, model.spark, defaults.spark) if model.type.uses_spark else Spark()
     return TaskSpec(
         name=TaskName(name),
         kind=model.type,
@@ -105,8 +126,9 @@ def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec
         retries=build_retries(model.retries, defaults.retries),
         timeout=defaults.timeout if model.timeout is None else model.timeout,
         priority=defaults.priority if model.priority is None else model.priority,
-        spark_conf=conf,
-        spark_mode=mode,
+        spark_conf=dict(spark.conf),
+        spark_mode=spark.mode,
+        spark_place=spark.place,
         main_class=model.main_class or "",
         limits=_limits(model.limits, defaults.limits),
         isolation=model.isolation,

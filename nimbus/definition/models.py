@@ -20,6 +20,7 @@ from nimbus.domain.pipeline import (
     FailureStrategy,
     Isolation,
     Priority,
+    SparkDeploy,
     SparkMode,
     TaskKind,
 )
@@ -156,6 +157,8 @@ class SparkModel(Strict):
     """Of a task, or of all."""
 
     mode: Annotated[SparkMode, one_of(SparkMode)] | None = None
+    target: Name | None = None
+    deploy: Annotated[SparkDeploy, one_of(SparkDeploy)] | None = None
     conf: dict[Annotated[str, BeforeValidator(spark_key)], Annotated[str, BeforeValidator(_spark_value)]] = (
         Field(default_factory=dict)
     )

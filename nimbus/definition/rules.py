@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from nimbus.config.problems import KeyPath
 from nimbus.config.values import format_duration
-from nimbus.definition.build import build_parameter, build_retries, build_spark
+from nimbus.definition.build import Spark, build_parameter, build_retries, build_spark
 from nimbus.definition.models import DefinitionModel, ParameterModel, TaskModel
 from nimbus.domain.parameters import has_type, value_fault
-from nimbus.domain.pipeline import Isolation, SparkMode, TaskKind
+from nimbus.domain.pipeline import Isolation, SparkDeploy, SparkMode, TaskKind
 from nimbus.domain.spelling import closest
 from nimbus.templates.client import Templates
 
@@ -117,8 +117,10 @@ def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
     if task.type is TaskKind.SHELL and task.args:
         yield Fault(("args",), "a shell task takes no args; its command has them")
     if task.type.uses_spark:
-        yield from _connect_faults(task, model)
-    elif task.spark.conf or task.spark.mode:
+        spark = build_spark(task.type, task.spark, model.defaults.spark)
+        yield from _place_faults(spark)
+        yield from _connect_faults(task, spark)
+    elif any(said for _, said in task.spark):
         yield Fault(("spark",), f"a {task.type} task has no Spark; make it a pyspark task, or remove this")
     retries = build_retries(task.retries, model.defaults.retries)
     if retries.max_delay < retries.delay:
@@ -155,14 +157,30 @@ def _input_faults(task: TaskModel) -> Iterator[Fault]:
             )
 
 
-def _connect_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
-    mode, conf = build_spark(task.type, task.spark, model.defaults.spark)
-    if mode is not SparkMode.CONNECT:
+def _place_faults(spark: Spark) -> Iterator[Fault]:
+    if spark.target is not None and "spark.master" in spark.conf:
+        yield Fault(("spark",), f"target {spark.target} says the master; remove spark.master")
+    if spark.deploy is not SparkDeploy.CLUSTER:
+        return
+    if spark.mode is SparkMode.CONNECT:
+        yield Fault(
+            ("spark", "deploy"),
+            "mode: connect takes a Spark that runs already: it deploys no driver; write deploy: client",
+        )
+    elif spark.target is None:
+        yield Fault(
+            ("spark", "deploy"),
+            "cluster needs a target: add target: NAME, one of spark.targets in the workers' configuration",
+        )
+
+
+def _connect_faults(task: TaskModel, spark: Spark) -> Iterator[Fault]:
+    if spark.mode is not SparkMode.CONNECT:
         return
     if task.type.is_program:
         yield Fault(("spark", "mode"), f"a {task.type} task starts a Spark of its own; remove this")
         return
-    for name in conf:
+    for name in spark.conf:
         if not name.startswith(SESSION_PROPERTIES):
             yield Fault(
                 ("spark",),

@@ -28,11 +28,17 @@ class Need(NamedTuple):
     schema: int
     """That the worker must know, or it cannot read the order."""
     java: bool
+    target: str | None = None
+    """Name of the place where the task's Spark runs."""
 
 
 def need_of(task: TaskSpec) -> Need:
     """The need of a task."""
-    return Need(schema_for(task), java=task.kind.uses_spark and task.spark_mode is SparkMode.CLASSIC)
+    return Need(
+        schema_for(task),
+        java=task.kind.uses_spark and task.spark_mode is SparkMode.CLASSIC,
+        target=None if task.spark_place is None else task.spark_place.target,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +51,10 @@ class Capacity:
     """Those of them that may be given more, best first: see `rank`. Can be iterated more than once."""
     refusals: Mapping[WorkerId, Refusals]
     """Of workers that did not start their last attempts."""
+    target_slots: Mapping[str, int]
+    """Of those workers, see `target_slots`."""
+    open_at: Callable[[str], int]
+    """How many attempts are open whose Spark runs at a target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +70,10 @@ class WaitReason(StrEnum):
     NO_WORKER = "no_worker"
     ALL_OLDER = "all_older"
     """No worker is of a release that can read the task's order."""
+    NO_TARGET = "no_target"
+    """No worker has the target of the task."""
+    TARGET_FULL = "target_full"
+    """So many attempts of the target are open as it has slots."""
     ALL_DRAINING = "all_draining"
     ALL_BUSY = "all_busy"
     """No slot is free on a worker that may be given something."""
@@ -79,7 +93,10 @@ def admit(task: TaskRun, capacity: Capacity, now: datetime) -> Grant | Wait:
 
     The cost of a grant does not grow with the number of workers, but for those that back off or do not suit.
     """
-    suits = suited(need_of(task.spec), capacity.workers)
+    need = need_of(task.spec)
+    if _is_full(need, capacity):
+        return Wait(WaitReason.TARGET_FULL)
+    suits = suited(need, capacity.workers)
     unlucky = {a.worker for a in task.attempts if a.outcome is not None and a.outcome.is_infrastructure}
     last_choice = None
     for worker in candidates(capacity, now, suits):
@@ -88,16 +105,36 @@ def admit(task: TaskRun, capacity: Capacity, now: datetime) -> Grant | Wait:
         last_choice = last_choice or worker
     if last_choice is not None:
         return Grant(last_choice)
-    if not capacity.workers:
-        return Wait(WaitReason.NO_WORKER)
     able = [worker for worker in capacity.workers if suits(worker)]
     if not able:
-        return Wait(WaitReason.ALL_OLDER)
+        return Wait(_why_none(need, capacity.workers))
     if all(worker.draining for worker in able):
         return Wait(WaitReason.ALL_DRAINING)
     free = (worker for worker in capacity.free if suits(worker))
     until = min((capacity.refusals[worker.id].until for worker in free), default=None)
     return Wait(WaitReason.ALL_BUSY, until)
+
+
+def _is_full(need: Need, capacity: Capacity) -> bool:
+    slots = None if need.target is None else capacity.target_slots.get(need.target)
+    return slots is not None and capacity.open_at(need.target or "") >= slots
+
+
+def _why_none(need: Need, workers: Collection[WorkerInfo]) -> WaitReason:
+    if not workers:
+        return WaitReason.NO_WORKER
+    if any(worker.newest_schema >= need.schema for worker in workers):
+        return WaitReason.NO_TARGET
+    return WaitReason.ALL_OLDER
+
+
+def target_slots(workers: Iterable[WorkerInfo]) -> dict[str, int]:
+    """How many attempts of each target may be open at once: the least that a worker says."""
+    slots: dict[str, int] = {}
+    for worker in workers:
+        for target, said in worker.targets.items():
+            slots[target] = min(said, slots.get(target, said))
+    return slots
 
 
 def candidates(
@@ -118,13 +155,17 @@ def candidates(
 
 
 def suited(need: Need, workers: Collection[WorkerInfo]) -> Callable[[WorkerInfo], bool]:
-    """Tell which workers can run a task: those that can read its order, and have the Java that it needs.
+    """Tell which workers can run a task: those that can read its order, and have its target and its Java.
 
     If none of these has Java, each of them is as good: it refuses the attempt, and says why.
     """
-    schema = need.schema
-    java = need.java and any(worker.has_java and worker.newest_schema >= schema for worker in workers)
-    return lambda worker: worker.newest_schema >= schema and (worker.has_java or not java)
+
+    def could(worker: WorkerInfo) -> bool:
+        has_target = need.target is None or need.target in worker.targets
+        return has_target and worker.newest_schema >= need.schema
+
+    java = need.java and any(worker.has_java and could(worker) for worker in workers)
+    return lambda worker: could(worker) and (worker.has_java or not java)
 
 
 def backs_off(worker: WorkerInfo, refusals: Mapping[WorkerId, Refusals], now: datetime) -> bool:

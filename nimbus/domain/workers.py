@@ -33,6 +33,8 @@ class WorkerInfo:
     """As that of a scheduler, see `SchedulerInfo.newest_schema`."""
     has_java: bool = True
     """It found a Java at its start. Releases that do not say this do not start without one."""
+    targets: Mapping[str, int] = field(default_factory=dict)
+    """Names of the places where it can run a task's Spark, beside its own, with the slots of each."""
     class_archive: str = ""
     """How it is with the class-data archive of Spark's jars, for people."""
     warm_drivers: str = ""

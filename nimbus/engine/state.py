@@ -13,11 +13,12 @@ from types import MappingProxyType
 from typing import assert_never
 
 from nimbus.domain import writes as w
+from nimbus.domain.admission import need_of
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.commands import Abdication, ActivatePipeline, PublishRelease, QueuedCommand, is_urgent
 from nimbus.domain.drafts import Draft
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.pipeline import PipelineSpec, TaskSpec
 from nimbus.domain.run import Attempt, Run, RunState, TaskRun, TaskState
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.schema import NEWEST_SCHEMA, older_than
@@ -246,7 +247,7 @@ class State:
             self._forget_attempt(AttemptId(run.id, task.spec.name, old.number), old.worker)
         if new is not None and (old is None or new.number != old.number):
             attempt = AttemptId(run.id, task.spec.name, new.number)
-            self._put_attempt(attempt, new, slots.get(attempt, Slots()), now)
+            self._put_attempt(attempt, new, task.spec, slots.get(attempt, Slots()), now)
         needs = self._needs[run.id]
         if needs.met(task.spec.name) and (was is None or was.state is not task.state):
             self._put_readiness(run, task)
@@ -332,8 +333,10 @@ class State:
                 self.agenda.add(about_attempt(attempt))
         self.ready.reopen()
 
-    def _put_attempt(self, attempt_id: AttemptId, attempt: Attempt, slots: Slots, now: Instant) -> None:
-        self.workers.opened(attempt_id, attempt.worker)
+    def _put_attempt(
+        self, attempt_id: AttemptId, attempt: Attempt, task: TaskSpec, slots: Slots, now: Instant
+    ) -> None:
+        self.workers.opened(attempt_id, attempt.worker, need_of(task).target)
         self.slots[attempt_id] = slots
         self._note_silence(attempt_id, now)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
-from nimbus.domain.admission import Capacity, rank
+from nimbus.domain.admission import Capacity, rank, target_slots
 from nimbus.domain.ids import AttemptId, WorkerId
 from nimbus.domain.refusals import Refusals, refusals, with_last
 from nimbus.domain.run import Run, TaskRun
@@ -24,6 +24,9 @@ class Workers:
         self.refusals: Mapping[WorkerId, Refusals] = {}
         """Workers that did not start their last attempts."""
         self._open_on: defaultdict[WorkerId, set[AttemptId]] = defaultdict(set)
+        self._target_slots: Mapping[str, int] = {}
+        self._open_at: defaultdict[str, set[AttemptId]] = defaultdict(set)
+        self._target_of: dict[AttemptId, str] = {}
 
     def open_on(self, worker: WorkerId) -> Collection[AttemptId]:
         """Open attempts of a worker, those of runs that are set aside included."""
@@ -35,7 +38,13 @@ class Workers:
 
     def capacity(self) -> Capacity:
         """What tasks can be given to."""
-        return Capacity(workers=self.registered.values(), free=self.free, refusals=self.refusals)
+        return Capacity(
+            workers=self.registered.values(),
+            free=self.free,
+            refusals=self.refusals,
+            target_slots=self._target_slots,
+            open_at=lambda target: len(self._open_at.get(target, ())),
+        )
 
     def able_to_look(self, claim: Claim) -> tuple[WorkerInfo, ...]:
         """Registered workers that can see what holds a claim: of its host, or with its target."""
@@ -47,18 +56,25 @@ class Workers:
     def register(self, workers: Iterable[WorkerInfo]) -> list[WorkerId]:
         """Take in who is registered. Who came or went, sorted."""
         before, self.registered = self.registered, {worker.id: worker for worker in workers}
+        self._target_slots = target_slots(self.registered.values())
         for name in before.keys() | self.registered.keys():
             self._rank(name)
         return sorted(before.keys() ^ self.registered.keys())
 
-    def opened(self, attempt: AttemptId, worker: WorkerId) -> None:
-        """A worker has an attempt more."""
+    def opened(self, attempt: AttemptId, worker: WorkerId, target: str | None) -> None:
+        """A worker has an attempt more, perhaps one whose Spark runs at a target."""
         self._open_on[worker].add(attempt)
+        if target is not None:
+            self._target_of[attempt] = target
+            self._open_at[target].add(attempt)
         self._rank(worker)
 
     def closed(self, attempt: AttemptId, worker: WorkerId) -> None:
         """A worker has an attempt less."""
         self._open_on[worker].discard(attempt)
+        target = self._target_of.pop(attempt, None)
+        if target is not None:
+            self._open_at[target].discard(attempt)
         self._rank(worker)
 
     def count_refusals(self, runs: Iterable[Run]) -> None:

@@ -1,6 +1,6 @@
 """What drivers in Spark clusters reach through this scheduler: see `nimbus.api.services.AttemptDoor`.
 
-Also on a scheduler that does not lead: slots of attempts are filled once, by whoever is first, so these writes
+Also on a scheduler that does not lead: a slot of an attempt is filled once, by the first, so these writes
 need no epoch. Runs on the API's threads.
 """
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from nimbus.api.explain import Surroundings, why
 from nimbus.domain import lifecycle
-from nimbus.domain.admission import Capacity, Grant, Wait, admit, by_rank
+from nimbus.domain.admission import Capacity, Grant, Wait, WaitReason, admit, by_rank, target_slots
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
+from nimbus.domain.pipeline import FailureStrategy, Priority, SparkPlace, TaskKind, TaskSpec
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Outcome, Run, RunCause, TaskRun
 from nimbus.domain.slots import End
@@ -30,7 +30,7 @@ NAMES = [WorkerId(f"w{number}") for number in range(3)]
 
 workers = st.lists(
     st.builds(
-        lambda name, slots, draining, load, schema, java: replace(
+        lambda name, slots, draining, load, schema, java, targets: replace(
             WORKER,
             id=name,
             slots=slots,
@@ -38,6 +38,7 @@ workers = st.lists(
             load_average=load,
             newest_schema=schema,
             has_java=java,
+            targets=targets,
         ),
         st.sampled_from(NAMES),
         st.integers(1, 2),
@@ -45,14 +46,17 @@ workers = st.lists(
         st.sampled_from([0.0, 1.0, 2.5]),
         st.sampled_from([1, 2]),
         st.booleans(),
+        st.sampled_from([{}, {"big": 1}, {"big": 2}]),
     ),
     max_size=len(NAMES),
     unique_by=lambda worker: worker.id,
 )
-History = list[tuple[WorkerId, Outcome | None, int]]
-"""Attempts: on which worker, how they ended, if they did, and how many seconds ago."""
+BIG = SparkPlace(target="big")
+History = list[tuple[WorkerId, Outcome | None, int, SparkPlace | None]]
+"""Attempts: on which worker, how they ended, if they did, how many seconds ago, where their Spark runs."""
+places = st.sampled_from([None, BIG])
 histories: st.SearchStrategy[History] = st.lists(
-    st.tuples(st.sampled_from(NAMES), st.sampled_from([None, *Outcome]), st.sampled_from([0, 5, 90])),
+    st.tuples(st.sampled_from(NAMES), st.sampled_from([None, *Outcome]), st.sampled_from([0, 5, 90]), places),
     max_size=8,
 )
 
@@ -61,7 +65,8 @@ kinds = st.sampled_from([TaskKind.PYTHON, TaskKind.PYSPARK, TaskKind.SHELL, Task
 """The last two came with schema 2."""
 
 
-def _run(name: str, kind: TaskKind = TaskKind.PYTHON) -> Run:
+def _run(name: str, kind: TaskKind = TaskKind.PYTHON, place: SparkPlace | None = None) -> Run:
+    spec = TaskSpec(name=A, kind=kind, script="a.py", spark_place=place)
     return Run(
         id=RunId(name),
         pipeline=PipelineName("p"),
@@ -72,14 +77,16 @@ def _run(name: str, kind: TaskKind = TaskKind.PYTHON) -> Run:
         cause=RunCause.MANUAL,
         priority=Priority.MEDIUM,
         failure_strategy=FailureStrategy.CONTINUE,
-        tasks=Tasks([TaskRun(spec=TaskSpec(name=A, kind=kind, script="a.py"))]),
+        tasks=Tasks([TaskRun(spec=spec)]),
     )
 
 
-def _steps(name: str, worker: WorkerId, outcome: Outcome | None, ago_s: int) -> list[Run]:
+def _steps(
+    name: str, worker: WorkerId, outcome: Outcome | None, ago_s: int, place: SparkPlace | None
+) -> list[Run]:
     """A run before and after its attempt has ended."""
     at = NOW - timedelta(seconds=ago_s)
-    opened = lifecycle.open_attempt(_run(name), A, worker=worker, epoch=1, now=at)
+    opened = lifecycle.open_attempt(_run(name, place=place), A, worker=worker, epoch=1, now=at)
     if outcome is None:
         return [opened]
     end = End(attempt=f"{name}.a.1", outcome=outcome, written_by="runner", ended_at=at)
@@ -87,7 +94,15 @@ def _steps(name: str, worker: WorkerId, outcome: Outcome | None, ago_s: int) -> 
     return [opened, closed]
 
 
-@given(workers=workers, later=workers, history=histories, then=histories, anew=st.booleans(), kind=kinds)
+@given(
+    workers=workers,
+    later=workers,
+    history=histories,
+    then=histories,
+    anew=st.booleans(),
+    kind=kinds,
+    place=places,
+)
 def test_the_rule_and_the_explanation_agree_for_any_cluster(
     workers: list[WorkerInfo],
     later: list[WorkerInfo],
@@ -95,8 +110,9 @@ def test_the_rule_and_the_explanation_agree_for_any_cluster(
     then: History,
     anew: bool,
     kind: TaskKind,
+    place: SparkPlace | None,
 ) -> None:
-    now, ready = Instant(NOW, 0.0), _run("ready", kind)
+    now, ready = Instant(NOW, 0.0), _run("ready", kind, place)
     state = State(epoch=1, schema=2)
     state.put_workers(workers, now)
     for number, attempt in enumerate(history):
@@ -116,7 +132,14 @@ def test_the_rule_and_the_explanation_agree_for_any_cluster(
 
     decision = assign.open_attempt(state, ready.id, A, NOW)
     busy, refusals = state.workers.busy(), state.workers.refusals
-    capacity = Capacity(workers=later, free=by_rank(later, busy, refusals), refusals=dict(refusals))
+    at_big = [run for run in state.runs.values() if run.open_attempts() and run.tasks[A].spec.spark_place]
+    capacity = Capacity(
+        workers=later,
+        free=by_rank(later, busy, refusals),
+        refusals=dict(refusals),
+        target_slots=target_slots(later),
+        open_at=lambda _: len(at_big),
+    )
     told = why(ready, ready.tasks[A], None, Surroundings(now=NOW, leader="s", capacity=lambda: capacity))
 
     assert list(state.workers.free) == capacity.free
@@ -140,6 +163,8 @@ def test_the_rule_and_the_explanation_agree_for_any_cluster(
     ),
     unlucky=st.sets(st.sampled_from(NAMES)),
     kind=kinds,
+    place=places,
+    at_big=st.integers(0, 2),
 )
 def test_the_best_worker_is_granted_and_a_wait_is_no_longer_than_needed(
     workers: list[WorkerInfo],
@@ -147,14 +172,18 @@ def test_the_best_worker_is_granted_and_a_wait_is_no_longer_than_needed(
     refused: dict[WorkerId, Refusals],
     unlucky: set[WorkerId],
     kind: TaskKind,
+    place: SparkPlace | None,
+    at_big: int,
 ) -> None:
-    task = _run("r", kind).tasks[A]
+    task = _run("r", kind, place).tasks[A]
     for number, worker in enumerate(sorted(unlucky), start=1):
-        run = lifecycle.open_attempt(_run("r"), A, worker=worker, epoch=1, now=NOW)
+        run = lifecycle.open_attempt(_run("r", kind, place), A, worker=worker, epoch=1, now=NOW)
         attempt = replace(run.tasks[A].attempts[0], number=number, outcome=Outcome.LOST, ended_at=NOW)
         task = replace(task, attempts=(*task.attempts, attempt))
-    schema = 2 if kind in (TaskKind.SHELL, TaskKind.SPARK_SUBMIT) else 1
+    schema = 2 if kind in (TaskKind.SHELL, TaskKind.SPARK_SUBMIT) or place else 1
     suited = [worker for worker in workers if worker.newest_schema >= schema]
+    suited = [worker for worker in suited if place is None or "big" in worker.targets]
+    full = place is not None and at_big >= target_slots(workers).get("big", 0)
     if kind in (TaskKind.PYSPARK, TaskKind.SPARK_SUBMIT):
         suited = [worker for worker in suited if worker.has_java] or suited
     accepting = [worker for worker in suited if not worker.draining]
@@ -166,13 +195,21 @@ def test_the_best_worker_is_granted_and_a_wait_is_no_longer_than_needed(
         free = worker.slots - busy.get(worker.id, 0)
         return worker.id in unlucky, count, -free, worker.load_average, worker.id
 
-    capacity = Capacity(workers=workers, free=by_rank(workers, busy, refused), refusals=refused)
+    capacity = Capacity(
+        workers=workers,
+        free=by_rank(workers, busy, refused),
+        refusals=refused,
+        target_slots=target_slots(workers),
+        open_at=lambda _: at_big,
+    )
     answer = admit(task, capacity, NOW)
 
     if isinstance(answer, Grant):
+        assert not full
         assert answer.worker == min(able, key=cost)
         return
     assert isinstance(answer, Wait)
-    assert not able
+    assert full or not able
+    assert (answer.reason is WaitReason.TARGET_FULL) <= full
     if answer.until is not None:
         assert isinstance(admit(task, capacity, answer.until), Grant)

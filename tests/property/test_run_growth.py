@@ -15,7 +15,15 @@ from nimbus.adapters.zookeeper.run_size import check_growth, grown_bytes
 from nimbus.domain import growth, lifecycle
 from nimbus.domain.errors import RecordTooLargeError
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import FailureStrategy, Priority, RetryPolicy, TaskKind, TaskSpec
+from nimbus.domain.pipeline import (
+    FailureStrategy,
+    Priority,
+    RetryPolicy,
+    SparkDeploy,
+    SparkPlace,
+    TaskKind,
+    TaskSpec,
+)
 from nimbus.domain.run import Outcome, Run, RunCause, TaskRun
 from nimbus.domain.slots import End
 from nimbus.domain.tasks import Tasks
@@ -23,7 +31,7 @@ from nimbus.domain.tasks import Tasks
 NOW = datetime(2026, 3, 1, 12, 0, 0, 1, tzinfo=UTC)
 
 
-def a_run(tasks: int, *, needs: int = 0, retries: int = 3) -> Run:
+def a_run(tasks: int, *, needs: int = 0, retries: int = 3, place: SparkPlace | None = None) -> Run:
     """`tasks` tasks, the last of which needs the first `needs`."""
     names = [TaskName(f"task-{number:04d}-of-many") for number in range(tasks)]
     specs = [
@@ -33,6 +41,7 @@ def a_run(tasks: int, *, needs: int = 0, retries: int = 3) -> Run:
             script=f"{name}.py",
             retries=RetryPolicy(limit=retries),
             needs=tuple(names[:needs]) if name == names[-1] else (),
+            spark_place=place,
         )
         for name in names
     ]
@@ -97,9 +106,10 @@ def test_a_run_that_might_outgrow_zookeeper_is_refused_with_size_and_limit(tasks
         check_growth(a_run(tasks, needs=needs))
 
 
+@pytest.mark.parametrize("place", [None, SparkPlace(target="t" * 63, deploy=SparkDeploy.CLUSTER)])
 @pytest.mark.parametrize("tasks", [1, 7, 300])
-def test_the_counted_size_is_that_of_the_largest_record(tasks: int) -> None:
-    run = a_run(tasks)
+def test_the_counted_size_is_that_of_the_largest_record(tasks: int, place: SparkPlace | None) -> None:
+    run = a_run(tasks, place=place)
 
     extra = max(0, growth.MOST_ATTEMPTS - tasks)
     assert grown_bytes(run) == len(records.RUN.encode(growth.largest(run, extra=extra)))

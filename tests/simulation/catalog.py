@@ -13,6 +13,7 @@ from nimbus.domain.pipeline import (
     Priority,
     RetryPolicy,
     Schedule,
+    SparkPlace,
     TaskKind,
     TaskSpec,
 )
@@ -23,7 +24,18 @@ MISSING = ReleaseDigest("f" * 64)
 """In no storage."""
 
 
-def _task(name: str, needs: str = "", *, retries: int = 1, priority: Priority = Priority.MEDIUM) -> TaskSpec:
+TARGET, TARGET_SLOTS = "big", 1
+"""That all workers have."""
+
+
+def _task(
+    name: str,
+    needs: str = "",
+    *,
+    retries: int = 1,
+    priority: Priority = Priority.MEDIUM,
+    place: SparkPlace | None = None,
+) -> TaskSpec:
     return TaskSpec(
         name=TaskName(name),
         kind=TaskKind.PYTHON,
@@ -31,6 +43,7 @@ def _task(name: str, needs: str = "", *, retries: int = 1, priority: Priority = 
         needs=tuple(TaskName(need) for need in needs),
         retries=RetryPolicy(limit=retries, delay=timedelta(seconds=2)),
         priority=priority,
+        spark_place=place,
     )
 
 
@@ -38,11 +51,17 @@ def _every(minutes: int, catchup: CatchUp) -> Schedule:
     return Schedule(cron=f"*/{minutes} * * * *", timezone="UTC", catchup=catchup)
 
 
+_BIG = SparkPlace(target=TARGET)
 DIAMOND = PipelineSpec(
     name=PipelineName("diamond"),
     schedule=_every(5, CatchUp.NONE),
     failure_strategy=FailureStrategy.CONTINUE,
-    tasks=(_task("a"), _task("b", "a"), _task("c", "a", priority=Priority.HIGH), _task("d", "bc", retries=2)),
+    tasks=(
+        _task("a"),
+        _task("b", "a", place=_BIG),
+        _task("c", "a", priority=Priority.HIGH, place=_BIG),
+        _task("d", "bc", retries=2),
+    ),
 )
 CHAIN = PipelineSpec(
     name=PipelineName("chain"),

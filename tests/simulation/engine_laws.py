@@ -26,6 +26,7 @@ from nimbus.engine.decision import Nothing
 from nimbus.engine.rules import ask
 from nimbus.engine.state import State
 from nimbus.ports import DefinitionNotHereError
+from tests.simulation.catalog import TARGET
 from tests.simulation.laws import Law, hold
 
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ def check_indexes(state: State) -> None:
             timed = state.agenda.is_timed(about_task(*subject))
             hold(Law.INDEXES, (queued or timed) == lifecycle.is_ready(run, task), subject, queued, timed)
     hold(Law.INDEXES, state.slots.keys() == opened.keys(), "open:", sorted(map(str, opened)))
+    at_target = sum(state.runs[a.run].tasks[a.task].spec.spark_place is not None for a in opened)
+    hold(Law.INDEXES, state.workers.capacity().open_at(TARGET) == at_target, "at target:", at_target)
     busy = state.workers.busy()
     hold(Law.INDEXES, busy == Counter(opened.values()), "busy:", busy)
     free = by_rank(state.workers.registered.values(), Counter(opened.values()), state.workers.refusals)

@@ -9,6 +9,7 @@ from nimbus.domain import writes as w
 from nimbus.domain.ids import AttemptId, RunId, TaskName, WorkerId
 from nimbus.domain.run import Outcome, Run, RunState, TaskState
 from nimbus.domain.slots import Claim, End, Slots
+from tests.simulation.catalog import TARGET_SLOTS
 from tests.simulation.laws import Law, hold
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class AttemptLaws:
         self._claims: dict[AttemptId, Claim] = {}
         self.open: dict[AttemptId, WorkerId] = {}
         """By the runs' records."""
+        self._at_target: set[AttemptId] = set()
         self._successes: set[tuple[RunId, TaskName]] = set()
 
     # -- slots
@@ -105,6 +107,8 @@ class AttemptLaws:
             attempt = AttemptId(run.id, name, last.number)
             if last.outcome is None:
                 self.open[attempt] = last.worker
+                if task.spec.spark_place is not None:
+                    self._at_target.add(attempt)
             else:
                 self.open.pop(attempt, None)
                 end = self.ends.get(attempt)
@@ -112,10 +116,12 @@ class AttemptLaws:
                 hold(Law.END_IS_THE_OUTCOME, same, attempt, last.outcome, "and END:", end)
 
     def check_orders(self) -> None:
-        """After each commit: one order for each open attempt, and no worker has more than its slots."""
+        """After each commit: one order for each open attempt, no worker or target has more than its slots."""
         ordered = Counter(attempt for _, attempt in self._world.zookeeper.world.orders)
         once = ordered == Counter(self.open.keys())
         hold(Law.ONE_ORDER, once, "open:", sorted(map(str, self.open)), "ordered:", sorted(map(str, ordered)))
         for worker, busy in Counter(self.open.values()).items():
             slots = self._world.slots_of(worker)
             hold(Law.SLOTS, busy <= slots, worker, "has", busy, "open attempts and", slots, "slots")
+        self._at_target &= self.open.keys()
+        hold(Law.TARGET_SLOTS, len(self._at_target) <= TARGET_SLOTS, sorted(map(str, self._at_target)))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from nimbus.adapters import memory_store
-from nimbus.domain import lifecycle, supervision
+from nimbus.domain import admission, lifecycle, supervision
 from nimbus.domain import writes as w
 from nimbus.domain.run import Outcome, TaskRun, TaskState
 from nimbus.domain.supervision import Wait
@@ -155,9 +155,16 @@ def busy_counter_leaks() -> Iterator[None]:
     def closed(self: Any, attempt: Any, worker: Any) -> None:
         original(self, attempt, worker)
         if attempt.number > 1:
-            self.opened(attempt, worker)
+            self.opened(attempt, worker, None)
 
     with replaced(Workers, closed=closed):
+        yield
+
+
+@mutant
+def slots_of_targets_are_not_counted() -> Iterator[None]:
+    """More tasks of a target are under way than it has slots."""
+    with replaced(admission, _is_full=lambda *_args: False):
         yield
 
 

@@ -12,6 +12,7 @@ from nimbus.domain.run import Outcome
 from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.workers import Assignment, AssignmentKind, WorkerInfo
+from tests.simulation.catalog import TARGET, TARGET_SLOTS
 from tests.simulation.clocks import START
 from tests.simulation.host import Folder, Host, Runner
 from tests.simulation.zookeeper import Session
@@ -90,6 +91,7 @@ class Worker:
             started_at=START,
             draining=self.draining,
             newest_schema=NEWEST_SCHEMA,
+            targets={TARGET: TARGET_SLOTS},
         )
         self.world.zookeeper.register(info)
 

@@ -11,10 +11,10 @@ import pytest
 
 from nimbus.api.explain import Surroundings, why
 from nimbus.domain import lifecycle
-from nimbus.domain.admission import Capacity, by_rank
+from nimbus.domain.admission import Capacity, by_rank, target_slots
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import FailureStrategy, Priority, RetryPolicy, TaskKind, TaskSpec
+from nimbus.domain.pipeline import FailureStrategy, Priority, RetryPolicy, SparkPlace, TaskKind, TaskSpec
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
 from nimbus.domain.slots import Claim, End, Slots
@@ -34,9 +34,16 @@ def _around(
     workers: tuple[WorkerInfo, ...] = (WORKER,),
     busy: Mapping[WorkerId, int] | None = None,
     refusals: Mapping[WorkerId, Refusals] | None = None,
+    open_at: int = 0,
 ) -> Surroundings:
     refusals = refusals or {}
-    capacity = Capacity(workers=workers, free=by_rank(workers, busy or {}, refusals), refusals=refusals)
+    capacity = Capacity(
+        workers=workers,
+        free=by_rank(workers, busy or {}, refusals),
+        refusals=refusals,
+        target_slots=target_slots(workers),
+        open_at=lambda _: open_at,
+    )
     return Surroundings(now=NOW, leader=leader, capacity=lambda: capacity)
 
 
@@ -108,6 +115,31 @@ REFUSED = {W1: Refusals(3, NOW)}
 )
 def test_a_ready_task_waits_for_leader_or_worker(changes: dict[str, Any], sentence: str) -> None:
     told = why(_run(), _run().tasks[A], None, _around(**changes))
+
+    assert told is not None
+    assert sentence in told
+
+
+HAS_BIG = replace(WORKER, newest_schema=2, targets={"big": 8})
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({}, "all 1 workers are of a release that cannot run this task"),
+        ({"workers": (NEWER,)}, "no worker has target big: add it to spark.targets of a worker"),
+        ({"workers": (HAS_BIG,), "open_at": 8}, "all 8 slots of target big are taken"),
+        ({"workers": (HAS_BIG, replace(NEWER, targets={"big": 2})), "open_at": 2}, "all 2 slots of target"),
+        ({"workers": (HAS_BIG,), "open_at": 7}, "ready: the leader gives it to a worker next"),
+        ({"workers": (HAS_BIG,), "busy": {W1: 2}}, "no free worker: all 2 slots are busy"),
+        ({"workers": (HAS_BIG, NEWER), "busy": {W1: 2}}, "no free worker that can run it: all 2 slots"),
+    ],
+)
+def test_a_task_with_a_target_says_which_wait_it_is(changes: dict[str, Any], sentence: str) -> None:
+    task = _run().tasks[A]
+    spec = replace(task.spec, kind=TaskKind.PYSPARK, spark_place=SparkPlace(target="big"))
+
+    told = why(_run(), replace(task, spec=spec), None, _around(**changes))
 
     assert told is not None
     assert sentence in told

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from nimbus.config import load_settings
 from nimbus.config.load import settings_keys
 from nimbus.config.settings import DERIVED, Settings
+from nimbus.config.targets import Target
 from nimbus.config.values import parse_duration
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -68,6 +69,7 @@ def test_example_explains_every_key() -> None:
     [
         ("nimbus.example.yaml", {}),
         ("local.yaml", {}),
+        ("targets.yaml", {}),
         ("ha.yaml", {"NIMBUS__ZOOKEEPER__PASSWORD": "from-a-file"}),
     ],
 )
@@ -75,3 +77,9 @@ def test_shipped_configuration_loads(name: str, environ: dict[str, str]) -> None
     settings = load_settings(CONFIGS / name, environ)
 
     assert settings.worker.data_dir.is_absolute()
+
+
+def test_there_is_an_example_of_each_kind_of_target() -> None:
+    kinds = [target.kind for target in load_settings(CONFIGS / "targets.yaml", {}).spark.targets.values()]
+
+    assert sorted(kinds) == sorted(get_args(Target.model_fields["kind"].annotation))

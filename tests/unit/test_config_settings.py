@@ -47,6 +47,7 @@ worker:
   data_dir: /srv/data
 """
 
+TARGET = "spark:\n  targets:\n    big: {"
 BAD: list[tuple[str, str]] = [
     ("worker2: {}", '9: worker2: unknown key (did you mean "worker"?)'),
     ("log:\n  levle: info", '10: log.levle: unknown key (did you mean "level"?)'),
@@ -106,6 +107,42 @@ BAD: list[tuple[str, str]] = [
     ("artifacts:\n  gc_keep_newest: -1", "10: artifacts.gc_keep_newest: must be at least 0, not -1"),
     ("artifacts:\n  gc: yes please", "10: artifacts.gc: must be true or false, not 'yes please'"),
     ("artifacts:\n  gc_intervall: 1h", 'unknown key (did you mean "gc_interval"?)'),
+    (f"{TARGET}kind: sparc}}", "must be one of local, connect, standalone, yarn, kubernetes, not 'sparc'"),
+    (f"{TARGET}master: yarn}}", "11: spark.targets.big.kind: is missing; it has no default"),
+    (f"{TARGET}kind: yarn, masters: x}}", 'big.masters: unknown key (did you mean "master"?)'),
+    (f"{TARGET}kind: standalone}}", "11: spark.targets.big.master: is missing; a standalone target needs it"),
+    (f"{TARGET}kind: kubernetes, master: 'k8s://https://k'}}", "big.image: is missing; a kubernetes target"),
+    (f"{TARGET}kind: yarn}}", "big.hadoop_conf_dir: is missing; a yarn target needs it"),
+    (f"{TARGET}kind: connect}}", "big.url: is missing; a connect target needs it"),
+    (
+        f"{TARGET}kind: local, master: 'local[2]', rest: []}}",
+        "targets.big.rest: a local target has no",
+    ),
+    (f"{TARGET}kind: connect, url: 'sc://h', conf: {{}}}}", "targets.big.conf: a connect target has no conf"),
+    (f"{TARGET}kind: local, master: yarn}}", "big.master: must be local[N], not 'yarn'"),
+    (
+        f"{TARGET}kind: standalone, master: 'spark://a'}}",
+        "must be spark://host:port,host:port, not 'spark://a'",
+    ),
+    (
+        f"{TARGET}kind: kubernetes, image: i, master: 'k8s://'}}",
+        "must be k8s://https://host:port, not 'k8s://'",
+    ),
+    (
+        f"{TARGET}kind: standalone, master: 'spark://a:7077', rest: 'a:6066'}}",
+        "11: spark.targets.big.rest[0]: 'a:6066' is not http(s)://host[:port] (did you mean \"http://a:6066\"?)",
+    ),
+    (f"{TARGET}kind: local, master: local, slots: 0}}", "big.slots: must be at least 1, not 0"),
+    (f"{TARGET}kind: local, master: local, conf: {{spark.master: x}}}}", "spark.master is the key master"),
+    (
+        f"{TARGET}kind: local, master: local, conf: {{spark.authenticate.secret: hush-hush}}}}",
+        "big.conf: spark.authenticate.secret would stand in command lines: write it into spark-defaults.conf",
+    ),
+    (
+        f"{TARGET}kind: connect, url: 'sc://h', token_file: /t, token_variable: T}}",
+        "big.token_variable: token_file is given as well; keep one of them",
+    ),
+    ("spark:\n  targets: {Big: {kind: local, master: local}}", "'Big' is not a name: 1 to 63 of a-z, 0-9"),
     ("log: [info]", "9: log: must be a mapping of keys to values, not a list"),
     (
         "log:\n  level: info\n  level: debug",
@@ -436,6 +473,49 @@ def test_hosts_may_be_a_list(tmp_path: Path) -> None:
 def test_missing_file_is_refused_as_configuration(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfigurationError, match="there is no such file"):
         load_settings(tmp_path / "none.yaml", {})
+
+
+def test_targets_are_read_with_their_defaults(tmp_path: Path) -> None:
+    text = f"""{BASE}
+spark:
+  targets:
+    big:
+      kind: standalone
+      master: spark://a:7077,b:7077
+      rest: http://a:6066,http://b:6066
+      conf: {{spark.executor.memory: 4g, spark.cores.max: 8}}
+      token_file: /run/token
+    here: {{kind: local, master: "local[8]", slots: 1}}
+"""
+    settings = load(tmp_path, text)
+
+    big, here = settings.spark.targets["big"], settings.spark.targets["here"]
+    assert (big.master, big.rest) == ("spark://a:7077,b:7077", ["http://a:6066", "http://b:6066"])
+    assert (big.conf, big.slots) == ({"spark.executor.memory": "4g", "spark.cores.max": "8"}, 8)
+    assert (here.slots, here.rest, here.namespace) == (1, [], "default")
+    assert secret_files(settings, {}) == {Path("/run/token")}
+
+
+def test_secret_in_a_target_is_not_shown(tmp_path: Path) -> None:
+    target = {"kind": "local", "master": "local", "conf": {"spark.hadoop.fs.s3a.secret.key": "hush-hush"}}
+
+    (line,) = refusal(tmp_path, GOOD | {"spark": {"targets": {"big": target}}})
+
+    assert "hush" not in line
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "spark.kubernetes.authenticate.oauthTokenFile",
+        "spark.kubernetes.driver.secrets.keys",
+        "spark.hadoop.fs.s3a.aws.credentials.provider",
+    ],
+)
+def test_property_that_says_where_a_secret_is_may_be_in_a_target(tmp_path: Path, name: str) -> None:
+    target = {"kind": "local", "master": "local", "conf": {name: "/etc/x"}}
+
+    assert load(tmp_path, GOOD | {"spark": {"targets": {"big": target}}}).spark.targets["big"].conf
 
 
 def test_token_in_the_url_of_a_connect_server_is_not_shown(tmp_path: Path) -> None:

@@ -20,7 +20,9 @@ from nimbus.domain.pipeline import (
     Priority,
     RetryPolicy,
     Schedule,
+    SparkDeploy,
     SparkMode,
+    SparkPlace,
     TaskKind,
     TaskSpec,
 )
@@ -134,6 +136,14 @@ BAD: list[tuple[str, str, str]] = [
     ("args of sql", HEAD + "tasks:\n  a: {type: sql, script: a.sql, args: [x]}\n", "4: tasks.a.args: a sql task takes no args; its file can use {{ params.name }}"),
     ("Spark in python", HEAD + "tasks:\n  a: {type: python, script: a.py, spark: {conf: {spark.x: 1}}}\n", "4: tasks.a.spark: a python task has no Spark"),
     ("Connect in python", HEAD + "tasks:\n  a: {type: python, script: a.py, spark: {mode: connect}}\n", "4: tasks.a.spark: a python task has no Spark"),
+    ("target in python", HEAD + "tasks:\n  a: {type: python, script: a.py, spark: {target: big}}\n", "4: tasks.a.spark: a python task has no Spark"),
+    ("deploy in shell", HEAD + "tasks:\n  a: {type: shell, command: [a], spark: {deploy: client}}\n", "4: tasks.a.spark: a shell task has no Spark"),
+    ("cluster without target", task("spark: {deploy: cluster}"), "5: tasks.b.spark.deploy: cluster needs a target: add target: NAME, one of spark.targets in the workers' configuration"),
+    ("cluster of the defaults without target", HEAD + "defaults: {spark: {deploy: cluster}}\n" + "tasks:\n  a: {type: pyspark, script: a.py}\n", "5: tasks.a.spark.deploy: cluster needs a target"),
+    ("Connect in cluster mode", task("spark: {mode: connect, target: big, deploy: cluster}"), "5: tasks.b.spark.deploy: mode: connect takes a Spark that runs already: it deploys no driver; write deploy: client"),
+    ("master beside a target", task("spark: {target: big, conf: {spark.master: yarn}}"), "5: tasks.b.spark: target big says the master; remove spark.master"),
+    ("target is no name", task("spark: {target: Big One}"), "5: tasks.b.spark.target: 'Big One' is not a name: 1 to 63 of a-z, 0-9, _ and -, starting with a letter (did you mean \"big_one\"?)"),
+    ("unknown deploy", task("spark: {target: big, deploy: clustr}"), "5: tasks.b.spark.deploy: must be one of client, cluster, not 'clustr' (did you mean \"cluster\"?)"),
     ("unknown mode", HEAD + "tasks:\n  a: {type: sql, script: a.sql, spark: {mode: conect}}\n", "4: tasks.a.spark.mode: must be one of classic, connect, not 'conect' (did you mean \"connect\"?)"),
     ("property of the start in connect", HEAD + "defaults: {spark: {conf: {spark.executor.memory: 4g}}}\ntasks:\n  a: {type: sql, script: a.sql, spark: {mode: connect}}\n", "5: tasks.a.spark: spark.executor.memory is set when Spark starts, but mode: connect takes a Spark that runs already; there only spark.sql.* can be set."),
     ("files outside", top("files: [../x]"), "3: files[0]: '../x' must be relative"),
@@ -276,6 +286,27 @@ def test_task_takes_the_spark_mode_of_the_defaults_unless_it_says_its_own(
     tasks = parse_definition(text.encode(), "x", TEMPLATES).tasks
 
     assert tuple(task.spark_mode for task in tasks) == tuple(map(SparkMode, expected))
+
+
+@pytest.mark.parametrize(("default", "own", "expected"), [
+    ("{}", "{}", None),
+    ("{}", "{target: big}", SparkPlace(target="big")),
+    ("{target: big}", "{deploy: cluster}", SparkPlace(target="big", deploy=SparkDeploy.CLUSTER)),
+    ("{target: big, deploy: cluster}", "{target: small}", SparkPlace(target="small", deploy=SparkDeploy.CLUSTER)),
+    ("{target: big, deploy: cluster}", "{deploy: client}", SparkPlace(target="big")),
+    ("{target: big}", "{target: null}", None),
+])  # fmt: skip
+def test_task_takes_the_target_of_the_defaults_unless_it_says_its_own(
+    default: str, own: str, expected: SparkPlace | None
+) -> None:
+    text = (
+        f"{HEAD}defaults: {{spark: {default}}}\ntasks:\n"
+        f"  a: {{type: sql, script: a.sql, spark: {own}}}\n  b: {{type: python, script: b.py}}\n"
+        f"  c: {{type: spark_submit, jar: c.jar, main_class: C, spark: {own}}}\n"
+    )
+    a, b, c = parse_definition(text.encode(), "pipeline.yaml", TEMPLATES).tasks
+
+    assert (a.spark_place, b.spark_place, c.spark_place) == (expected, None, expected)
 
 
 def test_definition_becomes_the_pipeline_that_it_describes() -> None:

@@ -22,7 +22,16 @@ from nimbus.domain.commands import (
     StartRun,
     StopRun,
 )
-from nimbus.domain.ids import CommandId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.ids import (
+    AttemptId,
+    CommandId,
+    HostId,
+    PipelineName,
+    ReleaseDigest,
+    RunId,
+    TaskName,
+    WorkerId,
+)
 from nimbus.domain.pipeline import (
     CatchUp,
     ParameterSpec,
@@ -30,10 +39,12 @@ from nimbus.domain.pipeline import (
     Priority,
     Schedule,
     SparkMode,
+    SparkPlace,
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.run import Run, RunState
+from nimbus.domain.run import Outcome, Run, RunState
+from nimbus.domain.slots import End, Slots
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import ArchiveRun, BuildRun, Decision, PrepareRelease, ResignLeadership
@@ -318,9 +329,40 @@ def test_a_ready_task_opens_when_a_more_urgent_one_has_no_worker_that_can_run_it
     assert decide(state).about == {"attempt": "p-1.a.1", "worker": "newer"}
 
 
+def test_no_more_attempts_of_a_target_are_open_than_it_has_slots() -> None:
+    big = SparkPlace(target="big")
+    names = [TaskName(name) for name in "abc"]
+    at_big = TaskSpec(name=names[0], kind=TaskKind.PYSPARK, script="a.py", spark_place=big)
+    spec = replace(SPEC, tasks=tuple(replace(at_big, name=name) for name in names))
+    bare = replace(a_worker("w1", slots=9), newest_schema=2)
+    first, second = (replace(a_worker(w, slots=1), newest_schema=2, targets={"big": 2}) for w in ("w2", "w3"))
+    third = replace(second, id=WorkerId("w4"))
+    state = known(START, workers=(bare,), record=active(spec))
+    decide(state)
+    assert next_decision(state) is None
+
+    state.put_workers([bare, first, second, third], at(NOW))
+    opened = [decide(state), decide(state)]
+    assert [one.about["attempt"] for one in opened] == ["p-1.a.1", "p-1.b.1"]
+    assert {one.about["worker"] for one in opened} == {"w2", "w3"}
+    assert next_decision(state) is None
+
+    state.put_workers([third], at(NOW))  # the others' attempts may still be there
+    assert next_decision(state) is None
+    run = state.runs[RunId("p-1")]
+    end = End(attempt="p-1.a.1", outcome=Outcome.SUCCEEDED, written_by="runner", ended_at=NOW)
+    state.put_slots(AttemptId(run.id, names[0], 1), Slots(end=end), at(NOW))
+    decide(state)
+    assert decide(state).about == {"attempt": "p-1.c.1", "worker": "w4"}
+
+
 @pytest.mark.parametrize(
     ("new", "what"),
-    [({"kind": TaskKind.SHELL}, "kind shell"), ({"spark_mode": SparkMode.CONNECT}, "mode connect")],
+    [
+        ({"kind": TaskKind.SHELL}, "kind shell"),
+        ({"spark_mode": SparkMode.CONNECT}, "mode connect"),
+        ({"spark_place": SparkPlace(target="big")}, "target big"),
+    ],
 )
 def test_release_that_the_clusters_schema_does_not_have_is_refused(new: dict[str, Any], what: str) -> None:
     task = replace(SPEC.tasks[0], kind=TaskKind.PYSPARK)

@@ -153,6 +153,8 @@ def _check_schema(state: State, spec: PipelineSpec) -> None:
     for task in spec.tasks:
         if (needed := schema_for(task)) > state.schema:
             has = f"kind {task.kind}" if task.kind.is_program else f"mode {task.spark_mode}"
+            if task.spark_place is not None:
+                has = f"target {task.spark_place.target}"
             raise RefusedError(
                 "schema_too_old",
                 f"task {task.name} has {has}, and the cluster's schema is {state.schema}, not {needed}: "

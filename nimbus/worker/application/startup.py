@@ -1,4 +1,4 @@
-"""What a bootstrap is told: the startup document, the token for its attempt, and the archive of its release."""
+"""What a bootstrap is told: its startup document, the token for its attempt, the archive of its release."""
 
 from __future__ import annotations
 

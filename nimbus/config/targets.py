@@ -1,0 +1,103 @@
+"""Named places where the Spark of tasks runs: `spark.targets`. What a target of each kind needs, and has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from nimbus.config import texts
+from nimbus.config.checking import Strict
+from nimbus.config.problems import KeyPath, SuggestingError
+from nimbus.config.values import AbsoluteFile, AbsolutePath, described
+from nimbus.domain.ids import NAME_PATTERN
+
+_KEYS = {
+    "local": (("master",), ("conf",)),
+    "connect": (("url",), ("token_file", "token_variable")),
+    "standalone": (("master",), ("rest", "conf", "token_file", "token_variable")),
+    "yarn": (("hadoop_conf_dir",), ("rest", "conf")),
+    "kubernetes": (
+        ("master", "image"),
+        ("namespace", "service_account", "token_file", "ca_file", "conf"),
+    ),
+}
+"""Keys that a target of a kind must have, and those that it may have. All have `slots`."""
+_MASTERS = {
+    "local": (re.compile(r"local(\[[^\]]+\])?"), "local[N]"),
+    "standalone": (re.compile(r"spark://[^:/,\s]+:\d+(,[^:/,\s]+:\d+)*"), "spark://host:port,host:port"),
+    "kubernetes": (re.compile(r"k8s://(https?://)?[^:/\s]+(:\d+)?"), "k8s://https://host:port"),
+}
+_SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
+"""As `spark.redaction.regex`."""
+_REFERENCE = re.compile(r"file$|path$|name$|^spark\.kubernetes\.(?!.*oauthToken$)", re.IGNORECASE)
+"""Of these properties, the value says where a secret is."""
+
+
+def _urls(value: object) -> object:
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+
+
+class Target(Strict):
+    """One place. Which keys it has depends on its kind."""
+
+    kind: Literal["local", "connect", "standalone", "yarn", "kubernetes"]
+    slots: Annotated[int, Field(ge=1, le=10_000)] = 8
+    """Attempts at once, of all workers together."""
+    master: str | None = None
+    url: Annotated[str, BeforeValidator(texts.connect_url)] | None = None
+    rest: Annotated[list[Annotated[str, BeforeValidator(texts.url)]], BeforeValidator(_urls)] = Field(
+        default_factory=list
+    )
+    """Of standalone's masters, or of YARN's ResourceManagers."""
+    conf: dict[
+        Annotated[str, BeforeValidator(texts.spark_key)], Annotated[str, BeforeValidator(texts.scalar)]
+    ] = Field(default_factory=dict)
+    token_file: AbsoluteFile | None = None
+    token_variable: Annotated[str, BeforeValidator(texts.variable_name)] | None = None
+    ca_file: AbsoluteFile | None = None
+    hadoop_conf_dir: AbsolutePath | None = None
+    namespace: str = "default"
+    image: str | None = None
+    service_account: str | None = None
+
+
+def target_name(value: object) -> str:
+    """A target's name, as tasks say it."""
+    if not isinstance(value, str) or not NAME_PATTERN.fullmatch(value):
+        raise SuggestingError(
+            f"{described(value)} is not a name: 1 to 63 of a-z, 0-9, _ and -, starting with a letter"
+        )
+    return value
+
+
+def target_faults(name: str, target: Target) -> Iterator[tuple[KeyPath, str]]:
+    """What is wrong between the keys of a target."""
+    for key, message in (*_key_faults(target), *_conf_faults(target)):
+        yield ("spark", "targets", name, key), message
+
+
+def _key_faults(target: Target) -> Iterator[tuple[str, str]]:
+    required, optional = _KEYS[target.kind]
+    for key in required:
+        if getattr(target, key) is None:
+            yield key, f"is missing; a {target.kind} target needs it"
+    for key in sorted(target.model_fields_set - {"kind", "slots", *required, *optional}):
+        yield key, f"a {target.kind} target has no {key}; remove it"
+    if target.kind in _MASTERS and target.master is not None:
+        form, words = _MASTERS[target.kind]
+        if not form.fullmatch(target.master):
+            yield "master", f"must be {words}, not {described(target.master)}"
+    if target.token_file is not None and target.token_variable is not None:
+        yield "token_variable", "token_file is given as well; keep one of them"
+
+
+def _conf_faults(target: Target) -> Iterator[tuple[str, str]]:
+    for name in target.conf:
+        if name == "spark.master":
+            yield "conf", "spark.master is the key master of a target; remove it here"
+        elif _SECRET.search(name) and not _REFERENCE.search(name):
+            where = "spark-defaults.conf, in the folder that SPARK_CONF_DIR of worker.env names"
+            yield "conf", f"{name} would stand in command lines: write it into {where}"
