@@ -52,41 +52,41 @@ def router(door: AttemptDoor) -> APIRouter:
             raise HTTPException(401, "The token is not one for this attempt.")
         return found
 
-    Admitted = Annotated[ClusterAttempt, Depends(admitted)]  # noqa: N806 - a type
+    its_own: Any = Depends(admitted)
 
     @routes.get("/bootstrap.py")
     def bootstrap() -> PlainTextResponse:
         return PlainTextResponse(door.bootstrap())
 
     @routes.get("/{attempt}/kit.zip")
-    def kit(_: Admitted) -> Response:
+    def kit(_attempt: ClusterAttempt = its_own) -> Response:
         return Response(door.kit(), media_type="application/zip")
 
     @routes.get("/{attempt}/release.tar")
-    def release(attempt: Admitted) -> StreamingResponse:
+    def release(attempt: ClusterAttempt = its_own) -> StreamingResponse:
         return StreamingResponse(door.release(attempt), media_type="application/x-tar")
 
     @routes.post("/{attempt}/claim")
-    def claim(attempt: Admitted, body: ClaimBody) -> dict[str, bool]:
+    def claim(body: ClaimBody, attempt: ClusterAttempt = its_own) -> dict[str, bool]:
         return {"granted": door.claim(attempt, **body.model_dump())}
 
     @routes.post("/{attempt}/beat")
-    def beat(attempt: Admitted, body: BeatBody) -> dict[str, bool]:
+    def beat(body: BeatBody, attempt: ClusterAttempt = its_own) -> dict[str, bool]:
         said = {"number": body.number, **body.progress}
         stop, outdated = door.beat(attempt, body.nonce, said)
         return {"stop": stop, "outdated": outdated}
 
     @routes.post("/{attempt}/log")
     def log(
-        attempt: Admitted,
         offset: Annotated[int, Query(ge=0)],
         data: Annotated[bytes, Body(media_type="application/octet-stream")],
+        attempt: ClusterAttempt = its_own,
     ) -> dict[str, bool]:
         door.log(attempt, offset, data)
         return {"stored": True}
 
     @routes.post("/{attempt}/end")
-    def end(attempt: Admitted, body: DriverReport) -> dict[str, str]:
+    def end(body: DriverReport, attempt: ClusterAttempt = its_own) -> dict[str, str]:
         return {"outcome": door.end(attempt, body)}
 
     return routes

@@ -39,8 +39,6 @@ class WorkerInfo:
     """How it is with the class-data archive of Spark's jars, for people."""
     warm_drivers: str = ""
     """How many Spark drivers wait for an attempt, or why none does, for people."""
-    targets: Mapping[str, int] = field(default_factory=dict)
-    """Places where it can run Spark, by name, each with the attempts that may be open there at once."""
 
 
 class AssignmentKind(StrEnum):

@@ -49,12 +49,21 @@ _LOG_POLL_S = 1.0
 _LOG_PIECE_BYTES = 128 << 10
 _TAIL_BYTES = 64 << 10
 _LOG_PATIENCE_S = 30.0
+ARCHIVE = "nimbus_release"
+"""Folder of the release in the working folder of each executor."""
 _START = """
-import sys
-sys.path.insert(0, sys.argv[1])
+import os, sys
+kit, archive, folder = sys.argv[1:]
+if archive and "PYSPARK_GATEWAY_PORT" in os.environ:
+    from pyspark.java_gateway import launch_gateway
+    system = launch_gateway().jvm.java.lang.System
+    others = system.getProperty("spark.archives")
+    system.setProperty("spark.archives", ",".join(filter(None, [others, archive])))
+sys.path.insert(0, kit)
 from nimbus.worker.driver import main
-main(sys.argv[2:])
+main([folder])
 """
+"""The task's process. Spark's context, when the task makes it, gives the release's archive to executors."""
 
 
 def say(text: str) -> None:
@@ -173,7 +182,8 @@ class LogThread:
 class Task:
     """The task's process, with all that it starts."""
 
-    def __init__(self, folder: Path, kit: Path) -> None:
+    def __init__(self, folder: Path, *, uses_spark: bool) -> None:
+        kit, archive = folder / "kit.zip", f"{folder / 'release.tar'}#{ARCHIVE}" if uses_spark else ""
         environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
         environment |= {
             "NIMBUS_CONTEXT": str(folder / "context.json"),
@@ -182,7 +192,7 @@ class Task:
         }
         with (folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-u", "-c", _START, str(kit), str(folder)],
+                [sys.executable, "-I", "-u", "-c", _START, str(kit), archive, str(folder)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -244,7 +254,7 @@ def run_claimed(startup: Mapping[str, Any], door: Door, nonce: str) -> int:
         report |= {"status": None, "refused": f"the attempt cannot be set up in the cluster: {exc}"}
         return deliver(door, report)
     started_at = datetime.now(UTC)
-    task = Task(folder, folder / "kit.zip")
+    task = Task(folder, uses_spark=startup["driver"]["kind"] in ("pyspark", "sql"))
     log = LogThread(door, folder / "log")
     ordered = watch(task, startup, door, nonce, folder)
     task.signal(signal.SIGKILL)  # what it has left in its group

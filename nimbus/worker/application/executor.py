@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import PurePosixPath
 
 import structlog
 
@@ -22,6 +23,7 @@ from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.workers import Assignment
 from nimbus.worker import settlement
 from nimbus.worker.application import follow
+from nimbus.worker.application.bootstrap import ARCHIVE
 from nimbus.worker.application.manager import (
     ClusterManager,
     ClusterUnreachableError,
@@ -33,14 +35,16 @@ from nimbus.worker.application.manager import (
 from nimbus.worker.application.record import SubmissionRecord, SubmissionRecords
 from nimbus.worker.application.startup import archive_digest, startup_document, token_for
 from nimbus.worker.context import Phase, WorkerContext
+from nimbus.worker.environment import scaled_conf
 from nimbus.worker.executor import Sight
 from nimbus.worker.retry import pauses
 from nimbus.worker.settings import RunnerPlan
+from nimbus.worker.wheels import find_wheels
 
 _TICK_S = 2.0
 _LOOKS_A_SECOND = 10
 """At clusters, of all attempts together: 500 of them are looked at once in 50 s. END is seen at once."""
-_ARCHIVE = "nimbus_release"
+_PYTHONPATH = "spark.executorEnv.PYTHONPATH"
 LARGEST_STARTUP = 96 << 10
 """Bytes. It goes into a variable of an environment, where Linux takes 128 KiB."""
 
@@ -170,7 +174,7 @@ class ApplicationExecutor:
                 name=tag,
                 bootstrap_url=f"{endpoints[0]}/attempt/v1/bootstrap.py",
                 startup=document,
-                conf={**plan.spark_conf, **order.task.spark_conf, **_release_conf(order)},
+                conf=_conf(order, plan),
                 environment=target.environment,
             )
         )
@@ -345,7 +349,10 @@ def _kill(manager: ClusterManager, driver: str) -> None:
         _log.warning("driver_not_killed", driver=driver, error=str(exc)[:300])
 
 
-def _release_conf(order: Assignment) -> dict[str, str]:
-    """What makes the release's modules importable on executors: they get its archive from the driver."""
-    folders = [f"{_ARCHIVE}/{folder}" for folder in (*order.python_path, ".")]
-    return {"spark.executorEnv.PYTHONPATH": ":".join(folders)}
+def _conf(order: Assignment, plan: RunnerPlan) -> dict[str, str]:
+    """Spark's properties. Executors find the release's modules and wheels in its archive."""
+    conf = {**plan.spark_conf, **scaled_conf(order.task.spark_conf, plan.spark_conf, order.memory_scale)}
+    wheels = [wheel.relative_to(plan.release_root).as_posix() for wheel in find_wheels(plan.release_root)]
+    beside = PurePosixPath(order.task.script).parent.as_posix()
+    places = [f"{ARCHIVE}/{place}" for place in (beside, *order.python_path, *wheels)]
+    return {**conf, _PYTHONPATH: ":".join(filter(None, [*places, conf.get(_PYTHONPATH)]))}
