@@ -132,8 +132,12 @@ class ApplicationExecutor:
     def _submit(
         self, order: Assignment, plan: RunnerPlan, target: ClusterTarget, waits: Iterator[float]
     ) -> None:
-        if self._context.board.read(AttemptId.parse(order.attempt)).end is not None:  # closed meanwhile
+        slots = self._context.board.read(AttemptId.parse(order.attempt))
+        if slots.end is not None:  # closed meanwhile
             self._context.phases[order.attempt] = Phase.DONE
+            return
+        if slots.claim is not None:  # another worker has submitted it
+            self.probe(order.attempt, slots.claim)
             return
         key = self._context.board.attempt_key()
         tag = f"nimbus-{self._context.board.cluster()}-{order.attempt}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from nimbus.domain.slots import Slots
 from nimbus.worker.application.manager import DriverReport, DriverState
 
-HEARD_S = 20.0
+HEARD_S = 12.0
 """A bootstrap that was heard so lately lives, whatever the cluster says."""
 FAREWELL_S = 20.0
 """What a driver gets to end by itself after its END."""

@@ -1,0 +1,211 @@
+"""A cluster whose manager starts drivers as processes of this host, and a scheduler's door over HTTP.
+
+The drivers are the real bootstrap with the real kit; only the manager is a fake, which can be told to fail.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+
+from nimbus.adapters.clock import SystemClock
+from nimbus.api.problems import install
+from nimbus.api.routes_attempts import router
+from nimbus.scheduler.door import ClusterDoor
+from nimbus.worker.application import bootstrap
+from nimbus.worker.application.executor import ClusterTarget
+from nimbus.worker.application.manager import (
+    ClusterUnreachableError,
+    DriverReport,
+    DriverState,
+    Submission,
+    SubmissionUnknownError,
+)
+from nimbus.worker.testing_bench import Bench, eventually
+from nimbus.worker.worker import Worker
+
+TARGET = "big"
+
+
+class ProcessManager:
+    """See `ClusterManager`. Each driver is a process with a folder of its own, named by the driver's id."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._lock = threading.Lock()
+        self.submissions = 0
+        self.unreachable = False
+        """It takes nothing, and tells nothing."""
+        self.loses_answer = False
+        """It takes a submission, and the answer is lost."""
+        self.full = False
+        """Drivers wait, until `make_room`."""
+        self.lies: DriverState | None = None
+        """What it says of every driver."""
+        self._waiting: list[tuple[str, Submission]] = []
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="cluster")
+        """Forks all drivers: a driver dies with the thread that forked it."""
+
+    def submit(self, submission: Submission) -> str:
+        if self.unreachable:
+            raise ClusterUnreachableError("the cluster is away")
+        with self._lock:
+            self.submissions += 1
+            driver = f"driver-{self.submissions:04}"
+        if self.full:
+            self._waiting.append((driver, submission))
+        else:
+            self._start(driver, submission)
+        if self.loses_answer:
+            raise SubmissionUnknownError("the answer was lost")
+        return driver
+
+    def make_room(self) -> None:
+        self.full = False
+        for driver, submission in self._waiting:
+            self._start(driver, submission)
+        self._waiting.clear()
+
+    def start_again(self, driver: str, submission: Submission) -> None:
+        """As `supervise` would: a second driver of one submission."""
+        self._start(f"{driver}-again", submission)
+
+    def _start(self, driver: str, submission: Submission) -> None:
+        folder = self._root / driver
+        folder.mkdir(parents=True)
+        (folder / "bootstrap.py").write_text(Path(bootstrap.__file__).read_text())
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("NIMBUS_C")}
+        with (folder / "out").open("wb") as out:
+            self._processes[driver] = self._thread.submit(
+                subprocess.Popen,
+                [sys.executable, "-I", "-u", "bootstrap.py"],
+                cwd=folder,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env={**kept, **submission.environment, bootstrap.VARIABLE: submission.startup},
+                start_new_session=True,
+            ).result()
+
+    def look(self, driver: str) -> DriverReport:
+        if self.unreachable:
+            return DriverReport(DriverState.UNKNOWN, "away")
+        if self.lies is not None:
+            return DriverReport(self.lies, "ERROR")
+        if any(driver == waiting for waiting, _ in self._waiting):
+            return DriverReport(DriverState.WAITING, "SUBMITTED")
+        process = self._processes.get(driver)
+        if process is None:
+            return DriverReport(DriverState.GONE, "not found")
+        status = process.poll()
+        if status is None:
+            return DriverReport(DriverState.RUNNING, "RUNNING")
+        return DriverReport(DriverState.GONE, "FINISHED" if status == 0 else "FAILED")
+
+    def kill(self, driver: str) -> None:
+        if self.unreachable:
+            raise ClusterUnreachableError("the cluster is away")
+        self._waiting = [one for one in self._waiting if one[0] != driver]
+        if (process := self._processes.get(driver)) is not None:
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, 9)
+
+    def exit_code(self, driver: str) -> int:
+        """Wait for a driver's end."""
+        return self._processes[driver].wait(30)
+
+    def said(self, driver: str) -> str:
+        """What a driver's own output says."""
+        return (self._root / driver / "out").read_text()
+
+    def close(self) -> None:
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.kill()
+            process.wait(10)
+        self._thread.shutdown()
+
+
+@contextmanager
+def door(bench: Bench) -> Iterator[str]:
+    """Serve a scheduler's door; its base URL."""
+    app = FastAPI()
+    install(app)
+    app.include_router(
+        router(ClusterDoor(board=bench.board, logs=bench.logs, releases=bench, clock=SystemClock()))
+    )
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(64)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="door")
+        thread.start()
+        eventually(lambda: server.started, "the door is open")
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(10)
+
+
+class ClusterBench:
+    """A bench whose workers have a target with such a manager."""
+
+    def __init__(self, root: Path, bench: Bench, endpoint: str) -> None:
+        self.bench, self.endpoints = bench, [endpoint]
+        self.manager = ProcessManager(root / "cluster")
+        self.queue_timeout_s = 3600.0
+        self.workers: list[Worker] = []
+
+    def worker(self, name: str = "w1") -> Worker:
+        """A worker, started."""
+        settings = {"stop_grace": timedelta(seconds=1)}
+        worker = self.bench.worker(name, clusters=self.targets, settings=settings)
+        worker.start()
+        self.workers.append(worker)
+        return worker
+
+    @property
+    def targets(self) -> dict[str, ClusterTarget]:
+        """The one target."""
+        target = ClusterTarget(
+            name=TARGET,
+            manager=self.manager,
+            endpoints=lambda: self.endpoints,
+            queue_timeout_s=self.queue_timeout_s,
+        )
+        return {TARGET: target}
+
+    def stop_workers(self) -> None:
+        for worker in self.workers:
+            worker.close(timedelta(seconds=10))
+            assert worker.failure is None
+        self.workers.clear()
+
+    def close(self) -> None:
+        self.stop_workers()
+        self.manager.close()
+
+
+@contextmanager
+def cluster_bench(root: Path) -> Iterator[ClusterBench]:
+    """A bench with an open door."""
+    bench = Bench(root)
+    with door(bench) as endpoint:
+        made = ClusterBench(root, bench, endpoint)
+        try:
+            yield made
+        finally:
+            made.close()
+            bench.close()

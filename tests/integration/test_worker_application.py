@@ -1,0 +1,339 @@
+"""Attempts in a cluster: the real bootstrap as a process, a real door over HTTP, a manager that can fail."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from nimbus.domain.ids import AttemptId
+from nimbus.domain.pipeline import SparkDeploy, SparkPlace, TaskKind
+from nimbus.domain.run import Outcome
+from nimbus.domain.slots import Holder
+from nimbus.domain.workers import Assignment, AssignmentKind
+from nimbus.worker import settlement
+from nimbus.worker.application.manager import DriverState, Submission
+from nimbus.worker.testing_bench import eventually
+from tests.cluster_bench import TARGET, ClusterBench, cluster_bench
+
+ATTEMPT = "run1.task.1"
+WAITS = """
+import sys, time
+from pathlib import Path
+with open(sys.argv[1], "a") as file:
+    file.write("ran\\n")
+print("the task runs", flush=True)
+while not Path(sys.argv[2]).exists():
+    time.sleep(0.02)
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ClusterBench]:
+    with cluster_bench(tmp_path) as made:
+        yield made
+
+
+def order(cluster: ClusterBench, text: str, *args: str, **more: object) -> Assignment:
+    script = cluster.bench.script("jobs/main.py", text)
+    made = cluster.bench.order(script, attempt=ATTEMPT, args=args, task_kind=TaskKind.PYSPARK, **more)
+    place = SparkPlace(target=TARGET, deploy=SparkDeploy.CLUSTER)
+    return replace(made, task=replace(made.task, spark_place=place))
+
+
+def waiting(cluster: ClusterBench, *, until_it_runs: bool = True) -> Assignment:
+    root = cluster.bench.root
+    made = order(cluster, WAITS, str(root / "ran"), str(root / "gate"))
+    cluster.bench.board.assign("w1", made)
+    if until_it_runs:
+        eventually((root / "ran").exists, "the task runs")
+    return made
+
+
+def open_gate(cluster: ClusterBench) -> None:
+    (cluster.bench.root / "gate").touch()
+
+
+def runs(cluster: ClusterBench) -> int:
+    place = cluster.bench.root / "ran"
+    return place.read_text().count("ran") if place.exists() else 0
+
+
+def log(cluster: ClusterBench) -> str:
+    return cluster.bench.logs.read(AttemptId.parse(ATTEMPT)).decode()
+
+
+def records(cluster: ClusterBench, worker: str = "w1") -> list[Path]:
+    return list((cluster.bench.root / worker / "applications").glob("*.json"))
+
+
+def test_attempt_runs_in_the_cluster_with_its_context_log_output_and_release(cluster: ClusterBench) -> None:
+    cluster.worker()
+    cluster.bench.script("lib/helper.py", "NAME = 'of the release'\n")
+    text = """
+from nimbus.task import context
+from helper import NAME
+(context().output / "told").write_text(NAME)
+print("attempt", context().attempt, "of", context().task)
+"""
+    cluster.bench.board.assign("w1", order(cluster, text, python_path=("lib",)))
+
+    end = cluster.bench.await_end()
+
+    assert (end.outcome, end.written_by, end.output) == (Outcome.SUCCEEDED, "driver", "bench/run1/task/1")
+    claim = cluster.bench.slots().claim
+    assert claim is not None
+    assert claim.driver is not None
+    assert (claim.holder, claim.driver.id) == (Holder.APPLICATION, "driver-0001")
+    assert (cluster.bench.data / "bench/run1/task/1/told").read_text() == "of the release"
+    assert log(cluster) == "attempt 1 of task\n"
+    eventually(lambda: not records(cluster), "the submission is forgotten")
+
+
+def test_failure_of_the_task_is_told_with_its_reason_and_class(cluster: ClusterBench) -> None:
+    cluster.worker()
+    cluster.bench.board.assign("w1", order(cluster, "raise ValueError('no such day')"))
+
+    end = cluster.bench.await_end()
+
+    assert (end.outcome, end.exit_code) == (Outcome.FAILED, 1)
+    assert end.reason.startswith("ValueError: no such day")
+
+
+def test_submitted_attempt_beats_while_it_waits_in_a_full_cluster(cluster: ClusterBench) -> None:
+    cluster.manager.full = True
+    cluster.worker()
+    waiting(cluster, until_it_runs=False)
+
+    eventually(lambda: cluster.bench.slots().beating, "the worker says that it is submitted")
+    assert cluster.bench.slots().claim is None
+    cluster.manager.make_room()
+    open_gate(cluster)
+
+    assert cluster.bench.await_end().outcome is Outcome.SUCCEEDED
+
+
+def test_attempt_that_waits_longer_than_the_queue_timeout_is_closed_and_killed(cluster: ClusterBench) -> None:
+    cluster.manager.full, cluster.queue_timeout_s = True, 1.0
+    cluster.worker()
+    waiting(cluster, until_it_runs=False)
+
+    end = cluster.bench.await_end()
+
+    assert end.outcome is Outcome.REFUSED
+    assert "did not start within 1 s" in end.reason
+    cluster.manager.make_room()
+    eventually(lambda: not records(cluster), "its driver is gone")
+    assert runs(cluster) == 0
+
+
+def test_attempt_goes_on_in_the_same_driver_when_its_worker_is_replaced(cluster: ClusterBench) -> None:
+    cluster.worker()
+    waiting(cluster)
+    cluster.stop_workers()
+
+    cluster.worker()
+    open_gate(cluster)
+
+    assert cluster.bench.await_end().outcome is Outcome.SUCCEEDED
+    assert (runs(cluster), cluster.manager.submissions) == (1, 1)
+
+
+def test_another_worker_follows_a_driver_that_nobody_follows(cluster: ClusterBench) -> None:
+    cluster.worker()
+    made = waiting(cluster)
+    cluster.stop_workers()
+    claim = cluster.bench.slots().claim
+
+    cluster.worker("w2")
+    cluster.bench.board.assign("w2", replace(made, kind=AssignmentKind.REAP, claim=claim))
+    eventually(lambda: bool(records(cluster, "w2")), "the other worker follows it")
+    cluster.manager.kill("driver-0001")
+
+    end = cluster.bench.await_end()
+    assert end.outcome is Outcome.LOST
+    assert "the cluster" in end.reason
+
+
+def test_submission_without_an_answer_is_never_repeated_and_its_driver_runs_nothing(
+    cluster: ClusterBench,
+) -> None:
+    cluster.manager.loses_answer = cluster.manager.full = True
+    cluster.worker()
+    waiting(cluster, until_it_runs=False)
+
+    end = cluster.bench.await_end()
+    cluster.manager.make_room()
+
+    assert end.outcome is Outcome.REFUSED
+    assert cluster.manager.exit_code("driver-0001") == 75
+    assert (runs(cluster), cluster.manager.submissions) == (0, 1)
+
+
+def test_driver_that_claimed_before_its_submission_was_given_up_is_followed(cluster: ClusterBench) -> None:
+    """The answer is lost, but the driver was quicker than the fence."""
+    submit = cluster.manager.submit
+
+    def loses_answer_late(submission: Submission) -> str:
+        submit(submission)
+        eventually((cluster.bench.root / "ran").exists, "the task runs")
+        raise RuntimeError("the answer was lost")
+
+    cluster.manager.submit = loses_answer_late  # type: ignore[method-assign]
+    cluster.worker()
+    waiting(cluster)
+    eventually(lambda: cluster.bench.slots().beating, "the worker follows it")
+    open_gate(cluster)
+
+    assert cluster.bench.await_end().outcome is Outcome.SUCCEEDED
+    assert runs(cluster) == 1
+
+
+def test_worker_that_died_in_the_middle_of_a_submission_does_not_repeat_it(cluster: ClusterBench) -> None:
+    folder = cluster.bench.root / "w1" / "applications"
+    folder.mkdir(parents=True)
+    (folder / f"{ATTEMPT}.json").write_text(json.dumps({"attempt": ATTEMPT, "target": TARGET}))
+    waiting(cluster, until_it_runs=False)
+
+    cluster.worker()
+
+    assert cluster.bench.await_end().outcome is Outcome.REFUSED
+    assert cluster.manager.submissions == 0
+
+
+def test_nothing_is_submitted_while_the_cluster_is_away_and_once_when_it_is_back(
+    cluster: ClusterBench,
+) -> None:
+    cluster.manager.unreachable = True
+    cluster.worker()
+    waiting(cluster, until_it_runs=False)
+    time.sleep(2.0)  # for some tries
+    assert cluster.manager.submissions == 0
+    assert cluster.bench.slots().end is None
+
+    cluster.manager.unreachable = False
+    open_gate(cluster)
+
+    assert cluster.bench.await_end().outcome is Outcome.SUCCEEDED
+    assert cluster.manager.submissions == 1
+
+
+def test_second_driver_of_an_attempt_runs_nothing(cluster: ClusterBench) -> None:
+    kept: list[Submission] = []
+    submit = cluster.manager.submit
+
+    def keeps(submission: Submission) -> str:
+        kept.append(submission)
+        return submit(submission)
+
+    cluster.manager.submit = keeps  # type: ignore[method-assign]
+    cluster.worker()
+    waiting(cluster)
+
+    cluster.manager.start_again("driver-0001", kept[0])
+
+    assert cluster.manager.exit_code("driver-0001-again") == 75
+    open_gate(cluster)
+    assert cluster.bench.await_end().outcome is Outcome.SUCCEEDED
+    assert runs(cluster) == 1
+
+
+@pytest.mark.parametrize("lie", [DriverState.GONE, DriverState.UNKNOWN])
+def test_driver_that_is_heard_lives_whatever_the_cluster_says(
+    cluster: ClusterBench, lie: DriverState
+) -> None:
+    cluster.worker()
+    waiting(cluster)
+    cluster.manager.lies = lie
+    time.sleep(8.0)  # longer than the cluster must say so
+    assert cluster.bench.slots().end is None
+
+    open_gate(cluster)
+
+    assert cluster.bench.await_end().outcome is Outcome.SUCCEEDED
+
+
+def test_driver_that_was_killed_is_lost_with_the_words_of_the_cluster(cluster: ClusterBench) -> None:
+    cluster.worker()
+    waiting(cluster)
+
+    cluster.manager.kill("driver-0001")
+
+    end = cluster.bench.await_end()
+    assert end.outcome is Outcome.LOST
+    assert "FAILED" in end.reason
+    eventually(lambda: not cluster.bench.processes(), "the task has died with its bootstrap")
+
+
+def test_stop_request_ends_the_task_in_the_cluster(cluster: ClusterBench) -> None:
+    cluster.worker()
+    waiting(cluster)
+
+    cluster.bench.board.request_stop(ATTEMPT)
+
+    assert cluster.bench.await_end().outcome is Outcome.STOPPED
+
+
+def test_stop_request_reaches_the_task_through_another_scheduler(cluster: ClusterBench) -> None:
+    cluster.endpoints.insert(0, "http://127.0.0.1:9")  # one that is dead
+    cluster.worker()
+    waiting(cluster)
+
+    cluster.bench.board.request_stop(ATTEMPT)
+
+    assert cluster.bench.await_end().outcome is Outcome.STOPPED
+
+
+def test_task_is_ended_at_its_timeout(cluster: ClusterBench) -> None:
+    cluster.worker()
+    made = order(cluster, "import time; time.sleep(600)", timeout=timedelta(seconds=1))
+    cluster.bench.board.assign("w1", made)
+
+    end = cluster.bench.await_end()
+
+    assert end.outcome is Outcome.TIMED_OUT
+    assert end.reason == "it did not end within 0:00:01"
+
+
+def test_task_ends_when_its_attempt_was_closed_by_somebody_else(cluster: ClusterBench) -> None:
+    cluster.worker()
+    waiting(cluster)
+    claim = cluster.bench.slots().claim
+    assert claim is not None
+    settlement.put_end(
+        cluster.bench.board, settlement.lost(ATTEMPT, claim, "fenced by a test", claim.claimed_at)
+    )
+
+    assert cluster.manager.exit_code("driver-0001") != 0
+    assert cluster.bench.await_end().reason == "fenced by a test"
+
+
+def test_driver_waits_with_its_end_until_a_scheduler_answers(cluster: ClusterBench) -> None:
+    cluster.worker()
+    waiting(cluster)
+    down = cluster.bench.root / "board" / "down"
+    down.touch()
+    open_gate(cluster)
+    time.sleep(3.0)  # it has ended, and nobody takes its END
+
+    down.unlink()
+
+    assert cluster.bench.await_end().outcome is Outcome.SUCCEEDED
+    assert runs(cluster) == 1
+
+
+def test_order_for_a_target_that_the_worker_does_not_have_is_refused(cluster: ClusterBench) -> None:
+    cluster.worker()
+    made = order(cluster, "pass")
+    place = SparkPlace(target="other", deploy=SparkDeploy.CLUSTER)
+    cluster.bench.board.assign("w1", replace(made, task=replace(made.task, spark_place=place)))
+
+    end = cluster.bench.await_end()
+
+    assert end.outcome is Outcome.REFUSED
+    assert "no target 'other'" in end.reason
