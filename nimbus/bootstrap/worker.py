@@ -15,6 +15,7 @@ from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.cluster import ZooKeeperRegistrations
 from nimbus.bootstrap.foundation import Foundation, zookeeper_auth, zookeeper_tls
+from nimbus.bootstrap.targets import spark_targets
 from nimbus.config import Settings
 from nimbus.config.load import secret_files
 from nimbus.domain.ids import WorkerId
@@ -61,6 +62,7 @@ def build_worker(
             users=users,
             version=__version__,
             connect=_connect_provider(settings),
+            targets=spark_targets(settings, os.environ),
             scheduler_id=scheduler_id,
         ),
         board=ZooKeeperAttemptBoard(foundation.session, settings.cluster.root),

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 _LOOK_S = 1.0
 
 
-@click.command(epilog=examples("nimbus up", "nimbus up --schedulers 5 --dir /tmp/cluster"))
+@click.command(
+    epilog=examples(
+        "nimbus up", "nimbus up --spark standalone", "nimbus up --schedulers 5 --dir /tmp/cluster"
+    )
+)
 @click.option("--schedulers", type=click.IntRange(1, 9), default=3, show_default=True, help="How many.")
 @click.option(
     "--dir",
@@ -33,7 +37,12 @@ _LOOK_S = 1.0
     show_default=True,
     help="Where everything is kept, also between starts.",
 )
-def up(schedulers: int, folder: Path) -> int:
+@click.option(
+    "--spark",
+    type=click.Choice(["standalone"]),
+    help="Start a Spark cluster, too: two masters and two workers. It is the target `standalone`.",
+)
+def up(schedulers: int, folder: Path, spark: str | None) -> int:
     """Start ZooKeeper, an S3 server and schedulers with workers on this machine, to try Nimbus out.
 
     Runs until Ctrl-C; data stay. Needs Java 17 or newer (`nimbus doctor` says whether it is there).
@@ -44,7 +53,7 @@ def up(schedulers: int, folder: Path) -> int:
     out = Output()
     folder.mkdir(parents=True, exist_ok=True)
     with _terminated_like_interrupted():
-        stack = LocalStack(folder, schedulers, report=out.note)
+        stack = LocalStack(folder, schedulers, standalone=spark is not None, report=out.note)
         try:
             stack.start()
             stack.wait_ready()
@@ -84,6 +93,8 @@ def _welcome(out: Output, folder: Path, stack: LocalStack) -> None:
     rows += [
         ("ZooKeeper", addresses.zookeeper),
         ("S3", addresses.s3),
+        *([("Spark", addresses.spark)] if addresses.spark else []),
+        *(("page of a Spark master", page) for page in addresses.spark_pages),
         ("data and logs", str(folder.absolute())),
     ]
     out.line("")
@@ -95,6 +106,8 @@ def _welcome(out: Output, folder: Path, stack: LocalStack) -> None:
     out.line("  nimbus cluster participants")
     out.line(f"  nimbus pipeline publish examples/hello --activate{config}")
     out.line("  nimbus run start hello --watch")
+    if addresses.spark:
+        out.line("\nA task with `spark: {target: standalone}` runs its Spark on the cluster.")
     out.line("\nCtrl-C stops everything; data are kept.")
 
 

@@ -47,6 +47,7 @@ def scheduler_settings(
     s3: S3Server,
     tuning: StackTuning,
     embedded_worker: bool = True,
+    targets: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The configuration document of one daemon. Shape: that of `configs/nimbus.example.yaml`."""
     return {
@@ -73,6 +74,7 @@ def scheduler_settings(
             "data_dir": str(folder / "data"),
             **_spark_start(tuning),
         },
+        **({"spark": {"targets": dict(targets)}} if targets else {}),
     }
 
 

@@ -1,4 +1,4 @@
-"""The local stack: ZooKeeper, S3 and schedulers in one folder, started and stopped in order.
+"""The local stack: ZooKeeper, S3, Spark and schedulers in one folder, started and stopped in order.
 
 Main thread only, as all of this package. Starts no threads.
 """
@@ -31,6 +31,7 @@ from nimbus.localstack.settings import (
     worker_command,
     write_settings,
 )
+from nimbus.localstack.standalone import TARGET, StandaloneCluster
 from nimbus.localstack.worker import WorkerProcess
 from nimbus.localstack.zookeeper import ZooKeeperServer
 
@@ -38,6 +39,8 @@ Part = TypeVar("Part")
 
 _ACCESS_KEY = "nimbus-local"
 _SCHEDULER_STOP = timedelta(seconds=20)
+_LONGEST_SESSION = timedelta(seconds=60)
+_SPARK_SESSION = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +53,10 @@ class StackAddresses:
     """Endpoint URL."""
     schedulers: tuple[str, ...]
     """API URLs, in the order of the schedulers' numbers."""
+    spark: str | None = None
+    """URL of the Spark cluster, if there is one."""
+    spark_pages: tuple[str, ...] = ()
+    """Of its masters, for a browser."""
 
 
 class LocalStack:
@@ -58,8 +65,9 @@ class LocalStack:
     Use as a context manager, or call `start` and, whatever happens, `stop`.
 
     Args:
-        folder: Everything lies below it: `zookeeper/`, `s3/`, `data/`, `scheduler-<n>/` and its `.yaml`.
+        folder: Holds `zookeeper/`, `s3/`, `spark/`, `data/`; of schedulers, `scheduler-<n>/` and its `.yaml`.
         schedulers: How many, at least 1.
+        standalone: Start a Spark cluster, too, which is a target of the schedulers' configuration.
         workers: How many workers of their own; 0: each scheduler has one embedded.
         tuning: Slots and timeouts.
         report: Told what happens, a line at a time, for a person.
@@ -72,6 +80,7 @@ class LocalStack:
         schedulers: int = 3,
         *,
         workers: int = 0,
+        standalone: bool = False,
         tuning: StackTuning | None = None,
         report: Report = silent,
         command: Callable[[Path], Sequence[str]] = scheduler_command,
@@ -79,12 +88,13 @@ class LocalStack:
         if schedulers < 1:
             raise LocalStackError(f"a stack needs at least 1 scheduler, not {schedulers}")
         self.folder = folder.absolute()
-        self._count, self._worker_count = schedulers, workers
+        self._count, self._worker_count, self._standalone = schedulers, workers, standalone
         self._tuning = tuning or StackTuning()
         self._report, self._command = report, command
         self._lock = FolderLock(self.folder)
         self._zookeeper: ZooKeeperServer | None = None
         self._s3: S3Server | None = None
+        self._spark: StandaloneCluster | None = None
         self.schedulers: list[SchedulerProcess] = []
         self.workers: list[WorkerProcess] = []
 
@@ -99,12 +109,19 @@ class LocalStack:
         return self._started(self._s3)
 
     @property
+    def spark(self) -> StandaloneCluster:
+        """The Spark cluster of a started stack that has one."""
+        return self._started(self._spark)
+
+    @property
     def addresses(self) -> StackAddresses:
         """Where a started stack is reached."""
         return StackAddresses(
             zookeeper=self.zookeeper.hosts,
             s3=self.s3.endpoint_url,
             schedulers=tuple(scheduler.url for scheduler in self.schedulers),
+            spark=None if self._spark is None else self._spark.master,
+            spark_pages=() if self._spark is None else tuple(one.page for one in self._spark.masters),
         )
 
     def config_file(self, number: int) -> Path:
@@ -131,7 +148,14 @@ class LocalStack:
 
     def _start_servers(self) -> None:
         tag, ports = tagged.tag(self.folder), PortBook(self.folder / "ports.json", self._report)
-        self._zookeeper = ZooKeeperServer(self.folder / "zookeeper", ports.take("zookeeper"), environment=tag)
+        self._zookeeper = ZooKeeperServer(
+            self.folder / "zookeeper",
+            ports.take("zookeeper"),
+            longest_session=self._longest_session(),
+            environment=tag,
+        )
+        if self._standalone:
+            self._spark = StandaloneCluster(self.folder / "spark", ports.take, self._zookeeper, tag)
         self._s3 = S3Server(
             self.folder / "s3",
             ports.take("s3"),
@@ -162,6 +186,12 @@ class LocalStack:
         self._timed(self._zookeeper, self._zookeeper.hosts)
         self._s3.create_bucket(BUCKET)
         self._timed(self._s3, self._s3.endpoint_url)
+        if self._spark is not None:
+            self._timed(self._spark, self._spark.master)
+
+    def _longest_session(self) -> timedelta:
+        """Spark's masters ask for 60 s whatever they are told: so long none would lead after a kill."""
+        return max(_SPARK_SESSION, self._tuning.session_timeout) if self._standalone else _LONGEST_SESSION
 
     def _configure(self, name: str, config: Path, ports: PortBook) -> int:
         """Write a daemon's configuration file; the answer is its port."""
@@ -174,11 +204,12 @@ class LocalStack:
             s3=self.s3,
             tuning=self._tuning,
             embedded_worker=self._worker_count == 0,
+            targets={} if self._spark is None else {TARGET: self._spark.target()},
         )
         write_settings(config, settings)
         return port
 
-    def _timed(self, server: ManagedProcess, address: str) -> None:
+    def _timed(self, server: ManagedProcess | StandaloneCluster, address: str) -> None:
         began = time.monotonic()
         server.start(self._report)
         self._report(f"{server.name}: answers on {address} after {time.monotonic() - began:.1f} s")
@@ -229,7 +260,7 @@ class LocalStack:
         return tagged.find(self.folder, but=self._pids())
 
     def stop(self) -> None:
-        """Stop schedulers, attempts of tasks, S3 and ZooKeeper, in this order. Safe to repeat.
+        """Stop schedulers, attempts of tasks, Spark, S3 and ZooKeeper, in this order. Safe to repeat.
 
         A part that does not end when asked is killed. A failure at one part does not spare the others.
         """
@@ -238,10 +269,13 @@ class LocalStack:
             for server in (self._zookeeper, self._s3):
                 if server is not None:
                     last_first.callback(server.stop)
-            last_first.callback(self._end_attempts)
+            last_first.callback(self._end_attempts)  # and executors
+            if self._spark is not None:
+                last_first.callback(self._spark.stop)
+                last_first.callback(self._end_attempts)
             last_first.callback(self._stop_schedulers)
         self.schedulers, self.workers = [], []
-        self._zookeeper = self._s3 = None
+        self._zookeeper = self._s3 = self._spark = None
 
     def _stop_schedulers(self) -> None:
         until = time.monotonic() + _SCHEDULER_STOP.total_seconds()
@@ -258,6 +292,7 @@ class LocalStack:
 
     def _pids(self) -> set[int]:
         parts: list[ManagedProcess | None] = [self._zookeeper, self._s3, *self.schedulers, *self.workers]
+        parts += [] if self._spark is None else self._spark.daemons
         return {part.pid for part in parts if part is not None and part.running}
 
     def _started(self, part: Part | None) -> Part:

@@ -45,6 +45,7 @@ class ZooKeeperServer(ManagedProcess):
         data_dir: Data, configuration and `zookeeper.log`. Made when missing.
         port: Client port; a free one without it. The same through the object's life.
         tick: Unit of ZooKeeper's time; a session may be as short as two ticks.
+        longest_session: Sessions that ask for more get this.
         environment: Added to the environment of the process.
         name: For messages.
     """
@@ -55,13 +56,14 @@ class ZooKeeperServer(ManagedProcess):
         port: int | None = None,
         tick: timedelta = timedelta(milliseconds=500),
         *,
+        longest_session: timedelta = timedelta(seconds=60),
         environment: Mapping[str, str] | None = None,
         name: str = "ZooKeeper",
     ) -> None:
         super().__init__(name=name, log=data_dir / "zookeeper.log", environment=environment)
         self.data_dir = data_dir.absolute()
         self.port = free_port() if port is None else port
-        self._tick = tick
+        self._tick, self._longest_session = tick, longest_session
 
     @property
     def hosts(self) -> str:
@@ -98,7 +100,8 @@ class ZooKeeperServer(ManagedProcess):
             "clientPort": self.port,
             "clientPortAddress": LOOPBACK,
             "maxClientCnxns": 0,
-            "maxSessionTimeout": 60_000,  # ms; the default, 20 ticks, would cut longer sessions silently
+            # ms; the default, 20 ticks, would cut longer sessions silently
+            "maxSessionTimeout": round(self._longest_session.total_seconds() * 1000),
             "4lw.commands.whitelist": "ruok,srvr,stat,mntr,cons,dump",
             "autopurge.snapRetainCount": 3,
             "autopurge.purgeInterval": 1,  # hours

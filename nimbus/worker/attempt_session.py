@@ -20,7 +20,7 @@ from nimbus.worker import connect_folder, procfs
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.connect_session import ConnectSessionError, SessionLine, release_elsewhere
 from nimbus.worker.procfs import ProcessId
-from nimbus.worker.settings import ConnectPlan, ConnectProvider
+from nimbus.worker.settings import ConnectPlan, ConnectReach
 
 _log = structlog.get_logger(__name__)
 
@@ -71,7 +71,7 @@ class AttemptSession:
         return self._released
 
 
-def release_left(session: ConnectSession | None, folder: Path, provider: ConnectProvider | None) -> None:
+def release_left(session: ConnectSession | None, folder: Path, provider: ConnectReach | None) -> None:
     """Release the session of an attempt whose runner is dead. Takes seconds, a minute at most.
 
     Args:

@@ -18,7 +18,7 @@ from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.attempt_session import release_left
 from nimbus.worker.files import read_if_there
 from nimbus.worker.procfs import ProcessId
-from nimbus.worker.settings import ConnectProvider
+from nimbus.worker.settings import ConnectReach
 from nimbus.worker.tags import attempt_tag
 
 _log = structlog.get_logger(__name__)
@@ -29,7 +29,7 @@ def ending_of_the_dead(
     board: AttemptBoard,
     worker: WorkerId,
     now: datetime,
-    connect: ConnectProvider | None = None,
+    connect: ConnectReach | None = None,
 ) -> End | None:
     """Find out and record how an attempt ended whose runner is dead and left no record.
 
@@ -79,7 +79,7 @@ def is_supervised(tag: str, claim: Claim | None) -> bool:
     return procfs.is_alive(claim.pid, claim.start_ticks) and procfs.environment_of(claim.pid) is None
 
 
-def kill_rest(tag: str, claim: Claim | None, connect: ConnectProvider | None) -> None:
+def kill_rest(tag: str, claim: Claim | None, connect: ConnectReach | None) -> None:
     """Kill what is left of an attempt, of whichever worker, and release its Spark Connect session."""
     runner = _runner_of(claim)
     if runner is not None:

@@ -15,12 +15,13 @@ from typing import Protocol
 
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import ClusterId, PipelineName, ReleaseDigest
-from nimbus.domain.pipeline import SparkMode
+from nimbus.domain.pipeline import SparkDeploy, SparkMode
 from nimbus.domain.workers import Assignment
 from nimbus.worker.class_archive import find_archive
 from nimbus.worker.environment import driver_environment
 from nimbus.worker.identity import host_id
 from nimbus.worker.settings import ConnectPlan, RunnerPlan, WorkerSettings
+from nimbus.worker.targets import SparkTarget, TargetKind
 from nimbus.worker.wheels import find_wheels, unpack_wheel
 
 MIN_FREE_BYTES = 64 << 20
@@ -86,7 +87,8 @@ def prepare(
     settings.work_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     user, java_home = settings.users.of(order.pipeline), None
-    connect = _connect_plan(order, settings) if _wants_connect(order) else None
+    target = target_of(order, settings)
+    connect = _connect_plan(order, settings, target) if _wants_connect(order) else None
     if order.task.kind.uses_spark and settings.java_home is not None and connect is None:
         java_home = settings.java_home()
     with releases.pinned(order.pipeline, order.release, settings.prepare_timeout) as root:
@@ -95,7 +97,7 @@ def prepare(
     drivers = driver_environment(
         os.environ if environment is None else environment,
         java_home=java_home,
-        extra=settings.env,
+        extra=settings.env if target is None else {**settings.env, **target.env},
         user=user,
     )
     return RunnerPlan(
@@ -106,8 +108,8 @@ def prepare(
         release_root=root,
         wheels=wheels,
         environment=drivers,
-        master=settings.master,
-        spark_conf=settings.spark_conf,
+        master=settings.master if target is None else target.master,
+        spark_conf=settings.spark_conf if target is None else conf_at(target, settings),
         stop_grace_s=settings.stop_grace.total_seconds(),
         user=user,
         connect=connect,
@@ -123,7 +125,8 @@ def prepare_if_here(
     order: Assignment, settings: WorkerSettings, releases: ReleaseProvider, cluster: ClusterId
 ) -> RunnerPlan | None:
     """As `prepare`, but None if that takes long: a release must be fetched, or a Connect server started."""
-    if _wants_connect(order) and settings.connect is not None and not settings.connect.is_up():
+    waits = _wants_connect(order) and order.task.spark_place is None
+    if waits and settings.connect is not None and not settings.connect.is_up():
         return None
     if not releases.is_here(order.pipeline, order.release):
         return None
@@ -136,16 +139,48 @@ def check_order(order: Assignment, root: Path, settings: WorkerSettings) -> None
     _check_files(root, order)
 
 
+def target_of(order: Assignment, settings: WorkerSettings) -> SparkTarget | None:
+    """Where the Spark of an order's task runs; None: it is the worker's own.
+
+    Raises:
+        CannotRunHereError: this worker has no such target, or the task does not fit it.
+    """
+    place = order.task.spark_place
+    if place is None:
+        return None
+    target = settings.targets.get(place.target)
+    if target is None:
+        known = ", ".join(sorted(settings.targets)) or "none"
+        raise CannotRunHereError(f"this worker has no target {place.target}; it has {known}")
+    if target.kind is TargetKind.CONNECT and not _wants_connect(order):
+        raise CannotRunHereError(f"target {target.name} is a Spark Connect server: say `mode: connect`")
+    if target.kind is not TargetKind.CONNECT and _wants_connect(order):
+        raise CannotRunHereError(f"target {target.name} is of kind {target.kind}: say `mode: classic`")
+    if place.deploy is SparkDeploy.CLUSTER and not target.kind.runs_drivers:
+        raise CannotRunHereError(
+            f"target {target.name} is of kind {target.kind}, which runs no drivers: say `deploy: client`"
+        )
+    return target
+
+
+def conf_at(target: SparkTarget, settings: WorkerSettings) -> dict[str, str]:
+    """Spark's properties for all tasks at a target: the worker's, which yield to the target's."""
+    own = {name: value for name, value in settings.spark_conf.items() if name != "spark.master"}
+    return {**own, **target.conf}
+
+
 def _wants_connect(order: Assignment) -> bool:
     return order.task.spark_mode is SparkMode.CONNECT
 
 
-def _connect_plan(order: Assignment, settings: WorkerSettings) -> ConnectPlan:
+def _connect_plan(order: Assignment, settings: WorkerSettings, target: SparkTarget | None) -> ConnectPlan:
     if (user := settings.users.of(order.pipeline)) is not None:
         raise CannotRunHereError(
             f"tasks of {order.pipeline} run as user {user.name} here, and a Spark Connect server would run "
             "them as the worker's: use `mode: classic`, or a worker without `worker.run_as` for it"
         )
+    if target is not None:
+        return target.plan()
     if settings.connect is None:
         raise CannotRunHereError("this worker has no Spark Connect; see `connect` in its configuration")
     return settings.connect.plan()

@@ -8,6 +8,7 @@ from functools import partial
 import structlog
 
 from nimbus.domain.ids import AttemptId
+from nimbus.domain.pipeline import SparkDeploy
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.workers import Assignment
 from nimbus.records import UnreadableRecordError
@@ -80,6 +81,10 @@ class ProcessExecutor:
 
     def launch(self, order: Assignment, plan: RunnerPlan) -> None:
         """See `Executor.launch`."""
+        place = order.task.spark_place
+        if place is not None and place.deploy is SparkDeploy.CLUSTER:
+            self._context.refuse(order, "this worker runs drivers on its own host only: say `deploy: client`")
+            return
         folder = self.folder(order.attempt)
         launcher = self._launcher if plan.connect is None else self._connect_launcher
         try:
@@ -112,7 +117,7 @@ class ProcessExecutor:
             self._watch(folder, folder.last_runner())
             return
         record = folder.exit_record() or dead_runner.ending_of_the_dead(
-            folder, context.board, context.settings.id, context.clock.now(), context.settings.connect
+            folder, context.board, context.settings.id, context.clock.now(), context.settings
         )
         if record is None:
             self._done(folder, "another one has it, or nobody waits for it any more")
@@ -136,7 +141,7 @@ class ProcessExecutor:
 
     def reap(self, attempt: str, claim: Claim | None) -> End:
         """See `Executor.reap`."""
-        dead_runner.kill_rest(self._tag(attempt), claim, self._context.settings.connect)
+        dead_runner.kill_rest(self._tag(attempt), claim, self._context.settings)
         # Read only now: a living runner may still write its record.
         record = dead_runner.record_of(claim)
         now = self._context.clock.now()

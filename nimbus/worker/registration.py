@@ -67,6 +67,7 @@ class Registration:
             scheduler_id=self._settings.scheduler_id,
             newest_schema=NEWEST_SCHEMA,
             has_java=self._has_java,
+            targets={name: target.slots for name, target in self._settings.targets.items()},
             class_archive=self.class_archive if self._has_java else _WITHOUT_JAVA,
             warm_drivers=self.warm_drivers if self._has_java else _WITHOUT_JAVA,
         )

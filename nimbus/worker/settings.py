@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from pydantic import TypeAdapter
 
@@ -18,6 +18,9 @@ from nimbus.domain.slots import ConnectSession
 from nimbus.worker.connections import Connections
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.task_user import TaskUser, TaskUsers
+
+if TYPE_CHECKING:
+    from nimbus.worker.targets import SparkTarget
 
 CONNECT_OPTION = "--connect"
 """Of a fork server: import the client of Spark Connect, for drivers of tasks in `mode: connect`."""
@@ -65,6 +68,8 @@ class WorkerSettings:
     version: str = ""
     connect: ConnectProvider | None = None
     """For tasks in `mode: connect`; None: they are refused."""
+    targets: Mapping[str, SparkTarget] = field(default_factory=dict)
+    """Places where a task's Spark runs that names one."""
     scheduler_id: str | None = None
     """The scheduler that this worker is embedded in."""
 
@@ -83,6 +88,13 @@ class WorkerSettings:
             if getattr(self, name) < timedelta(0):
                 raise WorkerSettingsError(f"worker.{name} ({getattr(self, name)}) must not be negative")
 
+    def reach(self, session: ConnectSession) -> ConnectPlan | None:
+        """See `ConnectReach.reach`."""
+        places: list[ConnectReach] = list(self.targets.values())
+        if self.connect is not None:
+            places.append(self.connect)
+        return next((plan for place in places if (plan := place.reach(session)) is not None), None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectPlan:
@@ -99,7 +111,15 @@ class ConnectPlan:
     """Of that server."""
 
 
-class ConnectProvider(Protocol):
+class ConnectReach(Protocol):
+    """Knows servers of Spark Connect. Any thread may call it."""
+
+    def reach(self, session: ConnectSession) -> ConnectPlan | None:
+        """How to reach a session on a server of somebody else; None: it is on none that is known here."""
+        ...
+
+
+class ConnectProvider(ConnectReach, Protocol):
     """What a worker has for tasks in `mode: connect`. Any thread may call it."""
 
     def is_up(self) -> bool:
@@ -112,10 +132,6 @@ class ConnectProvider(Protocol):
         Raises:
             ConnectServerError: it cannot be started.
         """
-        ...
-
-    def reach(self, session: ConnectSession) -> ConnectPlan | None:
-        """How to reach a session on a server of somebody else; None: it is on none that is known here."""
         ...
 
     def look_after(self) -> bool:

@@ -24,7 +24,14 @@ Eventually = Callable[..., None]
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 LONG = timedelta(seconds=10)
 WORKER = WorkerInfo(
-    id=WorkerId("w1"), host=HostId("h"), hostname="one", pid=1, slots=1, version="1", started_at=NOW
+    id=WorkerId("w1"),
+    host=HostId("h"),
+    hostname="one",
+    pid=1,
+    slots=1,
+    version="1",
+    started_at=NOW,
+    targets={"big": 8},
 )
 SCHEDULER = SchedulerInfo(
     id="s1",

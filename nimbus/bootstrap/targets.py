@@ -1,0 +1,71 @@
+"""Makes what a worker uses of `spark.targets`: properties and variables that follow from a target's keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from nimbus.config import Settings
+from nimbus.config.targets import Target
+from nimbus.worker.targets import SparkTarget, TargetError, TargetKind
+
+_KUBERNETES = "spark.kubernetes"
+
+
+def spark_targets(settings: Settings, environ: Mapping[str, str]) -> dict[str, SparkTarget]:
+    """All targets, by name. `environ` is asked for tokens when they are needed."""
+    return {
+        name: SparkTarget(
+            name=name,
+            kind=TargetKind(target.kind),
+            slots=target.slots,
+            master=target.master or ("yarn" if target.kind == "yarn" else ""),
+            url=target.url or "",
+            rest=tuple(target.rest),
+            conf={**_kubernetes_conf(target), **target.conf},
+            env=_environment(target),
+            ca_file=target.ca_file,
+            token=_token(name, target, environ),
+        )
+        for name, target in settings.spark.targets.items()
+    }
+
+
+def _kubernetes_conf(target: Target) -> dict[str, str]:
+    if target.kind != "kubernetes":
+        return {}
+    conf = {
+        f"{_KUBERNETES}.namespace": target.namespace,
+        f"{_KUBERNETES}.container.image": target.image,
+        f"{_KUBERNETES}.authenticate.driver.serviceAccountName": target.service_account,
+    }
+    for prefix in (f"{_KUBERNETES}.authenticate", f"{_KUBERNETES}.authenticate.submission"):
+        # The first is read by a driver in client mode, the second by a submission.
+        conf[f"{prefix}.oauthTokenFile"] = None if target.token_file is None else str(target.token_file)
+        conf[f"{prefix}.caCertFile"] = None if target.ca_file is None else str(target.ca_file)
+    return {name: value for name, value in conf.items() if value is not None}
+
+
+def _environment(target: Target) -> dict[str, str]:
+    if target.hadoop_conf_dir is None:
+        return {}
+    return dict.fromkeys(("HADOOP_CONF_DIR", "YARN_CONF_DIR"), str(target.hadoop_conf_dir))
+
+
+def _token(name: str, target: Target, environ: Mapping[str, str]) -> Callable[[], str | None]:
+    def read() -> str | None:
+        if target.token_variable is not None:
+            if not (token := environ.get(target.token_variable)):
+                raise TargetError(
+                    f"target {name}: the variable {target.token_variable}, which has its token, is not set"
+                )
+            return token
+        if target.token_file is None:
+            return None
+        try:
+            return target.token_file.read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as exc:
+            raise TargetError(
+                f"target {name}: its token cannot be read from {target.token_file}: {exc}"
+            ) from exc
+
+    return read
