@@ -14,6 +14,7 @@ from nimbus import __version__
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.cluster import ZooKeeperRegistrations
+from nimbus.bootstrap.clusters import clusters
 from nimbus.bootstrap.foundation import Foundation, zookeeper_auth, zookeeper_tls
 from nimbus.bootstrap.targets import spark_targets
 from nimbus.config import Settings
@@ -43,6 +44,7 @@ def build_worker(
     worker = settings.worker
     users = find_users(worker.run_as, worker.run_as_pipelines)
     refuse_readable_secrets(users, secret_files(settings, os.environ))
+    targets = spark_targets(settings, os.environ)
     built = Worker(
         settings=WorkerSettings(
             id=WorkerId(worker.id),
@@ -62,7 +64,7 @@ def build_worker(
             users=users,
             version=__version__,
             connect=_connect_provider(settings),
-            targets=spark_targets(settings, os.environ),
+            targets=targets,
             scheduler_id=scheduler_id,
         ),
         board=ZooKeeperAttemptBoard(foundation.session, settings.cluster.root),
@@ -71,6 +73,7 @@ def build_worker(
         connections=Connections(board=_board_connection(settings), logs=_log_connection(settings)),
         clock=foundation.clock,
         logs=S3LogArchive(foundation.store),
+        clusters=clusters(targets, settings.spark.targets, foundation.reader.schedulers),
         on_failure=_end_process,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
@@ -11,13 +12,13 @@ from pydantic import BeforeValidator, Field
 from nimbus.config import texts
 from nimbus.config.checking import Strict
 from nimbus.config.problems import KeyPath, SuggestingError
-from nimbus.config.values import AbsoluteFile, AbsolutePath, described
+from nimbus.config.values import AbsoluteFile, AbsolutePath, PositiveDuration, described
 from nimbus.domain.ids import NAME_PATTERN
 
 _KEYS = {
     "local": (("master",), ("conf",)),
     "connect": (("url",), ("token_file", "token_variable")),
-    "standalone": (("master",), ("rest", "conf", "token_file", "token_variable")),
+    "standalone": (("master",), ("rest", "conf", "schedulers", "queue_timeout")),
     "yarn": (("hadoop_conf_dir",), ("rest", "conf")),
     "kubernetes": (
         ("master", "image"),
@@ -55,6 +56,10 @@ class Target(Strict):
     conf: dict[
         Annotated[str, BeforeValidator(texts.spark_key)], Annotated[str, BeforeValidator(texts.scalar)]
     ] = Field(default_factory=dict)
+    schedulers: list[Annotated[str, BeforeValidator(texts.url)]] = Field(default_factory=list)
+    """Base URLs by which drivers in the cluster reach schedulers; none: the `advertise_url` of each."""
+    queue_timeout: PositiveDuration = timedelta(hours=24)
+    """How long a driver may wait in the cluster for its start."""
     token_file: AbsoluteFile | None = None
     token_variable: Annotated[str, BeforeValidator(texts.variable_name)] | None = None
     ca_file: AbsoluteFile | None = None

@@ -26,7 +26,7 @@ ZOOKEEPER_ROOT = "/spark"
 _MASTERS = _WORKERS = 2
 _ASK_DEADLINE_S = 2.0
 _DAEMON_MEMORY = "256m"
-_WORKER_CORES, _WORKER_MEMORY = 2, "1g"
+_WORKER_CORES, _WORKER_MEMORY = 2, "2g"
 _SLOTS = 2
 """Each application takes two cores, and the cluster has four."""
 _CONF = {
@@ -35,6 +35,7 @@ _CONF = {
     "spark.cores.max": "2",
     "spark.executor.cores": "1",
     "spark.executor.memory": "512m",
+    "spark.pyspark.python": sys.executable,
 }
 
 

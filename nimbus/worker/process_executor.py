@@ -8,7 +8,6 @@ from functools import partial
 import structlog
 
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.pipeline import SparkDeploy
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.workers import Assignment
 from nimbus.records import UnreadableRecordError
@@ -81,10 +80,6 @@ class ProcessExecutor:
 
     def launch(self, order: Assignment, plan: RunnerPlan) -> None:
         """See `Executor.launch`."""
-        place = order.task.spark_place
-        if place is not None and place.deploy is SparkDeploy.CLUSTER:
-            self._context.refuse(order, "this worker runs drivers on its own host only: say `deploy: client`")
-            return
         folder = self.folder(order.attempt)
         launcher = self._launcher if plan.connect is None else self._connect_launcher
         try:

@@ -331,7 +331,8 @@ class Worker:
 
     def _launch(self, order: Assignment, plan: RunnerPlan) -> None:
         self._context.do(lambda: self._executor_of(order).launch(order, plan))
-        if order.task.kind in SPARK_KINDS and plan.connect is None:
+        starts_spark = order.task.kind in SPARK_KINDS and plan.connect is None
+        if starts_spark and self._executor_of(order) is self._processes:
             self._class_archive.want(plan.environment)
             self._loop.after(_REFILL_S, lambda: self._launcher.keep_ready(self._context.unended))
 

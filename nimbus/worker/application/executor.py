@@ -21,6 +21,7 @@ from nimbus.domain.ids import AttemptId, ReleaseDigest
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.workers import Assignment
+from nimbus.ports import StoreUnavailableError
 from nimbus.worker import settlement
 from nimbus.worker.application import follow
 from nimbus.worker.application.bootstrap import ARCHIVE
@@ -153,7 +154,17 @@ class ApplicationExecutor:
     def _ask_cluster(
         self, order: Assignment, plan: RunnerPlan, target: ClusterTarget, key: bytes, tag: str
     ) -> str:
-        """Thread `worker-applications`: hashes a release when it is submitted first."""
+        """Thread `worker-applications`."""
+        try:
+            submission = self._submission(order, plan, target, key, tag)
+        except (StoreUnavailableError, OSError) as exc:
+            raise ClusterUnreachableError(f"nothing could be submitted: {exc}") from exc
+        return target.manager.submit(submission)
+
+    def _submission(
+        self, order: Assignment, plan: RunnerPlan, target: ClusterTarget, key: bytes, tag: str
+    ) -> Submission:
+        """Make a submission. Hashes a release when it is submitted first."""
         if order.release not in self._archives:
             self._archives[order.release] = archive_digest(plan.release_root)
         endpoints = list(target.endpoints())
@@ -173,14 +184,12 @@ class ApplicationExecutor:
                 f"its arguments and parameters have {len(document.encode())} bytes, and a driver in a "
                 f"cluster takes {LARGEST_STARTUP}: put what is large into a file of the release"
             )
-        return target.manager.submit(
-            Submission(
-                name=tag,
-                bootstrap_url=f"{endpoints[0]}/attempt/v1/bootstrap.py",
-                startup=document,
-                conf=_conf(order, plan),
-                environment=target.environment,
-            )
+        return Submission(
+            name=tag,
+            bootstrap_url=f"{endpoints[0]}/attempt/v1/bootstrap.py",
+            startup=document,
+            conf=_conf(order, plan),
+            environment=target.environment,
         )
 
     def _submitted(

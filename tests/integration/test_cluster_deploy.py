@@ -1,0 +1,160 @@
+"""Cluster deploy mode on a real standalone cluster, while what drives it is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nimbus.localstack import tagged
+from nimbus.localstack.settings import StackTuning
+from nimbus.localstack.stack import LocalStack
+
+Eventually = Callable[..., None]
+NIMBUS = [sys.executable, "-m", "nimbus.cli.main"]
+PIPELINE = """\
+schema: 1
+name: sums
+python_path: [lib]
+defaults:
+  spark: {target: standalone, deploy: cluster}
+  retries: {limit: 1, delay: 1s}
+tasks:
+  sum: {type: pyspark, script: jobs/sum.py}
+  told: {type: sql, script: told.sql, needs: [sum]}
+"""
+SCRIPT = """\
+import time
+from pathlib import Path
+from nimbus.task import context
+from pyspark.sql import SparkSession
+from shared import plus_one
+
+ctx = context()
+spark = SparkSession.builder.getOrCreate()
+with open({ran!r}, "a") as file:
+    file.write(f"{{ctx.run_id}} {{ctx.attempt}} {{spark.sparkContext.applicationId}}\\n")
+print("application_1700000000000_0001 driver-20200101000000-0000")  # of somebody else
+until = time.monotonic() + 120
+while not (Path({gates!r}) / ctx.run_id).exists() and time.monotonic() < until:
+    time.sleep(0.05)
+total = spark.sparkContext.parallelize(range(1000), 4).map(plus_one).sum()
+spark.createDataFrame([(total,)], "total long").write.parquet(str(ctx.output / "data"))
+"""
+
+
+class Cluster:
+    """A stack with a standalone cluster, and a pipeline that runs on it."""
+
+    def __init__(self, root: Path, eventually: Eventually) -> None:
+        self.root, self.folder, self.eventually = root, root / "stack", eventually
+        self.ran, self.gates = root / "ran", root / "gates"
+        self.stack = LocalStack(self.folder, 2, standalone=True, tuning=StackTuning(warms_spark=False))
+
+    def start(self) -> None:
+        self.gates.mkdir()
+        place = self.root / "sums"
+        for name, text in (
+            ("pipeline.yaml", PIPELINE),
+            ("jobs/sum.py", SCRIPT.format(ran=str(self.ran), gates=str(self.gates))),
+            ("lib/shared.py", "def plus_one(number):\n    return number + 1\n"),
+            ("told.sql", "SELECT total FROM sum"),
+        ):
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (place / name).write_text(text)
+        self.stack.start()
+        self.stack.wait_ready(timedelta(seconds=120))
+        config = str(self.stack.config_file(1))
+        self.ask("pipeline", "publish", str(place), "--activate", "--config", config)
+
+    def ask(self, *words: str) -> str:
+        servers = ",".join(self.stack.addresses.schedulers)
+        done = subprocess.run(
+            [*NIMBUS, *words],
+            env={**os.environ, "NIMBUS_SERVER": servers},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def begin(self, run: str) -> None:
+        """Start a run, and wait until its task computes."""
+        self.ask("run", "start", "sums", "--run-id", run)
+        self.eventually(lambda: self.runs(run), within_s=120, what="the task computes")
+
+    def runs(self, run: str) -> list[list[str]]:
+        """Attempt and application of each execution of a run's task."""
+        lines = self.ran.read_text().splitlines() if self.ran.exists() else []
+        return [line.split()[1:] for line in lines if line.startswith(f"{run} ")]
+
+    def finish(self, run: str) -> dict[str, Any]:
+        """Let the task go on; the run, which has succeeded."""
+        (self.gates / run).touch()
+        self.ask("run", "watch", run, "--watch-timeout", "280")
+        found: dict[str, Any] = json.loads(self.ask("run", "show", run, "-o", "json"))
+        assert found["state"] == "succeeded"
+        return found
+
+    def leader(self) -> int:
+        """Number of the scheduler that leads."""
+        told = json.loads(self.ask("cluster", "status", "-o", "json"))
+        return next(
+            number
+            for number, address in enumerate(self.stack.addresses.schedulers, 1)
+            if told["leader"] is not None and told["leader"]["address"] == address
+        )
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, java_home: Path, eventually: Eventually) -> Iterator[Cluster]:
+    made = Cluster(tmp_path, eventually)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stack.stop()
+    assert tagged.find(made.folder) == []
+
+
+def test_application_goes_on_when_leader_submitter_and_master_are_killed(cluster: Cluster) -> None:
+    cluster.begin("while")
+    number = cluster.leader()
+    cluster.stack.kill_scheduler(number)  # with its worker; one of the two has submitted
+    master = cluster.stack.spark.leader()
+    assert master is not None
+    master.kill()
+    cluster.eventually(
+        lambda: cluster.stack.spark.leader() is not None, within_s=60, what="the other master leads"
+    )
+    cluster.stack.kill_scheduler(3 - number)
+    cluster.stack.restart_scheduler(number)
+    cluster.stack.restart_scheduler(3 - number)
+    cluster.stack.wait_ready(timedelta(seconds=120))
+
+    cluster.finish("while")
+
+    assert len(cluster.runs("while")) == 1, "in the same application"
+
+
+@pytest.mark.thorough
+def test_task_is_repeated_once_when_the_workers_of_spark_are_killed(cluster: Cluster) -> None:
+    cluster.begin("again")
+    for worker in cluster.stack.spark.workers:
+        worker.kill()
+    for worker in cluster.stack.spark.workers:
+        worker.spawn()
+    (cluster.gates / "again").touch()
+
+    cluster.finish("again")
+
+    assert [attempt for attempt, _ in cluster.runs("again")] == ["1", "2"]
