@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from nimbus.domain.ids import WorkerId
-from nimbus.domain.pipeline import SparkMode, TaskSpec
+from nimbus.domain.pipeline import SparkDeploy, SparkMode, TaskSpec
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import TaskRun
 from nimbus.domain.schema import schema_for
@@ -30,14 +30,18 @@ class Need(NamedTuple):
     java: bool
     target: str | None = None
     """Name of the place where the task's Spark runs."""
+    in_cluster: bool = False
+    """Its driver runs there, too: it takes none of the worker's slots."""
 
 
 def need_of(task: TaskSpec) -> Need:
     """The need of a task."""
+    place = task.spark_place
     return Need(
         schema_for(task),
         java=task.kind.uses_spark and task.spark_mode is SparkMode.CLASSIC,
-        target=None if task.spark_place is None else task.spark_place.target,
+        target=None if place is None else place.target,
+        in_cluster=place is not None and place.deploy is SparkDeploy.CLUSTER,
     )
 
 
@@ -49,12 +53,18 @@ class Capacity:
     """Registered."""
     free: Iterable[WorkerInfo]
     """Those of them that may be given more, best first: see `rank`. Can be iterated more than once."""
+    submitting: Iterable[WorkerInfo]
+    """Those of them that may be given drivers for clusters, likewise."""
     refusals: Mapping[WorkerId, Refusals]
     """Of workers that did not start their last attempts."""
     target_slots: Mapping[str, int]
     """Of those workers, see `target_slots`."""
     open_at: Callable[[str], int]
     """How many attempts are open whose Spark runs at a target."""
+
+    def takers(self, need: Need) -> Iterable[WorkerInfo]:
+        """Workers that have room for such a task, best first."""
+        return self.submitting if need.in_cluster else self.free
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +109,7 @@ def admit(task: TaskRun, capacity: Capacity, now: datetime) -> Grant | Wait:
     suits = suited(need, capacity.workers)
     unlucky = {a.worker for a in task.attempts if a.outcome is not None and a.outcome.is_infrastructure}
     last_choice = None
-    for worker in candidates(capacity, now, suits):
+    for worker in candidates(capacity, need, now, suits):
         if worker.id not in unlucky:
             return Grant(worker)
         last_choice = last_choice or worker
@@ -110,7 +120,7 @@ def admit(task: TaskRun, capacity: Capacity, now: datetime) -> Grant | Wait:
         return Wait(_why_none(need, capacity.workers))
     if all(worker.draining for worker in able):
         return Wait(WaitReason.ALL_DRAINING)
-    free = (worker for worker in capacity.free if suits(worker))
+    free = (worker for worker in capacity.takers(need) if suits(worker))
     until = min((capacity.refusals[worker.id].until for worker in free), default=None)
     return Wait(WaitReason.ALL_BUSY, until)
 
@@ -138,12 +148,12 @@ def target_slots(workers: Iterable[WorkerInfo]) -> dict[str, int]:
 
 
 def candidates(
-    capacity: Capacity, now: datetime, suits: Callable[[WorkerInfo], bool]
+    capacity: Capacity, need: Need, now: datetime, suits: Callable[[WorkerInfo], bool]
 ) -> Iterator[WorkerInfo]:
     """Free workers that suit and may be given something now: none that backs off, unless all of them do."""
     refusals = capacity.refusals
     backing_off = []
-    for worker in capacity.free:
+    for worker in capacity.takers(need):
         if not suits(worker):
             continue
         if backs_off(worker, refusals, now):
@@ -185,6 +195,13 @@ def rank(worker: WorkerInfo, busy: int, refused: Refusals | None) -> Rank | None
     if worker.draining or busy >= worker.slots:
         return None
     return (refused.count if refused else 0, busy - worker.slots, worker.load_average, worker.id)
+
+
+def rank_to_submit(worker: WorkerInfo, submitted: int, refused: Refusals | None) -> Rank | None:
+    """As `rank`, for tasks whose drivers run in clusters; `submitted`: such attempts that it has open."""
+    if worker.draining:
+        return None
+    return (refused.count if refused else 0, submitted, worker.load_average, worker.id)
 
 
 def by_rank(

@@ -336,7 +336,7 @@ class State:
     def _put_attempt(
         self, attempt_id: AttemptId, attempt: Attempt, task: TaskSpec, slots: Slots, now: Instant
     ) -> None:
-        self.workers.opened(attempt_id, attempt.worker, need_of(task).target)
+        self.workers.opened(attempt_id, attempt.worker, need_of(task))
         self.slots[attempt_id] = slots
         self._note_silence(attempt_id, now)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
-from nimbus.domain.admission import Capacity, rank, target_slots
+from nimbus.domain.admission import Capacity, Need, rank, rank_to_submit, target_slots
 from nimbus.domain.ids import AttemptId, WorkerId
 from nimbus.domain.refusals import Refusals, refusals, with_last
 from nimbus.domain.run import Run, TaskRun
@@ -21,12 +21,17 @@ class Workers:
         self.registered: dict[WorkerId, WorkerInfo] = {}
         self.free = FreeWorkers()
         """Those of them with a free slot."""
+        self.submitting = FreeWorkers()
+        """Those that may be given drivers for clusters."""
         self.refusals: Mapping[WorkerId, Refusals] = {}
         """Workers that did not start their last attempts."""
         self._open_on: defaultdict[WorkerId, set[AttemptId]] = defaultdict(set)
         self._target_slots: Mapping[str, int] = {}
         self._open_at: defaultdict[str, set[AttemptId]] = defaultdict(set)
-        self._target_of: dict[AttemptId, str] = {}
+        self._need_of: dict[AttemptId, Need] = {}
+        """Of those open attempts whose Spark runs at a target."""
+        self._in_cluster: defaultdict[WorkerId, int] = defaultdict(int)
+        """How many open attempts of a worker have their driver in a cluster."""
 
     def open_on(self, worker: WorkerId) -> Collection[AttemptId]:
         """Open attempts of a worker, those of runs that are set aside included."""
@@ -41,6 +46,7 @@ class Workers:
         return Capacity(
             workers=self.registered.values(),
             free=self.free,
+            submitting=self.submitting,
             refusals=self.refusals,
             target_slots=self._target_slots,
             open_at=lambda target: len(self._open_at.get(target, ())),
@@ -61,20 +67,22 @@ class Workers:
             self._rank(name)
         return sorted(before.keys() ^ self.registered.keys())
 
-    def opened(self, attempt: AttemptId, worker: WorkerId, target: str | None) -> None:
-        """A worker has an attempt more, perhaps one whose Spark runs at a target."""
+    def opened(self, attempt: AttemptId, worker: WorkerId, need: Need) -> None:
+        """A worker has an attempt more. Safe to repeat."""
         self._open_on[worker].add(attempt)
-        if target is not None:
-            self._target_of[attempt] = target
-            self._open_at[target].add(attempt)
+        if need.target is not None and attempt not in self._need_of:
+            self._need_of[attempt] = need
+            self._open_at[need.target].add(attempt)
+            self._in_cluster[worker] += need.in_cluster
         self._rank(worker)
 
     def closed(self, attempt: AttemptId, worker: WorkerId) -> None:
         """A worker has an attempt less."""
         self._open_on[worker].discard(attempt)
-        target = self._target_of.pop(attempt, None)
-        if target is not None:
-            self._open_at[target].discard(attempt)
+        need = self._need_of.pop(attempt, None)
+        if need is not None and need.target is not None:
+            self._open_at[need.target].discard(attempt)
+            self._in_cluster[worker] -= need.in_cluster
         self._rank(worker)
 
     def count_refusals(self, runs: Iterable[Run]) -> None:
@@ -95,5 +103,8 @@ class Workers:
         worker = self.registered.get(name)
         if worker is None:
             self.free.discard(name)
-        else:
-            self.free.put(worker, rank(worker, len(self.open_on(name)), self.refusals.get(name)))
+            self.submitting.discard(name)
+            return
+        submitted, refused = self._in_cluster[name], self.refusals.get(name)
+        self.free.put(worker, rank(worker, len(self.open_on(name)) - submitted, refused))
+        self.submitting.put(worker, rank_to_submit(worker, submitted, refused))

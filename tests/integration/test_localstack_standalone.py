@@ -1,4 +1,4 @@
-"""`nimbus up --spark standalone`: a task goes on when the leading master is killed, and one starts afterwards."""
+"""`nimbus up --spark standalone`: tasks run on the cluster while and after its leading master is killed."""
 
 from __future__ import annotations
 

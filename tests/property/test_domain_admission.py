@@ -12,7 +12,7 @@ from nimbus.api.explain import Surroundings, why
 from nimbus.domain import lifecycle
 from nimbus.domain.admission import Capacity, Grant, Wait, WaitReason, admit, by_rank, target_slots
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import FailureStrategy, Priority, SparkPlace, TaskKind, TaskSpec
+from nimbus.domain.pipeline import FailureStrategy, Priority, SparkDeploy, SparkPlace, TaskKind, TaskSpec
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Outcome, Run, RunCause, TaskRun
 from nimbus.domain.slots import End
@@ -136,6 +136,7 @@ def test_the_rule_and_the_explanation_agree_for_any_cluster(
     capacity = Capacity(
         workers=later,
         free=by_rank(later, busy, refusals),
+        submitting=[worker for worker in later if not worker.draining],
         refusals=dict(refusals),
         target_slots=target_slots(later),
         open_at=lambda _: len(at_big),
@@ -198,6 +199,7 @@ def test_the_best_worker_is_granted_and_a_wait_is_no_longer_than_needed(
     capacity = Capacity(
         workers=workers,
         free=by_rank(workers, busy, refused),
+        submitting=[worker for worker in workers if not worker.draining],
         refusals=refused,
         target_slots=target_slots(workers),
         open_at=lambda _: at_big,
@@ -213,3 +215,17 @@ def test_the_best_worker_is_granted_and_a_wait_is_no_longer_than_needed(
     assert (answer.reason is WaitReason.TARGET_FULL) <= full
     if answer.until is not None:
         assert isinstance(admit(task, capacity, answer.until), Grant)
+
+
+def test_driver_in_a_cluster_takes_no_slot_of_its_worker() -> None:
+    place = SparkPlace(target="big", deploy=SparkDeploy.CLUSTER)
+    state, now = State(epoch=1, schema=2), Instant(NOW, 0.0)
+    worker = replace(WORKER, slots=1, newest_schema=2, targets={"big": 9})
+    state.put_workers([worker], now)
+    for number in range(3):
+        run = _run(f"r{number}", TaskKind.PYSPARK, place)
+        answer = admit(run.tasks[A], state.workers.capacity(), NOW)
+        assert isinstance(answer, Grant)
+        state.put_run(lifecycle.open_attempt(run, A, worker=worker.id, epoch=1, now=NOW), now)
+
+    assert isinstance(admit(_run("p").tasks[A], state.workers.capacity(), NOW), Grant)

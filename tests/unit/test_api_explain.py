@@ -40,6 +40,7 @@ def _around(
     capacity = Capacity(
         workers=workers,
         free=by_rank(workers, busy or {}, refusals),
+        submitting=[worker for worker in workers if not worker.draining],
         refusals=refusals,
         target_slots=target_slots(workers),
         open_at=lambda _: open_at,
