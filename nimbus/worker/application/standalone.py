@@ -36,7 +36,7 @@ _STATES = {
     "ERROR": DriverState.GONE,
     "NOT_FOUND": DriverState.GONE,
 }
-_NOT_NOW = ("Current state is not alive",)
+_NOT_NOW = "not alive"
 """Of a master that stands by or recovers: "Current state is not alive: STANDBY"."""
 
 
@@ -70,7 +70,7 @@ class StandaloneManager:
             message = str(answer.get("message", ""))
             if answer.get("success") is True and isinstance(answer.get("submissionId"), str):
                 return str(answer["submissionId"])
-            if not message.startswith(_NOT_NOW) and "not alive" not in message:
+            if _NOT_NOW not in message:
                 raise SubmissionRefusedError(f"{url} refuses the driver: {message[:300]}")
             reasons.append(f"{url}: {message[:200]}")
         raise ClusterUnreachableError("no master takes drivers now: " + "; ".join(reasons))
@@ -105,20 +105,19 @@ class StandaloneManager:
         """See `ClusterManager.look`."""
         report = DriverReport(DriverState.UNKNOWN, "no master answers")
         for answer in self._answers(f"status/{quote(driver)}", None):
-            words = str(answer.get("driverState") or answer.get("message") or "no state")
+            words = str(answer.get("driverState") or answer.get("message") or "")
             if answer.get("success") is True:
-                state = _STATES.get(words, DriverState.UNKNOWN)
-                return DriverReport(state, _told(words, answer))
-            if "not alive" in words or "message" not in answer:
+                return DriverReport(_STATES.get(words, DriverState.UNKNOWN), _told(words, answer))
+            if words:
                 report = DriverReport(DriverState.UNKNOWN, words[:300])
-            elif answer.get("submissionId") == driver:  # the leading master does not know it
-                report = DriverReport(DriverState.GONE, words[:300])
+            elif answer.get("submissionId") == driver:
+                return DriverReport(DriverState.GONE, "the master that leads does not know it")
         return report
 
     def kill(self, driver: str) -> None:
         """See `ClusterManager.kill`."""
         answers = list(self._answers(f"kill/{quote(driver)}", b""))
-        if not any("not alive" not in str(answer.get("message", "")) for answer in answers):
+        if all(_NOT_NOW in str(answer.get("message")) for answer in answers):
             raise ClusterUnreachableError(f"no master takes the order to kill {driver}")
 
     def _answers(self, what: str, body: bytes | None) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,106 @@
+"""What is decided about an attempt that was submitted to a cluster, case by case."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from nimbus.domain.run import Outcome
+from nimbus.domain.slots import Claim, ClusterDriver, End, Holder, Slots
+from nimbus.worker.application.follow import (
+    FAREWELL_S,
+    GONE_S,
+    HEARD_S,
+    Action,
+    EndAs,
+    Forget,
+    GoOn,
+    Kill,
+    Seen,
+    follow,
+)
+from nimbus.worker.application.manager import DriverReport, DriverState
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+NEVER = float("inf")
+CLAIM = Claim(
+    attempt="r.t.1",
+    holder=Holder.APPLICATION,
+    claimed_at=NOW,
+    nonce="n",
+    driver=ClusterDriver(target="big", id="driver-1"),
+)
+END = End(attempt="r.t.1", outcome=Outcome.SUCCEEDED, written_by="driver", ended_at=NOW)
+WAITING = DriverReport(DriverState.WAITING, "SUBMITTED")
+RUNNING = DriverReport(DriverState.RUNNING, "RUNNING")
+GONE = DriverReport(DriverState.GONE, "ERROR: not found after master recovery")
+UNKNOWN = DriverReport(DriverState.UNKNOWN, "no master answers")
+SUBMITTED = Seen(
+    slots=Slots(beating=True),
+    report=WAITING,
+    gone_for_s=-NEVER,
+    heard_for_s=NEVER,
+    ended_for_s=0.0,
+    stopping_for_s=None,
+    waiting_for_s=5.0,
+)
+CLAIMED = replace(SUBMITTED, slots=Slots(claim=CLAIM, beating=True), report=RUNNING, heard_for_s=1.0)
+ENDED = replace(CLAIMED, slots=Slots(claim=CLAIM, end=END))
+LOST = replace(CLAIMED, report=GONE, gone_for_s=GONE_S, heard_for_s=HEARD_S)
+
+
+def decide(seen: Seen) -> Action:
+    return follow(seen, stop_grace_s=20.0, queue_timeout_s=3600.0)
+
+
+@pytest.mark.parametrize("report", [WAITING, UNKNOWN, None])
+def test_driver_that_waits_is_left_alone_within_the_queue_timeout(report: DriverReport | None) -> None:
+    assert decide(replace(SUBMITTED, report=report, waiting_for_s=3600.0)) == GoOn()
+
+
+def test_driver_that_waits_longer_is_given_up_with_the_words_of_the_cluster() -> None:
+    answer = decide(replace(SUBMITTED, waiting_for_s=3601.0))
+
+    assert answer == EndAs("its driver did not start within 3600 s: the cluster says SUBMITTED")
+
+
+def test_queue_timeout_is_over_once_the_driver_has_claimed() -> None:
+    assert decide(replace(CLAIMED, waiting_for_s=99_999.0)) == GoOn()
+
+
+@pytest.mark.parametrize("report", [RUNNING, WAITING, UNKNOWN, None])
+def test_silence_of_a_driver_alone_never_ends_its_attempt(report: DriverReport | None) -> None:
+    assert decide(replace(CLAIMED, report=report, heard_for_s=99_999.0)) == GoOn()
+
+
+def test_driver_is_lost_when_the_cluster_says_so_for_long_and_it_is_not_heard() -> None:
+    answer = decide(LOST)
+
+    assert isinstance(answer, EndAs)
+    assert not answer.stopped
+    assert "not found after master recovery" in answer.why
+    assert decide(replace(LOST, gone_for_s=GONE_S - 0.1)) == GoOn(), "its END may be on the way"
+    assert decide(replace(LOST, heard_for_s=HEARD_S - 0.1)) == GoOn(), "the cluster is wrong"
+
+
+def test_driver_that_ended_before_its_claim_is_told_so() -> None:
+    answer = decide(replace(LOST, slots=Slots(beating=True)))
+
+    assert isinstance(answer, EndAs)
+    assert answer.why.startswith("its driver ended before it could claim the attempt")
+
+
+def test_driver_that_does_not_obey_a_stop_is_killed_and_counts_as_stopped() -> None:
+    assert decide(replace(CLAIMED, stopping_for_s=20.0)) == GoOn()
+    assert decide(replace(CLAIMED, stopping_for_s=20.1)) == Kill("it did not obey a stop")
+    answer = decide(replace(LOST, stopping_for_s=30.0))
+    assert isinstance(answer, EndAs)
+    assert answer.stopped
+
+
+def test_driver_gets_time_to_go_after_its_end_and_is_then_killed() -> None:
+    assert decide(replace(ENDED, ended_for_s=FAREWELL_S)) == GoOn()
+    assert decide(replace(ENDED, ended_for_s=FAREWELL_S + 1)) == Kill("its attempt has ended")
+    assert decide(replace(ENDED, report=GONE)) == Forget()
