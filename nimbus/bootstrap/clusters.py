@@ -31,7 +31,7 @@ def clusters(
     return {
         name: ClusterTarget(
             name=name,
-            manager=StandaloneManager(target.master, target.rest, version("pyspark")),
+            manager=StandaloneManager(target.master, target.rest, version("pyspark"), target.token),
             endpoints=endpoints_of(configured[name]),
             environment=target.env,
             queue_timeout_s=configured[name].queue_timeout.total_seconds(),

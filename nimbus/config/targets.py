@@ -18,7 +18,10 @@ from nimbus.domain.ids import NAME_PATTERN
 _KEYS = {
     "local": (("master",), ("conf",)),
     "connect": (("url",), ("token_file", "token_variable")),
-    "standalone": (("master",), ("rest", "conf", "schedulers", "queue_timeout")),
+    "standalone": (
+        ("master",),
+        ("rest", "conf", "schedulers", "queue_timeout", "token_file", "token_variable"),
+    ),
     "yarn": (("hadoop_conf_dir",), ("rest", "conf")),
     "kubernetes": (
         ("master", "image"),

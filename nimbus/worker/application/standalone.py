@@ -8,11 +8,12 @@ driver that ended while its master was down is `ERROR` after the recovery, and o
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from nimbus.domain.errors import NimbusError
 from nimbus.worker.application.bootstrap import VARIABLE
 from nimbus.worker.application.manager import (
     ClusterUnreachableError,
@@ -51,9 +52,23 @@ class _NoAnswerError(Exception):
 class StandaloneManager:
     """See `nimbus.worker.application.manager.ClusterManager`."""
 
-    def __init__(self, master: str, rest: Sequence[str], spark_version: str) -> None:
-        """`rest`: base URLs of the gateways of all masters. `spark_version`: ours."""
+    def __init__(
+        self,
+        master: str,
+        rest: Sequence[str],
+        spark_version: str,
+        token: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """Make it.
+
+        Args:
+            master: Of all masters, `spark://host:port,host:port`.
+            rest: Base URLs of the gateways of all masters.
+            spark_version: Ours.
+            token: What the gateways want to hear, if anything (Spark's JWSFilter). Raises NimbusError.
+        """
         self._master, self._rest, self._version = master, tuple(rest), spark_version
+        self._token = token
 
     def submit(self, submission: Submission) -> str:
         """See `ClusterManager.submit`."""
@@ -61,7 +76,7 @@ class StandaloneManager:
         reasons: list[str] = []
         for url in self._rest:
             try:
-                answer = _ask(f"{url}/v1/submissions/create", body)
+                answer = self._ask(f"{url}/v1/submissions/create", body)
             except _NotSentError as exc:
                 reasons.append(f"{url}: {exc}")
                 continue
@@ -123,9 +138,17 @@ class StandaloneManager:
     def _answers(self, what: str, body: bytes | None) -> Iterator[dict[str, Any]]:
         for url in self._rest:
             try:
-                yield _ask(f"{url}/v1/submissions/{what}", body)
+                yield self._ask(f"{url}/v1/submissions/{what}", body)
             except (_NotSentError, _NoAnswerError):
                 continue
+
+    def _ask(self, url: str, body: bytes | None) -> dict[str, Any]:
+        try:
+            token = self._token()
+        except NimbusError as exc:
+            raise _NotSentError(str(exc)) from exc
+        headers = {"Content-Type": "application/json"}
+        return _ask(url, body, headers if token is None else {**headers, "Authorization": f"Bearer {token}"})
 
 
 def _told(words: str, answer: dict[str, Any]) -> str:
@@ -133,7 +156,7 @@ def _told(words: str, answer: dict[str, Any]) -> str:
     return f"{words}: {message[-1][:300]}" if message else words
 
 
-def _ask(url: str, body: bytes | None) -> dict[str, Any]:
+def _ask(url: str, body: bytes | None, headers: dict[str, str]) -> dict[str, Any]:
     """Ask in two steps, so that a request which was never sent can be told from one without an answer."""
     place = urlsplit(url)
     connect = HTTPSConnection if place.scheme == "https" else HTTPConnection
@@ -145,7 +168,7 @@ def _ask(url: str, body: bytes | None) -> dict[str, Any]:
             raise _NotSentError(str(exc)) from exc
         try:
             method = "GET" if body is None else "POST"
-            connection.request(method, place.path, body, {"Content-Type": "application/json"})
+            connection.request(method, place.path, body, headers)
             found = json.loads(connection.getresponse().read(_LARGEST_ANSWER))
         except (OSError, HTTPException, ValueError) as exc:
             raise _NoAnswerError(f"{type(exc).__name__}: {exc}") from exc
