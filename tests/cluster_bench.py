@@ -32,6 +32,7 @@ from nimbus.worker.application.manager import (
     Submission,
     SubmissionUnknownError,
 )
+from nimbus.worker.targets import SparkTarget, TargetKind
 from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.worker import Worker
 
@@ -170,7 +171,8 @@ class ClusterBench:
 
     def worker(self, name: str = "w1") -> Worker:
         """A worker, started."""
-        settings = {"stop_grace": timedelta(seconds=1)}
+        place = SparkTarget(name=TARGET, kind=TargetKind.STANDALONE, master="spark://nowhere:7077")
+        settings = {"stop_grace": timedelta(seconds=1), "targets": {TARGET: place}}
         worker = self.bench.worker(name, clusters=self.targets, settings=settings)
         worker.start()
         self.workers.append(worker)

@@ -336,4 +336,4 @@ def test_order_for_a_target_that_the_worker_does_not_have_is_refused(cluster: Cl
     end = cluster.bench.await_end()
 
     assert end.outcome is Outcome.REFUSED
-    assert "no target 'other'" in end.reason
+    assert "has no target other" in end.reason

@@ -10,7 +10,7 @@ What holds:
   * It waits with the end until a scheduler has accepted it, and ends the task when somebody else wrote END.
   * The task dies with this process, and this process with its JVM (PDEATHSIG).
 
-Threads: main, and `bootstrap-log`, which sends the task's log while it grows.
+Threads: main; `bootstrap-beats`, which says that the driver lives; `bootstrap-log`, which sends the log.
 Exit codes: those of the task; 75 the attempt is not ours, user code did not run.
 """
 
@@ -179,6 +179,42 @@ class LogThread:
         return bool(piece)
 
 
+class BeatThread:
+    """Says how far the task is, and hears whether it is to end."""
+
+    def __init__(self, door: Door, nonce: str, progress: Path) -> None:
+        self._door, self._nonce, self._progress = door, nonce, progress
+        self._ended = threading.Event()
+        self.ordered = "not"
+        """Why the task is to end, as `nimbus.worker.verdict.Ordered` spells it."""
+        self._thread = threading.Thread(target=self._run, name="bootstrap-beats", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """The task has ended. A beat that is under way is left alone."""
+        self._ended.set()
+
+    def _run(self) -> None:
+        number = 0
+        while self.ordered == "not" and not self._ended.is_set():
+            number += 1
+            self.ordered = self._beat(number)
+            self._ended.wait(_BEAT_S)
+
+    def _beat(self, number: int) -> str:
+        progress: dict[str, Any] = {}
+        with suppress(OSError, ValueError):
+            progress = json.loads(self._progress.read_bytes()[: 32 << 10])
+        said = json.dumps({"nonce": self._nonce, "number": number, "progress": progress}).encode()
+        try:
+            answer = self._door.post("beat", said, 0.0)
+        except UnreachableError:
+            return "not"
+        except RefusedError:
+            return "outdated"
+        return "stop" if answer.get("stop") else "outdated" if answer.get("outdated") else "not"
+
+
 class Task:
     """The task's process, with all that it starts."""
 
@@ -256,7 +292,9 @@ def run_claimed(startup: Mapping[str, Any], door: Door, nonce: str) -> int:
     started_at = datetime.now(UTC)
     task = Task(folder, uses_spark=startup["driver"]["kind"] in ("pyspark", "sql"))
     log = LogThread(door, folder / "log")
-    ordered = watch(task, startup, door, nonce, folder)
+    beats = BeatThread(door, nonce, folder / "work" / "progress.json")
+    ordered = watch(task, startup, beats)
+    beats.finish()
     task.signal(signal.SIGKILL)  # what it has left in its group
     log.finish()
     status = task.poll()
@@ -315,43 +353,25 @@ def unpacked_wheels(release: Path, root: Path) -> Iterator[str]:
         yield str(place)
 
 
-def watch(task: Task, startup: Mapping[str, Any], door: Door, nonce: str, folder: Path) -> str:
+def watch(task: Task, startup: Mapping[str, Any], beats: BeatThread) -> str:
     """Wait for the task's end; end it when asked to, when it is overdue, or when END is somebody else's.
 
     Returns:
         Why it was ended, as `nimbus.worker.verdict.Ordered` spells it.
     """
-    began_s = time.monotonic()
     timeout_s = startup["timeout_s"] if startup["timeout_s"] is not None else float("inf")
-    ordered, kill_at_s, beat_at_s, beats = "not", float("inf"), began_s, 0
+    deadline_s, kill_at_s, ordered = time.monotonic() + timeout_s, float("inf"), "not"
     while task.poll() is None:
         now_s = time.monotonic()
         if now_s >= kill_at_s:
             task.signal(signal.SIGKILL)
-        if ordered == "not" and now_s >= beat_at_s:
-            ordered, beats, beat_at_s = beat(door, nonce, folder, beats), beats + 1, now_s + _BEAT_S
-        if ordered == "not" and now_s - began_s >= timeout_s:
-            ordered = "timeout"
-        if ordered != "not" and kill_at_s == float("inf"):
-            task.signal(signal.SIGTERM)
-            kill_at_s = now_s + startup["stop_grace_s"]
+        if ordered == "not":
+            ordered = "timeout" if now_s >= deadline_s else beats.ordered
+            if ordered != "not":
+                task.signal(signal.SIGTERM)
+                kill_at_s = now_s + startup["stop_grace_s"]
         time.sleep(_TICK_S)
     return ordered
-
-
-def beat(door: Door, nonce: str, folder: Path, number: int) -> str:
-    """Say how far the task is, and hear whether it is to end."""
-    progress: dict[str, Any] = {}
-    with suppress(OSError, ValueError):
-        progress = json.loads((folder / "work" / "progress.json").read_bytes()[: 32 << 10])
-    said = json.dumps({"nonce": nonce, "number": number, "progress": progress}).encode()
-    try:
-        answer = door.post("beat", said, 0.0)
-    except UnreachableError:
-        return "not"
-    except RefusedError:
-        return "outdated"
-    return "stop" if answer.get("stop") else "outdated" if answer.get("outdated") else "not"
 
 
 def sync_output(output: Path) -> str:

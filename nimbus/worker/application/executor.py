@@ -121,7 +121,9 @@ class ApplicationExecutor:
         target = None if place is None else self._targets.get(place.target)
         if target is None:
             name = None if place is None else place.target
-            self._context.refuse(order, f"this worker has no target {name!r}: see `spark.targets`")
+            self._context.refuse(
+                order, f"this worker submits no drivers to {name!r}: see `rest` in `spark.targets`"
+            )
             return
         if order.attempt in self._followed or self._records.of(order.attempt) is not None:
             return
