@@ -171,7 +171,7 @@ def _listens(address: str) -> bool:
     try:
         with socket.create_connection((host, int(port)), timeout=_DEADLINE_S):
             return True
-    except OSError:
+    except (OSError, OverflowError):  # the port is too high
         return False
 
 
@@ -195,7 +195,7 @@ def _ask(
             timeout=_DEADLINE_S,
             verify=True if verify is None else verify,
         )
-    except httpx.HTTPError:
+    except (httpx.HTTPError, httpx.InvalidURL):
         return None
     try:
         said = answer.json()
