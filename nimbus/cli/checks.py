@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nimbus.cli.findings import Finding, Verdict
+from nimbus.cli.target_checks import targets
 from nimbus.cli.words import size
 from nimbus.cli.zookeeper_checks import zookeeper_of
 
@@ -34,9 +35,12 @@ def machine() -> Iterator[Finding]:
 
 def cluster(settings: Settings) -> Iterator[Finding]:
     """Look at what a configuration names."""
+    from nimbus.bootstrap.targets import spark_targets
+
     yield disk(settings.scheduler.state_dir)
     yield class_archive(settings)
     yield warm_drivers(settings)
+    yield from targets(spark_targets(settings, os.environ))
     yield from zookeeper_of(settings)
     yield s3(settings)
     if settings.storage.endpoint_url is not None:

@@ -16,7 +16,7 @@ from nimbus.cli.output import Output, output_option
 @config_option
 @output_option
 def doctor(config: Path | None, output: str) -> int:
-    """Look at Java, Python and disk; with a configuration also at ZooKeeper, S3, clock and port.
+    """Look at Java, Python, disk; with a configuration also at targets of Spark, ZooKeeper, S3, clock, port.
 
     Exit code 1 if anything fails.
     """

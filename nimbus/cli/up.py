@@ -112,14 +112,15 @@ def _welcome(out: Output, folder: Path, stack: LocalStack) -> None:
 
 
 def _watch_over(out: Output, stack: LocalStack) -> NoReturn:
-    """Stay until interrupted; say once when a scheduler has ended."""
+    """Stay until interrupted; say once when a scheduler, or a part of Spark, has ended."""
     ended: set[str] = set()
     pause = threading.Event()
+    parts = [*stack.schedulers, *(stack.spark.daemons if stack.addresses.spark else ())]
     while True:
-        for scheduler in stack.schedulers:
-            if not scheduler.running and scheduler.name not in ended:
-                ended.add(scheduler.name)
-                out.note(f"{scheduler.name} has ended; its log is {scheduler.log}. The others go on.")
+        for part in parts:
+            if not part.running and part.name not in ended:
+                ended.add(part.name)
+                out.note(f"{part.name} has ended; its log is {part.log}. The others go on.")
         pause.wait(_LOOK_S)
 
 

@@ -64,7 +64,10 @@ def settings_keys() -> dict[tuple[str, str], Any]:
 
 
 def secret_files(settings: Settings, environ: Mapping[str, str]) -> set[Path]:
-    """The files that these settings took secrets from, and those that they name: TLS's key, tokens."""
+    """The files that these settings took secrets from, and those that they name: TLS's key, tokens.
+
+    Not the token for Kubernetes: drivers in client mode read it themselves.
+    """
     files = {
         Path(environ[name]) for name, (_, _, is_file) in _variables().items() if is_file and name in environ
     }
@@ -73,7 +76,8 @@ def secret_files(settings: Settings, environ: Mapping[str, str]) -> set[Path]:
             origin = settings.origins[f"{section}.{key}"]
             if not origin.startswith(f"{ENVIRONMENT} "):
                 files.add(Path(origin.rpartition(":")[0]))
-    named = (settings.zookeeper.tls_key_file, *(one.token_file for one in settings.spark.targets.values()))
+    targets = (one for one in settings.spark.targets.values() if one.kind != "kubernetes")
+    named = (settings.zookeeper.tls_key_file, *(one.token_file for one in targets))
     return files | {file for file in named if file is not None}
 
 

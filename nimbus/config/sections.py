@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, SecretStr
 from nimbus.config import texts
 from nimbus.config.checking import Strict
 from nimbus.config.problems import InvalidConfigurationError, Problem
-from nimbus.config.targets import Target, target_name
+from nimbus.config.targets import Target
 from nimbus.config.values import AbsoluteFile, AbsolutePath, Duration, PositiveDuration, at_least
 
 MemberId = Annotated[str, BeforeValidator(texts.member_id)]
@@ -143,7 +143,7 @@ class Connect(Strict):
 class Spark(Strict):
     """Where the Spark of tasks may run, beside the workers' own."""
 
-    targets: dict[Annotated[str, BeforeValidator(target_name)], Target] = Field(default_factory=dict)
+    targets: dict[Annotated[str, BeforeValidator(texts.plain_name)], Target] = Field(default_factory=dict)
 
 
 NO_DATA_DIR = "is missing; name the folder, shared by all workers, where tasks leave their outputs"

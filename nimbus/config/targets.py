@@ -11,9 +11,8 @@ from pydantic import BeforeValidator, Field
 
 from nimbus.config import texts
 from nimbus.config.checking import Strict
-from nimbus.config.problems import KeyPath, SuggestingError
+from nimbus.config.problems import KeyPath
 from nimbus.config.values import AbsoluteFile, AbsolutePath, PositiveDuration, described
-from nimbus.domain.ids import NAME_PATTERN
 
 _KEYS = {
     "local": (("master",), ("conf",)),
@@ -72,15 +71,6 @@ class Target(Strict):
     service_account: str | None = None
 
 
-def target_name(value: object) -> str:
-    """A target's name, as tasks say it."""
-    if not isinstance(value, str) or not NAME_PATTERN.fullmatch(value):
-        raise SuggestingError(
-            f"{described(value)} is not a name: 1 to 63 of a-z, 0-9, _ and -, starting with a letter"
-        )
-    return value
-
-
 def target_faults(name: str, target: Target) -> Iterator[tuple[KeyPath, str]]:
     """What is wrong between the keys of a target."""
     for key, message in (*_key_faults(target), *_conf_faults(target)):
@@ -92,7 +82,8 @@ def _key_faults(target: Target) -> Iterator[tuple[str, str]]:
     for key in required:
         if getattr(target, key) is None:
             yield key, f"is missing; a {target.kind} target needs it"
-    for key in sorted(target.model_fields_set - {"kind", "slots", *required, *optional}):
+    given = {key for key in target.model_fields_set if getattr(target, key) is not None}
+    for key in sorted(given - {"kind", "slots", *required, *optional}):
         yield key, f"a {target.kind} target has no {key}; remove it"
     if target.kind in _MASTERS and target.master is not None:
         form, words = _MASTERS[target.kind]

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from nimbus.config.problems import SuggestingError
 from nimbus.config.values import described
+from nimbus.domain.ids import NAME_PATTERN
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)(:(?P<port>\d{1,5}))?")
 _PLACE = re.compile(r"(/[A-Za-z0-9._-]+)+")
@@ -89,6 +90,17 @@ def host_name(value: object) -> str:
             f"not {described(value)}"
         )
     return match[0]
+
+
+def plain_name(value: object) -> str:
+    """Of a pipeline, a task, or a target."""
+    if not isinstance(value, str) or not NAME_PATTERN.fullmatch(value):
+        guess = re.sub(r"[^a-z0-9_-]+", "_", str(value).lower()).strip("_")
+        raise SuggestingError(
+            f"{described(value)} is not a name: 1 to 63 of a-z, 0-9, _ and -, starting with a letter",
+            guess if NAME_PATTERN.fullmatch(guess) else None,
+        )
+    return value
 
 
 def member_id(value: object) -> str:

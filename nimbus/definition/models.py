@@ -9,11 +9,10 @@ from pydantic import BeforeValidator, Field
 
 from nimbus.config.checking import Strict
 from nimbus.config.problems import SuggestingError
-from nimbus.config.texts import scalar_text, spark_key
+from nimbus.config.texts import plain_name, scalar_text, spark_key
 from nimbus.config.values import Duration, PositiveDuration, described, named, one_of, size_at_least
 from nimbus.definition.cron import check_cron, check_timezone
 from nimbus.domain.failures import FailureClass
-from nimbus.domain.ids import NAME_PATTERN
 from nimbus.domain.pipeline import (
     MOST_MEMORY_SCALE,
     CatchUp,
@@ -40,16 +39,6 @@ def _schema(value: object) -> object:
     if value != SCHEMA or isinstance(value, bool):
         raise SuggestingError(
             f"must be {SCHEMA}, the only form that this version reads, not {described(value)}"
-        )
-    return value
-
-
-def _name(value: object) -> str:
-    if not isinstance(value, str) or not NAME_PATTERN.fullmatch(value):
-        guess = re.sub(r"[^a-z0-9_-]+", "_", str(value).lower()).strip("_")
-        raise SuggestingError(
-            f"{described(value)} is not a name: 1 to 63 of a-z, 0-9, _ and -, starting with a letter",
-            guess if NAME_PATTERN.fullmatch(guess) else None,
         )
     return value
 
@@ -147,7 +136,7 @@ def _at_least_one(value: object) -> object:
     return value
 
 
-Name = Annotated[str, BeforeValidator(_name)]
+Name = Annotated[str, BeforeValidator(plain_name)]
 FailureName = Annotated[FailureClass, one_of(FailureClass), BeforeValidator(_no_mishap)]
 PriorityName = Annotated[Priority, named(Priority)]
 Description = Annotated[str, Field(max_length=4096)]

@@ -30,6 +30,8 @@ SUFFIX = {
     TaskKind.SPARK_SUBMIT: ".jar",
 }
 
+_SAID_BY_PLACE = {"spark.master": "the target", "spark.submit.deployMode": "spark.deploy"}
+"""Properties that a task with a target must not set, and what says them instead."""
 SESSION_PROPERTIES = "spark.sql."
 """How properties of a Connect session begin. Of these the server refuses the static ones."""
 
@@ -158,8 +160,9 @@ def _input_faults(task: TaskModel) -> Iterator[Fault]:
 
 
 def _place_faults(spark: Spark) -> Iterator[Fault]:
-    if spark.target is not None and "spark.master" in spark.conf:
-        yield Fault(("spark",), f"target {spark.target} says the master; remove spark.master")
+    for name, instead in _SAID_BY_PLACE.items() if spark.target is not None else ():
+        if name in spark.conf:
+            yield Fault(("spark",), f"{name} is said by {instead}; remove it")
     if spark.deploy is not SparkDeploy.CLUSTER:
         return
     if spark.mode is SparkMode.CONNECT:

@@ -10,6 +10,7 @@ import json
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,9 @@ class _SparkDaemon(ManagedProcess):
         self, *, name: str, folder: Path, port: int, page_port: int, environment: Mapping[str, str]
     ) -> None:
         folder = folder.absolute()
-        super().__init__(name=name, log=folder / "log", environment=environment)
+        super().__init__(
+            name=name, log=folder / "log", environment=environment, start_deadline=timedelta(seconds=120)
+        )
         self.folder, self.port, self._page_port = folder, port, page_port
 
     @property

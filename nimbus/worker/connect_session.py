@@ -126,8 +126,22 @@ class SessionLine:
         try:
             return str(self._opening.result().server_side_session_id)
         except grpc.RpcError as exc:
-            why = " ".join(str(exc.details()).split())[:300]
-            raise ConnectSessionError(f"the Spark Connect server says {exc.code().name}: {why}") from exc
+            raise _refused(exc) from exc
+
+    def version(self) -> str:
+        """Spark's version, as the server says it.
+
+        Raises:
+            ConnectSessionError: as of `opened`.
+        """
+        import grpc
+
+        request = self._proto.AnalyzePlanRequest(**self._who)
+        request.spark_version.SetInParent()
+        try:
+            return str(self._stub.AnalyzePlan(request, timeout=ANSWER_S).spark_version.version)
+        except grpc.RpcError as exc:
+            raise _refused(exc) from exc
 
     def release(self) -> bool:
         """End the session and its operations; nobody can use it again.
@@ -159,9 +173,14 @@ class SessionLine:
         self._channel.close()
 
 
+def _refused(exc: Any) -> ConnectSessionError:
+    why = " ".join(str(exc.details()).split())[:300]
+    return ConnectSessionError(f"the Spark Connect server says {exc.code().name}: {why}")
+
+
 def release_elsewhere(plan: ConnectPlan) -> bool:
     """As `SessionLine.release`, in a process of its own; ends within a minute."""
-    return _run_program("release", plan)
+    return _run_program("release", plan)[0]
 
 
 def answers(plan: ConnectPlan) -> bool:
@@ -169,23 +188,36 @@ def answers(plan: ConnectPlan) -> bool:
 
     With a session id of its own: the one of the plan could not be used after that.
     """
-    return _run_program("try", replace(plan, session_id=str(uuid.uuid4())))
+    return _run_program("try", replace(plan, session_id=str(uuid.uuid4())))[0]
 
 
-def _run_program(what: str, plan: ConnectPlan) -> bool:
+def version_of(plan: ConnectPlan) -> str:
+    """Spark's version on a server, asked in a process of its own; ends within a minute.
+
+    Raises:
+        ConnectSessionError: the server does not answer, or refuses the token.
+    """
+    answered, said = _run_program("version", replace(plan, session_id=str(uuid.uuid4())))
+    if not answered:
+        raise ConnectSessionError(said or f"{plan.url} does not answer")
+    return said
+
+
+def _run_program(what: str, plan: ConnectPlan) -> tuple[bool, str]:
+    """Whether it ended well, and what it printed."""
     try:
         done = subprocess.run(
             [sys.executable, "-I", "-m", "nimbus.worker.connect_session", what],
             input=_PLAN.dump_json(plan),
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=passed_on(os.environ),
             timeout=_HELPER_S,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == 0
+        return False, ""
+    return done.returncode == 0, done.stdout.decode(errors="replace").strip()
 
 
 def main(what: str) -> int:
@@ -197,7 +229,20 @@ def main(what: str) -> int:
             line.opened()
             return 0 if line.release() else 1
         return 1
+    if what == "version":
+        return _print_version(line)
     return 0 if line.release() else 1
+
+
+def _print_version(line: SessionLine) -> int:
+    try:
+        version = line.version()
+    except ConnectSessionError as exc:
+        sys.stdout.write(str(exc))
+        return 1
+    sys.stdout.write(version)
+    line.release()
+    return 0
 
 
 if __name__ == "__main__":

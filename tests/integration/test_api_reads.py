@@ -12,8 +12,10 @@ import pytest
 from nimbus.api.services import Check
 from nimbus.domain import growth
 from nimbus.domain.ids import AttemptId, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.pipeline import SparkPlace, TaskKind
 from nimbus.domain.refusals import Refusals
-from nimbus.domain.run import Outcome
+from nimbus.domain.run import Outcome, TaskRun
+from nimbus.domain.tasks import Tasks
 
 
 def test_participants_are_listed_in_queue_order_with_what_each_lacks(api: httpx.Client) -> None:
@@ -60,6 +62,24 @@ def test_status_counts_what_there_is(world: Any, api: httpx.Client) -> None:
     assert answer["runs"] == {"running": 1, "succeeded": 1}
     assert (answer["slots"], answer["slots_busy"], answer["schedulers"]) == (1, 1, 2)
     assert (answer["schedulers_ready"], answer["pipelines"]) == (1, {"active": 1})
+
+
+def test_a_run_says_that_a_target_is_full_and_workers_say_their_targets(
+    world: Any, api: httpx.Client
+) -> None:
+    world.worker = replace(world.worker, slots=9, newest_schema=2, targets={"big": 1})
+    world.cluster.put(world.worker)
+    extract = next(task for task in world.spec.tasks if task.name == "extract")
+    at_big = replace(extract, kind=TaskKind.PYSPARK, spark_place=SparkPlace(target="big"))
+    tasks = Tasks([TaskRun(spec=at_big)])
+    world.opened(world.new_run("r1", tasks=tasks), "extract")
+    world.cluster.put(world.new_run("r2", tasks=tasks))
+
+    (waiting,) = api.get("/runs/r2").json()["tasks"]
+    (worker,) = api.get("/workers").json()["workers"]
+
+    assert waiting["why"] == "all 1 slots of target big are taken"
+    assert worker["targets"] == {"big": 1}
 
 
 def test_status_names_who_keeps_the_schema_from_being_raised(world: Any, api: httpx.Client) -> None:

@@ -1,4 +1,4 @@
-"""`nimbus up --spark standalone`: tasks run on the cluster while and after its leading master is killed."""
+"""`nimbus up --spark standalone`: what happens to tasks when the leading master is killed."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from datetime import timedelta
+from importlib.metadata import version
 from pathlib import Path
+
+import pytest
 
 from nimbus.localstack import tagged
 from nimbus.localstack.settings import StackTuning
 from nimbus.localstack.stack import LocalStack
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 NIMBUS = [sys.executable, "-m", "nimbus.cli.main"]
 PIPELINE = """\
@@ -76,6 +81,10 @@ def test_tasks_run_on_the_cluster_while_and_after_its_leading_master_is_killed(
         ask("pipeline", "publish", str(pipeline), "--activate", "--config", str(stack.config_file(1)))
         (worker,) = json.loads(ask("cluster", "workers", "-o", "json"))["workers"]
         assert worker["targets"] == {"standalone": 2}
+        doctor = json.loads(ask("doctor", "--config", str(stack.config_file(1)), "-o", "json"))
+        (found,) = (check for check in doctor["checks"] if check["check"] == "target standalone")
+        assert found["verdict"] == "ok"
+        assert found["detail"].endswith(f" leads, Spark {version('pyspark')}")
         ask("run", "start", "sums", "--run-id", "while")
         eventually((output("while") / "begun").exists, within_s=120, what="the task computes")
         first = stack.spark.leader()

@@ -8,13 +8,17 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nimbus.domain.pipeline import SparkMode, TaskKind
+from nimbus.cli.findings import Verdict
+from nimbus.cli.target_checks import targets
+from nimbus.domain.pipeline import SparkMode, SparkPlace, TaskKind
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import End
 from nimbus.java import find_java
@@ -23,6 +27,7 @@ from nimbus.worker.connect_server import ConnectServerError, LocalServer, Remote
 from nimbus.worker.connect_start import LocalServerSettings
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.settings import ConnectPlan, ConnectProvider
+from nimbus.worker.targets import SparkTarget, TargetKind
 from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.worker import Worker
 
@@ -97,7 +102,10 @@ class Stage:
         )
 
     def worker(self, connect: ConnectProvider | None = None) -> Worker:
-        worker = self.bench.worker("w1", settings={"connect": connect or self.server()})
+        return self.keep(self.bench.worker("w1", settings={"connect": connect or self.server()}))
+
+    def keep(self, worker: Worker) -> Worker:
+        """Start a worker that is ended with the others."""
         worker.start()
         self._workers.append(worker)
         return worker
@@ -329,6 +337,27 @@ def test_operation_on_a_server_of_somebody_else_ends_before_its_attempt_is_lost(
     succeeded(bench, "run1.sum.1")
     stage.end_workers()
     assert len(stage.servers()) == 1, "a server of somebody else is not ended"
+    somebody.close()
+
+
+def test_task_runs_on_the_connect_server_of_its_target_which_the_doctor_finds_well(stage: Stage) -> None:
+    somebody = stage.server("somebody")
+    there = somebody.plan()
+    shared = SparkTarget(
+        name="shared", kind=TargetKind.CONNECT, url=there.url, slots=1, token=lambda: there.token
+    )
+    worker = stage.bench.worker("w1", settings={"targets": {"shared": shared}})
+    stage.keep(worker)
+    place = SparkPlace(target="shared")
+
+    stage.assign(stage.bench.script("sum.sql", SUM), "run1.sum.1", spark_place=place)
+
+    succeeded(stage.bench, "run1.sum.1")
+    (well,) = targets({"shared": shared})
+    (stranger,) = targets({"shared": replace(shared, token=lambda: "wrong")})
+    assert (well.verdict, well.detail) == (Verdict.OK, f"{there.url} answers, Spark {version('pyspark')}")
+    assert stranger.verdict is Verdict.FAIL
+    assert "UNAUTHENTICATED" in stranger.detail
     somebody.close()
 
 

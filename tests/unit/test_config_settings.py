@@ -485,7 +485,8 @@ spark:
       rest: http://a:6066,http://b:6066
       conf: {{spark.executor.memory: 4g, spark.cores.max: 8}}
       token_file: /run/token
-    here: {{kind: local, master: "local[8]", slots: 1}}
+    here: {{kind: local, master: "local[8]", slots: 1, ca_file: null}}
+    pods: {{kind: kubernetes, master: "k8s://https://k:1", image: i, token_file: /run/drivers-read-this}}
 """
     settings = load(tmp_path, text)
 

@@ -1,0 +1,204 @@
+"""What the doctor asks of Spark targets: are they reached, which version, and may we. None raises."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from nimbus.cli.findings import Finding, Verdict
+
+if TYPE_CHECKING:
+    from nimbus.worker.targets import SparkTarget
+
+_DEADLINE_S = 3.0
+_PODS = ("create", "get", "list", "watch", "delete")
+"""What a submission and its driver do with pods."""
+
+
+class _Found(NamedTuple):
+    """How a target is."""
+
+    verdict: Verdict
+    detail: str
+    advice: str = ""
+
+
+class _Answer(NamedTuple):
+    """Of an HTTP server."""
+
+    status: int
+    said: Mapping[str, Any]
+
+
+def targets(found: Mapping[str, SparkTarget]) -> Iterator[Finding]:
+    """Look at each target that is configured."""
+    for name, target in found.items():
+        yield Finding(f"target {name}", *_look(target))
+
+
+def _look(target: SparkTarget) -> _Found:
+    from nimbus.worker.targets import TargetError, TargetKind
+
+    look: dict[TargetKind, Callable[[SparkTarget], _Found]] = {
+        TargetKind.LOCAL: lambda one: _Found(Verdict.OK, f"{one.master} on the worker's host"),
+        TargetKind.CONNECT: _connect,
+        TargetKind.STANDALONE: _standalone,
+        TargetKind.YARN: _yarn,
+        TargetKind.KUBERNETES: _kubernetes,
+    }
+    try:
+        return look[target.kind](target)
+    except TargetError as exc:
+        return _Found(Verdict.FAIL, str(exc), "correct token_file or token_variable")
+
+
+def _connect(target: SparkTarget) -> _Found:
+    from nimbus.worker.connect_session import ConnectSessionError, MissingPackagesError, version_of
+
+    try:
+        version = version_of(target.plan())
+    except (MissingPackagesError, ConnectSessionError) as exc:
+        return _Found(Verdict.FAIL, str(exc), "start that server, or correct url and token of the target")
+    return _judged_version(f"{target.url} answers", version)
+
+
+def _standalone(target: SparkTarget) -> _Found:
+    """Ask every master, and every REST server; one of several may be away."""
+    masters = target.master.removeprefix("spark://").split(",")
+    away = [master for master in masters if not _listens(master)]
+    if len(away) == len(masters):
+        return _Found(Verdict.FAIL, f"no master answers: {', '.join(away)}", "start one, or correct master")
+    if not target.rest:
+        return _some_away(away, f"{len(masters) - len(away)} of {len(masters)} masters answer; no rest")
+    token = target.token()
+    answers = {url: _get(f"{url}/v1/submissions/readyz", token) for url in target.rest}
+    away += [url for url, answer in answers.items() if answer is None]
+    refused = [url for url, answer in answers.items() if answer is not None and answer.status in (401, 403)]
+    if refused:
+        return _Found(Verdict.FAIL, f"{', '.join(refused)} refuse us", "correct token_file or token_variable")
+    leading = [url for url, answer in answers.items() if answer is not None and answer.status == 200]
+    if not leading:
+        said = "; ".join(f"{url}: {_reason(answer)}" for url, answer in answers.items())
+        advice = "wait for a master to lead, or set spark.master.rest.enabled on the masters"
+        return _Found(Verdict.FAIL, f"no REST server takes drivers: {said}", advice)
+    answer = answers[leading[0]]
+    version = "" if answer is None else str(answer.said.get("serverSparkVersion", ""))
+    found = _judged_version(f"{leading[0]} leads", version)
+    return found if found.verdict is not Verdict.OK else _some_away(away, found.detail)
+
+
+def _yarn(target: SparkTarget) -> _Found:
+    folder = Path(target.env["HADOOP_CONF_DIR"])
+    missing = [name for name in ("core-site.xml", "yarn-site.xml") if not (folder / name).is_file()]
+    if missing:
+        return _Found(Verdict.FAIL, f"{folder} has no {', '.join(missing)}", "correct hadoop_conf_dir")
+    if not target.rest:
+        return _Found(Verdict.OK, f"{folder}; no rest, so the ResourceManager is not asked")
+    answers = {url: _get(f"{url}/ws/v1/cluster/info") for url in target.rest}
+    infos = {
+        url: answer.said.get("clusterInfo", {})
+        for url, answer in answers.items()
+        if answer is not None and answer.status == 200
+    }
+    active = [url for url, info in infos.items() if info.get("haState", "ACTIVE") == "ACTIVE"]
+    if not active:
+        said = "; ".join(f"{url}: {_reason(answer)}" for url, answer in answers.items())
+        advice = "start it, or correct rest; with Kerberos it must let this user read /ws/v1/cluster"
+        return _Found(Verdict.FAIL, f"no ResourceManager is active: {said}", advice)
+    away = [url for url, answer in answers.items() if answer is None]
+    return _some_away(away, f"{active[0]} is active, Hadoop {infos[active[0]].get('hadoopVersion', '?')}")
+
+
+def _kubernetes(target: SparkTarget) -> _Found:
+    server = target.master.removeprefix("k8s://")
+    server = server if "://" in server else f"https://{server}"
+    token = target.token()
+    try:
+        verify = ssl.create_default_context(cafile=target.ca_file)
+    except OSError as exc:
+        return _Found(Verdict.FAIL, f"{target.ca_file} cannot be read: {exc}", "correct ca_file")
+    answer = _get(f"{server}/version", token, verify)
+    if answer is None:
+        return _Found(Verdict.FAIL, f"{server} does not answer", "start it, or correct master and ca_file")
+    if answer.status in (401, 403):
+        return _Found(Verdict.FAIL, f"{server} refuses us: {answer.status}", "correct token_file")
+    known = f"{server} answers, Kubernetes {answer.said.get('gitVersion', '?')}"
+    if token is None:
+        return _Found(Verdict.OK, f"{known}; no token_file, so rights are not asked")
+    namespace = target.conf["spark.kubernetes.namespace"]
+    denied = [verb for verb in _PODS if not _may(server, namespace, verb, token, verify)]
+    if denied:
+        advice = f"give the token's account a role in namespace {namespace} that may do this"
+        return _Found(Verdict.FAIL, f"{known}; may not {', '.join(denied)} pods in {namespace}", advice)
+    return _Found(Verdict.OK, f"{known}; may {', '.join(_PODS)} pods in {namespace}")
+
+
+def _may(server: str, namespace: str, verb: str, token: str, verify: ssl.SSLContext) -> bool:
+    review = {"spec": {"resourceAttributes": {"namespace": namespace, "verb": verb, "resource": "pods"}}}
+    kind = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+    place = f"{server}/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    answer = _ask("POST", place, token, verify, {**kind, **review})
+    return answer is not None and bool(answer.said.get("status", {}).get("allowed"))
+
+
+def _some_away(away: list[str], detail: str) -> _Found:
+    if away:
+        return _Found(Verdict.WARN, f"{detail}; {', '.join(away)} do not answer", "start them again")
+    return _Found(Verdict.OK, detail)
+
+
+def _judged_version(detail: str, theirs: str) -> _Found:
+    from importlib.metadata import version
+
+    ours = version("pyspark")
+    if theirs.split(".")[:2] != ours.split(".")[:2]:
+        advice = "install the version of PySpark that the cluster has"
+        return _Found(Verdict.WARN, f"{detail}, Spark {theirs or '?'}; ours is {ours}", advice)
+    return _Found(Verdict.OK, f"{detail}, Spark {theirs}")
+
+
+def _reason(answer: _Answer | None) -> str:
+    if answer is None:
+        return "does not answer"
+    return str(answer.said.get("message") or f"status {answer.status}")
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=_DEADLINE_S):
+            return True
+    except (OSError, OverflowError):  # the port is too high
+        return False
+
+
+def _get(url: str, token: str | None = None, verify: ssl.SSLContext | None = None) -> _Answer | None:
+    return _ask("GET", url, token, verify, None)
+
+
+def _ask(
+    method: str, url: str, token: str | None, verify: ssl.SSLContext | None, body: Mapping[str, Any] | None
+) -> _Answer | None:
+    """Ask once. None: nobody answers."""
+    import httpx
+
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    try:
+        answer = httpx.request(
+            method,
+            url,
+            headers=headers,
+            json=body,
+            timeout=_DEADLINE_S,
+            verify=True if verify is None else verify,
+        )
+    except (httpx.HTTPError, httpx.InvalidURL):
+        return None
+    try:
+        said = answer.json()
+    except ValueError:
+        said = {}
+    return _Answer(answer.status_code, said if isinstance(said, dict) else {})

@@ -1,0 +1,198 @@
+"""The doctor's judgements of Spark targets, against servers that answer as the real ones do."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nimbus.cli.findings import Finding, Verdict
+from nimbus.cli.target_checks import targets
+from nimbus.worker.targets import SparkTarget, TargetError, TargetKind
+
+OURS = version("pyspark")
+TOKEN = "t0ken"
+READY = {"action": "ReadyzResponse", "serverSparkVersion": OURS, "success": True}
+STANDBY = {"action": "ErrorResponse", "message": "Master is not ready.", "serverSparkVersion": OURS}
+READYZ = "/v1/submissions/readyz"
+INFO = "/ws/v1/cluster/info"
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+Answers = Mapping[str, tuple[int, object]]
+
+
+@contextmanager
+def serving(answers: Answers, *, wants: str | None = None, denied: str = "") -> Iterator[str]:
+    """A server's URL. `wants`: the token it asks for. `denied`: a verb that nobody may do with pods."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, body = answers.get(self.path, (404, {}))
+            if wants is not None and self.headers.get("Authorization") != f"Bearer {wants}":
+                status, body = 401, {}
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(body).encode())
+
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            attributes = asked["spec"]["resourceAttributes"]
+            assert (self.path, attributes["resource"]) == (REVIEWS, "pods")
+            self.send_response(201)
+            self.end_headers()
+            self.wfile.write(json.dumps({"status": {"allowed": attributes["verb"] != denied}}).encode())
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(30)
+
+
+def look(**said: Any) -> Finding:
+    target = SparkTarget(**{"name": "big", **said})
+    (found,) = targets({"big": target})
+    assert found.check == "target big"
+    return found
+
+
+def standalone(url: str, *rest: str, token: str | None = None, masters: str = "") -> Finding:
+    address = masters or url.removeprefix("http://")
+    return look(
+        kind=TargetKind.STANDALONE, master=f"spark://{address}", rest=(url, *rest), token=lambda: token
+    )
+
+
+@contextmanager
+def nobody() -> Iterator[str]:
+    """An address that refuses."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{closed.getsockname()[1]}"
+
+
+def test_local_target_is_well() -> None:
+    assert look(kind=TargetKind.LOCAL, master="local[8]").verdict is Verdict.OK
+
+
+def test_standalone_cluster_with_a_leading_master_is_well() -> None:
+    with serving({READYZ: (200, READY)}) as leads, serving({READYZ: (503, STANDBY)}) as waits:
+        found = standalone(waits, leads)
+
+    assert (found.verdict, found.detail) == (Verdict.OK, f"{leads} leads, Spark {OURS}")
+
+
+def test_standalone_cluster_with_one_master_away_is_a_warning() -> None:
+    with serving({READYZ: (200, READY)}) as leads, nobody() as away:
+        found = standalone(leads, masters=f"{leads.removeprefix('http://')},{away}")
+
+    assert found.verdict is Verdict.WARN
+    assert f"{away} do not answer" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("answer", "token", "verdict", "detail"),
+    [
+        ((503, STANDBY), None, Verdict.FAIL, "no REST server takes drivers"),
+        ((404, {}), None, Verdict.FAIL, "status 404"),
+        ((200, READY), TOKEN, Verdict.FAIL, "refuse us"),
+        ((200, {**READY, "serverSparkVersion": "3.5.1"}), None, Verdict.WARN, f"Spark 3.5.1; ours is {OURS}"),
+    ],
+)
+def test_standalone_cluster_that_cannot_be_used_says_why(
+    answer: tuple[int, object], token: str | None, verdict: Verdict, detail: str
+) -> None:
+    with serving({READYZ: answer}, wants=token) as url:
+        found = standalone(url)
+
+    assert found.verdict is verdict
+    assert detail in found.detail
+    assert found.advice
+
+
+def test_standalone_cluster_is_asked_with_the_token() -> None:
+    with serving({READYZ: (200, READY)}, wants=TOKEN) as url:
+        assert standalone(url, token=TOKEN).verdict is Verdict.OK
+
+
+def test_standalone_cluster_without_a_master_fails() -> None:
+    with nobody() as away:
+        found = look(kind=TargetKind.STANDALONE, master=f"spark://{away}")
+
+    assert (found.verdict, found.detail) == (Verdict.FAIL, f"no master answers: {away}")
+
+
+def yarn(folder: Path, *rest: str) -> Finding:
+    return look(kind=TargetKind.YARN, master="yarn", env={"HADOOP_CONF_DIR": str(folder)}, rest=rest)
+
+
+def test_yarn_needs_its_configuration_and_an_active_resource_manager(tmp_path: Path) -> None:
+    missing = yarn(tmp_path)
+    for name in ("core-site.xml", "yarn-site.xml"):
+        (tmp_path / name).touch()
+    active = {"clusterInfo": {"haState": "ACTIVE", "hadoopVersion": "3.4.1"}}
+    with (
+        serving({INFO: (200, active)}) as first,
+        serving({INFO: (200, {"clusterInfo": {"haState": "STANDBY"}})}) as second,
+    ):
+        well, standby = yarn(tmp_path, second, first), yarn(tmp_path, second)
+
+    assert missing.verdict is Verdict.FAIL
+    assert "has no core-site.xml, yarn-site.xml" in missing.detail
+    assert yarn(tmp_path).verdict is Verdict.OK
+    assert (well.verdict, well.detail) == (Verdict.OK, f"{first} is active, Hadoop 3.4.1")
+    assert standby.verdict is Verdict.FAIL
+    assert yarn(tmp_path, first).verdict is Verdict.FAIL  # it has ended
+
+
+def kubernetes(url: str, token: str | None = TOKEN) -> Finding:
+    conf = {"spark.kubernetes.namespace": "etl"}
+    return look(kind=TargetKind.KUBERNETES, master=f"k8s://{url}", conf=conf, token=lambda: token)
+
+
+def test_kubernetes_is_asked_for_its_version_and_our_rights() -> None:
+    answers = {"/version": (200, {"gitVersion": "v1.31.0"})}
+    with serving(answers, wants=TOKEN) as url:
+        well, stranger = kubernetes(url), kubernetes(url, "wrong")
+    with serving(answers, denied="delete") as url:
+        denied, unknown = kubernetes(url), kubernetes(url, None)
+
+    assert (well.verdict, "v1.31.0" in well.detail) == (Verdict.OK, True)
+    assert stranger.verdict is Verdict.FAIL
+    assert "refuses us: 401" in stranger.detail
+    assert denied.verdict is Verdict.FAIL
+    assert "may not delete pods in etl" in denied.detail
+    assert (unknown.verdict, "rights are not asked" in unknown.detail) == (Verdict.OK, True)
+    assert kubernetes(url).verdict is Verdict.FAIL  # it has ended
+
+
+def test_token_that_cannot_be_read_fails() -> None:
+    def gone() -> str:
+        raise TargetError("target big: the variable X, which has its token, is not set")
+
+    found = look(kind=TargetKind.CONNECT, url="sc://localhost:1", token=gone)
+
+    assert (found.verdict, "variable X" in found.detail) == (Verdict.FAIL, True)
+
+
+def test_connect_server_that_is_away_fails() -> None:
+    with nobody() as away:
+        found = look(kind=TargetKind.CONNECT, url=f"sc://localhost:{away.rpartition(':')[2]}")
+
+    assert found.verdict is Verdict.FAIL
+    assert "UNAVAILABLE" in found.detail
