@@ -16,10 +16,9 @@ from nimbus.domain.ids import WorkerId
 from nimbus.domain.pipeline import SparkDeploy, SparkMode, SparkPlace, TaskKind
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import ConnectSession
+from nimbus.worker.application.executor import ApplicationExecutor
 from nimbus.worker.context import WorkerContext
-from nimbus.worker.leftover_logs import LeftoverLogs
 from nimbus.worker.preparation import CannotRunHereError, prepare
-from nimbus.worker.process_executor import ProcessExecutor
 from nimbus.worker.registration import Registration
 from nimbus.worker.settings import RunnerPlan, WorkerSettings
 from nimbus.worker.targets import SparkTarget, TargetError, TargetKind
@@ -119,7 +118,7 @@ def test_only_local_targets_have_warm_drivers(bench: Bench) -> None:
     assert warm_plan(prepared(bench, BIG), order) is None
 
 
-def test_driver_of_a_cluster_is_never_run_on_the_workers_host(bench: Bench) -> None:
+def test_driver_for_a_target_without_rest_is_refused(bench: Bench) -> None:
     place = SparkPlace(target="big", deploy=SparkDeploy.CLUSTER)
     order = bench.order(bench.script("a.sql", ""), task_kind=TaskKind.SQL, spark_place=place)
     settings = settings_of(bench, BIG)
@@ -130,21 +129,16 @@ def test_driver_of_a_cluster_is_never_run_on_the_workers_host(bench: Bench) -> N
         clock=SystemClock(),
         logs=None,
     )
-    logs = LeftoverLogs(None, context.loop)
-
-    def start(*_: object) -> None:
-        raise AssertionError("nothing is started")
-
-    executor = ProcessExecutor(context, logs, launcher=start, connect_launcher=start)
+    executor = ApplicationExecutor(context, {})  # the target has no `rest`
     try:
         executor.launch(order, prepare(order, settings, bench, bench.board.cluster()))
     finally:
-        logs.close()
+        executor.close()
 
     end = bench.slots(order.attempt).end
     assert end is not None
     assert end.outcome is Outcome.REFUSED
-    assert "say `deploy: client`" in end.reason
+    assert "submits no drivers to 'big'" in end.reason
 
 
 def test_worker_says_which_targets_it_has(bench: Bench) -> None:
