@@ -66,8 +66,8 @@ class S3Clients:
         self._config = config
         with _making_clients:
             core = botocore.session.get_session()
-            core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
             try:
+                core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
                 self._session = boto3.session.Session(
                     aws_access_key_id=config.access_key_id,
                     aws_secret_access_key=secret.reveal() if secret is not None else None,

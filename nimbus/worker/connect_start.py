@@ -21,7 +21,7 @@ _FOLDERS = ("tmp", "local", "warehouse")
 _LOG_BYTES = 16 << 20
 _CONF = {
     "spark.ui.enabled": "false",
-    "spark.log.level": "WARN",  # as PySpark does; a tenth of the time of a small query otherwise
+    "spark.log.level": "WARN",  # as of a Spark that PySpark starts
     # An operation whose client is gone, and with it its runner and worker, ends within a minute. A client
     # that lives attaches again in time, unless it lets a result wait for so long.
     "spark.connect.execute.reattachable.senderMaxStreamDuration": "15s",
