@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import threading
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 import boto3
@@ -12,6 +13,7 @@ import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 from botocore.httpsession import get_cert_path
+from botocore.loaders import Loader, create_loader
 
 from blobsync.errors import BlobSyncConfigError
 from blobsync.storage.s3_answers import refuse_others
@@ -31,6 +33,24 @@ _making_clients = threading.Lock()  # boto3's sessions are not thread-safe, its 
 _DIRECTORY_BUCKET = "--x-s3"  # of S3 Express: signed in another way
 
 
+def load_models() -> None:
+    """Read what clients know of S3, once for this process and its forks: 50 ms. Needs no credentials."""
+    import boto3.s3.inject  # noqa: F401 - imported for its time
+
+    loader = _loader(None)
+    loader.load_data_with_path("endpoints")
+    for kind in ("service-2", "endpoint-rule-set-1"):
+        loader.load_service_model("s3", kind, api_version=None)
+    for name in ("sdk-default-configuration", "partitions"):
+        loader.load_data(name)
+
+
+@cache
+def _loader(data_path: str | None) -> Loader:
+    """Keeps what it has read. One for each place that botocore was told to read from."""
+    return create_loader(data_path)
+
+
 class S3Clients:
     """A client and what uploads with it, and a getter made of the same settings and credentials.
 
@@ -47,6 +67,7 @@ class S3Clients:
         with _making_clients:
             core = botocore.session.get_session()
             try:
+                core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
                 self._session = boto3.session.Session(
                     aws_access_key_id=config.access_key_id,
                     aws_secret_access_key=secret.reveal() if secret is not None else None,

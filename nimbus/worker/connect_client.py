@@ -24,6 +24,8 @@ def import_client() -> None:
     """Import what a driver needs. No channel is made, so no thread of gRPC is started."""
     import pyspark.sql.connect.session  # noqa: F401 - imported for its time
 
+    import nimbus.worker.sql_task  # noqa: F401 - imported for its time
+
 
 def make_session(folder: Path) -> Any:
     """Make the session that `SparkSession.builder.getOrCreate()` returns. Sends nothing yet."""

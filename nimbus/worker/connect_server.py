@@ -29,7 +29,7 @@ from nimbus.worker.connect_folder import (
     servers_below,
     touch,
 )
-from nimbus.worker.connect_session import answers, check_packages
+from nimbus.worker.connect_session import answers, check_packages, exercising
 from nimbus.worker.connect_start import LocalServerSettings, free_port, last_error, listens, start_server
 from nimbus.worker.identity import host_id
 from nimbus.worker.procfs import ProcessId
@@ -88,6 +88,7 @@ class LocalServer:
         self._closing = threading.Event()
         self._ready: ProcessId | None = None
         self._children: dict[Path, subprocess.Popen[bytes]] = {}
+        self._exercising: subprocess.Popen[bytes] | None = None
 
     def is_up(self) -> bool:
         """It has answered, and its process lives."""
@@ -130,6 +131,7 @@ class LocalServer:
         self._closing.set()
         if self._lock.acquire(timeout=_CLOSE_S):
             try:
+                self._end_exercise()
                 self._end_unused(0.0)
             finally:
                 self._lock.release()
@@ -177,6 +179,7 @@ class LocalServer:
         while procfs.is_alive(plan.server.pid, plan.server.start_ticks):
             if listens(port) and answers(plan):
                 _log.info("connect_server_ready", port=port, took_s=round(time.monotonic() - began, 3))
+                self._exercise(plan)
                 return
             if self._closing.wait(_POLL_S):
                 raise ConnectServerError("the worker ends")
@@ -188,7 +191,23 @@ class LocalServer:
             f"{last_error(self._settings.folder / 'log')}"
         )
 
+    def _exercise(self, plan: ConnectPlan) -> None:
+        """Beside the first tasks, which need not wait for it. Only where its files are on this host."""
+        if not self._settings.runs_here:
+            return
+        self._end_exercise()
+        with suppress(OSError):
+            self._exercising = exercising(plan)
+
+    def _end_exercise(self) -> None:
+        if self._exercising is not None:
+            self._exercising.kill()
+            self._exercising.wait(_KILL_DEADLINE_S)
+            self._exercising = None
+
     def _end_unused(self, idle_s: float) -> None:
+        if self._exercising is not None:
+            self._exercising.poll()  # or it stays a zombie
         current = self.made_of()
         for folder, record in list(servers_below(self._settings.folder)):
             if child := self._children.get(folder):

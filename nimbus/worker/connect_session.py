@@ -29,6 +29,8 @@ ANSWER_S = 15.0
 """For a call that does no work on the server. One that does not answer so long counts as gone."""
 _HELPER_S = 3 * ANSWER_S
 """For the program: an interpreter, its imports, and two calls."""
+_EXERCISES = 5
+"""The first loads classes and takes 5 s, each of the others 1 s: Java compiles what was used often."""
 _PACKAGES = {
     "grpc": "grpcio",
     "grpc_status": "grpcio-status",
@@ -203,26 +205,50 @@ def version_of(plan: ConnectPlan) -> str:
     return said
 
 
+def exercising(plan: ConnectPlan) -> subprocess.Popen[bytes]:
+    """Start a program that has a server of this host compile what most tasks need; it ends by itself.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    return _start_program("exercise", replace(plan, session_id=str(uuid.uuid4())), subprocess.DEVNULL)
+
+
 def _run_program(what: str, plan: ConnectPlan) -> tuple[bool, str]:
     """Whether it ended well, and what it printed."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-I", "-m", "nimbus.worker.connect_session", what],
-            input=_PLAN.dump_json(plan),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=passed_on(os.environ),
-            timeout=_HELPER_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        program = _start_program(what, plan, subprocess.PIPE)
+    except OSError:
         return False, ""
-    return done.returncode == 0, done.stdout.decode(errors="replace").strip()
+    with program:
+        try:
+            said, _ = program.communicate(timeout=_HELPER_S)
+        except subprocess.TimeoutExpired:
+            program.kill()
+            return False, ""
+    return program.returncode == 0, said.decode(errors="replace").strip()
+
+
+def _start_program(what: str, plan: ConnectPlan, output: int) -> subprocess.Popen[bytes]:
+    program = subprocess.Popen(
+        [sys.executable, "-I", "-m", "nimbus.worker.connect_session", what],
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=subprocess.DEVNULL,
+        env=passed_on(os.environ),
+    )
+    assert program.stdin is not None  # noqa: S101 - asked for
+    with suppress(BrokenPipeError):
+        program.stdin.write(_PLAN.dump_json(plan))
+        program.stdin.close()
+    program.stdin = None  # so that `communicate` does not close it again
+    return program
 
 
 def main(what: str) -> int:
     """Run the program."""
-    line = SessionLine(_PLAN.validate_json(sys.stdin.buffer.read()))
+    plan = _PLAN.validate_json(sys.stdin.buffer.read())
+    line = SessionLine(plan)
     if what == "try":
         line.begin({})
         with suppress(ConnectSessionError):
@@ -231,6 +257,8 @@ def main(what: str) -> int:
         return 1
     if what == "version":
         return _print_version(line)
+    if what == "exercise":
+        _exercise(plan)
     return 0 if line.release() else 1
 
 
@@ -243,6 +271,21 @@ def _print_version(line: SessionLine) -> int:
     sys.stdout.write(version)
     line.release()
     return 0
+
+
+def _exercise(plan: ConnectPlan) -> None:
+    from pyspark.errors import PySparkException
+
+    from nimbus.worker.connect_client import make_session
+    from nimbus.worker.spark_exercise import exercise
+
+    assert plan.folder is not None  # noqa: S101 - a server of our own
+    os.environ.update(driver_variables(plan))
+    scratch = plan.folder / "tmp"
+    with suppress(PySparkException, OSError):
+        session = make_session(scratch)
+        for _ in range(_EXERCISES):
+            exercise(session, scratch)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ _FOLDERS = ("tmp", "local", "warehouse")
 _LOG_BYTES = 16 << 20
 _CONF = {
     "spark.ui.enabled": "false",
+    "spark.log.level": "WARN",  # as of a Spark that PySpark starts
     # An operation whose client is gone, and with it its runner and worker, ends within a minute. A client
     # that lives attaches again in time, unless it lets a result wait for so long.
     "spark.connect.execute.reattachable.senderMaxStreamDuration": "15s",
@@ -42,6 +43,11 @@ class LocalServerSettings:
     java_home: Callable[[], Path]
     idle_timeout: timedelta = timedelta(minutes=10)
     start_timeout: timedelta = timedelta(minutes=2)
+
+    @property
+    def runs_here(self) -> bool:
+        """All of its work is done on this host."""
+        return self.spark_conf.get("spark.master", self.master).startswith("local")
 
 
 def start_server(

@@ -75,6 +75,7 @@ def run_sql(script: Path, args: Sequence[str]) -> None:
     Raises:
         SqlTaskError: the file cannot be used, or its last statement is no query.
     """
+    from pyspark.errors import AnalysisException
     from pyspark.sql import SparkSession
 
     if args:
@@ -90,9 +91,11 @@ def run_sql(script: Path, args: Sequence[str]) -> None:
     for statement in statements[:-1]:
         spark.sql(statement)
     result = spark.sql(statements[-1])
-    if not result.columns:
-        raise SqlTaskError(
-            f"{script.name}: its last statement is no query, so the task has no result; end it with a SELECT"
-        )
-    result.write.parquet(str(task.output / DATA_FOLDER))
+    try:
+        result.write.parquet(str(task.output / DATA_FOLDER))
+    except AnalysisException:
+        if result.columns:  # asked only now: it is a round trip to a Connect server
+            raise
+        why = "its last statement is no query, so the task has no result; end it with a SELECT"
+        raise SqlTaskError(f"{script.name}: {why}") from None
     sys.stdout.write(f"result: {task.output / DATA_FOLDER}\n")

@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from nimbus.cli.findings import Verdict
@@ -196,6 +197,34 @@ def test_tasks_share_one_server_each_with_a_session_of_its_own(stage: Stage) -> 
     stage.end_workers()
 
     assert stage.servers() == []
+
+
+def test_server_is_exercised_beside_its_first_task_until_its_worker_ends(stage: Stage) -> None:
+    bench = stage.bench
+    stage.worker()
+
+    stage.assign(bench.script("sum.sql", SUM), "run1.sum.1")
+    succeeded(bench, "run1.sum.1")
+
+    (folder, _), *_ = connect_folder.servers_below(bench.root / "w1" / "connect")
+    written = folder / "tmp" / "exercise"
+    eventually(written.exists, "a file of the exercise", 60)
+
+    stage.end_workers()
+
+    assert stage.servers() == []
+    assert not psutil.Process().children()
+
+
+def test_statement_that_is_no_query_fails_its_task_and_leaves_no_result(stage: Stage) -> None:
+    bench = stage.bench
+    stage.worker()
+
+    stage.assign(bench.script("view.sql", "CREATE TEMP VIEW one AS SELECT 1 AS n"))
+
+    assert bench.await_end(deadline_s=300).outcome is Outcome.FAILED
+    assert "its last statement is no query" in bench.folder("run1.task.1").log.read_text()
+    assert not list(bench.data.rglob("*.parquet"))
 
 
 def test_static_property_is_refused_by_the_server_before_the_task_starts(stage: Stage) -> None:

@@ -8,6 +8,7 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -101,6 +102,29 @@ def test_driver_is_given_the_session_in_the_url_and_the_token_beside_it() -> Non
 )
 def test_remote_server_is_spoken_to_by_tls_unless_it_is_on_this_host(url: str, told: str) -> None:
     assert session_url(RemoteServer(url, None).plan()).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "here"),
+    [
+        ("local[*]", {}, True),
+        ("spark://host:7077", {}, False),
+        ("local[*]", {"spark.master": "spark://host:7077"}, False),
+    ],
+)
+def test_server_runs_here_unless_its_master_is_elsewhere(
+    tmp_path: Path, master: str, conf: dict[str, str], here: bool
+) -> None:
+    settings = LocalServerSettings(folder=tmp_path, master=master, spark_conf=conf, env={}, java_home=Path)
+
+    assert settings.runs_here is here
+
+
+def test_fork_server_imports_what_a_sql_task_needs() -> None:
+    program = "from nimbus.worker.connect_client import import_client; import_client(); import sys; "
+    program += "sys.exit('nimbus.worker.sql_task' not in sys.modules)"
+
+    subprocess.run([sys.executable, "-I", "-c", program], check=True, timeout=60)
 
 
 def test_each_plan_has_a_session_of_its_own() -> None:
