@@ -35,6 +35,7 @@ def machine() -> Iterator[Finding]:
 def cluster(settings: Settings) -> Iterator[Finding]:
     """Look at what a configuration names."""
     yield disk(settings.scheduler.state_dir)
+    yield executor(settings)
     yield class_archive(settings)
     yield warm_drivers(settings)
     yield from zookeeper_of(settings)
@@ -71,6 +72,20 @@ def _java_home() -> Path | None:
         return find_java().java_home
     except JavaMissingError:
         return None
+
+
+def executor(settings: Settings) -> Finding:
+    """Which executor processes of the worker run?"""
+    from nimbus.worker.pool.folder import NONE_RUNS, ExecutorFolder
+
+    name, work_dir = "executor", settings.worker.work_dir
+    try:
+        running = [folder.lock for folder in ExecutorFolder.all_in(work_dir) if folder.lock.is_held()]
+        holders = [lock.last_holder() for lock in running]
+    except OSError as exc:
+        return Finding(name, Verdict.WARN, f"{work_dir}: {exc.strerror}", "ask as the worker's user")
+    pids = [f"pid {holder.pid}" for holder in holders if holder is not None]
+    return Finding(name, Verdict.OK, ", ".join(pids) or NONE_RUNS)
 
 
 def class_archive(settings: Settings) -> Finding:

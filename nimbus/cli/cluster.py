@@ -107,6 +107,7 @@ def workers(api: Api, out: Output) -> None:
             "draining" if row["draining"] else f"{row['refusals']} not started" if row["refusals"] else "",
             f"{row['load_average']:.1f}",
             size(row["memory_available_bytes"]),
+            row.get("executor", ""),
             row.get("warm_drivers", ""),
             row.get("class_archive", ""),
             row["version"],
@@ -114,7 +115,8 @@ def workers(api: Api, out: Output) -> None:
         for row in answer["workers"]
     ]
     columns = (
-        "worker", "host", "slots", "", "load", "memory free", "warm drivers", "class archive", "version"
+        "worker", "host", "slots", "", "load", "memory free",
+        "executor", "warm drivers", "class archive", "version",
     )  # fmt: skip
     out.table(columns, rows, empty="no worker is registered: start one with `nimbus worker --config FILE`")
 

@@ -204,6 +204,7 @@ class Worker:
         self._launcher.keep_ready(self._context.unended)
         self._registration.class_archive = self._class_archive.state
         self._registration.warm_drivers = self._launcher.state
+        self._registration.executor = self._pool.state
         try:
             self._registration.publish()
         except StoreUnavailableError as exc:
