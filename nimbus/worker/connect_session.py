@@ -8,6 +8,7 @@ releases the session, and ends with 0 if the server answered.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import uuid
@@ -36,6 +37,8 @@ _PACKAGES = {
     "pandas": "pandas",
     "pyarrow": "pyarrow",
 }
+_OF_A_PROPERTY = re.compile(r"\[[A-Z_]*CONF")
+"""Begins what Spark says of a property that it refuses: `[INVALID_CONF_VALUE.TYPE_MISMATCH]` and others."""
 _PLAN = TypeAdapter(ConnectPlan)
 
 
@@ -43,6 +46,12 @@ class ConnectSessionError(NimbusError):
     """A session could not be opened."""
 
     code = "connect_session"
+
+
+class PropertyRefusedError(ConnectSessionError):
+    """The server refuses a property that the task asks for."""
+
+    code = "connect_property"
 
 
 class MissingPackagesError(NimbusError):
@@ -119,7 +128,8 @@ class SessionLine:
         """The server's own id of the session. After `begin`.
 
         Raises:
-            ConnectSessionError: the server does not answer, or refuses the token or a property.
+            PropertyRefusedError: the server refuses a property.
+            ConnectSessionError: it does not answer, or refuses the token.
         """
         import grpc
 
@@ -127,7 +137,8 @@ class SessionLine:
             return str(self._opening.result().server_side_session_id)
         except grpc.RpcError as exc:
             why = " ".join(str(exc.details()).split())[:300]
-            raise ConnectSessionError(f"the Spark Connect server says {exc.code().name}: {why}") from exc
+            error = PropertyRefusedError if _OF_A_PROPERTY.match(why) else ConnectSessionError
+            raise error(f"the Spark Connect server says {exc.code().name}: {why}") from exc
 
     def release(self) -> bool:
         """End the session and its operations; nobody can use it again.

@@ -21,7 +21,7 @@ from nimbus.worker.class_archive import find_archive
 from nimbus.worker.environment import driver_environment
 from nimbus.worker.identity import host_id
 from nimbus.worker.settings import ConnectPlan, RunnerPlan, WorkerSettings
-from nimbus.worker.wheels import find_wheels, unpack_wheel
+from nimbus.worker.wheels import BadWheelError, find_wheels, unpack_wheel
 
 MIN_FREE_BYTES = 64 << 20
 
@@ -55,6 +55,20 @@ class CannotRunHereError(NimbusError):
     """An attempt cannot be started on this worker, and trying again would not help."""
 
     code = "cannot_run_here"
+
+
+class PipelineUnfitError(CannotRunHereError):
+    """What a pipeline is or asks for keeps an attempt from being started."""
+
+    code = "pipeline_unfit"
+
+
+def is_of_pipeline(error: BaseException) -> bool:
+    """Tell whether attempts of other pipelines may start here all the same.
+
+    A release that is not to be had is no such thing: the worker may look in the wrong bucket.
+    """
+    return isinstance(error, PipelineUnfitError | BadWheelError)
 
 
 def may_heal(error: BaseException) -> bool:
@@ -142,7 +156,7 @@ def _wants_connect(order: Assignment) -> bool:
 
 def _connect_plan(order: Assignment, settings: WorkerSettings) -> ConnectPlan:
     if (user := settings.users.of(order.pipeline)) is not None:
-        raise CannotRunHereError(
+        raise PipelineUnfitError(
             f"tasks of {order.pipeline} run as user {user.name} here, and a Spark Connect server would run "
             "them as the worker's: use `mode: classic`, or a worker without `worker.run_as` for it"
         )
@@ -164,16 +178,16 @@ def _check_files(root: Path, order: Assignment) -> None:
     for place in (order.output, *order.inputs.values()):
         path = PurePosixPath(place)
         if not path.parts or path.is_absolute() or ".." in path.parts:
-            raise CannotRunHereError(
+            raise PipelineUnfitError(
                 f"task {order.task.name}: folder {place!r} lies outside of the data folder"
             )
     if order.task.file is None:
         return
     script = PurePosixPath(order.task.file)
     if script.is_absolute() or ".." in script.parts:
-        raise CannotRunHereError(f"task {order.task.name}: script {script} lies outside of the release")
+        raise PipelineUnfitError(f"task {order.task.name}: script {script} lies outside of the release")
     if not (root / script).is_file():
-        raise CannotRunHereError(
+        raise PipelineUnfitError(
             f"release {order.release[:12]} of {order.pipeline} has no file {script}, which task "
             f"{order.task.name} runs. Publish it with that file."
         )

@@ -46,6 +46,7 @@ from nimbus.worker.preparation import (
     CannotRunHereError,
     ReleaseProvider,
     check_order,
+    is_of_pipeline,
     may_heal,
     prepare,
     prepare_if_here,
@@ -317,7 +318,8 @@ class Worker:
             _log.warning("preparation_must_wait", attempt=order.attempt, error=str(error)[:300])
             self._loop.after(next(waits), partial(self._prepare, order, cluster, waits))
         elif error is not None:
-            self._context.refuse(order, str(error) or type(error).__name__)
+            why = str(error) or type(error).__name__
+            self._context.refuse(order, why, pipeline_at_fault=is_of_pipeline(error))
         elif (plan := done.result()) is not None:
             if len(self._plans) >= _PLANS_KEPT:
                 self._plans.clear()
