@@ -26,10 +26,10 @@ _SKEW_WARN_S, _SKEW_FAIL_S = 5.0, 300.0
 """S3 refuses signatures that are more than 15 minutes off; schedules are wrong long before that."""
 
 
-def machine() -> Iterator[Finding]:
+def machine(*, needs_java: bool) -> Iterator[Finding]:
     """Look at this machine, whatever the cluster."""
     yield _python()
-    yield java()
+    yield java(needed=needs_java)
 
 
 def cluster(settings: Settings) -> Iterator[Finding]:
@@ -50,15 +50,18 @@ def _python() -> Finding:
     return Finding("python", Verdict.OK, f"{'.'.join(map(str, sys.version_info[:3]))}, {sys.executable}")
 
 
-def java() -> Finding:
-    """Is there a Java that Spark can use?"""
+def java(*, needed: bool) -> Finding:
+    """Is there a Java that Spark can use? Not needed: on a host whose worker may leave Spark to others."""
     from nimbus.java import JavaMissingError, find_java
 
     try:
         found = find_java()
     except JavaMissingError as exc:
         first, _, rest = str(exc).partition("\n")
-        return Finding("java", Verdict.FAIL, first, rest.strip())
+        if needed:
+            return Finding("java", Verdict.FAIL, first, rest.strip())
+        advice = f"nothing to do if other workers run the Spark tasks. {rest.strip()}"
+        return Finding("java", Verdict.WARN, first, advice)
     detail = f"{found.version} from {found.origin}, {found.java_home}"
     if found.warnings:
         return Finding("java", Verdict.WARN, detail, "passed over: " + "; ".join(found.warnings))

@@ -154,7 +154,10 @@ def test_one_zookeeper_server_of_three_that_is_down_is_a_warning() -> None:
     assert found == {one: Verdict.OK, down: Verdict.WARN, two: Verdict.OK}
 
 
-def test_java_that_is_missing_fails_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("needed", "verdict"), [(True, Verdict.FAIL), (False, Verdict.WARN)])
+def test_java_that_is_missing_fails_where_it_is_needed_with_advice(
+    needed: bool, verdict: Verdict, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from nimbus import java
 
     def missing() -> None:
@@ -162,7 +165,7 @@ def test_java_that_is_missing_fails_with_advice(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(java, "find_java", missing)
 
-    finding = checks.java()
+    finding = checks.java(needed=needed)
 
-    assert finding.verdict is Verdict.FAIL
+    assert finding.verdict is verdict
     assert "JAVA_HOME" in finding.advice
