@@ -150,7 +150,7 @@ def test_driver_has_the_rights_of_its_pipelines_user(
 def test_program_of_a_shell_task_runs_as_its_pipelines_user(
     bench: Bench, worker: Worker, mallory: TaskUser, isolation: Isolation, program: str
 ) -> None:
-    (bench.release / bench.script("greet", "#!/bin/sh\nexec /bin/sh \"$@\"\n")).chmod(0o755)
+    (bench.release / bench.script("greet", '#!/bin/sh\nexec /bin/sh "$@"\n')).chmod(0o755)
     args = ("-c", "id -u; touch $NIMBUS_OUTPUT/made; stat -c %u $NIMBUS_OUTPUT/made")
 
     order = bench.order(program, task_kind=TaskKind.SHELL, args=args, isolation=isolation)
