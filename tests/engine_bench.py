@@ -120,7 +120,14 @@ class Bench:
         slots = self.cluster.world.slots[attempt]
         self.cluster.set_slots(attempt, replace(slots, claim=claim, beating=beating))
 
-    def end(self, attempt: AttemptId, outcome: Outcome, started_at: datetime | None = None) -> None:
+    def end(
+        self,
+        attempt: AttemptId,
+        outcome: Outcome,
+        started_at: datetime | None = None,
+        *,
+        pipeline_at_fault: bool = False,
+    ) -> None:
         """Fill END, as a runner or a worker does, now."""
         now = self.clocks.now()
         end = End(
@@ -129,6 +136,7 @@ class Bench:
             written_by="test",
             started_at=started_at or now,
             ended_at=now,
+            pipeline_at_fault=pipeline_at_fault,
         )
         self.cluster.set_slots(attempt, replace(self.cluster.world.slots[attempt], end=end))
 

@@ -142,6 +142,8 @@ class WorkerModel(Model):
     """How it is with the class-data archive of Spark's jars: ready, or why not."""
     warm_drivers: str = ""
     """How many Spark drivers wait for an attempt, or why none does."""
+    executor: str = ""
+    """The pid of the executor process that takes pooled attempts, or why there is none."""
 
 
 class ScheduleModel(Model):

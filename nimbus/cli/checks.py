@@ -27,10 +27,10 @@ _SKEW_WARN_S, _SKEW_FAIL_S = 5.0, 300.0
 """S3 refuses signatures that are more than 15 minutes off; schedules are wrong long before that."""
 
 
-def machine() -> Iterator[Finding]:
+def machine(*, needs_java: bool) -> Iterator[Finding]:
     """Look at this machine, whatever the cluster."""
     yield _python()
-    yield java()
+    yield java(needed=needs_java)
 
 
 def cluster(settings: Settings) -> Iterator[Finding]:
@@ -38,6 +38,7 @@ def cluster(settings: Settings) -> Iterator[Finding]:
     from nimbus.bootstrap.targets import spark_targets
 
     yield disk(settings.scheduler.state_dir)
+    yield executor(settings)
     yield class_archive(settings)
     yield warm_drivers(settings)
     yield from targets(spark_targets(settings, os.environ))
@@ -53,15 +54,18 @@ def _python() -> Finding:
     return Finding("python", Verdict.OK, f"{'.'.join(map(str, sys.version_info[:3]))}, {sys.executable}")
 
 
-def java() -> Finding:
-    """Is there a Java that Spark can use?"""
+def java(*, needed: bool) -> Finding:
+    """Is there a Java that Spark can use? Not needed: on a host whose worker may leave Spark to others."""
     from nimbus.java import JavaMissingError, find_java
 
     try:
         found = find_java()
     except JavaMissingError as exc:
         first, _, rest = str(exc).partition("\n")
-        return Finding("java", Verdict.FAIL, first, rest.strip())
+        if needed:
+            return Finding("java", Verdict.FAIL, first, rest.strip())
+        advice = f"nothing to do if other workers run the Spark tasks. {rest.strip()}"
+        return Finding("java", Verdict.WARN, first, advice)
     detail = f"{found.version} from {found.origin}, {found.java_home}"
     if found.warnings:
         return Finding("java", Verdict.WARN, detail, "passed over: " + "; ".join(found.warnings))
@@ -75,6 +79,20 @@ def _java_home() -> Path | None:
         return find_java().java_home
     except JavaMissingError:
         return None
+
+
+def executor(settings: Settings) -> Finding:
+    """Which executor processes of the worker run?"""
+    from nimbus.worker.pool.folder import NONE_RUNS, ExecutorFolder
+
+    name, work_dir = "executor", settings.worker.work_dir
+    try:
+        running = [folder.lock for folder in ExecutorFolder.all_in(work_dir) if folder.lock.is_held()]
+        holders = [lock.last_holder() for lock in running]
+    except OSError as exc:
+        return Finding(name, Verdict.WARN, f"{work_dir}: {exc.strerror}", "ask as the worker's user")
+    pids = [f"pid {holder.pid}" for holder in holders if holder is not None]
+    return Finding(name, Verdict.OK, ", ".join(pids) or NONE_RUNS)
 
 
 def class_archive(settings: Settings) -> Finding:

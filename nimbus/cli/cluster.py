@@ -108,6 +108,7 @@ def workers(api: Api, out: Output) -> None:
             f"{row['load_average']:.1f}",
             size(row["memory_available_bytes"]),
             ", ".join(f"{name} ({slots})" for name, slots in sorted(row.get("targets", {}).items())),
+            row.get("executor", ""),
             row.get("warm_drivers", ""),
             row.get("class_archive", ""),
             row["version"],
@@ -116,7 +117,7 @@ def workers(api: Api, out: Output) -> None:
     ]
     columns = (
         "worker", "host", "slots", "", "load", "memory free",
-        "targets (slots)", "warm drivers", "class archive", "version",
+        "targets (slots)", "executor", "warm drivers", "class archive", "version",
     )  # fmt: skip
     out.table(columns, rows, empty="no worker is registered: start one with `nimbus worker --config FILE`")
 

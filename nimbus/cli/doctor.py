@@ -26,8 +26,8 @@ def doctor(config: Path | None, output: str) -> int:
     from nimbus.config import InvalidConfigurationError
 
     out = Output(output)
-    found = list(checks.machine())
     place = find_config(config)
+    found = list(checks.machine(needs_java=place is None))  # as `nimbus up` does
     if place is None:
         found.append(checks.disk(Path.cwd()))
         out.note("no configuration: ZooKeeper, S3, clock and port are not looked at. Give --config FILE.")

@@ -75,6 +75,7 @@ def close_attempt(run: Run, attempt: AttemptId, end: End, *, max_mishaps: int, n
         reason=brief(end.reason),
         exit_code=end.exit_code,
         failure=end.failure,
+        pipeline_at_fault=end.pipeline_at_fault,
         started_at=end.started_at,
         ended_at=end.ended_at,
         output=end.output if end.outcome is Outcome.SUCCEEDED else None,

@@ -53,9 +53,9 @@ def with_last(known: Mapping[WorkerId, Refusals], task: TaskRun) -> Mapping[Work
 
 
 def _is_evidence(task: TaskRun, attempt: Attempt) -> bool:
-    """Whether it has ended, and not because its run was stopped before a driver claimed it."""
+    """Whether its end says something of its worker, and not of its pipeline or of a stop of its run."""
     stopped = attempt.outcome is Outcome.FENCED and task.state is TaskState.SKIPPED
-    return attempt.outcome is not None and not stopped
+    return attempt.outcome is not None and not stopped and not attempt.pipeline_at_fault
 
 
 def _with(known: Mapping[WorkerId, Refusals], attempt: Attempt) -> Mapping[WorkerId, Refusals]:

@@ -98,6 +98,8 @@ class Attempt:
     exit_code: int | None = None
     failure: FailureClass | None = None
     """Of an attempt that failed or timed out. None: not known, or another outcome."""
+    pipeline_at_fault: bool = False
+    """See `End.pipeline_at_fault`."""
     output: str | None = None
     """Committed output folder, relative to the data folder that all workers share."""
 

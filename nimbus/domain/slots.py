@@ -93,6 +93,8 @@ class End:
     exit_code: int | None = None
     failure: FailureClass | None = None
     """Of an attempt that failed or timed out. None: another outcome, or the worker does not tell it."""
+    pipeline_at_fault: bool = False
+    """It was refused for what its pipeline is or asks for: the worker may start attempts of others."""
     reason: str = ""
     output: str | None = None
     nonce: str | None = None

@@ -39,6 +39,8 @@ class WorkerInfo:
     """How it is with the class-data archive of Spark's jars, for people."""
     warm_drivers: str = ""
     """How many Spark drivers wait for an attempt, or why none does, for people."""
+    executor: str = ""
+    """The pid of the executor process that takes pooled attempts, or why there is none, for people."""
 
 
 class AssignmentKind(StrEnum):

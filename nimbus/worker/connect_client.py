@@ -22,6 +22,7 @@ _LONGEST_PAUSE_MS = 5_000
 
 def import_client() -> None:
     """Import what a driver needs. No channel is made, so no thread of gRPC is started."""
+    import grpc._channel  # noqa: F401 - the first channel would import it
     import pyspark.sql.connect.session  # noqa: F401 - imported for its time
 
     import nimbus.worker.sql_task  # noqa: F401 - imported for its time

@@ -8,6 +8,7 @@ releases the session, and ends with 0 if the server answered.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import uuid
@@ -38,6 +39,8 @@ _PACKAGES = {
     "pandas": "pandas",
     "pyarrow": "pyarrow",
 }
+_OF_A_PROPERTY = re.compile(r"\[[A-Z_]*CONF")
+"""Begins what Spark says of a property that it refuses: `[INVALID_CONF_VALUE.TYPE_MISMATCH]` and others."""
 _PLAN = TypeAdapter(ConnectPlan)
 
 
@@ -45,6 +48,12 @@ class ConnectSessionError(NimbusError):
     """A session could not be opened."""
 
     code = "connect_session"
+
+
+class PropertyRefusedError(ConnectSessionError):
+    """The server refuses a property that the task asks for."""
+
+    code = "connect_property"
 
 
 class MissingPackagesError(NimbusError):
@@ -121,7 +130,8 @@ class SessionLine:
         """The server's own id of the session. After `begin`.
 
         Raises:
-            ConnectSessionError: the server does not answer, or refuses the token or a property.
+            PropertyRefusedError: the server refuses a property.
+            ConnectSessionError: it does not answer, or refuses the token.
         """
         import grpc
 
@@ -177,7 +187,8 @@ class SessionLine:
 
 def _refused(exc: Any) -> ConnectSessionError:
     why = " ".join(str(exc.details()).split())[:300]
-    return ConnectSessionError(f"the Spark Connect server says {exc.code().name}: {why}")
+    error = PropertyRefusedError if _OF_A_PROPERTY.match(why) else ConnectSessionError
+    return error(f"the Spark Connect server says {exc.code().name}: {why}")
 
 
 def release_elsewhere(plan: ConnectPlan) -> bool:

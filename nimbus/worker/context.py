@@ -57,9 +57,9 @@ class WorkerContext:
             _log.warning("worker_must_wait", worker=self.settings.id, error=str(exc)[:300])
             self.loop.after(next(waits), partial(self.do, action, waits))
 
-    def refuse(self, order: Assignment, reason: str) -> None:
-        """End an attempt that cannot be started here."""
+    def refuse(self, order: Assignment, reason: str, *, pipeline_at_fault: bool = False) -> None:
+        """End an attempt that cannot be started here. See `End.pipeline_at_fault`."""
         _log.warning("attempt_refused", attempt=order.attempt, error=reason[:300])
         self.phases[order.attempt] = Phase.DONE
-        now = self.clock.now()
-        self.do(partial(settlement.refuse, self.board, order, self.settings.id, reason, now))
+        asked = (self.board, order, self.settings.id, reason, self.clock.now())
+        self.do(partial(settlement.refuse, *asked, pipeline_at_fault=pipeline_at_fault))

@@ -73,9 +73,14 @@ class DriverPlan:
         return Path(self.release_root, self.script)
 
     @property
+    def is_host_program(self) -> bool:
+        """Of a shell task: its program is looked for in PATH."""
+        return self.kind == "shell" and "/" not in self.script
+
+    @property
     def program(self) -> str:
         """Of a shell task: a file of the release if it has a `/`, or else one of the host."""
-        return str(self.script_path) if "/" in self.script else self.script
+        return self.script if self.is_host_program else str(self.script_path)
 
     def import_folders(self) -> list[str]:
         """What the task's code can import from beside the installed packages, first wins."""

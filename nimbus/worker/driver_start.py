@@ -60,7 +60,8 @@ def prepare(
 def _refuse_unreadable(user: TaskUser, folder: Path, plan: DriverPlan) -> None:
     """Say what the user cannot read. Of an interpreter that misses a module, only a traceback would."""
     ours = [sys.executable, os.__file__, __file__, str(folder / "context.json"), str(folder / "work")]
-    for needed in (*ours, str(plan.script_path), *plan.wheels):
+    script = [] if plan.is_host_program else [str(plan.script_path)]
+    for needed in (*ours, *script, *plan.wheels):
         path = Path(os.path.realpath(needed))
         for place in (*reversed(path.parents), path):
             if not os.access(place, os.R_OK if place == path else os.X_OK):

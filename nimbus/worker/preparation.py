@@ -22,7 +22,7 @@ from nimbus.worker.environment import driver_environment
 from nimbus.worker.identity import host_id
 from nimbus.worker.settings import ConnectPlan, RunnerPlan, WorkerSettings
 from nimbus.worker.targets import SparkTarget, TargetKind
-from nimbus.worker.wheels import find_wheels, unpack_wheel
+from nimbus.worker.wheels import BadWheelError, find_wheels, unpack_wheel
 
 MIN_FREE_BYTES = 64 << 20
 
@@ -56,6 +56,20 @@ class CannotRunHereError(NimbusError):
     """An attempt cannot be started on this worker, and trying again would not help."""
 
     code = "cannot_run_here"
+
+
+class PipelineUnfitError(CannotRunHereError):
+    """What a pipeline is or asks for keeps an attempt from being started."""
+
+    code = "pipeline_unfit"
+
+
+def is_of_pipeline(error: BaseException) -> bool:
+    """Tell whether attempts of other pipelines may start here all the same.
+
+    A release that is not to be had is no such thing: the worker may look in the wrong bucket.
+    """
+    return isinstance(error, PipelineUnfitError | BadWheelError)
 
 
 def may_heal(error: BaseException) -> bool:
@@ -153,11 +167,11 @@ def target_of(order: Assignment, settings: WorkerSettings) -> SparkTarget | None
         known = ", ".join(sorted(settings.targets)) or "none"
         raise CannotRunHereError(f"this worker has no target {place.target}; it has {known}")
     if target.kind is TargetKind.CONNECT and not _wants_connect(order):
-        raise CannotRunHereError(f"target {target.name} is a Spark Connect server: say `mode: connect`")
+        raise PipelineUnfitError(f"target {target.name} is a Spark Connect server: say `mode: connect`")
     if target.kind is not TargetKind.CONNECT and _wants_connect(order):
-        raise CannotRunHereError(f"target {target.name} is of kind {target.kind}: say `mode: classic`")
+        raise PipelineUnfitError(f"target {target.name} is of kind {target.kind}: say `mode: classic`")
     if place.deploy is SparkDeploy.CLUSTER and not target.kind.runs_drivers:
-        raise CannotRunHereError(
+        raise PipelineUnfitError(
             f"target {target.name} is of kind {target.kind}, which runs no drivers: say `deploy: client`"
         )
     return target
@@ -175,7 +189,7 @@ def _wants_connect(order: Assignment) -> bool:
 
 def _connect_plan(order: Assignment, settings: WorkerSettings, target: SparkTarget | None) -> ConnectPlan:
     if (user := settings.users.of(order.pipeline)) is not None:
-        raise CannotRunHereError(
+        raise PipelineUnfitError(
             f"tasks of {order.pipeline} run as user {user.name} here, and a Spark Connect server would run "
             "them as the worker's: use `mode: classic`, or a worker without `worker.run_as` for it"
         )
@@ -199,16 +213,16 @@ def _check_files(root: Path, order: Assignment) -> None:
     for place in (order.output, *order.inputs.values()):
         path = PurePosixPath(place)
         if not path.parts or path.is_absolute() or ".." in path.parts:
-            raise CannotRunHereError(
+            raise PipelineUnfitError(
                 f"task {order.task.name}: folder {place!r} lies outside of the data folder"
             )
     if order.task.file is None:
         return
     script = PurePosixPath(order.task.file)
     if script.is_absolute() or ".." in script.parts:
-        raise CannotRunHereError(f"task {order.task.name}: script {script} lies outside of the release")
+        raise PipelineUnfitError(f"task {order.task.name}: script {script} lies outside of the release")
     if not (root / script).is_file():
-        raise CannotRunHereError(
+        raise PipelineUnfitError(
             f"release {order.release[:12]} of {order.pipeline} has no file {script}, which task "
             f"{order.task.name} runs. Publish it with that file."
         )

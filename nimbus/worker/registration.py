@@ -28,6 +28,8 @@ class Registration:
         """See `WorkerInfo.class_archive`."""
         self.warm_drivers = ""
         """See `WorkerInfo.warm_drivers`."""
+        self.executor = ""
+        """See `WorkerInfo.executor`."""
         self.stands = False
         """It was written in this session, as far as we know; false while another worker has our id."""
 
@@ -70,6 +72,7 @@ class Registration:
             targets={name: target.slots for name, target in self._settings.targets.items()},
             class_archive=self.class_archive if self._has_java else _WITHOUT_JAVA,
             warm_drivers=self.warm_drivers if self._has_java else _WITHOUT_JAVA,
+            executor=self.executor,
         )
 
 

@@ -27,6 +27,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -42,7 +43,7 @@ from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.attempt_session import AttemptSession
 from nimbus.worker.board_link import BoardLink
 from nimbus.worker.clock import boottime_s
-from nimbus.worker.connect_session import ConnectSessionError
+from nimbus.worker.connect_session import ConnectSessionError, PropertyRefusedError
 from nimbus.worker.connections import Connections, OpenBoard, open_board, open_logs
 from nimbus.worker.driver import EXIT_NOT_STARTED
 from nimbus.worker.driver_plan import make_output
@@ -133,6 +134,11 @@ class Runner:
             return None if self._session is None else self._session.opened()
 
     def _claim_and_run(self, board: AttemptBoard, driver: DriverProcess) -> int:
+        session = unfit = None
+        try:
+            session = self._opened_session()
+        except PropertyRefusedError as exc:
+            unfit = str(exc)
         claim = Claim(
             attempt=self._attempt,
             worker=self._plan.worker,
@@ -142,12 +148,14 @@ class Runner:
             claimed_at=datetime.now(UTC),
             nonce=secrets.token_hex(8),
             folder=str(self._folder.path),
-            session=self._opened_session(),
+            session=session,
         )
         if not self._claim(board, claim):
             driver.end_all()
             return EXIT_NOT_STARTED
         self._folder.record_claim(claim)
+        if unfit is not None:
+            return self._refuse(board, driver, claim, unfit, pipeline_at_fault=True)
         return self._run_claimed(board, driver, claim)
 
     def _claim(self, board: AttemptBoard, ours: Claim) -> bool:
@@ -173,11 +181,9 @@ class Runner:
         try:
             output = make_output(self._plan, self._order)
         except OSError as exc:
-            driver.end_all()
             place = self._plan.data_dir / self._order.output
             why = f"its output folder {place} cannot be made: {exc.strerror}. Check `worker.data_dir`."
-            refused = Verdict(Outcome.REFUSED, why, None)
-            return self._finish(board, self._end(refused, None, claim), self._uploader())
+            return self._refuse(board, driver, claim, why)
         link = BoardLink(self._folder, board, claim, self._wake.ring)
         limits = self._limit_thread(output)
         uploader = self._uploader()
@@ -265,6 +271,20 @@ class Runner:
             nonce=claim.nonce,
         )
 
+    def _refuse(
+        self,
+        board: AttemptBoard,
+        driver: DriverProcess,
+        claim: Claim,
+        why: str,
+        *,
+        pipeline_at_fault: bool = False,
+    ) -> int:
+        """End a claimed attempt whose driver was not let go."""
+        driver.end_all()
+        end = self._end(Verdict(Outcome.REFUSED, why, None), None, claim)
+        return self._finish(board, replace(end, pipeline_at_fault=pipeline_at_fault), self._uploader())
+
     def _finish(self, board: AttemptBoard, end: End, uploader: LogUploader) -> int:
         record = self._folder.record_exit(end)
         self._folder.empty_scratch()
@@ -304,6 +324,8 @@ class Runner:
 def _refused_without_session() -> Iterator[None]:
     try:
         yield
+    except PropertyRefusedError:
+        raise
     except ConnectSessionError as exc:
         raise SystemExit(str(exc)) from exc  # unclaimed, so it counts as refused
 

@@ -43,9 +43,18 @@ def fence(board: AttemptBoard, end: End, worker: WorkerId, now: datetime) -> Cla
     return standing
 
 
-def refuse(board: AttemptBoard, order: Assignment, worker: WorkerId, reason: str, now: datetime) -> None:
+def refuse(
+    board: AttemptBoard,
+    order: Assignment,
+    worker: WorkerId,
+    reason: str,
+    now: datetime,
+    *,
+    pipeline_at_fault: bool = False,
+) -> None:
     """Say that an attempt cannot be started here: fence it, and end it as refused. Safe to repeat."""
-    fence(board, ended(order.attempt, Outcome.REFUSED, reason, now), worker, now)
+    end = ended(order.attempt, Outcome.REFUSED, reason, now)
+    fence(board, replace(end, pipeline_at_fault=pipeline_at_fault), worker, now)
 
 
 def reap(board: AttemptBoard, order: Assignment, executors: Mapping[Holder, Executor]) -> bool:

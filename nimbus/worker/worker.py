@@ -47,6 +47,7 @@ from nimbus.worker.preparation import (
     CannotRunHereError,
     ReleaseProvider,
     check_order,
+    is_of_pipeline,
     may_heal,
     prepare,
     prepare_if_here,
@@ -208,6 +209,7 @@ class Worker:
         self._launcher.keep_ready(self._context.unended)
         self._registration.class_archive = self._class_archive.state
         self._registration.warm_drivers = self._launcher.state
+        self._registration.executor = self._pool.state
         try:
             self._registration.publish()
         except StoreUnavailableError as exc:
@@ -320,7 +322,8 @@ class Worker:
             _log.warning("preparation_must_wait", attempt=order.attempt, error=str(error)[:300])
             self._loop.after(next(waits), partial(self._prepare, order, cluster, waits))
         elif error is not None:
-            self._context.refuse(order, str(error) or type(error).__name__)
+            why = str(error) or type(error).__name__
+            self._context.refuse(order, why, pipeline_at_fault=is_of_pipeline(error))
         elif (plan := done.result()) is not None:
             if len(self._plans) >= _PLANS_KEPT:
                 self._plans.clear()

@@ -350,9 +350,8 @@ def test_the_oldest_outcomes_are_forgotten_when_there_are_too_many(bench: Bench)
     assert [bench.outcome(command) is None for command in asked] == [True, True, True, False, False]
 
 
+@pytest.mark.parametrize("bench", ["zookeeper"], indirect=True)  # the fake forgets all in one go
 def test_a_look_at_the_outcomes_says_when_it_left_some(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    if isinstance(bench.store, MemoryLeaderStore):
-        pytest.skip("it forgets all in one go")
     monkeypatch.setattr(leader_store, "MOST_PRUNED", 2)
     with_outcomes(bench, 3)
 

@@ -235,7 +235,9 @@ def test_static_property_is_refused_by_the_server_before_the_task_starts(stage: 
 
     end = bench.await_end(deadline_s=300)
     assert end.outcome is Outcome.REFUSED
-    assert "Cannot modify the value of the static Spark config" in end.reason
+    assert end.reason.startswith("the Spark Connect server says INTERNAL: [CANNOT_MODIFY_STATIC_CONFIG]")
+    assert end.pipeline_at_fault
+    eventually(lambda: bench.folder().is_delivered, "nobody looks after the attempt any more")
 
 
 def test_no_operation_goes_on_after_its_attempt_has_ended(stage: Stage) -> None:

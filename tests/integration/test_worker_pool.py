@@ -16,9 +16,11 @@ from nimbus.domain.slots import Holder
 from nimbus.domain.workers import AssignmentKind
 from nimbus.worker import procfs
 from nimbus.worker.files import remove_tree
+from nimbus.worker.fork_launcher import ForkLauncher
 from nimbus.worker.pool.folder import ExecutorFolder
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.tags import EXECUTOR_VARIABLE
+from nimbus.worker.testing import RecordingRegistrations
 from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.worker import Worker
 
@@ -536,3 +538,37 @@ def test_pipe_in_place_of_the_progress_harms_nobody(
     (tmp_path / "gate").touch()
 
     assert bench.await_end().outcome is Outcome.SUCCEEDED
+
+
+def test_worker_says_which_executor_it_has_or_why_none(bench: Bench, workers: list[Worker]) -> None:
+    told = RecordingRegistrations()
+    _started(bench, workers, registrations=told, settings={"heartbeat": timedelta(seconds=0.1)})
+    none = "none: the next pooled task starts one"
+    eventually(lambda: told.workers and told.workers[-1].executor == none, "the worker is registered")
+
+    _order(bench, "print('fine')")
+    assert bench.await_end().outcome is Outcome.SUCCEEDED
+
+    executor = _executor(bench)
+    eventually(lambda: told.workers[-1].executor == f"pid {executor.pid}", "the worker names it")
+
+    procfs.kill(executor)
+
+    eventually(lambda: told.workers[-1].executor == none, "the worker has none")
+
+
+def test_worker_says_why_it_cannot_start_an_executor_and_runs_pooled_tasks_isolated(
+    bench: Bench, workers: list[Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_arguments: object) -> None:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(ForkLauncher, "fork_executor", fails)
+    told = RecordingRegistrations()
+    _started(bench, workers, registrations=told, settings={"heartbeat": timedelta(seconds=0.1)})
+
+    _order(bench, "print('fine')")
+
+    assert bench.await_end().outcome is Outcome.SUCCEEDED
+    why = "none: no more processes; pooled tasks run isolated"
+    eventually(lambda: told.workers[-1].executor == why, "the worker says why")

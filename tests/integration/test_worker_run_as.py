@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from nimbus.domain.ids import PipelineName
-from nimbus.domain.pipeline import Isolation
+from nimbus.domain.pipeline import Isolation, TaskKind
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import End
 from nimbus.worker import dead_runner, procfs
@@ -142,6 +142,23 @@ def test_driver_has_the_rights_of_its_pipelines_user(
     made = bench.data / end.output / "made"
     assert (made.stat().st_uid, made.parent.stat().st_uid) == (user.uid, user.uid)
     assert made.parent.parent.stat().st_uid == 0
+    assert worker.failure is None
+
+
+@BOTH
+@pytest.mark.parametrize("program", ["sh", "/bin/sh", "./greet"])
+def test_program_of_a_shell_task_runs_as_its_pipelines_user(
+    bench: Bench, worker: Worker, mallory: TaskUser, isolation: Isolation, program: str
+) -> None:
+    (bench.release / bench.script("greet", '#!/bin/sh\nexec /bin/sh "$@"\n')).chmod(0o755)
+    args = ("-c", "id -u; touch $NIMBUS_OUTPUT/made; stat -c %u $NIMBUS_OUTPUT/made")
+
+    order = bench.order(program, task_kind=TaskKind.SHELL, args=args, isolation=isolation)
+    bench.board.assign("w1", order)
+
+    end = bench.await_end()
+    assert end.outcome is Outcome.SUCCEEDED, end.reason
+    assert _log(bench) == f"{mallory.uid}\n{mallory.uid}\n"
     assert worker.failure is None
 
 

@@ -227,6 +227,7 @@ def test_order_whose_release_is_not_to_be_had_is_refused_and_can_never_start(
 
     assert (end.outcome, end.written_by) == (Outcome.REFUSED, "worker")
     assert "not in storage" in end.reason
+    assert not end.pipeline_at_fault, "the worker may look in the wrong bucket"
     claim = bench.slots().claim
     assert claim is not None
     assert claim.fenced_by_epoch == 0
@@ -240,6 +241,21 @@ def test_order_whose_script_is_missing_is_refused_with_its_name(bench: Bench, wo
 
     assert end.outcome is Outcome.REFUSED
     assert "jobs/absent.py" in end.reason
+    assert end.pipeline_at_fault
+
+
+def test_order_with_a_bad_wheel_is_refused_by_its_pipelines_fault(
+    bench: Bench, workers: list[Worker]
+) -> None:
+    bench.script("broken-1-py3-none-any.whl", "no wheel")
+    _started(bench, workers)
+    bench.board.assign("w1", bench.order(bench.script("task.py", "print(1)\n")))
+
+    end = bench.await_end()
+
+    assert end.outcome is Outcome.REFUSED
+    assert "broken-1-py3-none-any.whl is damaged" in end.reason
+    assert end.pipeline_at_fault
 
 
 def test_order_waits_while_storage_is_away_and_runs_when_it_is_back(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from nimbus.cli import checks
 from nimbus.cli.findings import Verdict
 from nimbus.cli.zookeeper_checks import zookeeper
 from nimbus.config.sections import Worker
+from nimbus.worker.identity import own_process
+from nimbus.worker.pool.folder import ExecutorFolder
 
 
 @pytest.mark.parametrize(
@@ -57,6 +60,39 @@ def test_warm_drivers(
     found = checks.warm_drivers(SimpleNamespace(worker=section))  # type: ignore[arg-type]
 
     assert (found.detail, found.verdict) == (told, verdict)
+
+
+def test_executor(tmp_path: Path) -> None:
+    section = Worker.model_validate({"id": "w1", "work_dir": str(tmp_path / "not" / "made" / "yet")})
+    settings = SimpleNamespace(worker=section)
+
+    def found() -> tuple[str, Verdict]:
+        made = checks.executor(settings)  # type: ignore[arg-type]
+        return made.detail, made.verdict
+
+    assert found() == ("none: the next pooled task starts one", Verdict.OK)
+
+    lock = ExecutorFolder.new(section.work_dir).lock.take(own_process())
+
+    assert found() == (f"pid {os.getpid()}", Verdict.OK)
+    assert lock is not None
+    os.close(lock)
+    assert found() == ("none: the next pooled task starts one", Verdict.OK)
+
+
+def test_executor_is_not_known_to_a_user_who_may_not_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_work_dir: Path) -> Iterator[ExecutorFolder]:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(ExecutorFolder, "all_in", refused)
+    section = Worker.model_validate({"id": "w1", "work_dir": str(tmp_path)})
+
+    found = checks.executor(SimpleNamespace(worker=section))  # type: ignore[arg-type]
+
+    assert (found.detail, found.verdict) == (f"{tmp_path}: Permission denied", Verdict.WARN)
+    assert found.advice == "ask as the worker's user"
 
 
 @contextmanager
@@ -118,7 +154,10 @@ def test_one_zookeeper_server_of_three_that_is_down_is_a_warning() -> None:
     assert found == {one: Verdict.OK, down: Verdict.WARN, two: Verdict.OK}
 
 
-def test_java_that_is_missing_fails_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("needed", "verdict"), [(True, Verdict.FAIL), (False, Verdict.WARN)])
+def test_java_that_is_missing_fails_where_it_is_needed_with_advice(
+    needed: bool, verdict: Verdict, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from nimbus import java
 
     def missing() -> None:
@@ -126,7 +165,7 @@ def test_java_that_is_missing_fails_with_advice(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(java, "find_java", missing)
 
-    finding = checks.java()
+    finding = checks.java(needed=needed)
 
-    assert finding.verdict is Verdict.FAIL
+    assert finding.verdict is verdict
     assert "JAVA_HOME" in finding.advice

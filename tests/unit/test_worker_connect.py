@@ -299,3 +299,22 @@ def test_server_that_does_not_answer_a_release_is_killed_if_it_is_ours(
     attempt_session.release_left(session, tmp_path / "attempts" / "r.t.1", None)
 
     assert not record.lives
+
+
+def test_fork_server_has_all_that_a_channel_needs() -> None:
+    """A driver drops at its end what was imported after its fork, while gRPC's thread still uses it."""
+    program = (
+        "import sys\n"
+        "from nimbus.worker import connect_client\n"
+        "connect_client.import_client()\n"
+        "before = set(sys.modules)\n"
+        "import grpc\n"
+        "grpc.insecure_channel('localhost:1').close()\n"
+        "print(sorted(set(sys.modules) - before))\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+
+    assert done.stdout == "[]\n"

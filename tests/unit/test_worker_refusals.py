@@ -50,6 +50,31 @@ def test_the_next_task_goes_to_another_worker_when_one_has_refused() -> None:
     assert started(bench, "next") == GOOD.id
 
 
+def test_a_refusal_by_a_pipelines_own_fault_says_nothing_of_its_worker() -> None:
+    bench = Bench()
+    bench.cluster.change(workers={BROKEN.id: BROKEN, GOOD.id: GOOD})
+    assert started(bench, "unfit") == BROKEN.id
+    bench.end(first_of("unfit"), Outcome.REFUSED, pipeline_at_fault=True)
+    bench.submit(StopRun(run_id=RunId("unfit"), reason="done with it"))
+    bench.decide()
+
+    assert started(bench, "next") == BROKEN.id
+    bench.elect(2)
+    assert started(bench, "after") == BROKEN.id
+
+
+def test_a_refusal_by_a_pipelines_own_fault_ends_no_back_off() -> None:
+    bench = refused()
+    bench.clocks.pass_s(10)
+    bench.cluster.change(workers={BROKEN.id: BROKEN})
+    assert started(bench, "unfit") == BROKEN.id
+    bench.end(first_of("unfit"), Outcome.REFUSED, pipeline_at_fault=True)
+    bench.submit(StopRun(run_id=RunId("unfit"), reason="done with it"))
+    bench.decide()
+
+    assert bench.reign.state.workers.refusals[BROKEN.id].count == 1
+
+
 def test_a_new_leader_finds_the_refusals_in_the_records() -> None:
     bench = refused()
     bench.elect(2)

@@ -19,6 +19,8 @@ from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.files import make_passage, remove_tree
 from nimbus.worker.process_lock import ProcessLock
 
+NONE_RUNS = "none: the next pooled task starts one"
+"""What worker and doctor say where no executor runs."""
 _MODE = 0o700
 
 

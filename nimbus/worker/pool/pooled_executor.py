@@ -20,7 +20,7 @@ from nimbus.worker.identity import host_id, own_process
 from nimbus.worker.leftover_logs import LeftoverLogs
 from nimbus.worker.loop import Action
 from nimbus.worker.pool.exits import exit_of, read_exits
-from nimbus.worker.pool.folder import ExecutorFolder
+from nimbus.worker.pool.folder import NONE_RUNS, ExecutorFolder
 from nimbus.worker.pool.messages import PooledOrder, connected, receive_answer, send_order
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.settings import RunnerPlan, encode_connections
@@ -55,6 +55,7 @@ class PooledExecutor:
         self._live: _Live | None = None
         self._failures = 0
         """To start an executor process, since one was started."""
+        self._last_failure = ""
         self._orders: dict[str, Assignment] = {}
 
     @property
@@ -67,6 +68,15 @@ class PooledExecutor:
         """Of the executor that takes orders; None while there is none."""
         holder = None if self._live is None else self._live.folder.lock.last_holder()
         return None if holder is None else holder.pid
+
+    @property
+    def state(self) -> str:
+        """Which executor process takes orders, or why none does, for people."""
+        if self._live is not None:
+            return "starting" if self.pid is None else f"pid {self.pid}"
+        if self._failures == 0:
+            return NONE_RUNS
+        return f"none: {self._last_failure}; pooled tasks {'wait' if self.works else 'run isolated'}"
 
     def close(self) -> None:
         """Let the executor end with its last attempt."""
@@ -112,10 +122,11 @@ class PooledExecutor:
                 process = self._launcher.fork_executor(
                     folder, encode_connections(self._context.connections), theirs
                 )
-        except OSError:
+        except OSError as exc:
             ours.close()
             folder.remove()
             self._failures += 1
+            self._last_failure = str(exc)
             raise
         self._failures = 0
         _log.info("executor_started", pid=process.pid if process else None, folder=str(folder.path))
