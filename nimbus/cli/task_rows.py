@@ -13,6 +13,10 @@ def task_rows(run: dict[str, Any]) -> list[tuple[Any, ...]]:
     ]
 
 
+_NOT_SHOWN = ("at", "number")
+"""When it was said, and how often: for those who follow a driver."""
+
+
 def _tried(task: dict[str, Any]) -> int:
     """How many attempts there were; of many, the answer lists only the last."""
     return int(task["attempts"][-1]["number"]) if task["attempts"] else 0
@@ -21,4 +25,4 @@ def _tried(task: dict[str, Any]) -> int:
 def progress(task: dict[str, Any]) -> str:
     """How far a running task is, as its driver says."""
     told = task["attempts"][-1]["progress"] if task["attempts"] else None
-    return ", ".join(f"{key} {value}" for key, value in told.items()) if told else ""
+    return ", ".join(f"{key} {value}" for key, value in (told or {}).items() if key not in _NOT_SHOWN)

@@ -54,7 +54,9 @@ class ProgressThread(threading.Thread):
         self._place = place
         self._leaving = threading.Event()
         self._book = StageBook()
-        self._written: dict[str, int] | None = None
+        self._written: dict[str, int | str] | None = None
+        self._named: tuple[Any, dict[str, str]] | None = None
+        """A context, and Spark's names for it: asked for once."""
 
     def run(self) -> None:
         """Once a second, ask and write."""
@@ -70,7 +72,9 @@ class ProgressThread(threading.Thread):
         context = SparkContext._active_spark_context
         if context is None:
             return
-        figures = self._book.update(context.statusTracker())
+        if self._named is None or self._named[0] is not context:
+            self._named = context, _names(context)
+        figures: dict[str, int | str] = {**self._named[1], **self._book.update(context.statusTracker())}
         if figures != self._written:
             document = {**figures, "at": datetime.now(UTC).isoformat(timespec="seconds")}
             write_atomic(self._place, json.dumps(document).encode())
@@ -80,3 +84,9 @@ class ProgressThread(threading.Thread):
         """End the thread; a question that hangs in a dying JVM is left to itself."""
         self._leaving.set()
         self.join(2.0)
+
+
+def _names(context: Any) -> dict[str, str]:
+    """Where people find the application among Spark's own pages."""
+    names = {"application": context.applicationId, "ui": context.uiWebUrl}
+    return {name: str(value) for name, value in names.items() if value}

@@ -97,6 +97,12 @@ class Cluster:
         lines = self.ran.read_text().splitlines() if self.ran.exists() else []
         return [line.split()[1:] for line in lines if line.startswith(f"{run} ")]
 
+    def application(self, run: str) -> object:
+        """What `run show` says of the application of a run's task; None while it says nothing."""
+        tasks = json.loads(self.ask("run", "show", run, "-o", "json"))["tasks"]
+        (attempt,) = next(task for task in tasks if task["name"] == "sum")["attempts"]
+        return (attempt["progress"] or {}).get("application")
+
     def finish(self, run: str) -> dict[str, Any]:
         """Let the task go on; the run, which has succeeded."""
         (self.gates / run).touch()
@@ -128,6 +134,8 @@ def cluster(tmp_path: Path, java_home: Path, eventually: Eventually) -> Iterator
 
 def test_application_goes_on_when_leader_submitter_and_master_are_killed(cluster: Cluster) -> None:
     cluster.begin("while")
+    ((_, application),) = cluster.runs("while")
+    cluster.eventually(lambda: cluster.application("while") == application, what="people can find it")
     number = cluster.leader()
     cluster.stack.kill_scheduler(number)  # with its worker; one of the two has submitted
     master = cluster.stack.spark.leader()
