@@ -18,7 +18,7 @@ from nimbus.domain.ids import AttemptId, ClusterId, CommandId, PipelineName, Run
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.schedulers import SchedulerInfo
-from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
 from nimbus.domain.workers import Assignment, WorkerInfo
 from nimbus.domain.writes import Write
 
@@ -336,6 +336,14 @@ class AttemptBoard(Protocol):
 
     def beat(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
         """Say that the runner is alive (a node of this session) and how far its driver is."""
+        ...
+
+    def note_submitted(self, attempt: AttemptId, driver: ClusterDriver) -> None:
+        """Say that a driver of the attempt was given to a cluster; for good. Safe to repeat.
+
+        Raises:
+            AttemptWithdrawnError: the attempt is not known any more.
+        """
         ...
 
     def report(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:

@@ -21,7 +21,7 @@ class ClaimBody(BaseModel):
     """What a driver says of itself before it runs user code."""
 
     nonce: _Text
-    driver: _Text
+    driver: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,253}$")]
     target: _Text
     worker: _Text
     host: _Text
@@ -79,11 +79,11 @@ def router(door: AttemptDoor) -> APIRouter:
     @routes.post("/{attempt}/log")
     def log(
         offset: Annotated[int, Query(ge=0)],
+        nonce: Annotated[str, Query(max_length=256)],
         data: Annotated[bytes, Body(media_type="application/octet-stream")],
         attempt: ClusterAttempt = its_own,
     ) -> dict[str, bool]:
-        door.log(attempt, offset, data)
-        return {"stored": True}
+        return {"stored": door.log(attempt, nonce, offset, data)}
 
     @routes.post("/{attempt}/end")
     def end(body: DriverReport, attempt: ClusterAttempt = its_own) -> dict[str, str]:

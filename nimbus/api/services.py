@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated, Any, Protocol
 
 from prometheus_client import CollectorRegistry
-from pydantic import BaseModel, Field
+from pydantic import AwareDatetime, BaseModel, Field
 
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest
 from nimbus.domain.schedulers import SchedulerInfo
@@ -89,14 +88,14 @@ class DriverReport(BaseModel):
     """How the task of a driver in a cluster ended."""
 
     nonce: Annotated[str, Field(max_length=256)]
-    status: int | None
+    status: Annotated[int, Field(ge=-255, le=255)] | None
     """As of `Popen.returncode`; None: the task was not started."""
     refused: Annotated[str, Field(max_length=2000)] = ""
     """Why it was not started."""
     ordered: Annotated[str, Field(max_length=32)] = "not"
     """Why the bootstrap ended it, as `nimbus.worker.verdict.Ordered` spells it."""
     came_to_its_end: bool = False
-    started_at: datetime | None = None
+    started_at: AwareDatetime | None = None
     log_tail: str = ""
     not_flushed: Annotated[str, Field(max_length=2000)] = ""
     """Why its output is not sure to be on the disk."""
@@ -136,8 +135,8 @@ class AttemptDoor(Protocol):
         """Note that the driver lives; whether it is to stop, and whether the attempt is over for it."""
         ...
 
-    def log(self, attempt: ClusterAttempt, offset: int, data: bytes) -> None:
-        """Store a piece of the log."""
+    def log(self, attempt: ClusterAttempt, nonce: str, offset: int, data: bytes) -> bool:
+        """Store a piece of the log; False: it is too long, or the attempt is over for this driver."""
         ...
 
     def end(self, attempt: ClusterAttempt, report: DriverReport) -> str:

@@ -110,4 +110,6 @@ class Slots:
     beating: bool = False
     """The runner's own session is alive."""
     stop_requested: bool = False
+    submitted: ClusterDriver | None = None
+    """Its driver was given to a cluster, and may wait there for its start."""
     progress: Mapping[str, Any] = field(default_factory=dict)

@@ -53,10 +53,11 @@ class FenceEnd:
 
 @dataclass(frozen=True, slots=True)
 class Reap:
-    """Ask a worker on the attempt's host to look for the driver and, if it is gone, to write END."""
+    """Ask a worker that can see the attempt's driver to look for it and, if it is gone, to write END."""
 
     reaper: WorkerId
-    claim: Claim
+    claim: Claim | None
+    """None: a driver was given to a cluster, and has not claimed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +94,10 @@ def supervise(
     """
     if slots.end is not None:
         return Close(slots.end)
-    if slots.claim is None and slots.beating:  # its worker says so; a full cluster may take hours
-        return Wait("submitted: it waits for its driver to start in the cluster")
+    if slots.claim is None and slots.submitted is not None:  # a full cluster may take hours
+        if slots.beating:
+            return Wait("submitted: it waits for its driver to start in the cluster")
+        return _unfollowed(attempt, None, slots.submitted, silent_for, workers, timings, now)
     if slots.claim is None:
         return _unclaimed(attempt, silent_for, timings, now)
     if slots.claim.is_fenced:  # by a worker that did not fill both slots at once
@@ -102,9 +105,7 @@ def supervise(
     if slots.beating:
         return Wait("running")
     if slots.claim.driver is not None:
-        return _unfollowed(
-            attempt, slots.claim, slots.claim.driver, silent_for or timedelta(0), workers, timings, now
-        )
+        return _unfollowed(attempt, slots.claim, slots.claim.driver, silent_for, workers, timings, now)
     return _silent(attempt, slots.claim, silent_for or timedelta(0), workers, timings, now)
 
 
@@ -148,22 +149,22 @@ def _silent(
 
 def _unfollowed(
     attempt: Attempt,
-    claim: Claim,
+    claim: Claim | None,
     driver: ClusterDriver,
-    silent_for: timedelta,
+    silent_for: timedelta | None,
     workers: Collection[WorkerInfo],
     timings: Timings,
     now: datetime,
 ) -> Action:
     """Nobody follows a driver in a cluster. It may live on, so it is never fenced for that."""
     able = sorted(
-        (w for w in workers if driver.target in w.targets), key=lambda w: (w.id != claim.worker, w.id)
+        (w for w in workers if driver.target in w.targets), key=lambda w: (w.id != attempt.worker, w.id)
     )
     if not able:
         return Wait(f"no worker that has target {driver.target} is registered to look for its driver")
     if attempt.reaper in {worker.id for worker in able}:
         return Wait(f"worker {attempt.reaper} looks for its driver in target {driver.target}")
-    left = timings.beat_grace - silent_for
+    left = timings.beat_grace - (silent_for or timedelta(0))
     if left <= timedelta(0):
         return Reap(able[0].id, claim)
     return Wait("no worker follows its driver", now + left)

@@ -356,7 +356,8 @@ class State:
         if found is None:
             return
         seen = self.slots[attempt_id]
-        alive = found[1].worker in self.workers.registered if seen.claim is None else seen.beating
+        held = seen.claim is not None or seen.submitted is not None
+        alive = seen.beating if held else found[1].worker in self.workers.registered
         if alive:
             self.silent_since.pop(attempt_id, None)
         else:

@@ -9,7 +9,7 @@ from nimbus.domain.admission import Capacity, Need, rank, rank_to_submit, target
 from nimbus.domain.ids import AttemptId, WorkerId
 from nimbus.domain.refusals import Refusals, refusals, with_last
 from nimbus.domain.run import Run, TaskRun
-from nimbus.domain.slots import Claim
+from nimbus.domain.slots import Slots
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.free_workers import FreeWorkers
 
@@ -52,12 +52,13 @@ class Workers:
             open_at=lambda target: len(self._open_at.get(target, ())),
         )
 
-    def able_to_look(self, claim: Claim) -> tuple[WorkerInfo, ...]:
-        """Registered workers that can see what holds a claim: of its host, or with its target."""
-        if claim.driver is not None:
-            target = claim.driver.target
-            return tuple(worker for worker in self.registered.values() if target in worker.targets)
-        return tuple(worker for worker in self.registered.values() if worker.host == claim.host)
+    def able_to_look(self, slots: Slots) -> tuple[WorkerInfo, ...]:
+        """Registered workers that can see what holds an attempt: of its claim's host, or with its target."""
+        driver = slots.submitted if slots.claim is None else slots.claim.driver
+        if driver is not None:
+            return tuple(worker for worker in self.registered.values() if driver.target in worker.targets)
+        host = None if slots.claim is None else slots.claim.host
+        return tuple(worker for worker in self.registered.values() if worker.host == host)
 
     def register(self, workers: Iterable[WorkerInfo]) -> list[WorkerId]:
         """Take in who is registered. Who came or went, sorted."""

@@ -14,18 +14,22 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
+from blobsync import BlobSyncError
 from nimbus.api.services import ClusterAttempt, DriverReport
 from nimbus.domain.ids import HostId, WorkerId
 from nimbus.domain.orders import output_of
 from nimbus.domain.run import Outcome
-from nimbus.domain.slots import Claim, ClusterDriver, End, Holder
-from nimbus.ports import AttemptBoard, AttemptWithdrawnError, Clock, LogArchive
+from nimbus.domain.slots import Claim, ClusterDriver, End, Holder, Slots
+from nimbus.ports import AttemptBoard, AttemptWithdrawnError, Clock, LogArchive, StoreUnavailableError
 from nimbus.worker.application import bootstrap
 from nimbus.worker.application.startup import build_kit, release_archive, token_for
 from nimbus.worker.preparation import ReleaseProvider
 from nimbus.worker.verdict import Ordered, Verdict, judge
 
-_RELEASE_WAIT = timedelta(minutes=5)
+_RELEASE_WAIT = timedelta(seconds=10)
+"""Drivers ask again, and other schedulers."""
+_LOG_BYTES = 64 << 20
+"""As of `Limits.log_bytes`."""
 
 
 class ClusterDoor:
@@ -59,8 +63,17 @@ class ClusterDoor:
         return build_kit()
 
     def release(self, attempt: ClusterAttempt) -> Iterator[bytes]:
-        """See `AttemptDoor.release`."""
+        """See `AttemptDoor.release`. Fails at once if the release does not come in time."""
+        pieces = self._pieces(attempt)
+        try:
+            next(pieces)  # it is here and pinned, until the generator is closed
+        except BlobSyncError as exc:
+            raise StoreUnavailableError(f"release {attempt.release[:12]} is not here: {exc}") from exc
+        return pieces
+
+    def _pieces(self, attempt: ClusterAttempt) -> Iterator[bytes]:
         with self._releases.pinned(attempt.pipeline, attempt.release, _RELEASE_WAIT) as root:
+            yield b""
             yield from release_archive(root)
 
     def claim(
@@ -84,14 +97,17 @@ class ClusterDoor:
     def beat(self, attempt: ClusterAttempt, nonce: str, progress: Mapping[str, Any]) -> tuple[bool, bool]:
         """See `AttemptDoor.beat`."""
         slots = self._board.read(attempt.id)
-        if slots.end is not None or slots.claim is None or slots.claim.nonce != nonce:
+        if not _is_open(nonce, slots):
             return False, True
         self._board.report(attempt.id, progress)
         return slots.stop_requested, False
 
-    def log(self, attempt: ClusterAttempt, offset: int, data: bytes) -> None:
+    def log(self, attempt: ClusterAttempt, nonce: str, offset: int, data: bytes) -> bool:
         """See `AttemptDoor.log`."""
+        if offset + len(data) > _LOG_BYTES or not _is_open(nonce, self._board.read(attempt.id)):
+            return False
         self._logs.append(attempt.id, offset, data)
+        return True
 
     def end(self, attempt: ClusterAttempt, report: DriverReport) -> str:
         """See `AttemptDoor.end`."""
@@ -113,6 +129,11 @@ class ClusterDoor:
             return self._board.end(end).outcome.value
         except AttemptWithdrawnError:
             return "withdrawn"
+
+
+def _is_open(nonce: str, slots: Slots) -> bool:
+    """The attempt is claimed by this driver, and has not ended."""
+    return slots.end is None and slots.claim is not None and slots.claim.nonce == nonce
 
 
 def _verdict(report: DriverReport) -> Verdict:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from nimbus.domain.ids import AttemptId, WorkerId
+from nimbus.domain.pipeline import SparkDeploy
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End, Holder
 from nimbus.domain.workers import Assignment
@@ -65,11 +66,18 @@ def reap(board: AttemptBoard, order: Assignment, executors: Mapping[Holder, Exec
         later.
     """
     claim = _as_it_stands(order.claim, board)
-    executor = executors[Holder.PROCESS if claim is None else claim.holder]
+    executor = executors[_holder_of(order) if claim is None else claim.holder]
     sight = executor.probe(order.attempt, claim)
     if sight is Sight.GONE:
         put_end(board, executor.reap(order.attempt, claim))
     return sight is not Sight.ALIVE  # elsewhere: the leader learns of it when the host is lost
+
+
+def _holder_of(order: Assignment) -> Holder:
+    """What holds an attempt that nothing has claimed, if anything does."""
+    place = order.task.spark_place
+    in_cluster = place is not None and place.deploy is SparkDeploy.CLUSTER
+    return Holder.APPLICATION if in_cluster else Holder.PROCESS
 
 
 def _as_it_stands(claim: Claim | None, board: AttemptBoard) -> Claim | None:

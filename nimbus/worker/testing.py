@@ -15,11 +15,12 @@ import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 from nimbus.domain.ids import AttemptId, ClusterId, WorkerId
 from nimbus.domain.schedulers import SchedulerInfo
-from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
 from nimbus.domain.workers import Assignment, WorkerInfo
 from nimbus.ports import AttemptWithdrawnError, Enqueue, StoreUnavailableError
 from nimbus.records import ASSIGNMENT, CLAIM, END
@@ -132,11 +133,13 @@ class FileBoard:
             claim, end = read_if_there(place / "claim"), read_if_there(place / "end")
         beat = read_if_there(place / "beat")
         pid, ticks, progress = json.loads(beat) if beat else (0, 0, {})
+        sent = read_if_there(place / "submitted")
         return Slots(
             claim=CLAIM.decode(claim, str(place)) if claim else None,
             end=END.decode(end, str(place)) if end else None,
             beating=beat is not None and is_alive(pid, ticks),
             stop_requested=(place / "stop").exists(),
+            submitted=ClusterDriver(**json.loads(sent)) if sent else None,
             progress=progress,
         )
 
@@ -149,6 +152,10 @@ class FileBoard:
         own = own_process()
         document = json.dumps([own.pid, own.start_ticks, dict(progress)]).encode()
         write_atomic(self._known(str(attempt)) / "beat", document)
+
+    def note_submitted(self, attempt: AttemptId, driver: ClusterDriver) -> None:
+        """See `nimbus.ports.AttemptBoard`."""
+        write_atomic(self._known(str(attempt)) / "submitted", json.dumps(asdict(driver)).encode())
 
     def report(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
         """See `nimbus.ports.AttemptBoard`."""

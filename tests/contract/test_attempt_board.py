@@ -19,7 +19,7 @@ from nimbus.domain import writes as w
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import TaskKind, TaskSpec
 from nimbus.domain.run import Outcome
-from nimbus.domain.slots import Claim, ConnectSession, End, Holder, Slots
+from nimbus.domain.slots import Claim, ClusterDriver, ConnectSession, End, Holder, Slots
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError
@@ -413,12 +413,19 @@ def test_report_is_written_into_the_beat_of_another_and_makes_none(bench: Bench)
     assert slots.progress == {"number": 2}
 
 
-def test_submitted_attempt_beats_before_it_is_claimed(bench: Bench) -> None:
+def test_submitted_attempt_names_its_driver_and_may_beat_before_it_is_claimed(bench: Bench) -> None:
+    driver = ClusterDriver(target="big", id="spark-1/ä:2")
+    with pytest.raises(AttemptWithdrawnError):
+        bench.board.note_submitted(ATTEMPT, driver)
     bench.add(ATTEMPT)
 
+    bench.board.note_submitted(ATTEMPT, driver)
+    bench.board.note_submitted(ATTEMPT, driver)
+    assert bench.other.read(ATTEMPT) == Slots(submitted=driver)
     bench.board.beat(ATTEMPT, {})
 
-    assert bench.other.read(ATTEMPT) == Slots(beating=True)
+    assert bench.other.read(ATTEMPT) == Slots(submitted=driver, beating=True)
+    bench.remove(ATTEMPT)
 
 
 def test_attempt_key_is_the_same_for_all_and_long(bench: Bench) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from nimbus.domain.pipeline import SparkDeploy, SparkPlace, TaskKind
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Holder
 from nimbus.domain.workers import Assignment, AssignmentKind
-from nimbus.worker import settlement
+from nimbus.worker import procfs, settlement
 from nimbus.worker.application.manager import DriverState, Submission
 from nimbus.worker.testing_bench import eventually
 from tests.cluster_bench import TARGET, ClusterBench, cluster_bench
@@ -116,6 +118,82 @@ def test_submitted_attempt_beats_while_it_waits_in_a_full_cluster(cluster: Clust
     open_gate(cluster)
 
     assert cluster.bench.await_end().outcome is Outcome.SUCCEEDED
+
+
+def test_attempt_that_waits_in_a_full_cluster_is_followed_by_another_worker(cluster: ClusterBench) -> None:
+    cluster.manager.full = True
+    cluster.worker()
+    made = waiting(cluster, until_it_runs=False)
+    eventually(lambda: cluster.bench.slots().submitted, "the worker says that it is submitted")
+    cluster.stop_workers()
+
+    cluster.worker("w2")
+    cluster.bench.board.assign("w2", replace(made, kind=AssignmentKind.REAP))
+    eventually(lambda: bool(records(cluster, "w2")), "the other worker follows it")
+    cluster.manager.make_room()
+    open_gate(cluster)
+
+    assert cluster.bench.await_end().outcome is Outcome.SUCCEEDED
+    assert cluster.manager.submissions == 1
+
+
+def test_worker_forgets_an_attempt_whose_run_was_archived(cluster: ClusterBench) -> None:
+    cluster.worker()
+    waiting(cluster)
+    cluster.bench.board.remove_attempt(ATTEMPT)
+    cluster.stop_workers()
+
+    cluster.worker()
+
+    eventually(lambda: not records(cluster), "the submission is forgotten")
+    assert cluster.manager.exit_code("driver-0001") != 0
+
+
+def test_log_of_bytes_that_are_no_text_does_not_lose_the_end(cluster: ClusterBench) -> None:
+    cluster.worker()
+    text = "import sys; sys.stdout.buffer.write(b'\\0\\xff' * 200_000)"
+    cluster.bench.board.assign("w1", order(cluster, text))
+
+    assert cluster.bench.await_end().outcome is Outcome.SUCCEEDED
+
+
+def test_stranger_at_the_address_of_a_scheduler_ends_nothing(cluster: ClusterBench) -> None:
+    class Stranger(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_error(404)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Stranger)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    try:
+        cluster.endpoints.insert(0, f"http://127.0.0.1:{server.server_port}")
+        cluster.worker()
+        waiting(cluster)
+        open_gate(cluster)
+        assert cluster.bench.await_end().outcome is Outcome.SUCCEEDED
+    finally:
+        server.shutdown()
+        thread.join(10)
+        server.server_close()
+
+
+def test_what_a_task_has_started_is_killed_at_its_end(cluster: ClusterBench) -> None:
+    cluster.worker()
+    text = """
+import subprocess, sys
+from nimbus.task import context
+left = subprocess.Popen(["sleep", "600"], start_new_session=True)
+(context().output / "left").write_text(str(left.pid))
+"""
+    cluster.bench.board.assign("w1", order(cluster, text))
+
+    assert cluster.bench.await_end().outcome is Outcome.SUCCEEDED
+
+    pid = int((cluster.bench.data / "bench/run1/task/1/left").read_text())
+    eventually(lambda: procfs.start_ticks(pid) is None, "it is killed")
 
 
 def test_attempt_that_waits_longer_than_the_queue_timeout_is_closed_and_killed(cluster: ClusterBench) -> None:

@@ -121,7 +121,17 @@ ABLE = replace(STRANGER, targets={"big": 4})
 
 
 def test_submitted_attempt_waits_for_its_cluster_beyond_the_claim_timeout() -> None:
-    assert isinstance(judge(Slots(beating=True), W1, after_s=9999), Wait)
+    submitted = Slots(submitted=IN_CLUSTER.driver, beating=True)
+
+    assert isinstance(judge(submitted, W1, after_s=9999), Wait)
+
+
+def test_submitted_attempt_that_nobody_follows_is_taken_up_by_a_worker_with_its_target() -> None:
+    submitted = Slots(submitted=IN_CLUSTER.driver)
+
+    assert isinstance(judge(submitted, W1, ABLE, silent_s=2, after_s=9999), Wait)
+    assert judge(submitted, W1, ABLE, silent_s=3, after_s=9999) == Reap(WorkerId("w2"), None)
+    assert isinstance(judge(submitted, W1, silent_s=999, after_s=9999), Wait)
 
 
 def test_driver_in_a_cluster_that_nobody_follows_is_looked_for_by_a_worker_with_its_target() -> None:

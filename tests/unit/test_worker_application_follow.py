@@ -100,6 +100,17 @@ def test_driver_that_does_not_obey_a_stop_is_killed_and_counts_as_stopped() -> N
     assert answer.stopped
 
 
+def test_stopped_attempt_is_closed_without_a_cluster_that_does_not_answer() -> None:
+    silent = replace(CLAIMED, report=UNKNOWN, heard_for_s=HEARD_S, stopping_for_s=80.1)
+
+    answer = decide(silent)
+
+    assert isinstance(answer, EndAs)
+    assert answer.stopped
+    assert decide(replace(silent, heard_for_s=HEARD_S - 1)) == Kill("it did not obey a stop")
+    assert decide(replace(silent, stopping_for_s=79.0)) == Kill("it did not obey a stop")
+
+
 def test_driver_gets_time_to_go_after_its_end_and_is_then_killed() -> None:
     assert decide(replace(ENDED, ended_for_s=FAREWELL_S)) == GoOn()
     assert decide(replace(ENDED, ended_for_s=FAREWELL_S + 1)) == Kill("its attempt has ended")

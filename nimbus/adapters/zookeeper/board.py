@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import unquote
 
 import structlog
 from kazoo.exceptions import NodeExistsError, NoNodeError
@@ -15,10 +16,10 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 from leader import ZooKeeperSession
 from nimbus import records
 from nimbus.adapters.zookeeper.calls import Calls, check_size, readable
-from nimbus.adapters.zookeeper.paths import BEAT, CLAIM, END, STOP, Paths
+from nimbus.adapters.zookeeper.paths import BEAT, CLAIM, END, STOP, SUBMITTED, Paths
 from nimbus.domain.ids import AttemptId, ClusterId, WorkerId
 from nimbus.domain.run import Outcome
-from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
 from nimbus.domain.workers import Assignment
 from nimbus.ports import LARGEST_PROGRESS, AttemptWithdrawnError, Enqueue
 from nimbus.records import UnreadableRecordError
@@ -177,6 +178,15 @@ class ZooKeeperAttemptBoard:
         except NodeExistsError:  # our own create, its reply lost
             self._calls.set(path, data)
 
+    def note_submitted(self, attempt: AttemptId, driver: ClusterDriver) -> None:
+        """Make the mark, unless it is there."""
+        try:
+            self._calls.create(self._paths.submitted(attempt, driver), b"")
+        except NoNodeError as exc:
+            raise AttemptWithdrawnError(str(attempt)) from exc
+        except NodeExistsError:
+            return
+
     def report(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
         """Write into the beat, whose session stays its owner."""
         data = _beat(progress)
@@ -253,8 +263,14 @@ def _slots(
         end=None if (data := found[end]) is None else _end(data, attempt, end),
         beating=BEAT in there,
         stop_requested=STOP in there,
+        submitted=next((_submitted(name) for name in there if name.startswith(SUBMITTED)), None),
         progress={} if (data := found.get(beat)) is None else _progress(data, beat),
     )
+
+
+def _submitted(name: str) -> ClusterDriver:
+    target, _, driver = name.removeprefix(SUBMITTED).partition(":")
+    return ClusterDriver(target=target, id=unquote(driver))
 
 
 def _claim(data: bytes, attempt: AttemptId, place: str) -> Claim:

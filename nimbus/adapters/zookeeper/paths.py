@@ -6,14 +6,17 @@ The election's own paths (`leader-lock`, `epoch`, `leader`) belong to the packag
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.slots import ClusterDriver
 
 COMMAND_PREFIX = "cmd-"
 CLAIM = "claim"
 END = "end"
 BEAT = "beat"
 STOP = "stop"
+SUBMITTED = "submitted:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,10 @@ class Paths:
     def abdication(self) -> str:
         """The last abdication that was accepted; empty before the first."""
         return f"{self.root}/abdication"
+
+    def submitted(self, attempt: AttemptId, driver: ClusterDriver) -> str:
+        """Mark of a driver that was given to a cluster. Its name says all, so that a listing is enough."""
+        return f"{self.attempt(attempt)}/{SUBMITTED}{driver.target}:{quote(driver.id, safe='')}"
 
     @property
     def attempt_key(self) -> str:

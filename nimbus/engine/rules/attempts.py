@@ -51,7 +51,7 @@ def _action(state: State, attempt_id: AttemptId, run: Run, attempt: Attempt, now
         attempt,
         slots,
         silent_for=None if since_s is None else timedelta(seconds=now.elapsed_s - since_s),
-        workers=() if slots.claim is None else state.workers.able_to_look(slots.claim),
+        workers=state.workers.able_to_look(slots),
         timings=state.policy.timings,
         now=now.wall,
     )

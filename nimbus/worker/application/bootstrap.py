@@ -7,8 +7,11 @@ with a token for this attempt. No credential of ZooKeeper or of storage comes he
 What holds:
   * User code starts only after CLAIM names this driver. A second driver of the attempt, whoever started it,
     ends with 75.
-  * It waits with the end until a scheduler has accepted it, and ends the task when somebody else wrote END.
-  * The task dies with this process, and this process with its JVM (PDEATHSIG).
+  * It waits with the end until a scheduler has accepted it, six hours at most, and ends the task when
+    somebody else wrote END.
+  * It is heard from CLAIM until END is accepted, so that nobody calls it lost meanwhile.
+  * The task dies with this process, and this process with its JVM (PDEATHSIG); what the task has started
+    is killed at its end, but not when this process is killed.
 
 Threads: main; `bootstrap-beats`, which says that the driver lives; `bootstrap-log`, which sends the log.
 Exit codes: those of the task; 75 the attempt is not ours, user code did not run.
@@ -22,6 +25,7 @@ import json
 import os
 import secrets
 import signal
+import stat
 import subprocess
 import sys
 import tarfile
@@ -30,11 +34,13 @@ import time
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
+from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 VARIABLE = "NIMBUS_APPLICATION"
 """Environment variable with the startup document, see `nimbus.worker.application.startup`."""
@@ -49,6 +55,13 @@ _LOG_POLL_S = 1.0
 _LOG_PIECE_BYTES = 128 << 10
 _TAIL_BYTES = 64 << 10
 _LOG_PATIENCE_S = 30.0
+_KILL_PATIENCE_S = 10.0
+_TEXT = 500
+"""Characters of a reason."""
+_FOLDERS_ABOVE = 4
+"""Of an output: those of its task, run and pipeline, and the one with all outputs."""
+_LIBC = ctypes.CDLL(None)
+T = TypeVar("T")
 ARCHIVE = "nimbus_release"
 """Folder of the release in the working folder of each executor."""
 _START = """
@@ -81,68 +94,91 @@ class UnreachableError(Exception):
 
 
 class Door:
-    """Asks schedulers, one after the other, until one answers."""
+    """Asks schedulers, one after the other, until one answers. Any thread."""
 
     def __init__(self, startup: Mapping[str, Any]) -> None:
-        self._endpoints = list(startup["endpoints"])
+        self._endpoints = tuple(startup["endpoints"])
         self._path = f"/attempt/v1/{startup['attempt']}"
         self._query = f"pipeline={startup['pipeline']}&release={startup['release']}"
         self._token = startup["token"]
-        self._patience = threading.Event()
+        self._answered = 0
+        """Number of the endpoint that answered last."""
+        self._pause = threading.Event()
 
-    def post(self, what: str, data: bytes, patience_s: float, query: str = "") -> dict[str, Any]:
-        """Post to the door of the attempt; the answer.
+    def post(self, what: str, said: Mapping[str, Any], patience_s: float) -> dict[str, Any]:
+        """Say something of the attempt; the answer. Raises as `_ask_all`."""
+        return self._ask_all(what, json.dumps(said).encode(), patience_s, "", _as_object)
+
+    def send(self, what: str, data: bytes, query: str) -> dict[str, Any]:
+        """Send bytes; the answer. Raises as `_ask_all`."""
+        return self._ask_all(what, data, _ANSWER_S, query, _as_object)
+
+    def fetch(self, what: str, place: Path) -> str:
+        """Download a file; its SHA-256. Raises as `_ask_all`."""
+
+        def take(answer: Any) -> str:
+            digest = hashlib.sha256()
+            with place.open("wb") as file:
+                while piece := answer.read(1 << 20):
+                    digest.update(piece)
+                    file.write(piece)
+            return digest.hexdigest()
+
+        return self._ask_all(what, None, _CLAIM_PATIENCE_S, "", take)
+
+    def _ask_all(
+        self, what: str, data: bytes | None, patience_s: float, query: str, take: Callable[[Any], T]
+    ) -> T:
+        """Ask until an answer is taken in whole. An endpoint may be a stranger's by now: it is passed over.
 
         Raises:
-            RefusedError: not found, or not ours.
-            UnreachableError: nobody answered within `patience_s`.
+            RefusedError: what was said is too large, or has a form that schedulers do not take.
+            UnreachableError: no scheduler answered within `patience_s`.
         """
-        with self._open(what, data, patience_s, query) as answer:
-            found = json.load(answer)
-        return found if isinstance(found, dict) else {}
-
-    def fetch(self, what: str, place: Path, patience_s: float) -> str:
-        """Download a file; its SHA-256."""
-        digest = hashlib.sha256()
-        with self._open(what, None, patience_s, "") as answer, place.open("wb") as file:
-            while piece := answer.read(1 << 20):
-                digest.update(piece)
-                file.write(piece)
-        return digest.hexdigest()
-
-    def _open(self, what: str, data: bytes | None, patience_s: float, query: str) -> Any:
-        until_s, pause_s = time.monotonic() + patience_s, 0.2
+        until_s, pause_s, last = time.monotonic() + patience_s, 0.2, "none is known"
         while True:
-            for endpoint in list(self._endpoints):
+            for number in range(self._answered, self._answered + len(self._endpoints)):
+                endpoint = self._endpoints[number % len(self._endpoints)]
                 try:
-                    return self._ask(f"{endpoint}{self._path}/{what}?{self._query}{query}", data)
+                    url = f"{endpoint}{self._path}/{what}?{self._query}{query}"
+                    with self._open(url, data) as answer:
+                        taken = take(answer)
                 except urllib.error.HTTPError as exc:
-                    if exc.code in (401, 403, 404, 409, 413, 422):
-                        raise RefusedError(f"{what}: {exc.code} {exc.read(500)!r}") from exc
-                    last: Exception = exc
-                except OSError as exc:
-                    last = exc
-                self._endpoints.append(self._endpoints.pop(0))
+                    if exc.code in (413, 422):
+                        raise RefusedError(f"{what}: {exc.code}") from exc
+                    last = f"{endpoint} says {exc.code}"
+                except (OSError, HTTPException, ValueError) as exc:
+                    last = f"{endpoint}: {exc}"
+                else:
+                    self._answered = number % len(self._endpoints)
+                    return taken
             if time.monotonic() + pause_s > until_s:
-                raise UnreachableError(f"{what}: no scheduler answered: {last}")
-            self._patience.wait(pause_s * (0.5 + secrets.randbelow(1000) / 1000))
+                raise UnreachableError(f"{what}: no scheduler answered: {last}"[:400])
+            self._pause.wait(pause_s * (0.5 + secrets.randbelow(1000) / 1000))
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
-    def _ask(self, url: str, data: bytes | None) -> Any:
+    def _open(self, url: str, data: bytes | None) -> Any:
         request = urllib.request.Request(url, data=data)  # noqa: S310 - the worker's own endpoints
         request.add_header("Authorization", f"Bearer {self._token}")
-        request.add_header(
-            "Content-Type", "application/octet-stream" if "/log?" in url else "application/json"
-        )
+        kind = "application/octet-stream" if "/log?" in url else "application/json"
+        request.add_header("Content-Type", kind)
         return urllib.request.urlopen(request, timeout=_ANSWER_S)  # noqa: S310 - as above
+
+
+def _as_object(answer: Any) -> dict[str, Any]:
+    found = json.load(answer)
+    if not isinstance(found, dict):
+        raise ValueError("the answer is no object")  # noqa: TRY004 - as of a broken answer
+    return found
 
 
 class LogThread:
     """Sends what the task has written, piece by piece. What cannot be sent waits, for a while."""
 
-    def __init__(self, door: Door, log: Path) -> None:
-        self._door, self._log = door, log
+    def __init__(self, door: Door, nonce: str, log: Path) -> None:
+        self._door, self._nonce, self._log = door, nonce, log
         self._complete = threading.Event()
+        self._given_up = threading.Event()
         self._sent = 0
         self._thread = threading.Thread(target=self._run, name="bootstrap-log", daemon=True)
         self._thread.start()
@@ -151,9 +187,10 @@ class LogThread:
         """Send the rest, for as long as `_LOG_PATIENCE_S`."""
         self._complete.set()
         self._thread.join(_LOG_PATIENCE_S)
+        self._given_up.set()
 
     def _run(self) -> None:
-        while True:
+        while not self._given_up.is_set():
             complete = self._complete.wait(_LOG_POLL_S)
             try:
                 while self._send_piece():
@@ -162,7 +199,7 @@ class LogThread:
                 say(f"nimbus: the log is not stored: {exc}")
                 return
             except (UnreachableError, OSError):
-                pass
+                self._given_up.wait(_LOG_POLL_S)
             else:
                 if complete:
                     return
@@ -171,12 +208,15 @@ class LogThread:
         with self._log.open("rb") as log:
             log.seek(self._sent)
             piece = log.read(_LOG_PIECE_BYTES)
-        if piece:
-            self._door.post("log", piece, _ANSWER_S, f"&offset={self._sent}")
-            self._sent += len(piece)
-            sys.stdout.buffer.write(piece)  # for who looks at the cluster's own pages
-            sys.stdout.flush()
-        return bool(piece)
+        if not piece:
+            return False
+        answer = self._door.send("log", piece, f"&offset={self._sent}&nonce={self._nonce}")
+        if not answer.get("stored"):
+            raise RefusedError("it is too long, or the attempt is over")
+        self._sent += len(piece)
+        sys.stdout.buffer.write(piece)  # for who looks at the cluster's own pages
+        sys.stdout.flush()
+        return True
 
 
 class BeatThread:
@@ -191,28 +231,24 @@ class BeatThread:
         self._thread.start()
 
     def finish(self) -> None:
-        """The task has ended. A beat that is under way is left alone."""
+        """END is accepted. A beat that is under way is left alone."""
         self._ended.set()
 
     def _run(self) -> None:
         number = 0
-        while self.ordered == "not" and not self._ended.is_set():
+        while not self._ended.wait(_BEAT_S if number else 0.0):
             number += 1
-            self.ordered = self._beat(number)
-            self._ended.wait(_BEAT_S)
+            with suppress(UnreachableError, RefusedError):
+                answer = self._door.post("beat", self._said(number), 0.0)
+                if self.ordered == "not" and (answer.get("stop") or answer.get("outdated")):
+                    self.ordered = "stop" if answer.get("stop") else "outdated"
 
-    def _beat(self, number: int) -> str:
-        progress: dict[str, Any] = {}
+    def _said(self, number: int) -> dict[str, Any]:
+        progress: object = None
         with suppress(OSError, ValueError):
             progress = json.loads(self._progress.read_bytes()[: 32 << 10])
-        said = json.dumps({"nonce": self._nonce, "number": number, "progress": progress}).encode()
-        try:
-            answer = self._door.post("beat", said, 0.0)
-        except UnreachableError:
-            return "not"
-        except RefusedError:
-            return "outdated"
-        return "stop" if answer.get("stop") else "outdated" if answer.get("outdated") else "not"
+        found = progress if isinstance(progress, dict) else {}
+        return {"nonce": self._nonce, "number": number, "progress": found}
 
 
 class Task:
@@ -235,7 +271,7 @@ class Task:
                 cwd=folder / "work" / "tmp",
                 env=environment,
                 process_group=0,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - no thread of ours runs yet
+                preexec_fn=partial(die_with_parent, os.getpid()),  # noqa: PLW1509 - calls prctl alone
             )
 
     def poll(self) -> int | None:
@@ -248,17 +284,47 @@ class Task:
             os.killpg(self._process.pid, number)
 
 
-def die_with_parent() -> None:
+def die_with_parent(parent: int) -> None:
     """Have the kernel end this process when its parent ends."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    _LIBC.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os._exit(EXIT_NOT_STARTED)
+
+
+def kill_descendants() -> None:
+    """Kill all that the task has started and left: what its parents leave comes to us."""
+    until_s = time.monotonic() + _KILL_PATIENCE_S
+    while (left := descendants()) and time.monotonic() < until_s:
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(0.02)
+
+
+def descendants() -> list[int]:
+    """Living processes below this one."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError, ValueError, IndexError):
+                fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                if fields[0] != "Z":
+                    parents[int(entry.name)] = int(fields[1])
+    found: list[int] = []
+    above = {os.getpid()}
+    while above:
+        above = {pid for pid, parent in parents.items() if parent in above}
+        found += above
+    return found
 
 
 def main() -> int:
     """Run the attempt that the environment names."""
-    parent = os.getppid()
-    die_with_parent()
-    if os.getppid() != parent:
-        return EXIT_NOT_STARTED
+    die_with_parent(os.getppid())
+    _LIBC.prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: what the task leaves comes to us
     startup = json.loads(os.environ.pop(VARIABLE))
     door, nonce = Door(startup), secrets.token_hex(8)
     claim = {
@@ -267,17 +333,21 @@ def main() -> int:
         **{name: startup[name] for name in ("target", "worker", "host")},
     }
     try:
-        granted = door.post("claim", json.dumps(claim).encode(), _CLAIM_PATIENCE_S)["granted"]
+        granted = door.post("claim", claim, _CLAIM_PATIENCE_S)["granted"]
     except (RefusedError, UnreachableError, KeyError) as exc:
         say(f"nimbus: the attempt cannot be claimed: {exc}")
         return EXIT_NOT_STARTED
     if not granted:
         say("nimbus: the attempt is not ours to run: the task's code was not started")
         return EXIT_NOT_STARTED
-    return run_claimed(startup, door, nonce)
+    beats = BeatThread(door, nonce, Path.cwd() / "nimbus" / "work" / "progress.json")
+    try:
+        return run_claimed(startup, door, nonce, beats)
+    finally:
+        beats.finish()
 
 
-def run_claimed(startup: Mapping[str, Any], door: Door, nonce: str) -> int:
+def run_claimed(startup: Mapping[str, Any], door: Door, nonce: str, beats: BeatThread) -> int:
     """Run the task, and report how it ended."""
     report: dict[str, Any] = {
         "nonce": nonce,
@@ -287,26 +357,25 @@ def run_claimed(startup: Mapping[str, Any], door: Door, nonce: str) -> int:
     try:
         folder = make_folder(startup, door)
     except (OSError, ValueError, RefusedError, UnreachableError, tarfile.TarError, zipfile.BadZipFile) as exc:
-        report |= {"status": None, "refused": f"the attempt cannot be set up in the cluster: {exc}"}
-        return deliver(door, report)
+        why = f"the attempt cannot be set up in the cluster: {exc}"
+        return deliver(door, {**report, "status": None, "refused": why[:_TEXT]})
+    if beats.ordered == "outdated":
+        return EXIT_NOT_STARTED
     started_at = datetime.now(UTC)
     task = Task(folder, uses_spark=startup["driver"]["kind"] in ("pyspark", "sql"))
-    log = LogThread(door, folder / "log")
-    beats = BeatThread(door, nonce, folder / "work" / "progress.json")
+    log = LogThread(door, nonce, folder / "log")
     ordered = watch(task, startup, beats)
-    beats.finish()
-    task.signal(signal.SIGKILL)  # what it has left in its group
-    log.finish()
     status = task.poll()
-    came_to_its_end = (folder / "work" / "done").exists()
+    kill_descendants()
+    log.finish()
     fault = sync_output(Path(startup["context"]["output"])) if status == 0 else ""
     report |= {
         "status": status,
         "ordered": ordered,
-        "came_to_its_end": came_to_its_end,
+        "came_to_its_end": (folder / "work" / "done").exists(),
         "started_at": started_at.isoformat(),
         "log_tail": tail_of(folder / "log"),
-        "not_flushed": fault,
+        "not_flushed": fault[:_TEXT],
     }
     return deliver(door, report)
 
@@ -315,7 +384,10 @@ def deliver(door: Door, report: dict[str, Any]) -> int:
     """Report the end, for as long as it takes; the exit code of this process."""
     status = report["status"]
     try:
-        door.post("end", json.dumps(report).encode(), _END_PATIENCE_S)
+        try:
+            door.post("end", report, _END_PATIENCE_S)
+        except RefusedError:  # a text of the task's is of a form that nobody foresaw
+            door.post("end", {**report, "log_tail": "", "not_flushed": ""}, _END_PATIENCE_S)
     except (RefusedError, UnreachableError) as exc:
         say(f"nimbus: the end could not be reported: {exc}")
     if status is None:
@@ -328,8 +400,8 @@ def make_folder(startup: Mapping[str, Any], door: Door) -> Path:
     folder = Path.cwd() / "nimbus"
     for place in (folder, folder / "work", folder / "work" / "tmp", folder / "wheels"):
         place.mkdir(mode=0o700, exist_ok=True)
-    door.fetch("kit.zip", folder / "kit.zip", _CLAIM_PATIENCE_S)
-    found = door.fetch("release.tar", folder / "release.tar", _CLAIM_PATIENCE_S)
+    door.fetch("kit.zip", folder / "kit.zip")
+    found = door.fetch("release.tar", folder / "release.tar")
     if found != startup["release_sha256"]:
         raise ValueError(f"the release that came has SHA-256 {found}, not {startup['release_sha256']}")
     release = folder / "release"
@@ -375,25 +447,40 @@ def watch(task: Task, startup: Mapping[str, Any], beats: BeatThread) -> str:
 
 
 def sync_output(output: Path) -> str:
-    """Bring the output to disk; what went wrong, or ""."""
+    """Bring the output to disk, with the folders above it; what went wrong, or ""."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
     try:
-        for place, _, names in os.walk(output):
+        for place, _, names in os.walk(output, onerror=fail):
             for path in (*(Path(place, name) for name in names), Path(place)):
-                fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-                try:
-                    os.fsync(fd)
-                finally:
-                    os.close(fd)
+                if stat.S_ISREG(mode := path.lstat().st_mode) or stat.S_ISDIR(mode):
+                    sync(path)
+        for folder in output.parents[:_FOLDERS_ABOVE]:
+            sync(folder)
     except OSError as exc:
         return f"its output could not be brought to disk: {exc}"
     return ""
 
 
+def sync(path: Path) -> None:
+    """Bring a file or a folder to disk. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def tail_of(log: Path) -> str:
-    """The end of the log: what went wrong stands there."""
+    """The end of the log: what went wrong stands there. Small as JSON, whatever is in it."""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
-        return file.read().decode(errors="replace")
+        tail = file.read().decode(errors="replace")
+    while len(json.dumps(tail)) > _TAIL_BYTES:
+        tail = tail[len(tail) // 4 :]
+    return tail
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 A submission is noted on disk before it is made. One whose fate is not known is never repeated: CLAIM is
 fenced, so that a driver of it that comes up later ends without running anything.
 
-Requests to clusters are made on the thread `worker-applications`.
+Requests to clusters are made on threads `worker-applications-<target>`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import structlog
 
 from nimbus.domain.ids import AttemptId, ReleaseDigest
 from nimbus.domain.run import Outcome
-from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
 from nimbus.domain.workers import Assignment
-from nimbus.ports import StoreUnavailableError
+from nimbus.ports import AttemptWithdrawnError, StoreUnavailableError
 from nimbus.worker import settlement
 from nimbus.worker.application import follow
 from nimbus.worker.application.bootstrap import ARCHIVE
@@ -77,6 +77,7 @@ class _Followed:
     report: DriverReport | None = None
     look_at_s: float = 0.0
     looking: bool = False
+    killing: bool = False
     number: object = None
     """Of the last beat of its bootstrap that was seen."""
     heard_at_s: float = float("-inf")
@@ -93,13 +94,14 @@ class ApplicationExecutor:
         self._records = SubmissionRecords(context.settings.work_dir)
         self._followed: dict[str, _Followed] = {}
         self._archives: dict[ReleaseDigest, str] = {}
-        """Digest of the archive of each release that was submitted. Thread `worker-applications`."""
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="worker-applications")
+        """Digest of the archive of each release that was submitted. Threads of clusters."""
+        self._pools: dict[str, ThreadPoolExecutor] = {}
         self._ticking = False
 
     def close(self) -> None:
         """See `Executor.close`."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in self._pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def sweep(self) -> None:
         """See `Executor.sweep`."""
@@ -110,6 +112,7 @@ class ApplicationExecutor:
             target = self._targets.get(record.target)
             if target is None:
                 _log.error("target_not_configured", attempt=record.attempt, target=record.target)
+                self._context.phases[record.attempt] = Phase.DONE
             elif record.driver is None:
                 self._context.do(partial(self._close_unknown, record.attempt, target))
             else:
@@ -139,13 +142,14 @@ class ApplicationExecutor:
         if slots.end is not None:  # closed meanwhile
             self._context.phases[order.attempt] = Phase.DONE
             return
-        if slots.claim is not None:  # another worker has submitted it
-            self.probe(order.attempt, slots.claim)
+        if slots.claim is not None or slots.submitted is not None:  # another worker has submitted it
+            if self.probe(order.attempt, slots.claim) is Sight.ELSEWHERE:
+                self._context.phases[order.attempt] = Phase.DONE
             return
         key = self._context.board.attempt_key()
         tag = f"nimbus-{self._context.board.cluster()}-{order.attempt}"
         self._records.note(SubmissionRecord(attempt=order.attempt, target=target.name))
-        asked = self._pool.submit(self._ask_cluster, order, plan, target, key, tag)
+        asked = self._pool_of(target).submit(self._ask_cluster, order, plan, target, key, tag)
         again = partial(self._submit, order, plan, target, waits)
         asked.add_done_callback(
             lambda done: self._context.loop.post(
@@ -156,9 +160,11 @@ class ApplicationExecutor:
     def _ask_cluster(
         self, order: Assignment, plan: RunnerPlan, target: ClusterTarget, key: bytes, tag: str
     ) -> str:
-        """Thread `worker-applications`."""
+        """Thread of the cluster."""
         try:
             submission = self._submission(order, plan, target, key, tag)
+            if self._context.board.read(AttemptId.parse(order.attempt)).end is not None:
+                raise ClusterUnreachableError("the attempt was closed meanwhile")
         except (StoreUnavailableError, OSError) as exc:
             raise ClusterUnreachableError(f"nothing could be submitted: {exc}") from exc
         return target.manager.submit(submission)
@@ -238,26 +244,31 @@ class ApplicationExecutor:
     def _follow(self, attempt: str, target: ClusterTarget, driver: str) -> None:
         self._context.phases[attempt] = Phase.RUNNING
         self._followed[attempt] = _Followed(attempt, target, driver, time.monotonic())
-        self._context.do(partial(self._beat, attempt, driver))
+        self._context.do(partial(self._beat, attempt, target, driver))
         if not self._ticking:
             self._ticking = True
             self._context.loop.after(_TICK_S, self._tick)
 
-    def _beat(self, attempt: str, driver: str) -> None:
+    def _beat(self, attempt: str, target: ClusterTarget, driver: str) -> None:
         """Say that somebody follows the driver. A leader leaves the attempt alone as long as that stands."""
-        parsed = AttemptId.parse(attempt)
-        slots = self._context.board.read(parsed)
-        if not slots.beating and slots.end is None:
-            self._context.board.beat(parsed, {"driver": driver})
+        parsed, board = AttemptId.parse(attempt), self._context.board
+        try:
+            slots = board.read(parsed)
+            if slots.end is None and slots.claim is None and slots.submitted is None:
+                board.note_submitted(parsed, ClusterDriver(target=target.name, id=driver))
+            if slots.end is None and not slots.beating:
+                board.beat(parsed, {"driver": driver})
+        except AttemptWithdrawnError:  # its run is over and archived
+            self._ask_to_kill(self._followed[attempt], "nobody waits for it any more")
+            self._done(attempt)
 
     def _tick(self) -> None:
         self._ticking = bool(self._followed)
-        if not self._ticking:
-            return
-        self._context.loop.after(_TICK_S, self._tick)
-        self._context.do(self._look_at_all)
+        if self._ticking:
+            self._context.do(self._look_at_all)
 
     def _look_at_all(self) -> None:
+        """Look at each; repeated as a whole until ZooKeeper answers, and only then at the next tick."""
         now_s = time.monotonic()
         ids = {attempt: AttemptId.parse(attempt) for attempt in self._followed}
         found = self._context.board.read_all(dict.fromkeys(ids.values()))
@@ -269,8 +280,10 @@ class ApplicationExecutor:
                 one.looking, one.look_at_s = True, now_s + every_s
                 self._ask(one)
             self._act(one, slots, now_s)
-            if not slots.beating:
-                self._context.do(partial(self._beat, one.attempt, one.driver))
+            if not slots.beating and one.attempt in self._followed:
+                self._context.do(partial(self._beat, one.attempt, one.target, one.driver))
+
+        self._context.loop.after(_TICK_S, self._tick)
 
     def _take_in(self, one: _Followed, slots: Slots, now_s: float) -> None:
         if slots.claim is not None and slots.claim.driver is not None:
@@ -284,7 +297,7 @@ class ApplicationExecutor:
             self._context.phases[one.attempt] = Phase.DONE
 
     def _ask(self, one: _Followed) -> None:
-        asked = self._pool.submit(one.target.manager.look, one.driver)
+        asked = self._pool_of(one.target).submit(_look, one.target, one.driver)
         asked.add_done_callback(lambda done: self._context.loop.post(partial(self._heard, one, done)))
 
     def _heard(self, one: _Followed, done: Future[DriverReport]) -> None:
@@ -316,10 +329,22 @@ class ApplicationExecutor:
             case follow.Forget():
                 self._done(one.attempt)
             case follow.Kill(why):
-                _log.warning("driver_killed", attempt=one.attempt, driver=one.driver, because=why)
-                self._pool.submit(_kill, one.target.manager, one.driver)
+                self._ask_to_kill(one, why)
             case follow.EndAs(why, stopped):
                 self._context.do(partial(self._end, one.attempt, slots.claim, why, stopped))
+
+    def _ask_to_kill(self, one: _Followed, why: str) -> None:
+        if not one.killing:
+            _log.warning("driver_killed", attempt=one.attempt, driver=one.driver, because=why)
+            one.killing = True
+            asked = self._pool_of(one.target).submit(_kill, one.target.manager, one.driver)
+            asked.add_done_callback(lambda _: setattr(one, "killing", False))
+
+    def _pool_of(self, target: ClusterTarget) -> ThreadPoolExecutor:
+        """One thread for each cluster: one that does not answer holds up no other."""
+        if target.name not in self._pools:
+            self._pools[target.name] = ThreadPoolExecutor(1, f"worker-applications-{target.name}")
+        return self._pools[target.name]
 
     def _end(self, attempt: str, claim: Claim | None, why: str, stopped: bool) -> None:
         now, board = self._context.clock.now(), self._context.board
@@ -342,9 +367,10 @@ class ApplicationExecutor:
 
     def probe(self, attempt: str, claim: Claim | None) -> Sight:
         """See `Executor.probe`. From then on this worker follows the driver, and ends what is gone."""
-        driver = None if claim is None else claim.driver
+        slots = self._context.board.read(AttemptId.parse(attempt))
+        driver = slots.submitted if claim is None else claim.driver
         target = None if driver is None else self._targets.get(driver.target)
-        if driver is None or target is None:
+        if driver is None or target is None or slots.end is not None:
             return Sight.ELSEWHERE
         if attempt not in self._followed:
             self._records.note(SubmissionRecord(attempt=attempt, target=target.name, driver=driver.id))
@@ -355,6 +381,19 @@ class ApplicationExecutor:
         """See `Executor.reap`."""
         why = "its driver is gone from the cluster"
         return settlement.lost(attempt, claim, why, self._context.clock.now())
+
+
+def _look(target: ClusterTarget, driver: str) -> DriverReport:
+    """Look at a driver. That it is gone is believed only while it could have been heard."""
+    report = target.manager.look(driver)
+    if report.state is DriverState.GONE:
+        try:
+            heard = bool(target.endpoints())
+        except StoreUnavailableError:
+            heard = False
+        if not heard:
+            return DriverReport(DriverState.UNKNOWN, f"{report.words}; but no scheduler is registered")
+    return report
 
 
 def _kill(manager: ClusterManager, driver: str) -> None:

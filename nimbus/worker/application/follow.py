@@ -14,6 +14,8 @@ HEARD_S = 12.0
 """A bootstrap that was heard so lately lives, whatever the cluster says."""
 FAREWELL_S = 20.0
 """What a driver gets to end by itself after its END."""
+UNREACHABLE_S = 60.0
+"""For so long a cluster may not answer before a stopped attempt is closed without it."""
 GONE_S = 6.0
 """For so long a cluster must say that a driver is gone: its END may be on the way."""
 
@@ -85,11 +87,21 @@ def follow(seen: Seen, *, stop_grace_s: float, queue_timeout_s: float) -> Action
     if is_gone:
         return GoOn()
     if seen.stopping_for_s is not None:
-        # Unclaimed, a leader closes it; claimed, its bootstrap hears of it.
-        return Kill("it did not obey a stop") if seen.stopping_for_s > stop_grace_s else GoOn()
+        return _stopping(seen, seen.stopping_for_s, stop_grace_s)
     if seen.slots.claim is None and seen.waiting_for_s > queue_timeout_s:
         return EndAs(f"its driver did not start within {queue_timeout_s:.0f} s: the cluster says {words}")
     return GoOn()
+
+
+def _stopping(seen: Seen, stopping_for_s: float, stop_grace_s: float) -> Action:
+    """Unclaimed, a leader closes it; claimed, its bootstrap hears of it, or else the cluster."""
+    if stopping_for_s <= stop_grace_s:
+        return GoOn()
+    cannot_tell = seen.report is None or seen.report.state is DriverState.UNKNOWN
+    if cannot_tell and stopping_for_s > stop_grace_s + UNREACHABLE_S and seen.heard_for_s >= HEARD_S:
+        # What it writes is of no use any more, and no attempt follows this one.
+        return EndAs("stopped on request; its cluster does not answer, its driver may live", stopped=True)
+    return Kill("it did not obey a stop")
 
 
 def _gone(seen: Seen, words: str) -> str:

@@ -37,7 +37,11 @@ class SubmissionRecords:
         """Bring a record to disk, in place of the one before."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomic(self._place(record.attempt), _RECORD.dump_json(record))
-        sync_folder(self._folder)
+        try:
+            sync_folder(self._folder)
+        except OSError:
+            self.forget(record.attempt)
+            raise
 
     def of(self, attempt: str) -> SubmissionRecord | None:
         """The record of an attempt; None: it was not submitted from here."""

@@ -119,7 +119,7 @@ class StandaloneManager:
     def look(self, driver: str) -> DriverReport:
         """See `ClusterManager.look`."""
         report = DriverReport(DriverState.UNKNOWN, "no master answers")
-        for answer in self._answers(f"status/{quote(driver)}", None):
+        for answer in self._answers(f"status/{quote(driver, safe='')}", None):
             words = str(answer.get("driverState") or answer.get("message") or "")
             if answer.get("success") is True:
                 return DriverReport(_STATES.get(words, DriverState.UNKNOWN), _told(words, answer))
@@ -131,7 +131,7 @@ class StandaloneManager:
 
     def kill(self, driver: str) -> None:
         """See `ClusterManager.kill`."""
-        answers = list(self._answers(f"kill/{quote(driver)}", b""))
+        answers = list(self._answers(f"kill/{quote(driver, safe='')}", b""))
         if all(_NOT_NOW in str(answer.get("message")) for answer in answers):
             raise ClusterUnreachableError(f"no master takes the order to kill {driver}")
 
