@@ -12,7 +12,7 @@ PYTEST := $(PY) -m pytest
 SIDE_BY_SIDE := -n $${NIMBUS_TEST_JOBS:-3} --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 .PHONY: help setup examples demo test check lint format simulate chaos chaos-smoke lock clean
-.PHONY: bench-leader bench-engine bench-tools bench-blobsync bench-tasks-tools bench-tasks chaos-blobsync
+.PHONY: bench-leader bench-engine bench-tools bench-blobsync bench-tasks-tools bench-airflow-tools bench-tasks chaos-blobsync
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -86,8 +86,12 @@ bench-blobsync: setup ## Compare bringing files from S3 with other tools; option
 bench-tasks-tools: setup ## Fetch what bench-tasks compares us with (Luigi, Prefect) into build/bench-tasks-tools
 	$(call fetched_tools,requirements-bench-tasks.lock,build/bench-tasks-tools)
 
-bench-tasks: setup ## Measure what a task costs, beside Luigi and Prefect; options in ARGS, see docs/benchmarks.md
-	@$(MAKE) --no-print-directory bench-tasks-tools || echo "bench-tasks: the other products could not be fetched"
+bench-airflow-tools: setup ## Fetch Airflow for bench-tasks into build/bench-airflow-tools; it needs Debian's Postgres, too
+	$(call fetched_tools,requirements-bench-airflow.lock,build/bench-airflow-tools)
+
+bench-tasks: setup ## Measure what a task costs, beside Luigi, Prefect and Airflow; options in ARGS, see docs/benchmarks.md
+	@$(MAKE) --no-print-directory bench-tasks-tools || echo "bench-tasks: Luigi and Prefect could not be fetched"
+	@$(MAKE) --no-print-directory bench-airflow-tools || echo "bench-tasks: Airflow could not be fetched"
 	$(PY) -m tests.benchmark.tasks $(ARGS)
 
 lock: ## Resolve requirements.lock anew from pyproject.toml
@@ -96,7 +100,7 @@ lock: ## Resolve requirements.lock anew from pyproject.toml
 	"$$tmp/venv/bin/python" -m pip install -q --disable-pip-version-check uv; \
 	"$$tmp/venv/bin/uv" pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
 	  --generate-hashes --no-header --no-annotate --no-emit-index-url -q -o requirements.lock; \
-	for group in bench bench-tasks; do \
+	for group in bench bench-tasks bench-airflow; do \
 	  "$$tmp/venv/bin/uv" pip compile --group $$group --universal --python-version 3.11 \
 	    --generate-hashes --no-header --no-annotate --no-emit-index-url -q -o requirements-$$group.lock; \
 	done

@@ -25,8 +25,6 @@ def import_client() -> None:
     import grpc._channel  # noqa: F401 - the first channel would import it
     import pyspark.sql.connect.session  # noqa: F401 - imported for its time
 
-    import nimbus.worker.sql_task  # noqa: F401 - imported for its time
-
 
 def make_session(folder: Path) -> Any:
     """Make the session that `SparkSession.builder.getOrCreate()` returns. Sends nothing yet."""

@@ -39,6 +39,13 @@ RUNNER, EXECUTOR, WAITING = "runner", "executor", "waiting"
 """What a request asks for."""
 
 
+def import_for_connect() -> None:
+    """Import what a driver in `mode: connect` needs."""
+    import nimbus.worker.sql_task  # noqa: F401 - imported for its time
+
+    connect_client.import_client()
+
+
 def main() -> int:
     """Serve until the worker's end."""
     if not make_room():
@@ -47,7 +54,7 @@ def main() -> int:
     signal.signal(signal.SIGCHLD, _reap)
     connections.import_clients()
     if CONNECT_OPTION in sys.argv:
-        connect_client.import_client()
+        import_for_connect()
     imported_names()
     host_id()
     gc.collect()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmark.tasks import __main__ as benchmark
+from tests.benchmark.tasks import peers
 from tests.benchmark.tasks.shapes import QUICK
 
 
@@ -31,3 +32,22 @@ def test_benchmark_of_tasks_measures_pooled_tasks_at_a_small_scale(
     assert {"scheduler", "ZooKeeper", "executor", "drivers"} <= measured, "more than a clock tick each"
     assert 0 < found["objects"]["objects"] <= 7
     assert not list(data.iterdir()), "the servers' data are removed"
+
+
+@pytest.mark.parametrize("has_tools", [False, True])
+def test_benchmark_of_tasks_leaves_out_airflow_and_says_why_where_it_is_not_installed(
+    has_tools: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(peers, "PROJECT", tmp_path)
+    monkeypatch.setattr(peers, "postgres_bin", lambda: None)
+    why = "airflow: left out: not installed: `make bench-airflow-tools`"
+    if has_tools:
+        python = tmp_path / "build" / "bench-airflow-tools" / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.touch()
+        why = "airflow: left out: Postgres is not installed: `apt-get install postgresql`"
+    words = ["--quick", "--products", "airflow", "--data", str(tmp_path), "--json", str(tmp_path / "json")]
+
+    assert benchmark.main([*words, "--workloads", "chain"]) == 0
+
+    assert why in capsys.readouterr().out

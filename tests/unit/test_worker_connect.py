@@ -121,7 +121,7 @@ def test_server_runs_here_unless_its_master_is_elsewhere(
 
 
 def test_fork_server_imports_what_a_sql_task_needs() -> None:
-    program = "from nimbus.worker.connect_client import import_client; import_client(); import sys; "
+    program = "from nimbus.worker.fork_server import import_for_connect; import_for_connect(); import sys; "
     program += "sys.exit('nimbus.worker.sql_task' not in sys.modules)"
 
     subprocess.run([sys.executable, "-I", "-c", program], check=True, timeout=60)

@@ -112,6 +112,7 @@ def _durable(plan: Plan, options: argparse.Namespace) -> tuple[bool, dict[str, A
 @contextlib.contextmanager
 def _place(data: Path) -> Iterator[Path]:
     place = Path(tempfile.mkdtemp(prefix="bench-tasks-", dir=data.absolute()))
+    place.chmod(0o711)  # if root runs this, Postgres has a user of its own
     try:
         yield place
     finally:

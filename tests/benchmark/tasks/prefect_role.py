@@ -36,6 +36,9 @@ def fanout(marks: str, run: str, width: int, lines: int) -> None:
 class PrefectRole:
     """See the module."""
 
+    def prepare(self, **_shape: object) -> None:
+        """Nothing: its tasks are code that is there."""
+
     def run(self, workload: str, kind: str, width: int, runs: int, lines: int, marks: str) -> bool:
         """Run a workload to its end."""
         what = chain if kind == "chain" else fanout

@@ -30,7 +30,11 @@ def tables(found: Sequence[Figures]) -> list[str]:
         for each in found
         if each.objects is not None
     ]
-    shown += [f"{each.product}: left out: {each.failure}" for each in found if each.failure]
+    shown += [
+        f"{each.product}: left out: {each.failure or each.skipped}"
+        for each in found
+        if each.failure or each.skipped
+    ]
     return shown
 
 

@@ -37,6 +37,12 @@ _KINDS = (  # the first whose words are in the command line
     ("tests.benchmark.tasks.luigi_role", "Luigi"),
     ("tests.benchmark.tasks.prefect_role", "flows"),
     ("prefect.server", "server"),
+    ("tests.benchmark.tasks.airflow_role", HARNESS),
+    ("airflow worker", "tasks"),
+    ("airflow api", "API server"),
+    ("airflow dag-processor", "DAG processor"),
+    ("airflow s", SCHEDULER),  # with `serve-logs`
+    ("postgres", "Postgres"),
 )
 _ENDED_BELOW = {ZYGOTE: DRIVERS, FORK_SERVER: "runners and drivers"}
 """What the ended children of such a process were."""

@@ -15,7 +15,7 @@ from tests.benchmark.engine.revision import Revision
 from tests.benchmark.leader.figures import summary
 from tests.benchmark.tasks.marks import check_once, gaps_ms, read_marks, span_s
 from tests.benchmark.tasks.ours import Ask, OurProduct, our_stack, until
-from tests.benchmark.tasks.peers import PEERS, peer
+from tests.benchmark.tasks.peers import PEERS, NotInstalledError, peer
 from tests.benchmark.tasks.shapes import CHAIN, FANOUT, LOGS, SLOTS, Scale, Shape, shapes
 from tests.benchmark.tasks.usage import watched
 
@@ -46,6 +46,7 @@ class Figures:
     """One product, one workload.
 
     Args:
+        skipped: Why it was left out.
         gap_ms: Percentiles; of chains only.
         cpu_ms: For a task, by kind of process.
         idle_mib: PSS of all its processes before the workload; `peak_mib`: the largest meanwhile.
@@ -56,6 +57,7 @@ class Figures:
     workload: str
     tasks: int = 0
     failure: str = ""
+    skipped: str = ""
     gap_ms: dict[str, float] = field(default_factory=dict)
     tasks_per_s: float = 0.0
     cpu_ms: dict[str, float] = field(default_factory=dict)
@@ -98,6 +100,8 @@ def whole_run(plan: Plan) -> Iterator[Figures]:
         plan.say(product)
         try:
             yield from _of_product(plan, product, wanted)
+        except NotInstalledError as exc:
+            yield Figures(product, "-", skipped=str(exc))
         except BenchFailedError as exc:
             yield Figures(product, "-", failure=str(exc).splitlines()[0])
 
