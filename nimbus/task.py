@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -51,10 +51,52 @@ class TaskContext:
     """Committed output folders of the tasks this one needs, by task name."""
     output: Path
     """This attempt's own output folder; it exists and is empty when the code starts."""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """Where outputs are kept: `uri` of the place, and what `output` and `inputs` are called in it.
+
+    Empty: they are in folders, and this context was written by hand.
+    """
     release_root: Path
     """The release's files, read-only."""
     fence_token: str
     """Grows with each attempt of the task: `<attempt>`, zero-padded to sort as text."""
+
+    @property
+    def output_uri(self) -> str:
+        """Where this attempt's output is to lie, for readers on other hosts: `file://...` or `s3://...`."""
+        if not self.data:
+            return f"file://{self.output}"
+        return f"{self.data['uri']}/{self.data['output']}"
+
+    def input_uri(self, task: str, path: str = "") -> str:
+        """Where an input lies, or a file or folder in it: `file://...` or `s3://...`.
+
+        A folder in a bucket may hold more than was committed: see `input_files`.
+
+        Args:
+            task: One that this one needs.
+            path: Relative to the input.
+        """
+        top = f"file://{self.inputs[task]}"
+        if self.data:
+            top = f"{self.data['uri']}/{self.data['inputs'][task]}"
+        if top.startswith("s3://"):
+            top = top.rpartition("/")[0]  # what is left out is the name of its manifest
+        return "/".join([top, *filter(None, [path.strip("/")])])
+
+    def input_files(self, task: str, path: str = "") -> list[str]:
+        """URIs of all committed files of an input, or below a folder in it, sorted.
+
+        Hidden ones are left out: those of which a name begins with `_` or `.`, as Spark has it.
+
+        Args:
+            task: One that this one needs.
+            path: Relative to the input.
+        """
+        top = self.inputs[task]
+        found = (file.relative_to(top) for file in (top / path).rglob("*") if file.is_file())
+        files = (file for file in found if not any(part.startswith(("_", ".")) for part in file.parts))
+        return sorted(self.input_uri(task, str(file)) for file in files)
 
 
 @cache
@@ -78,6 +120,7 @@ def context() -> TaskContext:
         parameters=document["parameters"],
         inputs={task: Path(place) for task, place in document["inputs"].items()},
         output=Path(document["output"]),
+        data=document.get("data", {}),
         release_root=Path(document["release_root"]),
         fence_token=f"{document['attempt']:06d}",
     )

@@ -11,6 +11,7 @@ from nimbus.domain.pipeline import SparkMode
 from nimbus.domain.workers import Assignment
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.connect_session import driver_variables
+from nimbus.worker.data.places import place_of
 from nimbus.worker.environment import scaled_conf
 from nimbus.worker.files import write_new
 from nimbus.worker.limits import limits_of
@@ -36,6 +37,7 @@ def write_plan(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> No
         "class_archive": str(plan.class_archive or ""),
         "connect": order.task.spark_mode is SparkMode.CONNECT,
     }
+    place = place_of(plan)
     context = {
         "schema": 1,
         "pipeline": order.pipeline,
@@ -45,8 +47,9 @@ def write_plan(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> No
         "attempt": folder.attempt.number,
         "logical_date": order.logical_date.isoformat(),
         "parameters": dict(order.parameters),
-        "inputs": {task: str(plan.data_dir / place) for task, place in order.inputs.items()},
-        "output": str(plan.data_dir / order.output),
+        "inputs": {task: str(place.input(reference)) for task, reference in order.inputs.items()},
+        "output": str(place.output(order.output, folder.output)),
+        "data": {"uri": place.uri, "output": place.prefix(order.output), "inputs": dict(order.inputs)},
         "release_root": str(plan.release_root),
     }
     write_new(folder.driver_file, json.dumps(driver).encode())
@@ -55,18 +58,23 @@ def write_plan(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> No
         folder.give_to(plan.user)
 
 
-def make_output(plan: RunnerPlan, order: Assignment) -> Path:
+def make_output(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> Path:
     """Make an attempt's output folder, for whom its driver runs as. The folders above stay the worker's.
 
     Raises:
         OSError: it cannot be made, or not be given away.
     """
-    output = plan.data_dir / order.output
+    output = place_of(plan).output(order.output, folder.output)
     output.mkdir(parents=True, exist_ok=True)
     if plan.user is not None:
         output.chmod(0o750)
         os.chown(output, plan.user.uid, plan.user.gid, follow_symlinks=False)
     return output
+
+
+def measured(folder: AttemptFolder, output: Path) -> tuple[Path, ...]:
+    """What an attempt writes to, none of them within another."""
+    return (folder.path,) if output.is_relative_to(folder.path) else (folder.path, output)
 
 
 def attempt_environment(folder: AttemptFolder, plan: RunnerPlan) -> dict[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from pydantic import TypeAdapter
 
@@ -18,6 +18,9 @@ from nimbus.domain.slots import ConnectSession
 from nimbus.worker.connections import Connections
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.task_user import TaskUser, TaskUsers
+
+if TYPE_CHECKING:
+    from nimbus.worker.data.bucket import BucketPlace
 
 CONNECT_OPTION = "--connect"
 """Of a fork server: import the client of Spark Connect, for drivers of tasks in `mode: connect`."""
@@ -38,7 +41,9 @@ class WorkerSettings:
     work_dir: Path
     """This worker's own: attempt folders and unpacked wheels."""
     data_dir: Path
-    """Shared by all workers: outputs of tasks."""
+    """Outputs of tasks, shared by all workers; with `data`, copies of inputs, this worker's own."""
+    data: BucketPlace | None = None
+    """Outputs are in a bucket, and this is how the worker reaches it."""
     slots: int = 2
     """Attempts at once."""
     master: str = "local[2]"
@@ -135,6 +140,8 @@ class RunnerPlan:
     worker: WorkerId
     host: HostId
     data_dir: Path
+    data_uri: str | None = None
+    """See `nimbus.worker.data.places.place_of`, with `data_dir`."""
     release_root: Path
     wheels: tuple[Path, ...] = ()
     """Unpacked wheels of the release."""

@@ -1,0 +1,197 @@
+"""Outputs of real attempts in a bucket, on a real server over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from blobsync import S3Config, S3ObjectStore, Secret
+from nimbus.domain.pipeline import Isolation, TaskKind
+from nimbus.domain.run import Outcome
+from nimbus.localstack.s3 import S3Server
+from nimbus.worker.testing_bench import Bench, eventually
+
+SHORT = timedelta(seconds=10)
+WRITES = """
+from nimbus.task import context
+ctx = context()
+(ctx.output / "data").mkdir()
+(ctx.output / "data" / "part").write_text(f"rows of {ctx.run_id}")
+"""
+READS = """
+from nimbus.task import context
+ctx = context()
+(ctx.output / "copy").write_text((ctx.inputs["make"] / "data" / "part").read_text())
+"""
+LISTS_SECRETS = """
+import os, pathlib
+from nimbus.task import context
+seen = "".join(f"{name}={value}" for name, value in os.environ.items())
+top = pathlib.Path(os.environ["NIMBUS_CONTEXT"]).parent
+seen += "".join(path.read_text(errors="replace") for path in top.rglob("*") if path.is_file())
+(context().output / "seen").write_text(seen)
+"""
+
+
+@pytest.fixture
+def store(s3_server: S3Server, s3_bucket: str) -> Iterator[S3ObjectStore]:
+    config = S3Config(
+        endpoint_url=s3_server.endpoint_url,
+        bucket=s3_bucket,
+        prefix="some/data",
+        access_key_id=s3_server.access_key,
+        secret_access_key=Secret(s3_server.secret_key),
+    )
+    made = S3ObjectStore(config)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def bench(tmp_path: Path, s3_server: S3Server, s3_bucket: str) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    made.keep_outputs_in(
+        f"s3://{s3_bucket}/some/data",
+        {
+            "kind": "s3",
+            "endpoint_url": s3_server.endpoint_url,
+            "bucket": s3_bucket,
+            "prefix": "some/data",
+            "access_key_id": s3_server.access_key,
+            "secret_access_key": s3_server.secret_key,
+        },
+    )
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=list(Isolation))
+def isolation(request: pytest.FixtureRequest) -> Isolation:
+    return Isolation(request.param)
+
+
+def give(bench: Bench, worker: str, text: str, attempt: str, isolation: Isolation, **order: object) -> None:
+    script = bench.script(f"{attempt}.py", text)
+    bench.board.assign(worker, bench.order(script, attempt=attempt, isolation=isolation, **order))
+
+
+def content(store: S3ObjectStore, reference: str, path: str) -> bytes:
+    return b"".join(store.read(f"{reference.rpartition('/')[0]}/{path}"))
+
+
+def test_output_goes_from_one_host_to_another(
+    bench: Bench, store: S3ObjectStore, isolation: Isolation
+) -> None:
+    workers = [bench.worker("w1"), bench.worker("w2")]
+    for worker in workers:
+        worker.start()
+    try:
+        give(bench, "w1", WRITES, "run1.make.1", isolation)
+        made = bench.await_end("run1.make.1")
+        assert made.outcome is Outcome.SUCCEEDED, made.reason
+        assert made.output is not None
+
+        give(bench, "w2", READS, "run1.use.1", isolation, inputs={"make": made.output})
+        used = bench.await_end("run1.use.1")
+        assert used.outcome is Outcome.SUCCEEDED, used.reason
+        assert used.output is not None
+        assert content(store, used.output, "copy") == b"rows of run1"
+        assert used.output.startswith("bench/run1/use/1-")
+        left = [path for name in ("w1", "w2") for path in (bench.root / name).rglob("output")]
+        eventually(lambda: not any(path.exists() for path in left), "local outputs are removed")
+    finally:
+        for worker in workers:
+            worker.close(SHORT)
+
+
+def test_input_that_is_gone_refuses_the_attempt_with_the_reason(
+    bench: Bench, store: S3ObjectStore, isolation: Isolation
+) -> None:
+    worker = bench.worker()
+    worker.start()
+    try:
+        gone = f"bench/run1/make/1-{'0' * 16}/manifest-{'0' * 64}.json"
+        give(bench, "w1", READS, "run1.use.1", isolation, inputs={"make": gone})
+
+        end = bench.await_end("run1.use.1")
+
+        assert end.outcome is Outcome.REFUSED
+        assert "does not exist" in end.reason
+    finally:
+        worker.close(SHORT)
+
+
+def test_success_whose_bucket_is_missing_is_a_failure_that_says_why(
+    bench: Bench, isolation: Isolation
+) -> None:
+    connection = dict(bench.connections.data or {})
+    bench.keep_outputs_in("s3://not-there", {**connection, "bucket": "not-there"})
+    worker = bench.worker()
+    worker.start()
+    try:
+        give(bench, "w1", WRITES, "run1.make.1", isolation)
+
+        end = bench.await_end("run1.make.1")
+
+        assert (end.outcome, end.output) == (Outcome.FAILED, None)
+        assert end.reason.startswith("its output could not be stored: ")
+    finally:
+        worker.close(SHORT)
+
+
+def test_failed_attempt_leaves_nothing_in_the_bucket(
+    bench: Bench, store: S3ObjectStore, isolation: Isolation
+) -> None:
+    worker = bench.worker()
+    worker.start()
+    try:
+        give(bench, "w1", WRITES + "\nraise SystemExit(3)\n", "run1.make.1", isolation)
+
+        assert bench.await_end("run1.make.1").outcome is Outcome.FAILED
+        assert list(store.list("")) == []
+    finally:
+        worker.close(SHORT)
+
+
+def test_driver_never_sees_the_credentials(
+    bench: Bench, store: S3ObjectStore, s3_server: S3Server, isolation: Isolation
+) -> None:
+    worker = bench.worker()
+    worker.start()
+    try:
+        give(bench, "w1", LISTS_SECRETS, "run1.look.1", isolation)
+
+        end = bench.await_end("run1.look.1")
+
+        assert end.output is not None, end.reason
+        seen = content(store, end.output, "seen")
+        assert b"NIMBUS_CONTEXT" in seen
+        assert s3_server.secret_key.encode() not in seen
+        assert s3_server.access_key.encode() not in seen
+    finally:
+        worker.close(SHORT)
+
+
+def test_shell_task_reads_and_writes_folders_as_ever(bench: Bench, store: S3ObjectStore) -> None:
+    worker = bench.worker()
+    worker.start()
+    try:
+        give(bench, "w1", WRITES, "run1.make.1", Isolation.POOLED)
+        made = bench.await_end("run1.make.1")
+        script = '#!/bin/sh\ncp "$NIMBUS_INPUT_make/data/part" "$NIMBUS_OUTPUT/copy"\n'
+        path = bench.release / bench.script("bin/copy", script)
+        path.chmod(0o755)
+        order = bench.order(
+            "bin/copy", attempt="run1.use.1", task_kind=TaskKind.SHELL, inputs={"make": made.output}
+        )
+        bench.board.assign("w1", order)
+
+        end = bench.await_end("run1.use.1")
+
+        assert end.output is not None, end.reason
+        assert content(store, end.output, "copy") == b"rows of run1"
+    finally:
+        worker.close(SHORT)
