@@ -15,7 +15,7 @@ from nimbus import __version__
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.cluster import ZooKeeperRegistrations
-from nimbus.bootstrap.foundation import Foundation, zookeeper_auth, zookeeper_tls
+from nimbus.bootstrap.foundation import Foundation, data_connection, zookeeper_auth, zookeeper_tls
 from nimbus.config import Settings
 from nimbus.config.load import secret_files
 from nimbus.config.sections import Worker as WorkerSection
@@ -137,26 +137,7 @@ def _log_connection(settings: Settings) -> dict[str, Any]:
     }
 
 
-def data_connection(settings: Settings) -> dict[str, Any] | None:
-    """As JSON: it goes to the runners. None: outputs are in a folder."""
-    if settings.worker.data_uri is None:
-        return None
-    bucket, _, prefix = settings.worker.data_uri.removeprefix("s3://").partition("/")
-    storage, data = settings.storage, settings.data
-    keys = data if data.access_key_id is not None else storage
-    secret = keys.secret_access_key
-    return {
-        "kind": "s3",
-        "endpoint_url": data.endpoint_url or storage.endpoint_url,
-        "bucket": bucket,
-        "prefix": prefix,
-        "region": data.region or storage.region,
-        "access_key_id": keys.access_key_id,
-        "secret_access_key": None if secret is None else secret.get_secret_value(),
-    }
-
-
 def _bucket_of(worker: WorkerSection, connections: Connections) -> BucketPlace | None:
     if worker.data_uri is None:
         return None
-    return BucketPlace(worker.data_uri, worker.data_dir, partial(open_data, connections))
+    return BucketPlace(worker.data_uri, worker.data_dir, partial(open_data, connections.data))

@@ -104,8 +104,8 @@ def _data_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
     elif worker.embedded and worker.data is None and worker.shared_dir is None:
         yield ("worker", "data"), NO_DATA
     if worker.data_uri is None:
-        for name, value in settings.data:
-            if value is not None:
+        for name, field in type(settings.data).model_fields.items():
+            if getattr(settings.data, name) != field.default:
                 yield ("data", name), f"{name} is given and worker.data is no s3://bucket/prefix; remove it"
 
 

@@ -150,12 +150,17 @@ class Connect(Strict):
 
 
 class Data(Strict):
-    """How the bucket of `worker.data` is reached. What is not given is as in `storage`."""
+    """The bucket of `worker.data`: how it is reached, and what is deleted there."""
 
     endpoint_url: Url | None = None
+    """None, here and in the next three: as in `storage`."""
     region: str | None = None
     access_key_id: str | None = None
     secret_access_key: Annotated[SecretStr | None, Field(strict=False)] = None
+    gc: bool = True
+    """Whether the leader deletes outputs of attempts that lost."""
+    gc_interval: Annotated[timedelta, at_least(timedelta(minutes=1))] = timedelta(hours=6)
+    gc_grace: Annotated[timedelta, at_least(timedelta(minutes=1))] = timedelta(hours=24)
 
 
 NO_DATA = (

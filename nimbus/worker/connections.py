@@ -149,13 +149,13 @@ def open_logs(connections: Connections) -> LogArchive | None:
     return S3LogArchive(_open_s3("logs", where))
 
 
-def open_data(connections: Connections) -> ObjectStore:
-    """Where outputs of tasks are kept.
+def open_data(where: Mapping[str, Any] | None) -> ObjectStore:
+    """Where outputs of tasks are kept, by `Connections.data`.
 
     Raises:
         UnknownConnectionError: of a kind that this version does not know, or none is needed.
     """
-    return _open_s3("data", connections.data or {})
+    return _open_s3("data", where or {})
 
 
 def _open_s3(what: str, where: Mapping[str, Any]) -> S3ObjectStore:

@@ -205,7 +205,7 @@ class Runner:
             oom_killer=procfs.oom_kills() > oom_kills,
             exceeded=limits.exceeded,
         )
-        place = place_of(self._plan, partial(open_data, self._connections))
+        place = place_of(self._plan, partial(open_data, self._connections.data))
         prefix = self._folder.output_prefix()
         verdict, reference = committed(verdict, place, output, prefix, partial(place.begin, output))
         try:

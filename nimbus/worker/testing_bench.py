@@ -160,7 +160,7 @@ class Bench:
         place: dict[str, Any] = {"data_dir": self.data}
         if self.data_uri is not None:
             copies = self.root / name / "inputs"
-            bucket = BucketPlace(self.data_uri, copies, partial(open_data, self.connections))
+            bucket = BucketPlace(self.data_uri, copies, partial(open_data, self.connections.data))
             place = {"data_dir": copies, "data": bucket}
         settings = WorkerSettings(
             id=WorkerId(name),

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from blobsync import S3Config, S3ObjectStore, Secret
-from nimbus.domain.pipeline import Isolation, TaskKind
-from nimbus.domain.run import Outcome
+from nimbus.adapters.clock import SystemClock
+from nimbus.domain.ids import PipelineName, RunId, TaskName, WorkerId
+from nimbus.domain.pipeline import FailureStrategy, Isolation, Priority, TaskKind, TaskSpec
+from nimbus.domain.run import Attempt, Outcome, Run, RunCause, TaskRun
+from nimbus.domain.slots import End
+from nimbus.domain.tasks import Tasks
 from nimbus.localstack.s3 import S3Server
-from nimbus.worker.testing_bench import Bench, eventually
+from nimbus.scheduler.lost_outputs import LostOutputs
+from nimbus.worker.connections import open_data
+from nimbus.worker.data.bucket import BucketPlace
+from nimbus.worker.testing_bench import RELEASE, Bench, eventually
+from tests.thorough import sampled
 
 SHORT = timedelta(seconds=10)
 WRITES = """
@@ -25,6 +34,18 @@ READS = """
 from nimbus.task import context
 ctx = context()
 (ctx.output / "copy").write_text((ctx.inputs["make"] / "data" / "part").read_text())
+"""
+WRITES_WITH_ANOTHER = """
+import signal, sys, time
+from pathlib import Path
+from nimbus.task import context
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a zombie hears of nothing
+ctx = context()
+Path(f"{sys.argv[1]}-{ctx.run_id}-{ctx.attempt}").touch()
+while not Path(sys.argv[1]).exists():
+    time.sleep(0.01)
+for number in range(3 + ctx.attempt):
+    (ctx.output / f"part-{number}").write_text(str(ctx.attempt))
 """
 LISTS_SECRETS = """
 import os, pathlib
@@ -195,3 +216,96 @@ def test_shell_task_reads_and_writes_folders_as_ever(bench: Bench, store: S3Obje
         assert content(store, end.output, "copy") == b"rows of run1"
     finally:
         worker.close(SHORT)
+
+
+AT_ONCE = 10
+
+
+@pytest.mark.parametrize("rounds", sampled([1, 10], 1))
+def test_of_two_attempts_at_once_one_is_visible_and_the_other_is_collected(
+    bench: Bench, store: S3ObjectStore, tmp_path: Path, rounds: int
+) -> None:
+    """The first attempt is fenced while it runs. It goes on, writes and uploads, as one of a cut-off host."""
+    workers = [bench.worker("w1"), bench.worker("w2")]
+    for worker in workers:
+        worker.start()
+    try:
+        winners: dict[str, str] = {}
+        for number in range(rounds):
+            winners |= _race([f"run{number}x{other}" for other in range(AT_ONCE)], bench, tmp_path)
+        eventually(lambda: not any(worker.unended() for worker in workers), "the losers have ended")
+    finally:
+        for worker in workers:
+            worker.close(SHORT)
+
+    prefixes = {info.key.rpartition("/")[0] for info in store.list("")}
+    losers = {prefix for prefix in prefixes if "/make/1-" in prefix}
+    assert len(losers) == rounds * AT_ONCE
+    clock, grace = SystemClock(), timedelta(0)
+    runs = {run: _a_run(run, reference) for run, reference in winners.items()}
+    LostOutputs(store=store, runs=runs.get, leads=lambda: True, clock=clock, grace=grace).collect(Event())
+
+    assert {info.key.rpartition("/")[0] for info in store.list("")} == prefixes - losers
+    assert len(prefixes - losers) == rounds * AT_ONCE
+    for reference in winners.values():
+        assert _read(bench, reference, "w4") == ["2"] * 5
+
+
+def _race(runs: list[str], bench: Bench, tmp_path: Path) -> dict[str, str]:
+    """Run two attempts of a task at once, for some runs; the reference of each run's output."""
+    go = tmp_path / f"go-{runs[0]}"
+    for run in runs:
+        give(bench, "w1", WRITES_WITH_ANOTHER, f"{run}.make.1", Isolation.POOLED, args=(str(go),))
+    for run in runs:
+        eventually(Path(f"{go}-{run}-1").exists, "the first attempt runs")
+        lost = End(
+            attempt=f"{run}.make.1", outcome=Outcome.LOST, written_by="leader", ended_at=datetime.now(UTC)
+        )
+        assert bench.board.end(lost) == lost
+        give(bench, "w2", WRITES_WITH_ANOTHER, f"{run}.make.2", Isolation.POOLED, args=(str(go),))
+    for run in runs:
+        eventually(Path(f"{go}-{run}-2").exists, "the second attempt runs")
+    go.touch()
+    found = {}
+    for run in runs:
+        end = bench.await_end(f"{run}.make.2")
+        assert end.output is not None, end.reason
+        assert _read(bench, end.output, "w3") == ["2"] * 5  # while the other one may still upload
+        assert bench.await_end(f"{run}.make.1").outcome is Outcome.LOST
+        found[run] = end.output
+    return found
+
+
+def _read(bench: Bench, reference: str, host: str) -> list[str]:
+    """What a task on another host finds."""
+    assert bench.data_uri is not None
+    place = BucketPlace(bench.data_uri, bench.root / host, lambda: open_data(bench.connections.data))
+    place.fetch(reference)
+    return [path.read_text() for path in sorted(place.input(reference).iterdir())]
+
+
+def _a_run(run: str, reference: str) -> Run:
+    attempts = (
+        Attempt(
+            number=number,
+            worker=WorkerId("w1"),
+            opened_at=datetime.now(UTC),
+            opened_by_epoch=1,
+            outcome=outcome,
+            output=output,
+        )
+        for number, outcome, output in ((1, Outcome.LOST, None), (2, Outcome.SUCCEEDED, reference))
+    )
+    spec = TaskSpec(name=TaskName("make"), kind=TaskKind.PYTHON, script="make.py")
+    return Run(
+        id=RunId(run),
+        pipeline=PipelineName("bench"),
+        release=RELEASE,
+        cause=RunCause.MANUAL,
+        created_at=datetime.now(UTC),
+        logical_date=datetime.now(UTC),
+        parameters={},
+        priority=Priority.MEDIUM,
+        failure_strategy=FailureStrategy.END,
+        tasks=Tasks([TaskRun(spec=spec, attempts=tuple(attempts))]),
+    )

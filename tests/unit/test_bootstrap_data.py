@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from nimbus.bootstrap.worker import data_connection
+from nimbus.bootstrap.foundation import data_connection
 from nimbus.config import Settings, load_settings
 
 STORAGE = {

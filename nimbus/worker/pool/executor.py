@@ -134,7 +134,7 @@ class Executor:
         self._flush = ThreadPoolExecutor(_FLUSHING_AT_ONCE, thread_name_prefix="executor-flush")
         self._board = BoardThread(partial(open_board, connections), Exits(folder.exits), self._loop.post)
         self._logs = Logs(partial(open_logs, connections))
-        self._open_data = cache(partial(open_data, connections))
+        self._open_data = cache(partial(open_data, connections.data))
         self._go_within_s = connections.session_timeout_s / 2
 
     def run(self) -> int:
