@@ -19,6 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+ACCESS_VARIABLE = "NIMBUS_DATA_ACCESS"
+"""Environment variable that says how the bucket of outputs is reached, as JSON. Not on any disk."""
 CONTEXT_VARIABLE = "NIMBUS_CONTEXT"
 """Environment variable with the path of the attempt's context document (JSON, schema 1)."""
 
@@ -51,10 +53,11 @@ class TaskContext:
     """Committed output folders of the tasks this one needs, by task name."""
     output: Path
     """This attempt's own output folder; it exists and is empty when the code starts."""
-    data: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Where outputs are kept: `uri` of the place, and what `output` and `inputs` are called in it.
 
-    Empty: they are in folders, and this context was written by hand.
+    `access` says how a bucket is reached: `endpoint_url`, `region`, and, if the worker's configuration has
+    some for the data alone, `access_key_id` and `secret_access_key`. Empty: this context was written by hand.
     """
     release_root: Path
     """The release's files, read-only."""
@@ -120,7 +123,13 @@ def context() -> TaskContext:
         parameters=document["parameters"],
         inputs={task: Path(place) for task, place in document["inputs"].items()},
         output=Path(document["output"]),
-        data=document.get("data", {}),
+        data=_data(document),
         release_root=Path(document["release_root"]),
         fence_token=f"{document['attempt']:06d}",
     )
+
+
+def _data(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    access = os.environ.get(ACCESS_VARIABLE)
+    data = document.get("data", {})
+    return data if access is None else {**data, "access": json.loads(access)}

@@ -134,6 +134,17 @@ def data_connection(settings: Settings) -> dict[str, Any] | None:
     }
 
 
+def data_access(settings: Settings) -> dict[str, str]:
+    """What tasks are told of it. Keys only if they are of the data alone: those of `storage` stay here."""
+    where = data_connection(settings)
+    if where is None:
+        return {}
+    names = ["endpoint_url", "region"]
+    if settings.data.access_key_id is not None:
+        names += ["access_key_id", "secret_access_key"]
+    return {name: where[name] for name in names if where[name] is not None}
+
+
 def zookeeper_config(settings: Settings) -> ZooKeeperConfig:
     """How ZooKeeper is reached."""
     zookeeper = settings.zookeeper

@@ -15,7 +15,13 @@ from nimbus import __version__
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.cluster import ZooKeeperRegistrations
-from nimbus.bootstrap.foundation import Foundation, data_connection, zookeeper_auth, zookeeper_tls
+from nimbus.bootstrap.foundation import (
+    Foundation,
+    data_access,
+    data_connection,
+    zookeeper_auth,
+    zookeeper_tls,
+)
 from nimbus.config import Settings
 from nimbus.config.load import secret_files
 from nimbus.config.sections import Worker as WorkerSection
@@ -54,6 +60,7 @@ def build_worker(
             work_dir=worker.work_dir,
             data_dir=worker.data_dir,
             data=_bucket_of(worker, connections),
+            data_access=data_access(settings),
             slots=worker.slots,
             master=worker.master,
             spark_conf=worker.spark_conf,

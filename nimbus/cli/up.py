@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 _LOOK_S = 1.0
 
 
-@click.command(epilog=examples("nimbus up", "nimbus up --schedulers 5 --dir /tmp/cluster"))
+@click.command(
+    epilog=examples("nimbus up", "nimbus up --schedulers 5 --dir /tmp/cluster", "nimbus up --data s3")
+)
 @click.option("--schedulers", type=click.IntRange(1, 9), default=3, show_default=True, help="How many.")
 @click.option(
     "--dir",
@@ -33,18 +35,27 @@ _LOOK_S = 1.0
     show_default=True,
     help="Where everything is kept, also between starts.",
 )
-def up(schedulers: int, folder: Path) -> int:
+@click.option(
+    "--data",
+    type=click.Choice(["folder", "s3"]),
+    default="folder",
+    show_default=True,
+    help="Where outputs of tasks are kept. Do not change it while a run is live.",
+)
+def up(schedulers: int, folder: Path, data: str) -> int:
     """Start ZooKeeper, an S3 server and schedulers with workers on this machine, to try Nimbus out.
 
     Runs until Ctrl-C; data stay. Needs Java 17 or newer (`nimbus doctor` says whether it is there).
     Everything listens on loopback only.
     """
+    from nimbus.localstack.settings import StackTuning
     from nimbus.localstack.stack import LocalStack
 
     out = Output()
     folder.mkdir(parents=True, exist_ok=True)
     with _terminated_like_interrupted():
-        stack = LocalStack(folder, schedulers, report=out.note)
+        tuning = StackTuning(data_in_s3=data == "s3")
+        stack = LocalStack(folder, schedulers, tuning=tuning, report=out.note)
         try:
             stack.start()
             stack.wait_ready()

@@ -14,6 +14,7 @@
         context.json    read by the task's code
         work/           the driver's own, and its user's if tasks run as another one (`give_to`)
             progress.json, done
+            parts/                 notes of what the task has put into the bucket of outputs itself
             spark-local/, tmp/     scratch, emptied by the runner at the end
         output/         what the task writes, if outputs are kept in a bucket; removed at the end
 
@@ -76,6 +77,7 @@ class AttemptFolder:
         self.done_file = self.work / "done"
         self.spark_local = self.work / "spark-local"
         self.scratch = self.work / "tmp"
+        self.noted = self.work / "parts"
         self.output = path / "output"
 
     @classmethod

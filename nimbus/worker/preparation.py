@@ -5,6 +5,7 @@ Threads `worker-prepare-*` and `worker-fetch-*` of a worker.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import ClusterId, PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import SparkMode
 from nimbus.domain.workers import Assignment
+from nimbus.task import ACCESS_VARIABLE
 from nimbus.worker.class_archive import find_archive
 from nimbus.worker.data.folder import FolderPlace
 from nimbus.worker.data.ports import DataPlace
@@ -100,7 +102,7 @@ def prepare(
     drivers = driver_environment(
         os.environ if environment is None else environment,
         java_home=java_home,
-        extra=settings.env,
+        extra={**settings.env, **_access(settings)},
         user=user,
     )
     return RunnerPlan(
@@ -143,6 +145,10 @@ def inputs_are_here(order: Assignment, settings: WorkerSettings) -> bool:
         InputRefusedError: they are not in the place of this worker's configuration.
     """
     return all(map(_place(settings).is_here, order.inputs.values()))
+
+
+def _access(settings: WorkerSettings) -> dict[str, str]:
+    return {ACCESS_VARIABLE: json.dumps(dict(settings.data_access))} if settings.data_access else {}
 
 
 def _place(settings: WorkerSettings) -> DataPlace:

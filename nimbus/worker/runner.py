@@ -206,8 +206,7 @@ class Runner:
             exceeded=limits.exceeded,
         )
         place = place_of(self._plan, partial(open_data, self._connections.data))
-        prefix = self._folder.output_prefix()
-        verdict, reference = committed(verdict, place, output, prefix, partial(place.begin, output))
+        verdict, reference = committed(verdict, place, self._folder, output, partial(place.begin, output))
         try:
             return self._finish(board, self._end(verdict, started_at, claim, reference), uploader)
         finally:

@@ -44,6 +44,8 @@ class WorkerSettings:
     """Outputs of tasks, shared by all workers; with `data`, copies of inputs, this worker's own."""
     data: BucketPlace | None = None
     """Outputs are in a bucket, and this is how the worker reaches it."""
+    data_access: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What tasks are told of how the bucket is reached; see `nimbus.task.TaskContext.data`."""
     slots: int = 2
     """Attempts at once."""
     master: str = "local[2]"

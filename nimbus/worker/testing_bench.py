@@ -159,9 +159,7 @@ class Bench:
         """A worker, not started."""
         place: dict[str, Any] = {"data_dir": self.data}
         if self.data_uri is not None:
-            copies = self.root / name / "inputs"
-            bucket = BucketPlace(self.data_uri, copies, partial(open_data, self.connections.data))
-            place = {"data_dir": copies, "data": bucket}
+            place = {"data_dir": self.root / name / "inputs", "data": self.place(name)}
         settings = WorkerSettings(
             id=WorkerId(name),
             work_dir=self.root / name,
@@ -177,6 +175,12 @@ class Bench:
             "logs": self.logs,
         }
         return Worker(settings=settings, **(parts | more))
+
+    def place(self, host: str) -> BucketPlace:
+        """The bucket of outputs, seen from a host, after `keep_outputs_in`."""
+        assert self.data_uri is not None  # noqa: S101 - said above
+        open_store = partial(open_data, self.connections.data)
+        return BucketPlace(self.data_uri, self.root / host / "inputs", open_store)
 
     def reap(self, order: Assignment) -> bool:
         """Do a REAP order as a worker that has launched nothing."""

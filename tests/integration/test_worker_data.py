@@ -18,8 +18,6 @@ from nimbus.domain.slots import End
 from nimbus.domain.tasks import Tasks
 from nimbus.localstack.s3 import S3Server
 from nimbus.scheduler.lost_outputs import LostOutputs
-from nimbus.worker.connections import open_data
-from nimbus.worker.data.bucket import BucketPlace
 from nimbus.worker.testing_bench import RELEASE, Bench, eventually
 from tests.thorough import sampled
 
@@ -278,8 +276,7 @@ def _race(runs: list[str], bench: Bench, tmp_path: Path) -> dict[str, str]:
 
 def _read(bench: Bench, reference: str, host: str) -> list[str]:
     """What a task on another host finds."""
-    assert bench.data_uri is not None
-    place = BucketPlace(bench.data_uri, bench.root / host, lambda: open_data(bench.connections.data))
+    place = bench.place(host)
     place.fetch(reference)
     return [path.read_text() for path in sorted(place.input(reference).iterdir())]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from nimbus.bootstrap.foundation import data_connection
+from nimbus.bootstrap.foundation import data_access, data_connection
 from nimbus.config import Settings, load_settings
 
 STORAGE = {
@@ -59,3 +59,12 @@ def test_data_have_an_endpoint_and_credentials_of_their_own(tmp_path: Path) -> N
 
     assert found is not None
     assert found == {"kind": "s3", "bucket": "data", "prefix": "", **own}
+
+
+def test_tasks_are_told_the_keys_of_the_data_and_never_those_of_the_artifacts(tmp_path: Path) -> None:
+    own = {"access_key_id": "data-key", "secret_access_key": "data-secret"}
+    where = {"endpoint_url": "http://s3:9000", "region": "us-east-1"}
+
+    assert data_access(settings(tmp_path, "/srv/data")) == {}
+    assert data_access(settings(tmp_path, "s3://data")) == where
+    assert data_access(settings(tmp_path, "s3://data", **own)) == {**where, **own}

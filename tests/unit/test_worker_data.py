@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
@@ -14,9 +15,11 @@ import pytest
 from blobsync import RetryPolicy, StoreUnavailableError
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.domain.run import Outcome
+from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.data.bucket import BucketPlace
 from nimbus.worker.data.commit import committed
-from nimbus.worker.data.manifest import OutputManifest, manifest_key, parts_of
+from nimbus.worker.data.manifest import OutputFile, OutputManifest, manifest_key, parts_of
+from nimbus.worker.data.notes import write_note
 from nimbus.worker.data.ports import InputRefusedError, OutputRefusedError
 from nimbus.worker.verdict import Verdict
 
@@ -41,6 +44,20 @@ def output(tmp_path: Path, place: BucketPlace) -> Path:
     (folder / "data").mkdir(parents=True)
     (folder / "data" / "part-0").write_text("rows")
     return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path, place: BucketPlace) -> AttemptFolder:
+    made = AttemptFolder(tmp_path / "run1.load.1")
+    made.work.mkdir(parents=True)
+    made.context_file.write_text(json.dumps({"data": {"output": place.prefix(OUTPUT)}}))
+    return made
+
+
+def a_part(store: MemoryObjectStore, prefix: str, path: str, data: bytes = b"part") -> OutputFile:
+    """Do what Spark's writer does."""
+    store.write(f"{prefix}/{path}", data)
+    return OutputFile(path=path, size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
 def keys(store: MemoryObjectStore) -> list[str]:
@@ -157,11 +174,11 @@ def test_output_whose_folder_became_a_link_is_not_committed(
 
 
 def test_success_whose_output_cannot_be_stored_is_a_failure_that_says_why(
-    place: BucketPlace, output: Path, store: MemoryObjectStore
+    place: BucketPlace, folder: AttemptFolder, output: Path, store: MemoryObjectStore
 ) -> None:
     store.unavailable = True
 
-    verdict, reference = committed(SUCCESS, place, output, place.prefix(OUTPUT), partial(place.begin, output))
+    verdict, reference = committed(SUCCESS, place, folder, output, partial(place.begin, output))
 
     assert (verdict.outcome, reference) == (Outcome.FAILED, None)
     assert verdict.reason.startswith("its output could not be stored: ")
@@ -189,11 +206,64 @@ def test_upload_is_tried_again_when_the_store_does_not_answer_for_a_moment(
     assert (place.input(reference) / "data" / "part-0").read_text() == "rows"
 
 
-def test_failed_task_uploads_nothing(place: BucketPlace, output: Path, store: MemoryObjectStore) -> None:
+def test_failed_task_uploads_nothing(
+    place: BucketPlace, folder: AttemptFolder, output: Path, store: MemoryObjectStore
+) -> None:
     failed = Verdict(Outcome.FAILED, "it raised", 1)
 
-    assert committed(failed, place, output, "p", partial(place.begin, output)) == (failed, None)
+    assert committed(failed, place, folder, output, partial(place.begin, output)) == (failed, None)
     assert keys(store) == []
+
+
+def test_parts_that_were_noted_are_a_part_of_the_output_and_others_are_not(
+    place: BucketPlace, folder: AttemptFolder, output: Path, store: MemoryObjectStore
+) -> None:
+    prefix = folder.output_prefix()
+    for number in range(2):
+        write_note(folder.noted, [a_part(store, prefix, f"table/part-{number}")])
+    a_part(store, prefix, "table/part-of-a-spark-task-that-failed")
+
+    verdict, reference = committed(SUCCESS, place, folder, output, partial(place.begin, output))
+
+    assert reference is not None, verdict.reason
+    place.fetch(reference)
+    top = place.input(reference)
+    files = {str(path.relative_to(top)) for path in top.rglob("*") if path.is_file()}
+    assert files == {"data/part-0", "table/part-0", "table/part-1"}
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        "[",
+        "{}",
+        '[{"path": "../../x", "size_bytes": 4, "sha256": "%s"}]' % ("0" * 64),
+        '[{"path": "not-there", "size_bytes": 4, "sha256": "%s"}]' % ("0" * 64),
+        '[{"path": "data/part-0", "size_bytes": 4, "sha256": "%s"}]' % ("0" * 64),
+        '[{"path": "x", "size_bytes": 4, "sha256": "short"}]',
+        "[" * 100_000,
+    ],
+)
+def test_note_that_cannot_be_followed_fails_the_attempt(
+    place: BucketPlace, folder: AttemptFolder, output: Path, note: str
+) -> None:
+    folder.noted.mkdir()
+    (folder.noted / "x.json").write_text(note)
+
+    verdict, reference = committed(SUCCESS, place, folder, output, partial(place.begin, output))
+
+    assert (verdict.outcome, reference) == (Outcome.FAILED, None)
+    assert "noted" in verdict.reason or "note of" in verdict.reason
+
+
+def test_notes_behind_a_link_are_not_read(
+    place: BucketPlace, folder: AttemptFolder, output: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "x.json").write_text("[")
+    folder.noted.symlink_to(tmp_path / "elsewhere")
+
+    assert committed(SUCCESS, place, folder, output, partial(place.begin, output))[1] is not None
 
 
 def test_copy_is_read_only(place: BucketPlace, output: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from nimbus.domain.run import Outcome
+from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.data.commit import committed
 from nimbus.worker.data.folder import FolderPlace
 from nimbus.worker.flushing import flush_above, flush_tree
@@ -45,7 +46,10 @@ def output(tmp_path: Path) -> Path:
 
 def with_all_above(verdict: Verdict, output: Path, tmp_path: Path, disk: Disk) -> Verdict:
     place = FolderPlace(tmp_path / "data", fsync=disk.fsync)
-    verdict, reference = committed(verdict, place, output, "p/r/t/1", partial(place.begin, output))
+    folder = AttemptFolder(tmp_path / "r.t.1")
+    folder.path.mkdir()
+    folder.context_file.write_text('{"data": {"output": "p/r/t/1"}}')
+    verdict, reference = committed(verdict, place, folder, output, partial(place.begin, output))
     assert reference == ("p/r/t/1" if verdict.outcome is Outcome.SUCCEEDED else None)
     return verdict
 

@@ -13,7 +13,7 @@ import secrets
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
@@ -24,6 +24,7 @@ from typing import BinaryIO, TypeVar
 from blobsync import BlobNotFoundError, CorruptBlobError, InvalidKeyError, ObjectStore, RetryPolicy
 from blobsync.retry import call_retrying
 from nimbus.worker.data.manifest import OutputFile, OutputManifest, manifest_key, parts_of
+from nimbus.worker.data.notes import read_notes
 from nimbus.worker.data.ports import InputRefusedError, OutputRefusedError
 from nimbus.worker.data.tree import FoundFolder, folders_of
 from nimbus.worker.files import remove_tree
@@ -86,8 +87,8 @@ class BucketPlace:
     def begin(self, output: Path) -> None:
         """Nothing can be done before the attempt has ended."""
 
-    def commit(self, output: Path, prefix: str) -> str:
-        """Upload all files, then the manifest."""
+    def commit(self, output: Path, prefix: str, noted: Path | None = None) -> str:
+        """Upload all files, then the manifest, which names them and what is noted."""
         files: list[OutputFile] = []
         folders: list[str] = []
         with _transfers() as each:
@@ -95,10 +96,23 @@ class BucketPlace:
                 if folder.is_empty and folder.path:
                     folders.append(folder.path)
                 files += each(partial(self._upload, folder, prefix), folder.files)
+        files += self._checked(prefix, read_notes(noted) if noted is not None else [], files)
         data = OutputManifest(prefix=prefix, files=files, folders=folders).encode()
         key = manifest_key(prefix, data)
         self._write(key, data)
         return key
+
+    def _checked(
+        self, prefix: str, noted: Sequence[OutputFile], uploaded: Sequence[OutputFile]
+    ) -> Sequence[OutputFile]:
+        paths = {file.path for file in uploaded}
+        for file in noted:
+            key = f"{prefix}/{file.path}"
+            size = call_retrying(partial(self._store.size, key), self._upload_retry, what=key)
+            if file.path in paths or size != file.size_bytes:
+                raise OutputRefusedError(f"{file.path!r} was noted, and is not there as noted")
+            paths.add(file.path)
+        return noted
 
     def _upload(self, folder: FoundFolder, prefix: str, name: str) -> OutputFile:
         path = folder.path_of(name)

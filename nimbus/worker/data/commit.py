@@ -12,12 +12,17 @@ from pathlib import Path
 from blobsync import BlobSyncError
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.run import Outcome
+from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.data.ports import DataPlace, OutputRefusedError
 from nimbus.worker.verdict import REASON_LIMIT, Verdict
 
 
 def committed(
-    verdict: Verdict, place: DataPlace, output: Path, prefix: str, begun: Callable[[], object]
+    verdict: Verdict,
+    place: DataPlace,
+    folder: AttemptFolder,
+    output: Path,
+    begun: Callable[[], object],
 ) -> tuple[Verdict, str | None]:
     """Commit the output of a success; the verdict, and the output's reference.
 
@@ -26,15 +31,15 @@ def committed(
     Args:
         verdict: So far.
         place: Where outputs are kept.
-        output: The local folder.
-        prefix: Of the attempt, as `DataPlace.prefix` made it.
+        folder: Of the attempt.
+        output: The local folder that it wrote to.
         begun: Does `place.begin`, or waits until it is done.
     """
     if verdict.outcome is not Outcome.SUCCEEDED:
         return verdict, None
     try:
         begun()
-        return verdict, place.commit(output, prefix)
+        return verdict, place.commit(output, folder.output_prefix(), folder.noted)
     except OSError as exc:
         why = f"its output could not be flushed to the disk: {exc.strerror}: {exc.filename}"
     except (BlobSyncError, OutputRefusedError) as exc:

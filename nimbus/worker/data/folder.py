@@ -31,8 +31,9 @@ class FolderPlace:
         """Flush the folders above it."""
         flush_above(output, self._root, fsync=self._fsync)
 
-    def commit(self, output: Path, prefix: str) -> str:
+    def commit(self, output: Path, prefix: str, noted: Path | None = None) -> str:
         """Flush it: END must not name what a loss of power takes away."""
+        del noted
         flush_tree(output, fsync=self._fsync)
         return prefix
 

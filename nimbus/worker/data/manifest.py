@@ -69,13 +69,24 @@ class OutputManifest:
             raise ValueError(f"its schema is {document['schema']}, and this release knows {_SCHEMA}")
         if document["prefix"] != prefix:
             raise ValueError(f"it is that of {document['prefix']}")
-        files = tuple(OutputFile(**file) for file in document["files"])
         folders = tuple(document["folders"])
-        for path in (*(file.path for file in files), *folders):
+        for path in folders:
             _check_path(path)
-        if not all(_DIGEST.fullmatch(file.sha256) for file in files):
-            raise ValueError("a digest is none")
-        return cls(prefix=prefix, files=files, folders=folders)
+        return cls(prefix=prefix, files=tuple(map(checked_file, document["files"])), folders=folders)
+
+
+def checked_file(document: Any) -> OutputFile:
+    """Read a file's entry.
+
+    Raises:
+        ValueError: it names something outside of the output, or its digest is none.
+        TypeError: it has other fields, or fields of other types.
+    """
+    file = OutputFile(**document)
+    _check_path(file.path)
+    if _DIGEST.fullmatch(file.sha256) is None or not isinstance(file.size_bytes, int):
+        raise ValueError(f"{file.path!r} has no size, or a digest that is none")
+    return file
 
 
 def manifest_key(prefix: str, data: bytes) -> str:

@@ -47,8 +47,13 @@ class DataPlace(Protocol):
         """
         ...
 
-    def commit(self, output: Path, prefix: str) -> str:
+    def commit(self, output: Path, prefix: str, noted: Path | None = None) -> str:
         """Keep what is in the folder, for good; its reference. Nobody writes to the folder any more.
+
+        Args:
+            output: The folder.
+            prefix: As `prefix` made it.
+            noted: Folder with notes of what the task has put below the prefix itself; see `data.notes`.
 
         Raises:
             OSError: the disk did not do what was asked; `filename` says of what.

@@ -284,9 +284,9 @@ class Executor:
         if verdict.outcome is not Outcome.SUCCEEDED:
             self._end(held, verdict)
             return
-        held.committing, prefix = True, held.folder.output_prefix()
+        held.committing = True
         committing = self._flush.submit(
-            committed, verdict, held.place, held.output, prefix, held.begun.result
+            committed, verdict, held.place, held.folder, held.output, held.begun.result
         )
         committing.add_done_callback(lambda done: self._loop.post(partial(self._committed, held, done)))
 
