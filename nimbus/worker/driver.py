@@ -106,7 +106,9 @@ def run(folder: Path, plan: DriverPlan, waits_on: int | None) -> None:
     if plan.is_program:
         become(_command(folder, plan), os.environ | variables(context()))
     if plan.uses_spark:
-        _register_source_with_sessions()
+        from nimbus.worker.data.source_offer import offer_source
+
+        offer_source(connect=plan.connect)
     stop_progress = _start_progress(folder) if plan.starts_spark else _nothing
     try:
         _run_task(plan)
@@ -180,26 +182,6 @@ def set_local_address(master: str) -> None:
     """Have a Spark of this host alone use loopback."""
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-
-
-def _register_source_with_sessions() -> None:
-    """Let each session that the task asks for know the format `nimbus`. Spark has no hook for that."""
-    from pyspark.sql import SparkSession
-
-    builder_class: Any = SparkSession.Builder
-    get = builder_class.getOrCreate
-
-    def get_and_register(builder: Any) -> Any:
-        from nimbus.worker.data.source import register
-
-        session = get(builder)
-        if session not in known:
-            known.append(session)
-            register(session)
-        return session
-
-    known: list[Any] = []
-    builder_class.getOrCreate = get_and_register
 
 
 def _start_progress(folder: Path) -> Callable[[], None]:

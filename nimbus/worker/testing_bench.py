@@ -73,14 +73,16 @@ class Bench:
             board=f"{MEMORY_FILE}{root / 'board'}", logs=f"{MEMORY_FILE}{root / 'logs'}"
         )
 
-    def keep_outputs_in(self, uri: str, connection: Mapping[str, Any]) -> None:
+    def keep_outputs_in(self, uri: str, **server: str) -> None:
         """Keep outputs in a bucket from now on.
 
         Args:
             uri: `s3://bucket/prefix`.
-            connection: See `Connections.data`.
+            server: `endpoint_url`, `access_key_id`, `secret_access_key`.
         """
-        self.data_uri, self.connections = uri, replace(self.connections, data=connection)
+        bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+        where = {"kind": "s3", "bucket": bucket, "prefix": prefix, **server}
+        self.data_uri, self.connections = uri, replace(self.connections, data=where)
 
     @contextmanager
     def pinned(self, pipeline: PipelineName, digest: ReleaseDigest, timeout: timedelta) -> Iterator[Path]:

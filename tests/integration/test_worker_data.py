@@ -55,6 +55,14 @@ seen += "".join(path.read_text(errors="replace") for path in top.rglob("*") if p
 """
 
 
+def access_to(server: S3Server) -> dict[str, str]:
+    return {
+        "endpoint_url": server.endpoint_url,
+        "access_key_id": server.access_key,
+        "secret_access_key": server.secret_key,
+    }
+
+
 @pytest.fixture
 def store(s3_server: S3Server, s3_bucket: str) -> Iterator[S3ObjectStore]:
     config = S3Config(
@@ -72,17 +80,7 @@ def store(s3_server: S3Server, s3_bucket: str) -> Iterator[S3ObjectStore]:
 @pytest.fixture
 def bench(tmp_path: Path, s3_server: S3Server, s3_bucket: str) -> Iterator[Bench]:
     made = Bench(tmp_path)
-    made.keep_outputs_in(
-        f"s3://{s3_bucket}/some/data",
-        {
-            "kind": "s3",
-            "endpoint_url": s3_server.endpoint_url,
-            "bucket": s3_bucket,
-            "prefix": "some/data",
-            "access_key_id": s3_server.access_key,
-            "secret_access_key": s3_server.secret_key,
-        },
-    )
+    made.keep_outputs_in(f"s3://{s3_bucket}/some/data", **access_to(s3_server))
     yield made
     made.close()
 
@@ -144,10 +142,9 @@ def test_input_that_is_gone_refuses_the_attempt_with_the_reason(
 
 
 def test_success_whose_bucket_is_missing_is_a_failure_that_says_why(
-    bench: Bench, isolation: Isolation
+    bench: Bench, s3_server: S3Server, isolation: Isolation
 ) -> None:
-    connection = dict(bench.connections.data or {})
-    bench.keep_outputs_in("s3://not-there", {**connection, "bucket": "not-there"})
+    bench.keep_outputs_in("s3://not-there", **access_to(s3_server))
     worker = bench.worker()
     worker.start()
     try:

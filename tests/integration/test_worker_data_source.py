@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from nimbus.domain.pipeline import TaskKind
+from nimbus.domain.pipeline import SparkMode, TaskKind
 from nimbus.domain.run import Outcome
 from nimbus.localstack.s3 import S3Server
-from nimbus.worker.testing_bench import Bench
+from nimbus.worker.connect_server import LocalServer
+from nimbus.worker.connect_start import LocalServerSettings
+from nimbus.worker.testing_bench import Bench, eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("java_home"), pytest.mark.timeout(900)]
 
@@ -36,52 +38,65 @@ print(ctx)
 """
 
 
+def access_to(server: S3Server) -> dict[str, str]:
+    return {
+        "endpoint_url": server.endpoint_url,
+        "access_key_id": server.access_key,
+        "secret_access_key": server.secret_key,
+    }
+
+
 @pytest.fixture(params=["folder", "bucket"])
 def bench(
     request: pytest.FixtureRequest, tmp_path: Path, s3_server: S3Server, s3_bucket: str
 ) -> Iterator[Bench]:
     made = Bench(tmp_path)
     if request.param == "bucket":
-        made.keep_outputs_in(
-            f"s3://{s3_bucket}/data",
-            {
-                "kind": "s3",
-                "endpoint_url": s3_server.endpoint_url,
-                "bucket": s3_bucket,
-                "prefix": "data",
-                "access_key_id": s3_server.access_key,
-                "secret_access_key": s3_server.secret_key,
-            },
-        )
+        made.keep_outputs_in(f"s3://{s3_bucket}/data", **access_to(s3_server))
     yield made
     made.close()
 
 
+@pytest.mark.parametrize("mode", list(SparkMode))
 def test_table_that_one_task_wrote_is_read_by_the_next(
-    bench: Bench, s3_server: S3Server, java_home: Path
+    bench: Bench, s3_server: S3Server, java_home: Path, mode: SparkMode
 ) -> None:
-    access = {
-        "endpoint_url": s3_server.endpoint_url,
-        "access_key_id": s3_server.access_key,
-        "secret_access_key": s3_server.secret_key,
-    }
     settings: dict[str, Any] = {"warm_drivers": 0, "class_archive": False, "java_home": lambda: java_home}
-    worker = bench.worker(settings={**settings, "data_access": access if bench.data_uri else {}})
+    if bench.data_uri is not None:
+        settings["data_access"] = access_to(s3_server)
+    server = _connect_server(bench, java_home) if mode is SparkMode.CONNECT else None
+    worker = bench.worker(settings={**settings, "connect": server})
     worker.start()
     try:
-        _give(bench, WRITES, "run1.make.1")
+        _give(bench, WRITES, "run1.make.1", spark_mode=mode)
         made = bench.await_end("run1.make.1", 300)
         assert made.output is not None, made.reason
 
-        _give(bench, READS, "run1.use.1", inputs={"make": made.output})
+        _give(bench, READS, "run1.use.1", spark_mode=mode, inputs={"make": made.output})
         used = bench.await_end("run1.use.1", 300)
         assert used.outcome is Outcome.SUCCEEDED, used.reason
+        if server is not None:
+            eventually(lambda: not server.look_after(), "the server has ended", 60)
     finally:
         worker.close(timedelta(seconds=10))
 
     log = bench.folder("run1.use.1").log.read_text()
     assert s3_server.secret_key not in log
     assert _content(bench, used.output or "") == repr((10, 90, "9", 1000, (bench.data_uri or "file:")[:5]))
+
+
+def _connect_server(bench: Bench, java_home: Path) -> LocalServer:
+    pytest.importorskip("grpc")
+    return LocalServer(
+        LocalServerSettings(
+            folder=bench.root / "w1" / "connect",
+            master="local[2]",
+            spark_conf={},
+            env={},
+            java_home=lambda: java_home,
+            idle_timeout=timedelta(seconds=5),
+        )
+    )
 
 
 def _give(bench: Bench, text: str, attempt: str, **order: object) -> None:
