@@ -21,6 +21,7 @@ from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.run import Run
 from nimbus.ports import Clock
+from nimbus.records import UnreadableRecordError
 from nimbus.worker.data.manifest import is_manifest, parts_of
 
 _NAME = "[A-Za-z0-9_][A-Za-z0-9_.-]*"
@@ -104,9 +105,16 @@ class LostOutputs:
     def _is_lost(self, prefix: str) -> bool:
         if self._run is None or self._run[0] != prefix.split("/")[1]:  # listings are sorted
             run_id = RunId(prefix.split("/")[1])
-            self._run = run_id, self._runs(run_id)
+            self._run = run_id, self._read(run_id)
         run = self._run[1]
         return run is not None and is_lost(run, prefix)
+
+    def _read(self, run: RunId) -> Run | None:
+        try:
+            return self._runs(run)
+        except UnreadableRecordError as exc:  # its outputs stay
+            _log.error("record_unreadable", place=exc.place, error=str(exc))
+            return None
 
     def _delete(self, prefix: str) -> bool:
         """Delete what is there now; False: we do not lead any more."""

@@ -17,7 +17,7 @@ from nimbus.domain.errors import NimbusError
 from nimbus.ports import AttemptBoard, LogArchive, StoreUnavailableError
 
 if TYPE_CHECKING:
-    from blobsync import ObjectStore, S3ObjectStore
+    from blobsync import S3ObjectStore
 
 MEMORY_FILE = "memory-file:"
 """Prefix of a board or log store in a folder: for tests and for trying a worker alone."""
@@ -149,7 +149,7 @@ def open_logs(connections: Connections) -> LogArchive | None:
     return S3LogArchive(_open_s3("logs", where))
 
 
-def open_data(where: Mapping[str, Any] | None) -> ObjectStore:
+def open_data(where: Mapping[str, Any] | None) -> S3ObjectStore:
     """Where outputs of tasks are kept, by `Connections.data`.
 
     Raises:

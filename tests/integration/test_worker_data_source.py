@@ -15,6 +15,7 @@ from nimbus.localstack.s3 import S3Server
 from nimbus.worker.connect_server import LocalServer
 from nimbus.worker.connect_start import LocalServerSettings
 from nimbus.worker.testing_bench import Bench, eventually
+from tests.thorough import thorough
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("java_home"), pytest.mark.timeout(900)]
 
@@ -46,18 +47,24 @@ def access_to(server: S3Server) -> dict[str, str]:
     }
 
 
-@pytest.fixture(params=["folder", "bucket"])
-def bench(
-    request: pytest.FixtureRequest, tmp_path: Path, s3_server: S3Server, s3_bucket: str
-) -> Iterator[Bench]:
+@pytest.fixture
+def bench(tmp_path: Path, place: str, s3_server: S3Server, s3_bucket: str) -> Iterator[Bench]:
     made = Bench(tmp_path)
-    if request.param == "bucket":
+    if place == "bucket":
         made.keep_outputs_in(f"s3://{s3_bucket}/data", **access_to(s3_server))
     yield made
     made.close()
 
 
-@pytest.mark.parametrize("mode", list(SparkMode))
+@pytest.mark.parametrize(
+    ("place", "mode"),
+    [
+        ("bucket", SparkMode.CLASSIC),
+        pytest.param("bucket", SparkMode.CONNECT, marks=thorough),
+        pytest.param("folder", SparkMode.CLASSIC, marks=thorough),
+        pytest.param("folder", SparkMode.CONNECT, marks=thorough),
+    ],
+)
 def test_table_that_one_task_wrote_is_read_by_the_next(
     bench: Bench, s3_server: S3Server, java_home: Path, mode: SparkMode
 ) -> None:

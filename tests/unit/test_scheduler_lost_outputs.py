@@ -14,6 +14,7 @@ from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
 from nimbus.domain.run import Attempt, Outcome, Run, RunCause, TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.ports import StoreUnavailableError
+from nimbus.records import UnreadableRecordError
 from nimbus.scheduler.lost_outputs import LostOutputs, is_lost
 
 T0 = datetime(2026, 3, 1, tzinfo=UTC)
@@ -194,3 +195,20 @@ def test_attempt_that_is_not_in_the_record_yet_is_not_lost() -> None:
 
 def test_no_attempt_of_a_run_whose_outputs_are_in_a_folder_is_named() -> None:
     assert is_lost(a_run(LOST, replace(WON, output="sums/run1/load/2")), WINNER)
+
+
+def test_run_whose_record_cannot_be_read_hinders_no_other(stage: Stage) -> None:
+    broken = f"sums/run0/load/1-{1:016x}"
+    stage.put(broken)
+    read = stage.runs.get
+
+    def read_or_fail(run: RunId) -> Run | None:
+        if run == "run0":
+            raise UnreadableRecordError("runs/run0", "of a newer schema")
+        return read(run)
+
+    stage.lost = LostOutputs(
+        store=stage.store, runs=read_or_fail, leads=lambda: True, clock=stage.clock, grace=timedelta(0)
+    )
+
+    assert stage.collect() == {WINNER, broken}

@@ -12,7 +12,6 @@ import os
 import secrets
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,11 +22,11 @@ from typing import BinaryIO, TypeVar
 
 from blobsync import BlobNotFoundError, CorruptBlobError, InvalidKeyError, ObjectStore, RetryPolicy
 from blobsync.retry import call_retrying
-from nimbus.worker.data.manifest import OutputFile, OutputManifest, manifest_key, parts_of
+from nimbus.worker.data.manifest import OutputFile, OutputManifest, is_manifest, manifest_key, parts_of
 from nimbus.worker.data.notes import read_notes
 from nimbus.worker.data.ports import InputRefusedError, OutputRefusedError
 from nimbus.worker.data.tree import FoundFolder, folders_of
-from nimbus.worker.files import remove_tree
+from nimbus.worker.files import make_passage, remove_tree
 from nimbus.worker.flushing import flush_tree
 
 Item = TypeVar("Item")
@@ -36,6 +35,7 @@ Done = TypeVar("Done")
 _AT_ONCE = 8
 """Files at a time."""
 _CHUNK_BYTES = 1 << 20
+_LOCKS = 16
 _COPY_KEPT_S = 3600.0
 """A copy that no order needs stays so long after its last use: the next attempt may need it."""
 UPLOAD_RETRY = RetryPolicy(max_wait=timedelta(seconds=20), deadline=timedelta(minutes=10))
@@ -64,7 +64,8 @@ class BucketPlace:
         self.uri, self._copies = uri, copies
         self._open_store, self._upload_retry = open_store, upload_retry
         self._opening = threading.Lock()
-        self._fetching: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._fetching = [threading.Lock() for _ in range(_LOCKS)]
+        """By digest: an input is copied once, whoever needs it."""
 
     @cached_property
     def _opened(self) -> ObjectStore:
@@ -146,12 +147,13 @@ class BucketPlace:
     def fetch(self, reference: str, group: int | None = None) -> None:
         """Copy the files that the manifest names. The copy appears when all of it is verified and flushed."""
         prefix, sha256 = parts_of(reference)
-        with self._fetching[sha256]:
+        with self._fetching[int(sha256[:8], 16) % _LOCKS]:
             target = self.input(reference)
             if target.is_dir():
                 os.utime(target)
                 return
             part = self._copies / f".{sha256}.{secrets.token_hex(4)}"
+            make_passage(self._copies)
             try:
                 self._copy(reference, prefix, sha256, part)
                 _close_to_writers(part, group)
@@ -165,7 +167,7 @@ class BucketPlace:
         told = io.BytesIO()
         self._read(reference, sha256, told)
         manifest = OutputManifest.decode(told.getvalue(), reference)
-        part.mkdir(parents=True)
+        part.mkdir(mode=0o700)
         for folder in {*manifest.folders, *(str(Path(file.path).parent) for file in manifest.files)}:
             (part / folder).mkdir(parents=True, exist_ok=True)
         with _transfers() as each:
@@ -199,7 +201,7 @@ class BucketPlace:
         Args:
             used: References of inputs of all orders of this worker.
         """
-        kept = {self.input(reference).name for reference in used}
+        kept = {parts_of(reference)[1] for reference in used if is_manifest(reference)}
         for copy in self._copies.iterdir() if self._copies.is_dir() else ():
             if copy.name not in kept and time.time() - copy.stat().st_mtime > _COPY_KEPT_S:
                 remove_tree(copy)
@@ -221,12 +223,10 @@ def _digest_of(fd: int) -> str:
 
 
 def _close_to_writers(top: Path, group: int | None) -> None:
-    """Make a tree read-only, and readable by a group."""
+    """Make files read-only, and all of a tree readable by its owner and a group alone."""
+    folder_mode, file_mode = (0o700, 0o400) if group is None else (0o750, 0o440)
     for place, _, files in os.walk(top):
-        for path in (*(Path(place, name) for name in files), Path(place)):
+        for path, mode in (*((Path(place, name), file_mode) for name in files), (Path(place), folder_mode)):
             if group is not None:
                 os.chown(path, -1, group)
-            is_folder = str(path) == place
-            path.chmod(
-                (0o750 if is_folder else 0o440) if group is not None else (0o755 if is_folder else 0o444)
-            )
+            path.chmod(mode)

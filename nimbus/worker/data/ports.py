@@ -79,7 +79,7 @@ class DataPlace(Protocol):
 
         Args:
             reference: Of the output.
-            group: Id of the Linux group that may read it besides us; None: what `umask` says.
+            group: Id of the Linux group that may read it besides us.
 
         Raises:
             InputRefusedError: it is not there, or is not what was committed.

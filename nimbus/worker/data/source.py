@@ -15,7 +15,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, ClassVar
 
@@ -53,7 +53,7 @@ class SourcePlace:
     """Prefix of the attempt's own output."""
     inputs: Mapping[str, str]
     """References, by task."""
-    access: Mapping[str, str]
+    access: Mapping[str, str] = field(repr=False)
     """Of the bucket; see `nimbus.task.TaskContext.data`."""
     noted: str
     """Folder for notes, on the host of the driver."""
