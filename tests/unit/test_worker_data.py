@@ -298,3 +298,33 @@ def test_reference_gives_prefix_and_digest() -> None:
     reference = f"sums/run1/load/1-00ff/manifest-{'ab' * 32}.json"
 
     assert parts_of(reference) == ("sums/run1/load/1-00ff", "ab" * 32)
+
+
+@pytest.mark.parametrize("name", [b"\xff\xfe", b"a\nb", b"x" * 250 + b"/" + b"y" * 250 + b"/" + b"z" * 250])
+def test_name_that_is_no_key_fails_the_attempt_or_is_kept(
+    place: BucketPlace, folder: AttemptFolder, output: Path, name: bytes
+) -> None:
+    path = Path(os.fsdecode(os.fsencode(output) + b"/" + name))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("odd")
+
+    verdict, reference = committed(SUCCESS, place, folder, output, partial(place.begin, output))
+
+    assert reference is not None or "choose another" in verdict.reason
+    if reference is not None:
+        place.fetch(reference)
+        kept = Path(os.fsdecode(os.fsencode(place.input(reference)) + b"/" + name))
+        assert kept.read_text() == "odd"
+
+
+@pytest.mark.parametrize("path", ["\udcff", "x" * 2000, "a//b", "./a", "a/./b"])
+def test_note_of_a_name_that_is_no_key_fails_the_attempt(
+    place: BucketPlace, folder: AttemptFolder, output: Path, path: str
+) -> None:
+    folder.noted.mkdir()
+    note = [{"path": path, "size_bytes": 4, "sha256": "0" * 64}]
+    (folder.noted / "x.json").write_text(json.dumps(note))
+
+    verdict, reference = committed(SUCCESS, place, folder, output, partial(place.begin, output))
+
+    assert (verdict.outcome, reference) == (Outcome.FAILED, None)
