@@ -2,10 +2,10 @@
 
 Standard library only, so that a task pays nothing for it. Runs in the driver process of one attempt.
 
-An attempt writes below `output`, a folder that is its own. The folder becomes visible to the tasks that
+An attempt writes below `output`, a folder that is its own. What is in it becomes visible to the tasks that
 need this one only when the attempt's END record is accepted; so a zombie attempt may compute, but nobody
-reads what it wrote. Effects elsewhere (a database, a mail) are at-least-once: give `fence_token` to
-a store that can refuse an older one.
+reads what it wrote. That holds where outputs are kept in a folder and in a bucket. Effects elsewhere (a
+database, a mail) are at-least-once: give `fence_token` to a store that can refuse an older one.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+ACCESS_VARIABLE = "NIMBUS_DATA_ACCESS"
+"""Environment variable that says how the bucket of outputs is reached, as JSON. Not on any disk."""
 CONTEXT_VARIABLE = "NIMBUS_CONTEXT"
 """Environment variable with the path of the attempt's context document (JSON, schema 1)."""
 
@@ -51,10 +53,53 @@ class TaskContext:
     """Committed output folders of the tasks this one needs, by task name."""
     output: Path
     """This attempt's own output folder; it exists and is empty when the code starts."""
+    data: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Where outputs are kept: `uri` of the place, and what `output` and `inputs` are called in it.
+
+    `access` says how a bucket is reached: `endpoint_url`, `region`, and, if the worker's configuration has
+    some for the data alone, `access_key_id` and `secret_access_key`. Empty: this context was written by hand.
+    """
     release_root: Path
     """The release's files, read-only."""
     fence_token: str
     """Grows with each attempt of the task: `<attempt>`, zero-padded to sort as text."""
+
+    @property
+    def output_uri(self) -> str:
+        """Where this attempt's output is to lie, for readers on other hosts: `file://...` or `s3://...`."""
+        if not self.data:
+            return f"file://{self.output}"
+        return f"{self.data['uri']}/{self.data['output']}"
+
+    def input_uri(self, task: str, path: str = "") -> str:
+        """Where an input lies, or a file or folder in it: `file://...` or `s3://...`.
+
+        A folder in a bucket may hold more than was committed: see `input_files`.
+
+        Args:
+            task: One that this one needs.
+            path: Relative to the input.
+        """
+        top = f"file://{self.inputs[task]}"
+        if self.data:
+            top = f"{self.data['uri']}/{self.data['inputs'][task]}"
+        if top.startswith("s3://"):
+            top = top.rpartition("/")[0]  # what is left out is the name of its manifest
+        return "/".join([top, *filter(None, [path.strip("/")])])
+
+    def input_files(self, task: str, path: str = "") -> list[str]:
+        """URIs of all committed files of an input, or below a folder in it, sorted.
+
+        Hidden ones are left out: those of which a name begins with `_` or `.`, as Spark has it.
+
+        Args:
+            task: One that this one needs.
+            path: Relative to the input.
+        """
+        top = self.inputs[task]
+        found = (file.relative_to(top) for file in (top / path).rglob("*") if file.is_file())
+        files = (file for file in found if not any(part.startswith(("_", ".")) for part in file.parts))
+        return sorted(self.input_uri(task, str(file)) for file in files)
 
 
 @cache
@@ -78,6 +123,13 @@ def context() -> TaskContext:
         parameters=document["parameters"],
         inputs={task: Path(place) for task, place in document["inputs"].items()},
         output=Path(document["output"]),
+        data=_data(document),
         release_root=Path(document["release_root"]),
         fence_token=f"{document['attempt']:06d}",
     )
+
+
+def _data(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    access = os.environ.get(ACCESS_VARIABLE)
+    data = document.get("data", {})
+    return data if access is None else {**data, "access": json.loads(access)}

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
+from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.zookeeper.whole import ZooKeeperWholeState
-from nimbus.bootstrap.foundation import Foundation, retry_policy
+from nimbus.bootstrap.foundation import Foundation, data_connection, retry_policy
+from nimbus.domain.ids import RunId
+from nimbus.domain.run import Run
 from nimbus.scheduler.collector import Collector
 from nimbus.scheduler.garbage import BucketGarbage, LocalGarbage
+from nimbus.scheduler.lost_outputs import LostOutputs
 from nimbus.telemetry.artifacts import GarbageMetrics
+from nimbus.worker.connections import open_data
 
 
 def build_collector(
@@ -37,4 +43,23 @@ def build_collector(
             metrics=metrics,
         )
         collector.add(in_bucket.collect, artifacts.gc_interval, leads)
+    if (where := data_connection(settings)) is not None and settings.data.gc and leads is not None:
+        outputs = LostOutputs(
+            store=open_data(where),
+            runs=_runs(foundation),
+            leads=leads,
+            clock=foundation.clock,
+            grace=settings.data.gc_grace,
+            deleted=partial(metrics.deleted, "outputs"),
+        )
+        collector.add(outputs.collect, settings.data.gc_interval, leads)
     return collector
+
+
+def _runs(foundation: Foundation) -> Callable[[RunId], Run | None]:
+    history = S3History(foundation.store)
+
+    def read(run: RunId) -> Run | None:
+        return foundation.reader.run(run) or history.read(run)  # in this order: it may move meanwhile
+
+    return read

@@ -115,6 +115,36 @@ def s3_config(settings: Settings) -> S3Config:
     )
 
 
+def data_connection(settings: Settings) -> dict[str, Any] | None:
+    """As JSON: it goes to the runners. None: outputs are in a folder."""
+    if settings.worker.data_uri is None:
+        return None
+    bucket, _, prefix = settings.worker.data_uri.removeprefix("s3://").partition("/")
+    storage, data = settings.storage, settings.data
+    keys = data if data.access_key_id is not None else storage
+    secret = keys.secret_access_key
+    return {
+        "kind": "s3",
+        "endpoint_url": data.endpoint_url or storage.endpoint_url,
+        "bucket": bucket,
+        "prefix": prefix,
+        "region": data.region or storage.region,
+        "access_key_id": keys.access_key_id,
+        "secret_access_key": None if secret is None else secret.get_secret_value(),
+    }
+
+
+def data_access(settings: Settings) -> dict[str, str]:
+    """What tasks are told of it. Keys only if they are of the data alone: those of `storage` stay here."""
+    where = data_connection(settings)
+    if where is None:
+        return {}
+    names = ["endpoint_url", "region"]
+    if settings.data.access_key_id is not None:
+        names += ["access_key_id", "secret_access_key"]
+    return {name: where[name] for name in names if where[name] is not None}
+
+
 def zookeeper_config(settings: Settings) -> ZooKeeperConfig:
     """How ZooKeeper is reached."""
     zookeeper = settings.zookeeper

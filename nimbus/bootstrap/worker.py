@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 from typing import Any
 
 import structlog
@@ -15,16 +16,24 @@ from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.cluster import ZooKeeperRegistrations
 from nimbus.bootstrap.clusters import clusters
-from nimbus.bootstrap.foundation import Foundation, zookeeper_auth, zookeeper_tls
+from nimbus.bootstrap.foundation import (
+    Foundation,
+    data_access,
+    data_connection,
+    zookeeper_auth,
+    zookeeper_tls,
+)
 from nimbus.bootstrap.targets import spark_targets
 from nimbus.config import Settings
 from nimbus.config.load import secret_files
+from nimbus.config.sections import Worker as WorkerSection
 from nimbus.domain.ids import WorkerId
 from nimbus.java import find_java
 from nimbus.scheduler.releases import LocalReleases
 from nimbus.worker.connect_server import LocalServer, RemoteServer
 from nimbus.worker.connect_start import LocalServerSettings
-from nimbus.worker.connections import Connections
+from nimbus.worker.connections import Connections, open_data
+from nimbus.worker.data.bucket import BucketPlace
 from nimbus.worker.settings import ConnectProvider, WorkerSettings
 from nimbus.worker.task_user import find_users, refuse_readable_secrets
 from nimbus.worker.worker import Worker
@@ -45,11 +54,16 @@ def build_worker(
     users = find_users(worker.run_as, worker.run_as_pipelines)
     refuse_readable_secrets(users, secret_files(settings, os.environ))
     targets = spark_targets(settings, os.environ)
+    connections = Connections(
+        board=_board_connection(settings), logs=_log_connection(settings), data=data_connection(settings)
+    )
     built = Worker(
         settings=WorkerSettings(
             id=WorkerId(worker.id),
             work_dir=worker.work_dir,
             data_dir=worker.data_dir,
+            data=_bucket_of(worker, connections),
+            data_access=data_access(settings),
             slots=worker.slots,
             master=worker.master,
             spark_conf=worker.spark_conf,
@@ -70,7 +84,7 @@ def build_worker(
         board=ZooKeeperAttemptBoard(foundation.session, settings.cluster.root),
         registrations=registrations,
         releases=LocalReleases(syncer),
-        connections=Connections(board=_board_connection(settings), logs=_log_connection(settings)),
+        connections=connections,
         clock=foundation.clock,
         logs=S3LogArchive(foundation.store),
         clusters=clusters(targets, settings.spark.targets, foundation.reader.schedulers),
@@ -133,3 +147,9 @@ def _log_connection(settings: Settings) -> dict[str, Any]:
         "access_key_id": storage.access_key_id,
         "secret_access_key": None if secret is None else secret.get_secret_value(),
     }
+
+
+def _bucket_of(worker: WorkerSection, connections: Connections) -> BucketPlace | None:
+    if worker.data_uri is None:
+        return None
+    return BucketPlace(worker.data_uri, worker.data_dir, partial(open_data, connections.data))

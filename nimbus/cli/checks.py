@@ -18,6 +18,7 @@ from nimbus.cli.words import size
 from nimbus.cli.zookeeper_checks import zookeeper_of
 
 if TYPE_CHECKING:
+    from blobsync import S3ObjectStore
     from nimbus.config import Settings
 
 _DEADLINE_S = 3.0
@@ -44,6 +45,7 @@ def cluster(settings: Settings) -> Iterator[Finding]:
     yield from targets(spark_targets(settings, os.environ))
     yield from zookeeper_of(settings)
     yield s3(settings)
+    yield from outputs(settings)
     if settings.storage.endpoint_url is not None:
         yield clock(settings.storage.endpoint_url)
     yield port(settings.scheduler.host, settings.scheduler.port)
@@ -149,19 +151,38 @@ def disk(folder: Path) -> Finding:
 
 def s3(settings: Settings) -> Finding:
     """Is the bucket there, and are the credentials right?"""
-    from blobsync import BlobSyncError, BucketMissingError, StoreAccessDeniedError
     from nimbus.cli.storage import object_store
 
     where = f"s3 {settings.storage.bucket} at {settings.storage.endpoint_url or 'AWS'}"
+    return _bucket(where, object_store(settings), "storage", "storage.bucket")
+
+
+def outputs(settings: Settings) -> Iterator[Finding]:
+    """The same of the bucket of outputs, if they are in one."""
+    from nimbus.bootstrap.foundation import data_connection
+    from nimbus.worker.connections import open_data
+
+    found = data_connection(settings)
+    if found is not None:
+        where = f"s3 {found['bucket']} at {found['endpoint_url'] or 'AWS'}, for outputs"
+        yield _bucket(where, open_data(found), "data", "worker.data")
+
+
+def _bucket(where: str, store: S3ObjectStore, section: str, name: str) -> Finding:
+    from blobsync import BlobSyncError, BucketMissingError, StoreAccessDeniedError
+
+    said: BlobSyncError
     try:
-        object_store(settings).check()
+        store.check()
     except StoreAccessDeniedError as exc:
-        return Finding(where, Verdict.FAIL, str(exc), "correct storage.access_key_id and secret_access_key")
+        said, advice = exc, f"correct {section}.access_key_id and secret_access_key"
     except BucketMissingError as exc:
-        return Finding(where, Verdict.FAIL, str(exc), "create the bucket, or correct storage.bucket")
+        said, advice = exc, f"create the bucket, or correct {name}"
     except BlobSyncError as exc:
-        return Finding(where, Verdict.FAIL, str(exc), "start the S3 server, or correct storage.endpoint_url")
-    return Finding(where, Verdict.OK, "answers; credentials are right")
+        said, advice = exc, f"start the S3 server, or correct {section}.endpoint_url"
+    else:
+        return Finding(where, Verdict.OK, "answers; credentials are right")
+    return Finding(where, Verdict.FAIL, str(said), advice)
 
 
 def clock(url: str) -> Finding:

@@ -25,7 +25,9 @@ _LOOK_S = 1.0
 
 @click.command(
     epilog=examples(
-        "nimbus up", "nimbus up --spark standalone", "nimbus up --schedulers 5 --dir /tmp/cluster"
+        "nimbus up",
+        "nimbus up --data s3 --spark standalone",
+        "nimbus up --schedulers 5 --dir /tmp/cluster",
     )
 )
 @click.option("--schedulers", type=click.IntRange(1, 9), default=3, show_default=True, help="How many.")
@@ -42,18 +44,27 @@ _LOOK_S = 1.0
     type=click.Choice(["standalone"]),
     help="Start a Spark cluster, too: two masters and two workers. It is the target `standalone`.",
 )
-def up(schedulers: int, folder: Path, spark: str | None) -> int:
+@click.option(
+    "--data",
+    type=click.Choice(["folder", "s3"]),
+    default="folder",
+    show_default=True,
+    help="Where outputs of tasks are kept. Do not change it while a run is live.",
+)
+def up(schedulers: int, folder: Path, spark: str | None, data: str) -> int:
     """Start ZooKeeper, an S3 server and schedulers with workers on this machine, to try Nimbus out.
 
     Runs until Ctrl-C; data stay. Needs Java 17 or newer (`nimbus doctor` says whether it is there).
     Everything listens on loopback only.
     """
+    from nimbus.localstack.settings import StackTuning
     from nimbus.localstack.stack import LocalStack
 
     out = Output()
     folder.mkdir(parents=True, exist_ok=True)
     with _terminated_like_interrupted():
-        stack = LocalStack(folder, schedulers, standalone=spark is not None, report=out.note)
+        tuning = StackTuning(data_in_s3=data == "s3")
+        stack = LocalStack(folder, schedulers, standalone=spark is not None, tuning=tuning, report=out.note)
         try:
             stack.start()
             stack.wait_ready()

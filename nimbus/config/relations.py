@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from nimbus.config.problems import KeyPath
-from nimbus.config.sections import NO_DATA_DIR
+from nimbus.config.sections import NO_DATA
 from nimbus.config.settings import Settings
 from nimbus.config.targets import target_faults
 from nimbus.config.values import format_duration
@@ -49,7 +49,11 @@ _NOT_BELOW = (
         "a host is given up only after somebody has looked",
     ),
 )
-_TOGETHER = (("zookeeper", "username", "password"), ("storage", "access_key_id", "secret_access_key"))
+_TOGETHER = (
+    ("zookeeper", "username", "password"),
+    ("storage", "access_key_id", "secret_access_key"),
+    ("data", "access_key_id", "secret_access_key"),
+)
 """Names and their secrets: both are given, or neither."""
 
 
@@ -66,8 +70,7 @@ def relation_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
             yield (section, name), message
     yield from _session_faults(settings)
     yield from _tls_faults(settings)
-    if settings.worker.embedded and settings.worker.shared_dir is None:
-        yield ("worker", "data_dir"), NO_DATA_DIR
+    yield from _data_faults(settings)
     if settings.connect.token is not None and settings.connect.url is None:
         message = "token is given and url is not; a server of the worker's own makes its token itself"
         yield ("connect", "token"), message
@@ -95,6 +98,18 @@ def _session_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
             f"wait for one server's connection: otherwise one dead server costs the session; raise it"
         )
         yield ("zookeeper", "session_timeout"), message
+
+
+def _data_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
+    worker = settings.worker
+    if worker.data is not None and worker.shared_dir is not None:
+        yield ("worker", "data_dir"), "data is given as well, and means the same; give one of them"
+    elif worker.embedded and worker.data is None and worker.shared_dir is None:
+        yield ("worker", "data"), NO_DATA
+    if worker.data_uri is None:
+        for name, field in type(settings.data).model_fields.items():
+            if getattr(settings.data, name) != field.default:
+                yield ("data", name), f"{name} is given and worker.data is no s3://bucket/prefix; remove it"
 
 
 def _tls_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:

@@ -98,8 +98,10 @@ class Worker(Strict):
     slots: Annotated[int, Field(ge=1, le=1024)] = 2
     work_dir: AbsolutePath
     """Derived: the folder `worker` in scheduler.state_dir."""
+    data: Annotated[str, BeforeValidator(texts.data_place)] | None = None
+    """A folder that all workers share, or `s3://bucket/prefix`. None: `data_dir` says it."""
     shared_dir: Annotated[AbsolutePath | None, Field(alias="data_dir")] = None
-    """What the key `data_dir` says; `data_dir` is for those who need one."""
+    """What the key `data_dir` says: `data` under its former name, for a folder."""
     master: Annotated[str, BeforeValidator(texts.spark_master)] = "local[2]"
     spark_conf: dict[Annotated[str, BeforeValidator(texts.spark_key)], Text] = Field(default_factory=dict)
     env: dict[Annotated[str, BeforeValidator(texts.variable_name)], Text] = Field(default_factory=dict)
@@ -118,17 +120,25 @@ class Worker(Strict):
     """The same for single pipelines, which win over `run_as`."""
 
     @property
+    def data_uri(self) -> str | None:
+        """`s3://bucket/prefix`, if outputs are kept in a bucket."""
+        return self.data if self.data is not None and self.data.startswith("s3://") else None
+
+    @property
     def data_dir(self) -> Path:
-        """The folder that all workers share.
+        """The folder that all workers share; with `data_uri` this worker's own, for copies of inputs.
 
         Raises:
             InvalidConfigurationError: it is not set. That is allowed only where no worker runs.
         """
-        if self.shared_dir is None:
+        if self.data_uri is not None:
+            return self.work_dir / "inputs"
+        folder = self.shared_dir if self.data is None else Path(self.data)
+        if folder is None:
             raise InvalidConfigurationError(
-                [Problem(file="configuration", key="worker.data_dir", message=NO_DATA_DIR)]
+                [Problem(file="configuration", key="worker.data", message=NO_DATA)]
             )
-        return self.shared_dir
+        return folder
 
 
 class Connect(Strict):
@@ -146,7 +156,24 @@ class Spark(Strict):
     targets: dict[Annotated[str, BeforeValidator(texts.plain_name)], Target] = Field(default_factory=dict)
 
 
-NO_DATA_DIR = "is missing; name the folder, shared by all workers, where tasks leave their outputs"
+class Data(Strict):
+    """The bucket of `worker.data`: how it is reached, and what is deleted there."""
+
+    endpoint_url: Url | None = None
+    """None, here and in the next three: as in `storage`."""
+    region: str | None = None
+    access_key_id: str | None = None
+    secret_access_key: Annotated[SecretStr | None, Field(strict=False)] = None
+    gc: bool = True
+    """Whether the leader deletes outputs of attempts that lost."""
+    gc_interval: Annotated[timedelta, at_least(timedelta(minutes=1))] = timedelta(hours=6)
+    gc_grace: Annotated[timedelta, at_least(timedelta(minutes=1))] = timedelta(hours=24)
+
+
+NO_DATA = (
+    "is missing; name the folder, shared by all workers, or the s3://bucket/prefix, "
+    "where tasks leave their outputs"
+)
 
 
 class Supervision(Strict):

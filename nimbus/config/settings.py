@@ -26,6 +26,7 @@ class Settings(Strict):
     scheduler: sections.Scheduler
     leadership: sections.Leadership = Field(default_factory=sections.Leadership)
     worker: sections.Worker
+    data: sections.Data = Field(default_factory=sections.Data)
     connect: sections.Connect = Field(default_factory=sections.Connect)
     spark: sections.Spark = Field(default_factory=sections.Spark)
     supervision: sections.Supervision = Field(default_factory=sections.Supervision)

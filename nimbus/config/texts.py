@@ -6,13 +6,14 @@ import re
 from urllib.parse import urlsplit
 
 from nimbus.config.problems import SuggestingError
-from nimbus.config.values import described
+from nimbus.config.values import described, folder_path
 from nimbus.domain.ids import NAME_PATTERN
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)(:(?P<port>\d{1,5}))?")
 _PLACE = re.compile(r"(/[A-Za-z0-9._-]+)+")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,126}")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}")
+_S3_URI = re.compile(r"s3://(?P<bucket>[^/]+)(?:/(?P<prefix>.*))?")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\$?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -125,6 +126,16 @@ def key_prefix(value: object) -> str:
     if not isinstance(value, str) or any(part in {".", ".."} for part in value.split("/")) or "//" in value:
         raise SuggestingError(f"must be a prefix of keys such as nimbus/prod, not {described(value)}")
     return value.strip("/")
+
+
+def data_place(value: object) -> str:
+    """An absolute folder, or `s3://bucket/prefix`."""
+    if not isinstance(value, str) or not value.startswith("s3:"):
+        return str(folder_path(value))
+    match = _S3_URI.fullmatch(value)
+    if match is None:
+        raise SuggestingError(f"{value!r} is not s3://bucket or s3://bucket/prefix")
+    return f"s3://{bucket(match['bucket'])}/{key_prefix(match['prefix'] or '')}".rstrip("/")
 
 
 def spark_master(value: object) -> str:

@@ -153,7 +153,8 @@ def at_least(least: timedelta) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def _folder_path(value: object) -> Path:
+def folder_path(value: object) -> Path:
+    """An absolute path of a folder."""
     return _path_of(value, "folder")
 
 
@@ -204,6 +205,6 @@ def _choice(known: dict[str, AnyEnum]) -> BeforeValidator:
 Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
 """0s or longer."""
 PositiveDuration = Annotated[timedelta, BeforeValidator(_positive)]
-AbsolutePath = Annotated[Path, BeforeValidator(_folder_path)]
+AbsolutePath = Annotated[Path, BeforeValidator(folder_path)]
 """Of a folder."""
 AbsoluteFile = Annotated[Path, BeforeValidator(_file_path)]

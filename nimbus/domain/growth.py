@@ -23,6 +23,11 @@ go on with a run as long as none of them was dropped.
 """
 REASON_BYTES = 500
 """Of a reason within a run's record, as JSON."""
+_MANIFEST = f"-{'0' * 16}/manifest-{'0' * 64}.json"
+"""What an output in a bucket has beyond one in a folder: nonce, and digest of its manifest.
+
+Not counted in layout 1: that is of clusters with a release that keeps outputs in folders alone.
+"""
 _SOME_TIME = datetime(2026, 12, 31, 23, 59, 59, 999999, UTC)
 _LONGEST_ID = WorkerId("w" * 127)
 """As long as `worker.id` may be."""
@@ -64,6 +69,7 @@ def largest(run: Run, *, extra: int = 0) -> Run:
     """`run` with every field at its longest, one attempt in each task and `extra` in one."""
     reason = "w" * REASON_BYTES
     longest = max(run.tasks, key=len)
+    manifest = "" if run.layout == 1 else _MANIFEST
     tasks = run.tasks.replaced(
         replace(
             task,
@@ -72,7 +78,7 @@ def largest(run: Run, *, extra: int = 0) -> Run:
             earlier_failures=10**6,
             earlier_mishaps=10**6,
             earlier_out_of_memory=10**6,
-            attempts=(_widest(f"{run.pipeline}/{run.id}/{name}/{10**6 - 1}", reason),)
+            attempts=(_widest(f"{run.pipeline}/{run.id}/{name}/{10**6 - 1}{manifest}", reason),)
             * (1 + (extra if name == longest else 0)),
         )
         for name, task in run.tasks.items()

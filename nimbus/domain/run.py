@@ -101,7 +101,7 @@ class Attempt:
     pipeline_at_fault: bool = False
     """See `End.pipeline_at_fault`."""
     output: str | None = None
-    """Committed output folder, relative to the data folder that all workers share."""
+    """Reference of the committed output, relative to `worker.data`: a folder, or the key of a manifest."""
 
     @property
     def ending(self) -> str:

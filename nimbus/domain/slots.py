@@ -97,6 +97,7 @@ class End:
     """It was refused for what its pipeline is or asks for: the worker may start attempts of others."""
     reason: str = ""
     output: str | None = None
+    """Of a success: the reference of its output, relative to `worker.data`."""
     nonce: str | None = None
     """Of the claim that it ends. Tells the attempt from one of the same id in a later run."""
 

@@ -19,6 +19,7 @@ from nimbus.localstack.s3 import S3Server
 from nimbus.localstack.zookeeper import ZooKeeperServer
 
 BUCKET = "nimbus"
+DATA_BUCKET = "nimbus-data"
 ROOT = "/nimbus"
 
 
@@ -36,6 +37,8 @@ class StackTuning:
     """Whether workers start warm drivers and make archives; several on few cores hinder one another."""
     class_archive_dir: Path | None = None
     """Folder of the class-data archive of all workers; None: each has its own."""
+    data_in_s3: bool = False
+    """Whether outputs of tasks are kept in the S3 server; else in a folder that all workers share."""
 
 
 def scheduler_settings(
@@ -71,7 +74,7 @@ def scheduler_settings(
         "worker": {
             "embedded": embedded_worker,
             "slots": tuning.slots,
-            "data_dir": str(folder / "data"),
+            **({"data": f"s3://{DATA_BUCKET}"} if tuning.data_in_s3 else {"data_dir": str(folder / "data")}),
             **_spark_start(tuning),
         },
         **({"spark": {"targets": dict(targets)}} if targets else {}),

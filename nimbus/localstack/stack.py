@@ -24,6 +24,7 @@ from nimbus.localstack.s3 import S3Server
 from nimbus.localstack.scheduler import SchedulerProcess
 from nimbus.localstack.settings import (
     BUCKET,
+    DATA_BUCKET,
     StackTuning,
     kept_secret,
     scheduler_command,
@@ -184,7 +185,8 @@ class LocalStack:
                 WorkerProcess(name=name, command=worker_command(config), log=log, environment=tag)
             )
         self._timed(self._zookeeper, self._zookeeper.hosts)
-        self._s3.create_bucket(BUCKET)
+        for bucket in (BUCKET, DATA_BUCKET):
+            self._s3.create_bucket(bucket)
         self._timed(self._s3, self._s3.endpoint_url)
         if self._spark is not None:
             self._timed(self._spark, self._spark.master)

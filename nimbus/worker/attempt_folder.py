@@ -14,7 +14,9 @@
         context.json    read by the task's code
         work/           the driver's own, and its user's if tasks run as another one (`give_to`)
             progress.json, done
+            parts/                 notes of what the task has put into the bucket of outputs itself
             spark-local/, tmp/     scratch, emptied by the runner at the end
+        output/         what the task writes, if outputs are kept in a bucket; removed at the end
 
 Nothing below `work` is trusted: links there are not followed, and what is read there has a bound.
 Several processes use a folder at once. Every file that another one may read meanwhile is written whole; the
@@ -75,6 +77,8 @@ class AttemptFolder:
         self.done_file = self.work / "done"
         self.spark_local = self.work / "spark-local"
         self.scratch = self.work / "tmp"
+        self.noted = self.work / "parts"
+        self.output = path / "output"
 
     @classmethod
     def of(cls, work_dir: Path, attempt: AttemptId) -> AttemptFolder:
@@ -228,9 +232,13 @@ class AttemptFolder:
         """Remember how far the log is stored, for whoever goes on with it."""
         write_atomic(self.log_stored_file, str(size_bytes).encode())
 
+    def output_prefix(self) -> str:
+        """Where the attempt's output is to lie, as the driver was told."""
+        return str(json.loads(self.context_file.read_bytes())["data"]["output"])
+
     def empty_scratch(self) -> None:
-        """Remove Spark's local files and the temporary ones: they can be large and are nobody's result."""
-        for folder in (self.spark_local, self.scratch):
+        """Remove Spark's local files, the temporary ones, and what is left of an output for a bucket."""
+        for folder in (self.spark_local, self.scratch, self.output):
             remove_tree(folder)
 
     def discard(self) -> None:

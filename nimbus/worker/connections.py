@@ -1,4 +1,4 @@
-"""How a runner reaches ZooKeeper and the log store: as data that can be sent to it, and as open doors.
+"""How a runner reaches ZooKeeper and storage: as data that can be sent to it, and as open doors.
 
 The data holds secrets. It goes to a runner through a pipe and is not shown by `repr`.
 Third-party clients are imported only when they are asked for: a runner stays small.
@@ -11,10 +11,13 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nimbus.domain.errors import NimbusError
 from nimbus.ports import AttemptBoard, LogArchive, StoreUnavailableError
+
+if TYPE_CHECKING:
+    from blobsync import S3ObjectStore
 
 MEMORY_FILE = "memory-file:"
 """Prefix of a board or log store in a folder: for tests and for trying a worker alone."""
@@ -45,6 +48,8 @@ class Connections:
     logs: Mapping[str, Any] | str | None = field(default=None, repr=False)
     """`{"kind": "s3"}` and the fields of `blobsync.S3Config`, likewise, with its keys: a runner does not see
     those in the worker's environment; or `memory-file:<folder>`; or None."""
+    data: Mapping[str, Any] | None = field(default=None, repr=False)
+    """Where outputs of tasks are kept, as `logs`; None: in a folder."""
 
     @property
     def session_timeout_s(self) -> float:
@@ -141,11 +146,25 @@ def open_logs(connections: Connections) -> LogArchive | None:
         from nimbus.worker.testing import FileLogs
 
         return FileLogs(Path(where.removeprefix(MEMORY_FILE)))
+    from nimbus.adapters.s3_logs import S3LogArchive
+
+    return S3LogArchive(_open_s3("logs", where))
+
+
+def open_data(where: Mapping[str, Any] | None) -> S3ObjectStore:
+    """Where outputs of tasks are kept, by `Connections.data`.
+
+    Raises:
+        UnknownConnectionError: of a kind that this version does not know, or none is needed.
+    """
+    return _open_s3("data", where or {})
+
+
+def _open_s3(what: str, where: Mapping[str, Any]) -> S3ObjectStore:
     settings = _with_durations(where)
     kind = settings.pop("kind", None)
     if kind != "s3":
-        raise UnknownConnectionError("logs", str(kind))
+        raise UnknownConnectionError(what, str(kind))
     from blobsync import S3Config, S3ObjectStore
-    from nimbus.adapters.s3_logs import S3LogArchive
 
-    return S3LogArchive(S3ObjectStore(S3Config(**settings)))
+    return S3ObjectStore(S3Config(**settings))

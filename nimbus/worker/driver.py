@@ -110,6 +110,10 @@ def run(folder: Path, plan: DriverPlan, waits_on: int | None) -> None:
     bind_session()
     if plan.is_program:
         become(_command(folder, plan), os.environ | variables(context()))
+    if plan.uses_spark:
+        from nimbus.worker.data.source_offer import offer_source
+
+        offer_source(connect=plan.connect)
     stop_progress = _start_progress(folder) if plan.starts_spark else _nothing
     try:
         _run_task(plan)

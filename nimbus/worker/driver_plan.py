@@ -13,6 +13,7 @@ from nimbus.domain.pipeline import SparkMode
 from nimbus.domain.workers import Assignment
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.connect_session import driver_variables
+from nimbus.worker.data.places import place_of
 from nimbus.worker.environment import scaled_conf
 from nimbus.worker.files import write_new
 from nimbus.worker.limits import limits_of
@@ -23,7 +24,7 @@ from nimbus.worker.tags import ATTEMPT_VARIABLE, attempt_tag
 def write_plan(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> None:
     """Write what `nimbus.worker.driver` and `nimbus.task` read, before the driver is started."""
     write_new(folder.driver_file, json.dumps(driver_document(plan, order)).encode())
-    write_new(folder.context_file, json.dumps(context_document(plan, order)).encode())
+    write_new(folder.context_file, json.dumps(context_document(plan, order, folder.output)).encode())
     if plan.user is not None:
         folder.give_to(plan.user)
 
@@ -48,8 +49,9 @@ def driver_document(plan: RunnerPlan, order: Assignment) -> dict[str, Any]:
     }
 
 
-def context_document(plan: RunnerPlan, order: Assignment) -> dict[str, Any]:
-    """What `nimbus.task.context` reads."""
+def context_document(plan: RunnerPlan, order: Assignment, own_output: Path) -> dict[str, Any]:
+    """What `nimbus.task.context` reads. `own_output`: of the attempt, where outputs go into a bucket."""
+    place = place_of(plan)
     return {
         "schema": 1,
         "pipeline": order.pipeline,
@@ -59,24 +61,30 @@ def context_document(plan: RunnerPlan, order: Assignment) -> dict[str, Any]:
         "attempt": AttemptId.parse(order.attempt).number,
         "logical_date": order.logical_date.isoformat(),
         "parameters": dict(order.parameters),
-        "inputs": {task: str(plan.data_dir / place) for task, place in order.inputs.items()},
-        "output": str(plan.data_dir / order.output),
+        "inputs": {task: str(place.input(reference)) for task, reference in order.inputs.items()},
+        "output": str(place.output(order.output, own_output)),
+        "data": {"uri": place.uri, "output": place.prefix(order.output), "inputs": dict(order.inputs)},
         "release_root": str(plan.release_root),
     }
 
 
-def make_output(plan: RunnerPlan, order: Assignment) -> Path:
+def make_output(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> Path:
     """Make an attempt's output folder, for whom its driver runs as. The folders above stay the worker's.
 
     Raises:
         OSError: it cannot be made, or not be given away.
     """
-    output = plan.data_dir / order.output
+    output = place_of(plan).output(order.output, folder.output)
     output.mkdir(parents=True, exist_ok=True)
     if plan.user is not None:
         output.chmod(0o750)
         os.chown(output, plan.user.uid, plan.user.gid, follow_symlinks=False)
     return output
+
+
+def measured(folder: AttemptFolder, output: Path) -> tuple[Path, ...]:
+    """What an attempt writes to, none of them within another."""
+    return (folder.path,) if output.is_relative_to(folder.path) else (folder.path, output)
 
 
 def attempt_environment(folder: AttemptFolder, plan: RunnerPlan) -> dict[str, str]:

@@ -1,6 +1,5 @@
-"""Brings a successful attempt's output to the disk before its END is written: END is the commit.
+"""Brings a tree to the disk, to which nobody writes any more: an output before its END, a copy of an input.
 
-Called on a runner's main thread once the driver and all that it started are dead, so nobody writes any more.
 The cost grows with the attempt's own files, not with what else the file system has to write.
 """
 
@@ -14,10 +13,6 @@ from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from pathlib import Path
 
-from nimbus.domain.failures import FailureClass
-from nimbus.domain.run import Outcome
-from nimbus.worker.verdict import REASON_LIMIT, Verdict
-
 Fsync = Callable[[int], None]
 
 _AT_ONCE = 8
@@ -27,29 +22,6 @@ _DEEPEST = 100
 """Folders within one another: each takes a descriptor, and a task may nest as many as it likes."""
 _NOT_OFFERED = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP})
 """What a file system answers that cannot flush this kind of file: some network ones and folders."""
-
-
-def flushed(
-    verdict: Verdict, output: Path, flush_above: Callable[[], object], *, fsync: Fsync = os.fsync
-) -> Verdict:
-    """Flush the output of a success. A success that is not on the disk is a failure.
-
-    Args:
-        verdict: So far.
-        output: The folder.
-        flush_above: Does `flush_above`, or waits until it is done.
-        fsync: For tests.
-    """
-    if verdict.outcome is not Outcome.SUCCEEDED:
-        return verdict
-    try:
-        flush_above()
-        flush_tree(output, fsync=fsync)
-    except OSError as exc:
-        why = f"its output could not be flushed to the disk: {exc.strerror}: {exc.filename}"
-        readable = why.encode(errors="replace").decode()  # a name may be of any bytes
-        return Verdict(Outcome.FAILED, readable[:REASON_LIMIT], verdict.exit_code, FailureClass.ERROR)
-    return verdict
 
 
 def flush_above(top: Path, root: Path, *, fsync: Fsync = os.fsync) -> None:

@@ -5,6 +5,7 @@ Threads `worker-prepare-*` and `worker-fetch-*` of a worker.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -17,7 +18,10 @@ from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import ClusterId, PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import SparkDeploy, SparkMode
 from nimbus.domain.workers import Assignment
+from nimbus.task import ACCESS_VARIABLE
 from nimbus.worker.class_archive import find_archive
+from nimbus.worker.data.folder import FolderPlace
+from nimbus.worker.data.ports import DataPlace
 from nimbus.worker.environment import driver_environment
 from nimbus.worker.identity import host_id
 from nimbus.worker.settings import ConnectPlan, RunnerPlan, WorkerSettings
@@ -95,6 +99,7 @@ def prepare(
 
     Raises:
         CannotRunHereError: the release lacks the task's file, or the disk is full.
+        InputRefusedError: an input is gone, or is not in the place of this worker's configuration.
         BadWheelError: a wheel of the release cannot be used.
         Exception: what `releases` and `settings.java_home` raise; see `may_heal`.
     """
@@ -107,11 +112,13 @@ def prepare(
         java_home = settings.java_home()
     with releases.pinned(order.pipeline, order.release, settings.prepare_timeout) as root:
         check_order(order, root, settings)
+        for reference in order.inputs.values():
+            _place(settings).fetch(reference, None if user is None else user.gid)
         wheels = tuple(unpack_wheel(wheel, settings.work_dir / "wheels") for wheel in find_wheels(root))
     drivers = driver_environment(
         os.environ if environment is None else environment,
         java_home=java_home,
-        extra=settings.env if target is None else {**settings.env, **target.env},
+        extra={**settings.env, **({} if target is None else target.env), **_access(settings)},
         user=user,
     )
     return RunnerPlan(
@@ -119,6 +126,7 @@ def prepare(
         worker=settings.id,
         host=host_id(),
         data_dir=settings.data_dir,
+        data_uri=None if settings.data is None else settings.data.uri,
         release_root=root,
         wheels=wheels,
         environment=drivers,
@@ -138,13 +146,30 @@ def prepare(
 def prepare_if_here(
     order: Assignment, settings: WorkerSettings, releases: ReleaseProvider, cluster: ClusterId
 ) -> RunnerPlan | None:
-    """As `prepare`, but None if that takes long: a release must be fetched, or a Connect server started."""
+    """As `prepare`, but None if that takes long: something must be fetched, or a Connect server started."""
     waits = _wants_connect(order) and order.task.spark_place is None
     if waits and settings.connect is not None and not settings.connect.is_up():
         return None
-    if not releases.is_here(order.pipeline, order.release):
+    if not (releases.is_here(order.pipeline, order.release) and inputs_are_here(order, settings)):
         return None
     return prepare(order, settings, releases, cluster)
+
+
+def inputs_are_here(order: Assignment, settings: WorkerSettings) -> bool:
+    """Whether `prepare` has no inputs to fetch.
+
+    Raises:
+        InputRefusedError: they are not in the place of this worker's configuration.
+    """
+    return all(map(_place(settings).is_here, order.inputs.values()))
+
+
+def _access(settings: WorkerSettings) -> dict[str, str]:
+    return {ACCESS_VARIABLE: json.dumps(dict(settings.data_access))} if settings.data_access else {}
+
+
+def _place(settings: WorkerSettings) -> DataPlace:
+    return settings.data or FolderPlace(settings.data_dir)
 
 
 def check_order(order: Assignment, root: Path, settings: WorkerSettings) -> None:

@@ -63,9 +63,11 @@ def variables(task: TaskContext) -> dict[str, str]:
         "FENCE_TOKEN": task.fence_token,
         "LOGICAL_DATE": task.logical_date.isoformat(),
         "OUTPUT": str(task.output),
+        "OUTPUT_URI": task.output_uri,
         "RELEASE_ROOT": str(task.release_root),
     }
     found |= {f"INPUT_{name.replace('-', '_')}": str(folder) for name, folder in task.inputs.items()}
+    found |= {f"INPUT_URI_{name.replace('-', '_')}": task.input_uri(name) for name in task.inputs}
     found |= {f"PARAM_{name}": _text(value) for name, value in task.parameters.items()}
     return {f"NIMBUS_{name}": value for name, value in found.items()}
 

@@ -8,11 +8,11 @@ What holds, whatever dies when:
   * User code starts only after our CLAIM stands in ZooKeeper. A runner that dies before it says go takes its
     driver along unstarted (PDEATHSIG, and EOF on the pipe).
   * ZooKeeper or S3 being away changes nothing for a running driver.
-  * A success's output is on disk before its exit record.
+  * A success's output is on disk, or in its bucket, before its exit record.
   * The exit record is on disk before it is delivered, and stays there until it is.
 
-Threads: main (the loop below), `runner-board`, `runner-limits`, `runner-log-uploader`, `runner-flush_<n>`
-while an output is flushed, and those of the ZooKeeper client.
+Threads: main (the loop below), `runner-board`, `runner-limits`, `runner-log-uploader`, `runner-flush_<n>` or
+`data-transfer_<n>` while an output is committed, and those of the ZooKeeper client.
 Exit codes: 0 done, or left to be delivered by a worker, or another runner has the attempt; 75 the claim is
 not ours, user code did not run.
 """
@@ -44,11 +44,12 @@ from nimbus.worker.attempt_session import AttemptSession
 from nimbus.worker.board_link import BoardLink
 from nimbus.worker.clock import boottime_s
 from nimbus.worker.connect_session import ConnectSessionError, PropertyRefusedError
-from nimbus.worker.connections import Connections, OpenBoard, open_board, open_logs
+from nimbus.worker.connections import Connections, OpenBoard, open_board, open_data, open_logs
+from nimbus.worker.data.commit import committed
+from nimbus.worker.data.places import place_of
 from nimbus.worker.driver import EXIT_NOT_STARTED
-from nimbus.worker.driver_plan import make_output
+from nimbus.worker.driver_plan import make_output, measured
 from nimbus.worker.driver_process import DriverProcess
-from nimbus.worker.flushing import flush_above, flushed
 from nimbus.worker.forked import adopt_orphans, run_program, take_standard_input
 from nimbus.worker.identity import own_process
 from nimbus.worker.limit_thread import LimitThread
@@ -179,10 +180,9 @@ class Runner:
 
     def _run_claimed(self, board: AttemptBoard, driver: DriverProcess, claim: Claim) -> int:
         try:
-            output = make_output(self._plan, self._order)
+            output = make_output(self._folder, self._plan, self._order)
         except OSError as exc:
-            place = self._plan.data_dir / self._order.output
-            why = f"its output folder {place} cannot be made: {exc.strerror}. Check `worker.data_dir`."
+            why = f"its output folder {exc.filename} cannot be made: {exc.strerror}. Check `worker.data`."
             return self._refuse(board, driver, claim, why)
         link = BoardLink(self._folder, board, claim, self._wake.ring)
         limits = self._limit_thread(output)
@@ -211,9 +211,10 @@ class Runner:
             oom_killer=procfs.oom_kills() > oom_kills,
             exceeded=limits.exceeded,
         )
-        verdict = flushed(verdict, output, partial(flush_above, output, self._plan.data_dir))
+        place = place_of(self._plan, partial(open_data, self._connections.data))
+        verdict, reference = committed(verdict, place, self._folder, output, partial(place.begin, output))
         try:
-            return self._finish(board, self._end(verdict, started_at, claim), uploader)
+            return self._finish(board, self._end(verdict, started_at, claim, reference), uploader)
         finally:
             link.close()
 
@@ -221,7 +222,7 @@ class Runner:
         watch = LimitWatch(
             limits_of(self._order),
             processes=partial(procfs.below, os.getpid()),
-            folders=(self._folder.path, output),
+            folders=measured(self._folder, output),
         )
         return LimitThread(watch, LimitedLog.of(self._folder), self._wake.ring)
 
@@ -257,7 +258,9 @@ class Runner:
             poll.poll(max(1, int(next_s * 1000)))
             self._wake.clear()
 
-    def _end(self, verdict: Verdict, started_at: datetime | None, claim: Claim) -> End:
+    def _end(
+        self, verdict: Verdict, started_at: datetime | None, claim: Claim, reference: str | None = None
+    ) -> End:
         return End(
             attempt=self._attempt,
             outcome=verdict.outcome,
@@ -267,7 +270,7 @@ class Runner:
             exit_code=verdict.exit_code,
             failure=verdict.failure,
             reason=verdict.reason,
-            output=self._order.output if verdict.outcome is Outcome.SUCCEEDED else None,
+            output=reference,
             nonce=claim.nonce,
         )
 

@@ -20,6 +20,7 @@ from nimbus.worker.procfs import ProcessId
 from nimbus.worker.task_user import TaskUser, TaskUsers
 
 if TYPE_CHECKING:
+    from nimbus.worker.data.bucket import BucketPlace
     from nimbus.worker.targets import SparkTarget
 
 CONNECT_OPTION = "--connect"
@@ -41,7 +42,11 @@ class WorkerSettings:
     work_dir: Path
     """This worker's own: attempt folders and unpacked wheels."""
     data_dir: Path
-    """Shared by all workers: outputs of tasks."""
+    """Outputs of tasks, shared by all workers; with `data`, copies of inputs, this worker's own."""
+    data: BucketPlace | None = None
+    """Outputs are in a bucket, and this is how the worker reaches it."""
+    data_access: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What tasks are told of how the bucket is reached; see `nimbus.task.TaskContext.data`."""
     slots: int = 2
     """Attempts at once."""
     master: str = "local[2]"
@@ -151,6 +156,8 @@ class RunnerPlan:
     worker: WorkerId
     host: HostId
     data_dir: Path
+    data_uri: str | None = None
+    """See `nimbus.worker.data.places.place_of`, with `data_dir`."""
     release_root: Path
     wheels: tuple[Path, ...] = ()
     """Unpacked wheels of the release."""

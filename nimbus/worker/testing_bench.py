@@ -10,7 +10,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +23,8 @@ from nimbus.domain.slots import End, Slots
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.worker import procfs, settlement
 from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.connections import MEMORY_FILE, Connections
+from nimbus.worker.connections import MEMORY_FILE, Connections, open_data
+from nimbus.worker.data.bucket import BucketPlace
 from nimbus.worker.environment import driver_environment
 from nimbus.worker.identity import host_id
 from nimbus.worker.launcher import Launcher, launch
@@ -62,12 +65,24 @@ class Bench:
         self.attempts: list[str] = []
         self.trouble: Exception | None = None
         self.asked = 0
+        self.data_uri: str | None = None
         self.missing: dict[ReleaseDigest, threading.Event] = {}
         """Releases that are not on the disk; each comes when its event is set."""
         self.release.mkdir(parents=True)
         self.connections = Connections(
             board=f"{MEMORY_FILE}{root / 'board'}", logs=f"{MEMORY_FILE}{root / 'logs'}"
         )
+
+    def keep_outputs_in(self, uri: str, **server: str) -> None:
+        """Keep outputs in a bucket from now on.
+
+        Args:
+            uri: `s3://bucket/prefix`.
+            server: `endpoint_url`, `access_key_id`, `secret_access_key`.
+        """
+        bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+        where = {"kind": "s3", "bucket": bucket, "prefix": prefix, **server}
+        self.data_uri, self.connections = uri, replace(self.connections, data=where)
 
     @contextmanager
     def pinned(self, pipeline: PipelineName, digest: ReleaseDigest, timeout: timedelta) -> Iterator[Path]:
@@ -128,7 +143,8 @@ class Bench:
                 cluster=self.board.cluster(),
                 worker=WorkerId(worker),
                 host=host_id(),
-                data_dir=self.data,
+                data_dir=self.data if self.data_uri is None else self.root / worker / "inputs",
+                data_uri=self.data_uri,
                 release_root=self.release,
                 environment=environment,
                 stop_grace_s=stop_grace_s,
@@ -143,10 +159,13 @@ class Bench:
 
     def worker(self, name: str = "w1", **more: Any) -> Worker:
         """A worker, not started."""
+        place: dict[str, Any] = {"data_dir": self.data}
+        if self.data_uri is not None:
+            place = {"data_dir": self.root / name / "inputs", "data": self.place(name)}
         settings = WorkerSettings(
             id=WorkerId(name),
             work_dir=self.root / name,
-            data_dir=self.data,
+            **place,
             **{"heartbeat": timedelta(seconds=0.5), **more.pop("settings", {})},
         )
         parts: dict[str, Any] = {
@@ -158,6 +177,12 @@ class Bench:
             "logs": self.logs,
         }
         return Worker(settings=settings, **(parts | more))
+
+    def place(self, host: str) -> BucketPlace:
+        """The bucket of outputs, seen from a host, after `keep_outputs_in`."""
+        assert self.data_uri is not None  # noqa: S101 - said above
+        open_store = partial(open_data, self.connections.data)
+        return BucketPlace(self.data_uri, self.root / host / "inputs", open_store)
 
     def reap(self, order: Assignment) -> bool:
         """Do a REAP order as a worker that has launched nothing."""

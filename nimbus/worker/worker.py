@@ -39,6 +39,7 @@ from nimbus.worker.application.executor import ApplicationExecutor, ClusterTarge
 from nimbus.worker.class_archive_upkeep import ClassArchiveUpkeep
 from nimbus.worker.connections import Connections
 from nimbus.worker.context import Phase, WorkerContext
+from nimbus.worker.data.ports import InputRefusedError
 from nimbus.worker.executor import Executor
 from nimbus.worker.fork_launcher import ForkLauncher
 from nimbus.worker.leftover_logs import LeftoverLogs
@@ -47,6 +48,7 @@ from nimbus.worker.preparation import (
     CannotRunHereError,
     ReleaseProvider,
     check_order,
+    inputs_are_here,
     is_of_pipeline,
     may_heal,
     prepare,
@@ -112,6 +114,8 @@ class Worker:
         """What ended the worker's thread, if something did."""
         self._registration = Registration(settings, registrations, clock)
         self._orders: dict[str, Assignment] = {}
+        self._has_looked = False
+        """`_orders` was read."""
         self._leftover_logs = LeftoverLogs(logs, self._loop)
         self._processes = ProcessExecutor(
             context, self._leftover_logs, launcher=self._launcher, connect_launcher=self._connect_forks
@@ -251,7 +255,7 @@ class Worker:
         if not self._registration.stands:  # another worker has our id: the orders are not for us
             return
         orders = self._board.assignments(self._settings.id, self._orders_changed if arm else None)
-        self._orders = {order.attempt: order for order in orders}
+        self._orders, self._has_looked = {order.attempt: order for order in orders}, True
         for attempt, phase in list(self._phases.items()):
             if phase is Phase.DONE and attempt not in self._orders:
                 del self._phases[attempt]
@@ -282,10 +286,10 @@ class Worker:
         try:
             if plan is not None:
                 check_order(order, plan.release_root, self._settings)
-        except CannotRunHereError:
+                return plan if inputs_are_here(order, self._settings) else None
+        except (CannotRunHereError, InputRefusedError):
             del self._plans[_prepared(order)]
-            return None
-        return plan
+        return None
 
     def _prepare(self, order: Assignment, cluster: ClusterId, waits: Iterator[float]) -> None:
         if order.attempt not in self._orders:
@@ -363,4 +367,7 @@ class Worker:
 
     def _clean(self) -> None:
         self._context.do(partial(self._processes.clean, self._orders))
+        if self._settings.data is not None and self._has_looked:
+            inputs = {place for order in self._orders.values() for place in order.inputs.values()}
+            self._context.do(partial(self._settings.data.remove_unused, inputs))
         self._loop.after(_CLEAN_EVERY_S, self._clean)

@@ -254,6 +254,20 @@ def test_the_doctor_names_each_thing_that_fails_with_advice(config: dict[str, An
     assert "scheduler.port" in failed["port"]
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_the_doctor_looks_at_the_bucket_of_outputs(
+    config: dict[str, Any], s3_server: S3Server, s3_bucket: str, tmp_path: Path, there: bool
+) -> None:
+    config["worker"] = {"data": f"s3://{s3_bucket if there else 'not-there'}/some/prefix"}
+
+    found = _nimbus(config, tmp_path, "doctor", "-o", "json")
+
+    checks = json.loads(found.stdout)["checks"]
+    (outputs,) = [check for check in checks if check["check"].endswith("for outputs")]
+    assert outputs["verdict"] == ("ok" if there else "fail")
+    assert there or "worker.data" in outputs["advice"]
+
+
 def test_the_doctor_knows_a_scheduler_on_its_port(
     config: dict[str, Any], api_url: str, tmp_path: Path
 ) -> None:

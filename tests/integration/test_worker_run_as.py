@@ -19,6 +19,7 @@ from nimbus.domain.ids import PipelineName
 from nimbus.domain.pipeline import Isolation, TaskKind
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import End
+from nimbus.localstack.s3 import S3Server
 from nimbus.worker import dead_runner, procfs
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.tags import EXECUTOR_VARIABLE, RUNNER_VARIABLE, attempt_tag
@@ -98,7 +99,7 @@ def _log(bench: Bench, attempt: str = "run1.task.1") -> str:
 
 def _run(bench: Bench, text: str, *args: object, **more: object) -> End:
     _order(bench, text, *args, **more)
-    return bench.await_end()
+    return bench.await_end(str(more.get("attempt", "run1.task.1")))
 
 
 def _unharmed(bench: Bench, isolation: Isolation) -> None:
@@ -160,6 +161,60 @@ def test_program_of_a_shell_task_runs_as_its_pipelines_user(
     assert end.outcome is Outcome.SUCCEEDED, end.reason
     assert _log(bench) == f"{mallory.uid}\n{mallory.uid}\n"
     assert worker.failure is None
+
+
+READS_AND_SPOILS = """
+from nimbus.task import context
+ctx = context()
+part = ctx.inputs["make"] / "part"
+(ctx.output / "copy").write_text(part.read_text())
+for spoil in (lambda: part.write_text("x"), part.unlink, lambda: part.chmod(0o666)):
+    try:
+        spoil()
+    except PermissionError:
+        print("refused")
+"""
+READS_ANOTHERS = """
+import sys
+from pathlib import Path
+try:
+    print(Path(sys.argv[1], "part").read_text())
+except PermissionError:
+    print("refused")
+"""
+
+
+@BOTH
+def test_copies_of_inputs_are_read_by_their_pipelines_user_alone_and_changed_by_nobody(
+    bench: Bench,
+    mallory: TaskUser,
+    alice: TaskUser,
+    s3_server: S3Server,
+    s3_bucket: str,
+    request: pytest.FixtureRequest,
+    isolation: Isolation,
+) -> None:
+    bench.keep_outputs_in(
+        f"s3://{s3_bucket}/data",
+        endpoint_url=s3_server.endpoint_url,
+        access_key_id=s3_server.access_key,
+        secret_access_key=s3_server.secret_key,
+    )
+    request.getfixturevalue("worker")
+    text = "from nimbus.task import context\n(context().output / 'part').write_text('rows')\n"
+    made = _run(bench, text, attempt="run1.make.1", isolation=isolation)
+    assert made.output is not None, made.reason
+
+    inputs = {"make": made.output}
+    used = _run(bench, READS_AND_SPOILS, attempt="run1.use.1", inputs=inputs, isolation=isolation)
+
+    assert used.outcome is Outcome.SUCCEEDED, used.reason
+    assert _log(bench, "run1.use.1").split() == ["refused"] * 3
+    copy = bench.place("w1").input(made.output)
+    assert (copy / "part").read_text() == "rows"
+    of_alice = PipelineName("of-alice")
+    _run(bench, READS_ANOTHERS, copy, attempt="run2.t.1", pipeline=of_alice, isolation=isolation)
+    assert _log(bench, "run2.t.1").strip() == "refused"
 
 
 HOSTILE = """

@@ -590,7 +590,7 @@ def test_output_folder_that_cannot_be_made_refuses_the_attempt_before_user_code(
     record = _await_delivered(folder)
 
     assert record.outcome is Outcome.REFUSED
-    assert "worker.data_dir" in record.reason
+    assert "worker.data" in record.reason
     assert _lines(tmp_path / "ran") == []
 
 

@@ -87,6 +87,8 @@ def test_task_finds_all_that_it_may_know_in_its_environment(bench: Bench) -> Non
         "NIMBUS_PARAM_month": "1",
         "NIMBUS_PARAM_on": "true",
         "NIMBUS_PARAM_rate": "0.5",
+        "NIMBUS_INPUT_URI_make_numbers": f"file://{bench.data}/bench/run1/make-numbers/1",
+        "NIMBUS_OUTPUT_URI": f"file://{bench.data}/bench/run1/task/1",
         "NIMBUS_PARAM_who": "a b",
         "NIMBUS_PIPELINE": "bench",
         "NIMBUS_RELEASE_ROOT": str(bench.release),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -104,6 +105,14 @@ def test_a_run_that_cannot_outgrow_zookeeper_is_accepted(tasks: int, needs: int)
 def test_a_run_that_might_outgrow_zookeeper_is_refused_with_size_and_limit(tasks: int, needs: int) -> None:
     with pytest.raises(RecordTooLargeError, match=rf"its {tasks} tasks .* have \d+ bytes, .* takes 1000000"):
         check_growth(a_run(tasks, needs=needs))
+
+
+def test_the_largest_record_has_room_for_the_references_of_outputs_in_a_bucket() -> None:
+    run = replace(a_run(3), layout=2)
+    reference = f"{run.pipeline}/{run.id}/{{}}/1-{'0' * 16}/manifest-{'0' * 64}.json"
+
+    for name, task in growth.largest(run).tasks.items():
+        assert len(task.attempts[-1].output or "") >= len(reference.format(name))
 
 
 @pytest.mark.parametrize("place", [None, SparkPlace(target="t" * 63, deploy=SparkDeploy.CLUSTER)])

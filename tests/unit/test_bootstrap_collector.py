@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from nimbus.adapters.clock import SystemClock
 from nimbus.bootstrap.collector import build_collector
-from nimbus.config.sections import Artifacts
+from nimbus.config.sections import Artifacts, Data, Storage
 from nimbus.telemetry.artifacts import GarbageMetrics
 
 
@@ -36,6 +37,7 @@ def test_bucket_is_collected_only_where_it_is_asked_for_and_somebody_may_lead(
     settings = SimpleNamespace(
         artifacts=artifacts,
         cluster=SimpleNamespace(root="/nimbus"),
+        worker=SimpleNamespace(data_uri=None),
         sync=SimpleNamespace(retry_max=Artifacts().gc_interval),
     )
     foundation: Any = SimpleNamespace(
@@ -48,3 +50,32 @@ def test_bucket_is_collected_only_where_it_is_asked_for_and_somebody_may_lead(
     assert [task.may for task in collector._tasks if task.interval_s == 6 * 3600] == (
         [leads] if 6 * 3600 in intervals_s else []
     )
+
+
+@pytest.mark.parametrize(
+    ("uri", "gc", "leads", "intervals_s"),
+    [
+        ("s3://results", True, yes, [900]),
+        ("s3://results", False, yes, []),
+        ("s3://results", True, None, []),
+        (None, True, yes, []),
+    ],
+    ids=["leader", "off", "worker", "folder"],
+)
+def test_lost_outputs_are_collected_in_a_bucket_by_who_may_lead(
+    uri: str | None, gc: bool, leads: Callable[[], bool] | None, intervals_s: list[int]
+) -> None:
+    settings = SimpleNamespace(
+        artifacts=Artifacts(local_gc=False),
+        cluster=SimpleNamespace(root="/nimbus"),
+        worker=SimpleNamespace(data_uri=uri),
+        data=Data(gc=gc, gc_interval=timedelta(minutes=15)),
+        storage=Storage(bucket="artifacts"),
+    )
+    foundation: Any = SimpleNamespace(
+        settings=settings, session=object(), store=object(), local=object(), clock=SystemClock()
+    )
+
+    collector = build_collector(foundation, GarbageMetrics(CollectorRegistry()), leads=leads)
+
+    assert [task.interval_s for task in collector._tasks] == intervals_s

@@ -16,7 +16,7 @@ from nimbus.config.targets import Target
 from nimbus.config.values import parse_duration
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-REQUIRED = {("zookeeper", "hosts"), ("storage", "bucket"), ("scheduler", "state_dir"), ("worker", "data_dir")}
+REQUIRED = {("zookeeper", "hosts"), ("storage", "bucket"), ("scheduler", "state_dir"), ("worker", "data")}
 
 
 def example() -> dict[str, dict[str, Any]]:
@@ -61,7 +61,7 @@ def test_example_explains_every_key() -> None:
                 unexplained.append(key)
 
     # Each of these shares the words of the key before it.
-    assert unexplained == ["password", "secret_access_key", "port", "requeue_max"]
+    assert unexplained == ["password", "secret_access_key", "port", "requeue_max", "secret_access_key"]
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,20 @@ SECTIONS: list[tuple[dict[str, Any], str]] = [
     ({"scheduler": {"state_dir": "/x", "port": 0}}, "scheduler.port: must be at least 1, not 0"),
     ({"scheduler": {"state_dir": "/x", "id": "a/b"}}, "scheduler.id: must be 1 to 127 letters"),
     ({"scheduler": {"state_dir": "/x", "id": 7}}, "scheduler.id: must be 1 to 127 letters"),
-    ({"worker": {}}, "worker.data_dir: is missing; name the folder, shared by all workers"),
+    (
+        {"worker": {}},
+        "worker.data: is missing; name the folder, shared by all workers, or the s3://bucket/prefix, where",
+    ),
+    ({"worker": {"data": "data"}}, "worker.data: 'data' must be an absolute path"),
+    ({"worker": {"data": "s3:/b/p"}}, "worker.data: 's3:/b/p' is not s3://bucket or s3://bucket/prefix"),
+    ({"worker": {"data": "s3://b/p"}}, "worker.data: must be a bucket's name, 3 to 63 characters, not 'b'"),
+    ({"worker": {"data": "s3://bucket/a/../b"}}, "worker.data: must be a prefix of keys"),
+    ({"worker": {"data": "/d", "data_dir": "/d"}}, "worker.data_dir: data is given as well"),
+    ({"data": {"region": "eu"}}, "data.region: region is given and worker.data is no s3://bucket/prefix"),
+    (
+        {"worker": {"data": "s3://bucket"}, "data": {"access_key_id": "me"}},
+        "data.access_key_id: access_key_id is given and secret_access_key is not",
+    ),
     ({"worker": {"data_dir": "/d", "slots": 0}}, "worker.slots: must be at least 1, not 0"),
     ({"worker": {"data_dir": "/d", "slots": True}}, "worker.slots: must be a whole number, not true"),
     ({"worker": {"data_dir": "/d", "embedded": "yes"}}, "worker.embedded: must be true or false, not 'yes'"),
@@ -453,8 +466,25 @@ def test_secrets_are_in_no_text_of_the_settings_and_in_no_refusal(tmp_path: Path
 def test_scheduler_without_a_worker_needs_no_data_dir_until_somebody_asks_for_it(tmp_path: Path) -> None:
     settings = load(tmp_path, GOOD | {"worker": {"embedded": False}})
 
-    with pytest.raises(InvalidConfigurationError, match=r"worker\.data_dir: is missing"):
+    with pytest.raises(InvalidConfigurationError, match=r"worker\.data: is missing"):
         _ = settings.worker.data_dir
+
+
+@pytest.mark.parametrize(
+    ("given", "uri", "folder"),
+    [
+        ({"data": "/srv/x"}, None, "/srv/x"),
+        ({"data_dir": "/srv/x"}, None, "/srv/x"),
+        ({"data": "s3://bucket/some/prefix/"}, "s3://bucket/some/prefix", "/w/inputs"),
+        ({"data": "s3://bucket"}, "s3://bucket", "/w/inputs"),
+    ],
+)
+def test_data_are_in_a_shared_folder_or_a_bucket(
+    tmp_path: Path, given: dict[str, str], uri: str | None, folder: str
+) -> None:
+    worker = load(tmp_path, GOOD | {"worker": {"work_dir": "/w", **given}}).worker
+
+    assert (worker.data_uri, worker.data_dir) == (uri, Path(folder))
 
 
 def test_settings_cannot_be_changed(tmp_path: Path) -> None:

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from nimbus.domain.run import Outcome
-from nimbus.worker.flushing import flush_above, flush_tree, flushed
+from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.data.commit import committed
+from nimbus.worker.data.folder import FolderPlace
+from nimbus.worker.flushing import flush_above, flush_tree
 from nimbus.worker.verdict import Verdict
 
 SUCCESS = Verdict(Outcome.SUCCEEDED, "", 0)
@@ -42,8 +45,13 @@ def output(tmp_path: Path) -> Path:
 
 
 def with_all_above(verdict: Verdict, output: Path, tmp_path: Path, disk: Disk) -> Verdict:
-    above = partial(flush_above, output, tmp_path / "data", fsync=disk.fsync)
-    return flushed(verdict, output, above, fsync=disk.fsync)
+    place = FolderPlace(tmp_path / "data", fsync=disk.fsync)
+    folder = AttemptFolder(tmp_path / "r.t.1")
+    folder.path.mkdir()
+    folder.context_file.write_text('{"data": {"output": "p/r/t/1"}}')
+    verdict, reference = committed(verdict, place, folder, output, partial(place.begin, output))
+    assert reference == ("p/r/t/1" if verdict.outcome is Outcome.SUCCEEDED else None)
+    return verdict
 
 
 def test_flush_reaches_each_file_and_folder_and_all_folders_above(tmp_path: Path, output: Path) -> None:

@@ -128,6 +128,13 @@ class ApplicationExecutor:
                 order, f"this worker submits no drivers to {name!r}: see `rest` in `spark.targets`"
             )
             return
+        if plan.data_uri is not None:
+            self._context.refuse(
+                order,
+                f"drivers in {target.name} cannot leave outputs in a bucket yet: say `deploy: client`, or let "
+                "`worker.data` be a folder that the hosts of the cluster mount",
+            )
+            return
         if order.attempt in self._followed or self._records.of(order.attempt) is not None:
             return
         self._context.phases[order.attempt] = Phase.RUNNING

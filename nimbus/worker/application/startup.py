@@ -33,6 +33,10 @@ _KIT = (
             "sql_task",
         )
     ),
+    *(
+        f"nimbus/worker/data/{name}.py"
+        for name in ("__init__", "manifest", "notes", "ports", "source", "source_offer")
+    ),
 )  # fmt: skip
 """What a driver imports, and no more."""
 _KIT_PACKAGES = ("jinja2", "markupsafe")
@@ -81,7 +85,7 @@ def startup_document(
             "timeout_s": None if timeout is None else timeout.total_seconds(),
             "stop_grace_s": plan.stop_grace_s,
             "driver": driver_document(plan, order),
-            "context": context_document(plan, order),
+            "context": context_document(plan, order, Path("/nowhere")),
         },
         separators=(",", ":"),
     )

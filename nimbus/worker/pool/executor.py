@@ -9,7 +9,7 @@ Forked by the worker's fork server. What holds, whatever dies when:
   * A success's output, and its exit record, are on disk before its END.
 
 Threads: main (the loop below), `executor-board`, `executor-logs`, `executor-flush_<n>` while outputs are
-flushed, and those of the ZooKeeper client.
+committed, with `data-transfer_<n>` if they are uploaded, and those of the ZooKeeper client.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,11 @@ from nimbus.worker import procfs, remains
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.board_link import outdated_by
 from nimbus.worker.clock import boottime_s
-from nimbus.worker.connections import Connections, open_board, open_logs
-from nimbus.worker.driver_plan import attempt_environment, make_output, write_plan
-from nimbus.worker.flushing import flush_above, flushed
+from nimbus.worker.connections import Connections, open_board, open_data, open_logs
+from nimbus.worker.data.commit import committed
+from nimbus.worker.data.places import place_of
+from nimbus.worker.data.ports import DataPlace
+from nimbus.worker.driver_plan import attempt_environment, make_output, measured, write_plan
 from nimbus.worker.identity import own_process
 from nimbus.worker.limited_log import LimitedLog
 from nimbus.worker.limits import LimitWatch, limits_of
@@ -82,8 +84,9 @@ class _Held:
     folder: AttemptFolder
     claim: Claim
     output: Path
-    findable: Future[None]
-    """Done when the folders above `output` are on the disk."""
+    place: DataPlace
+    begun: Future[None]
+    """Of `place.begin`."""
     deadline_s: float = float("inf")
     """Since boot; set when it starts."""
     started_at: datetime | None = None
@@ -91,6 +94,8 @@ class _Held:
     oom_kills: int = 0
     """Of the machine, as counted last before it started."""
     running: bool = False
+    committing: bool = False
+    """Its output is being flushed or uploaded."""
     ordered: Ordered = Ordered.NOT
     kill_at_s: float = float("inf")
     watched: bool = False
@@ -129,6 +134,7 @@ class Executor:
         self._flush = ThreadPoolExecutor(_FLUSHING_AT_ONCE, thread_name_prefix="executor-flush")
         self._board = BoardThread(partial(open_board, connections), Exits(folder.exits), self._loop.post)
         self._logs = Logs(partial(open_logs, connections))
+        self._open_data = cache(partial(open_data, connections.data))
         self._go_within_s = connections.session_timeout_s / 2
 
     def run(self) -> int:
@@ -146,7 +152,7 @@ class Executor:
         self._loop.post(partial(self._loop.after, _LEAVE_S, self._give_up))
 
     def _give_up(self) -> None:
-        if any(held.running for held in self._held.values()):
+        if any(held.running or held.committing for held in self._held.values()):
             self._loop.after(_LEAVE_S, self._give_up)
         else:
             self._loop.stop()
@@ -188,7 +194,7 @@ class Executor:
             return
         try:
             folder = self._folder.create_task(attempt)
-            output = make_output(order.plan, order.order)
+            output = make_output(folder, order.plan, order.order)
             write_plan(folder, order.plan, order.order)
         except OSError as exc:
             self._folder.task(attempt).discard()
@@ -204,8 +210,9 @@ class Executor:
             nonce=secrets.token_hex(8),
             folder=str(folder.path),
         )
-        findable = self._flush.submit(flush_above, output, order.plan.data_dir)
-        held = self._held[attempt] = _Held(order, folder, claim, output, findable)
+        place = place_of(order.plan, self._open_data)
+        begun = self._flush.submit(place.begin, output)
+        held = self._held[attempt] = _Held(order, folder, claim, output, place, begun)
         self._board.fill(claim, partial(self._claimed, held))
 
     def _claimed(self, held: _Held, standing: Claim | End | None, asked_s: float) -> None:
@@ -277,13 +284,16 @@ class Executor:
         if verdict.outcome is not Outcome.SUCCEEDED:
             self._end(held, verdict)
             return
-        flushing = self._flush.submit(flushed, verdict, held.output, held.findable.result)
-        flushing.add_done_callback(lambda done: self._loop.post(partial(self._flushed, held, done)))
+        held.committing = True
+        committing = self._flush.submit(
+            committed, verdict, held.place, held.folder, held.output, held.begun.result
+        )
+        committing.add_done_callback(lambda done: self._loop.post(partial(self._committed, held, done)))
 
-    def _flushed(self, held: _Held, done: Future[Verdict]) -> None:
-        self._end(held, done.result())
+    def _committed(self, held: _Held, done: Future[tuple[Verdict, str | None]]) -> None:
+        self._end(held, *done.result())
 
-    def _end(self, held: _Held, verdict: Verdict) -> None:
+    def _end(self, held: _Held, verdict: Verdict, reference: str | None = None) -> None:
         end = End(
             attempt=str(held.attempt),
             outcome=verdict.outcome,
@@ -293,7 +303,7 @@ class Executor:
             exit_code=verdict.exit_code,
             reason=verdict.reason,
             failure=verdict.failure,
-            output=held.order.order.output if verdict.outcome is Outcome.SUCCEEDED else None,
+            output=reference,
             nonce=held.claim.nonce,
         )
         self._board.fill(end, partial(self._ended, held))
@@ -346,7 +356,7 @@ class Executor:
             held.watch = LimitWatch(
                 limits_of(held.order.order),
                 processes=partial(self._drivers.processes, str(held.attempt)),
-                folders=(held.folder.path, held.output),
+                folders=measured(held.folder, held.output),
             )
             held.log = LimitedLog(held.folder.log, limits_of(held.order.order).log_bytes)
         with suppress(OSError):  # the file system cannot: the log takes its room

@@ -1,0 +1,232 @@
+"""Outputs in a bucket: uploaded before END, and copied to a worker's disk before a driver is started.
+
+Nothing is taken from a listing, and nothing depends on conditional puts: a prefix is random, so it is never
+used twice, and the digest of the manifest is in END. Threads: `data-transfer_<n>` while files are moved.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import cached_property, partial
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+from blobsync import BlobNotFoundError, CorruptBlobError, InvalidKeyError, ObjectStore, RetryPolicy
+from blobsync.retry import call_retrying
+from nimbus.worker.data.manifest import OutputFile, OutputManifest, is_manifest, manifest_key, parts_of
+from nimbus.worker.data.notes import read_notes
+from nimbus.worker.data.ports import InputRefusedError, OutputRefusedError
+from nimbus.worker.data.tree import FoundFolder, folders_of
+from nimbus.worker.files import make_passage, remove_tree
+from nimbus.worker.flushing import flush_tree
+
+Item = TypeVar("Item")
+Done = TypeVar("Done")
+
+_AT_ONCE = 8
+"""Files at a time."""
+_CHUNK_BYTES = 1 << 20
+_LOCKS = 16
+_COPY_KEPT_S = 3600.0
+"""A copy that no order needs stays so long after its last use: the next attempt may need it."""
+UPLOAD_RETRY = RetryPolicy(max_wait=timedelta(seconds=20), deadline=timedelta(minutes=10))
+"""Of each file of an output: the work of its attempt is lost when this is over."""
+FETCH_RETRY = RetryPolicy(max_wait=timedelta(seconds=5), deadline=timedelta(seconds=20))
+"""Of each file of an input: the worker tries again as long as the order stands."""
+
+
+class BucketPlace:
+    """See `DataPlace`.
+
+    Args:
+        uri: `s3://bucket/prefix`.
+        copies: Folder for copies of inputs, this worker's own.
+        open_store: Makes the store, when it is needed first; its keys are relative to `uri`.
+        upload_retry: Of uploads.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        copies: Path,
+        open_store: Callable[[], ObjectStore],
+        upload_retry: RetryPolicy = UPLOAD_RETRY,
+    ) -> None:
+        self.uri, self._copies = uri, copies
+        self._open_store, self._upload_retry = open_store, upload_retry
+        self._opening = threading.Lock()
+        self._fetching = [threading.Lock() for _ in range(_LOCKS)]
+        """By digest: an input is copied once, whoever needs it."""
+
+    @cached_property
+    def _opened(self) -> ObjectStore:
+        return self._open_store()
+
+    @property
+    def _store(self) -> ObjectStore:
+        with self._opening:
+            return self._opened
+
+    def prefix(self, output: str) -> str:
+        """A new one with each call: an attempt whose number is used again never meets old objects."""
+        return f"{output}-{secrets.token_hex(8)}"
+
+    def output(self, output: str, own: Path) -> Path:
+        """A folder of the attempt's own."""
+        del output
+        return own
+
+    def begin(self, output: Path) -> None:
+        """Nothing can be done before the attempt has ended."""
+
+    def commit(self, output: Path, prefix: str, noted: Path | None = None) -> str:
+        """Upload all files, then the manifest, which names them and what is noted."""
+        files: list[OutputFile] = []
+        folders: list[str] = []
+        with _transfers() as each:
+            for folder in folders_of(output):
+                if folder.is_empty and folder.path:
+                    folders.append(folder.path)
+                files += each(partial(self._upload, folder, prefix), folder.files)
+        files += self._checked(prefix, read_notes(noted) if noted is not None else [], files)
+        data = OutputManifest(prefix=prefix, files=files, folders=folders).encode()
+        key = manifest_key(prefix, data)
+        self._write(key, data)
+        return key
+
+    def _checked(
+        self, prefix: str, noted: Sequence[OutputFile], uploaded: Sequence[OutputFile]
+    ) -> Sequence[OutputFile]:
+        paths = {file.path for file in uploaded}
+        for file in noted:
+            key = f"{prefix}/{file.path}"
+            size = call_retrying(partial(self._store.size, key), self._upload_retry, what=key)
+            if file.path in paths or size != file.size_bytes:
+                raise OutputRefusedError(f"{file.path!r} was noted, and is not there as noted")
+            paths.add(file.path)
+        return noted
+
+    def _upload(self, folder: FoundFolder, prefix: str, name: str) -> OutputFile:
+        path = folder.path_of(name)
+        fd = folder.open(name)
+        try:
+            before = os.fstat(fd)
+            digest = _digest_of(fd)
+            # By its descriptor: the name may stand for something else by now.
+            self._write(f"{prefix}/{path}", Path(f"/proc/self/fd/{fd}"))
+            after = os.fstat(fd)
+        finally:
+            os.close(fd)
+        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+            raise OutputRefusedError(f"{path!r} was written to after the task had ended")
+        return OutputFile(path=path, size_bytes=before.st_size, sha256=digest)
+
+    def _write(self, key: str, data: bytes | Path) -> None:
+        try:
+            call_retrying(partial(self._store.write, key, data), self._upload_retry, what=key)
+        except InvalidKeyError as exc:
+            raise OutputRefusedError(f"{exc} (it is made of a file's name: choose another)") from exc
+
+    def input(self, reference: str) -> Path:
+        """A copy of it, named by the digest of its manifest."""
+        return self._copies / parts_of(reference)[1]
+
+    def is_here(self, reference: str) -> bool:
+        """It was copied, and the copy was not removed since."""
+        return self.input(reference).is_dir()
+
+    def fetch(self, reference: str, group: int | None = None) -> None:
+        """Copy the files that the manifest names. The copy appears when all of it is verified and flushed."""
+        prefix, sha256 = parts_of(reference)
+        with self._fetching[int(sha256[:8], 16) % _LOCKS]:
+            target = self.input(reference)
+            if target.is_dir():
+                os.utime(target)
+                return
+            part = self._copies / f".{sha256}.{secrets.token_hex(4)}"
+            make_passage(self._copies)
+            try:
+                self._copy(reference, prefix, sha256, part)
+                _close_to_writers(part, group)
+                flush_tree(part)
+                part.rename(target)
+            except BaseException:
+                remove_tree(part)
+                raise
+
+    def _copy(self, reference: str, prefix: str, sha256: str, part: Path) -> None:
+        told = io.BytesIO()
+        self._read(reference, sha256, told)
+        manifest = OutputManifest.decode(told.getvalue(), reference)
+        part.mkdir(mode=0o700)
+        for folder in {*manifest.folders, *(str(Path(file.path).parent) for file in manifest.files)}:
+            (part / folder).mkdir(parents=True, exist_ok=True)
+        with _transfers() as each:
+            each(partial(self._copy_file, prefix, part), manifest.files)
+
+    def _copy_file(self, prefix: str, part: Path, file: OutputFile) -> None:
+        with (part / file.path).open("xb") as copy:
+            self._read(f"{prefix}/{file.path}", file.sha256, copy)
+
+    def _read(self, key: str, sha256: str, into: BinaryIO) -> None:
+        """Read an object and verify it."""
+
+        def once() -> None:
+            into.seek(0)
+            into.truncate()
+            digest = hashlib.sha256()
+            for chunk in self._store.read(key):
+                digest.update(chunk)
+                into.write(chunk)
+            if digest.hexdigest() != sha256:
+                raise CorruptBlobError(f"{self.uri}/{key} is not what was committed")
+
+        try:
+            call_retrying(once, FETCH_RETRY, what=key)
+        except (BlobNotFoundError, CorruptBlobError) as exc:
+            raise InputRefusedError(f"{exc}. Run the task that made it again.") from exc
+
+    def remove_unused(self, used: Collection[str]) -> None:
+        """Remove copies that no order needs and that were last used an hour ago.
+
+        Args:
+            used: References of inputs of all orders of this worker.
+        """
+        kept = {parts_of(reference)[1] for reference in used if is_manifest(reference)}
+        for copy in self._copies.iterdir() if self._copies.is_dir() else ():
+            if copy.name not in kept and time.time() - copy.stat().st_mtime > _COPY_KEPT_S:
+                remove_tree(copy)
+
+
+@contextmanager
+def _transfers() -> Iterator[Callable[[Callable[[Item], Done], Iterable[Item]], list[Done]]]:
+    """Several at a time. The first error is raised when those under way have ended."""
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="data-transfer") as pool:
+        yield lambda call, items: list(pool.map(call, items))
+
+
+def _digest_of(fd: int) -> str:
+    digest, at = hashlib.sha256(), 0
+    while chunk := os.pread(fd, _CHUNK_BYTES, at):
+        digest.update(chunk)
+        at += len(chunk)
+    return digest.hexdigest()
+
+
+def _close_to_writers(top: Path, group: int | None) -> None:
+    """Make files read-only, and all of a tree readable by its owner and a group alone."""
+    folder_mode, file_mode = (0o700, 0o400) if group is None else (0o750, 0o440)
+    for place, _, files in os.walk(top):
+        for path, mode in (*((Path(place, name), file_mode) for name in files), (Path(place), folder_mode)):
+            if group is not None:
+                os.chown(path, -1, group)
+            path.chmod(mode)

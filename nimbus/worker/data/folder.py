@@ -1,0 +1,57 @@
+"""Outputs in a folder that all workers share, under the same path."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from nimbus.worker.data.manifest import is_manifest
+from nimbus.worker.data.ports import InputRefusedError
+from nimbus.worker.flushing import Fsync, flush_above, flush_tree
+
+
+class FolderPlace:
+    """See `DataPlace`. An attempt writes where its output stays; the reference is the order's `output`."""
+
+    def __init__(self, root: Path, fsync: Fsync = os.fsync) -> None:
+        """`fsync`: for tests."""
+        self._root, self._fsync = root, fsync
+        self.uri = f"file://{root}"  # not quoted: Hadoop does not unquote
+
+    def prefix(self, output: str) -> str:
+        """See `DataPlace.prefix`."""
+        return output
+
+    def output(self, output: str, own: Path) -> Path:
+        """See `DataPlace.output`."""
+        del own
+        return self._root / output
+
+    def begin(self, output: Path) -> None:
+        """Flush the folders above it."""
+        flush_above(output, self._root, fsync=self._fsync)
+
+    def commit(self, output: Path, prefix: str, noted: Path | None = None) -> str:
+        """Flush it: END must not name what a loss of power takes away."""
+        del noted
+        flush_tree(output, fsync=self._fsync)
+        return prefix
+
+    def input(self, reference: str) -> Path:
+        """See `DataPlace.input`."""
+        if is_manifest(reference):
+            raise InputRefusedError(
+                f"input {reference} was committed to a bucket, and this worker keeps outputs in "
+                f"{self._root}: give all workers the same `worker.data`"
+            )
+        return self._root / reference
+
+    def is_here(self, reference: str) -> bool:
+        """Always: the folder is shared."""
+        self.input(reference)
+        return True
+
+    def fetch(self, reference: str, group: int | None = None) -> None:
+        """Nothing is left to do."""
+        del group
+        self.input(reference)

@@ -1,0 +1,62 @@
+"""Notes of a task about files that it has put into the bucket itself: those that count.
+
+Spark tries its own tasks again, and leaves the files of those that failed. So what lies below an attempt's
+prefix says nothing; a write that was committed as a whole is noted as a file in the attempt's folder, which
+its runner or executor reads when the task has ended. Written by user code: nothing in it is trusted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from nimbus.worker.data.manifest import OutputFile, checked_file
+from nimbus.worker.data.ports import OutputRefusedError
+from nimbus.worker.files import read_untrusted, write_atomic
+
+_LARGEST_BYTES = 16 << 20
+_MOST = 10_000
+
+
+def write_note(folder: Path, files: Sequence[OutputFile]) -> None:
+    """Note files that count, all of them or none."""
+    folder.mkdir(exist_ok=True)
+    document = json.dumps([asdict(file) for file in files])
+    write_atomic(folder / f"{secrets.token_hex(8)}.json", document.encode())
+
+
+def read_notes(folder: Path) -> list[OutputFile]:
+    """All files that were noted.
+
+    Raises:
+        OutputRefusedError: a note cannot be followed.
+    """
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:  # nothing was noted
+        return []
+    try:
+        return _read(Path(f"/proc/self/fd/{fd}"))
+    finally:
+        os.close(fd)
+
+
+def _read(folder: Path) -> list[OutputFile]:
+    notes = sorted(path for path in folder.iterdir() if path.suffix == ".json")
+    if len(notes) > _MOST:
+        raise OutputRefusedError(f"the task has noted {len(notes)} writes, and at most {_MOST} are read")
+    try:
+        return [file for note in notes for file in _files_of(note)]
+    except (ValueError, TypeError, RecursionError) as exc:
+        raise OutputRefusedError(f"a note of what the task has written cannot be followed: {exc}") from exc
+
+
+def _files_of(note: Path) -> list[OutputFile]:
+    found = json.loads(read_untrusted(note, _LARGEST_BYTES) or b"")
+    if not isinstance(found, list):
+        raise TypeError("it is no list")
+    return [checked_file(file) for file in found]

@@ -1,0 +1,28 @@
+"""Makes the place where a runner or executor keeps outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+from blobsync import ObjectStore
+from nimbus.worker.data.bucket import BucketPlace
+from nimbus.worker.data.folder import FolderPlace
+from nimbus.worker.data.ports import DataPlace
+from nimbus.worker.settings import RunnerPlan
+
+
+def _no_store() -> NoReturn:
+    raise AssertionError("paths need no store")
+
+
+def place_of(plan: RunnerPlan, open_store: Callable[[], ObjectStore] = _no_store) -> DataPlace:
+    """The place of an attempt.
+
+    Args:
+        plan: Of the attempt.
+        open_store: See `nimbus.worker.connections.open_data`. Without it, the place is asked for paths alone.
+    """
+    if plan.data_uri is None:
+        return FolderPlace(plan.data_dir)
+    return BucketPlace(plan.data_uri, plan.data_dir, open_store)

@@ -1,0 +1,315 @@
+"""A data source for Spark: `spark.read.format("nimbus")`, `df.write.format("nimbus").mode("append")`.
+
+For tables in outputs, where Spark has no connector for the place (`s3a` needs jars) and its executors are on
+other hosts. Parts are Parquet files of unique names. Spark tries its own tasks again: only the parts of
+a write that was committed as a whole count. Works in classic sessions and on a Spark Connect server that has
+Nimbus installed; Spark's Python workers run it, and pyarrow must be there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Any, ClassVar
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+
+from nimbus.worker.data.manifest import OutputFile, OutputManifest, parts_of
+from nimbus.worker.data.notes import write_note
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from blobsync import ObjectStore
+
+_CHUNK_BYTES = 1 << 20
+
+
+class NimbusDataError(Exception):
+    """A read or write that cannot be done. Shown to the author of the task."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePlace:
+    """What a reader or writer must know. Travels to Spark's executors."""
+
+    uri: str
+    """Of the place for outputs."""
+    output: str
+    """Prefix of the attempt's own output."""
+    inputs: Mapping[str, str]
+    """References, by task."""
+    access: Mapping[str, str] = field(repr=False)
+    """Of the bucket; see `nimbus.task.TaskContext.data`."""
+    noted: str
+    """Folder for notes, on the host of the driver."""
+
+    @property
+    def is_bucket(self) -> bool:
+        """Outputs are not in a folder."""
+        return self.uri.startswith("s3://")
+
+    @contextmanager
+    def store(self) -> Iterator[ObjectStore]:
+        """The bucket; keys are relative to `uri`."""
+        from blobsync import S3Config, S3ObjectStore, Secret
+
+        bucket, _, prefix = self.uri.removeprefix("s3://").partition("/")
+        secret = self.access.get("secret_access_key")
+        config = S3Config(
+            endpoint_url=self.access.get("endpoint_url"),
+            bucket=bucket,
+            prefix=prefix,
+            region=self.access.get("region", "us-east-1"),
+            access_key_id=self.access.get("access_key_id"),
+            secret_access_key=None if secret is None else Secret(secret),
+        )
+        store = S3ObjectStore(config)
+        try:
+            yield store
+        finally:
+            store.close()
+
+    def below(self, uri: str) -> str:
+        """A URI relative to the place.
+
+        Raises:
+            NimbusDataError: it is not in the place.
+        """
+        if not uri.startswith(f"{self.uri}/"):
+            raise NimbusDataError(
+                f"{uri} is not below {self.uri}; take context().input_uri(...) or context().output_uri"
+            )
+        return uri.removeprefix(f"{self.uri}/").strip("/")
+
+
+@dataclass(frozen=True, slots=True)
+class _Part(InputPartition):
+    """One file."""
+
+    key: str
+    sha256: str = ""
+    """Empty: it is in a folder, which is trusted."""
+
+
+class NimbusSource(DataSource):
+    """The source. What is registered is a subclass with a place: see `source_of`."""
+
+    place: ClassVar[SourcePlace]
+
+    @classmethod
+    def name(cls) -> str:
+        """By which Spark knows it."""
+        return "nimbus"
+
+    def schema(self) -> StructType:
+        """That of the first part."""
+        import pyarrow.parquet as pq
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        parts = parts_below(self.place, self._uri)
+        if not parts:
+            raise NimbusDataError(f"{self._uri} has no Parquet file")
+        with opened(self.place, parts[0]) as file:
+            return from_arrow_schema(pq.read_schema(file))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Reads the files that were committed, and no others."""
+        return _Reader(self.place, self._uri, schema.fieldNames())
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Adds files to the attempt's own output."""
+        del schema
+        if overwrite:
+            raise NimbusDataError('an output is only added to: write with mode("append")')
+        below = self.place.below(self._uri)
+        if below != self.place.output and not below.startswith(f"{self.place.output}/"):
+            raise NimbusDataError(f"{self._uri} is not below context().output_uri")
+        return _Writer(self.place, below.removeprefix(self.place.output).strip("/"))
+
+    @property
+    def _uri(self) -> str:
+        try:
+            return str(self.options["path"])
+        except KeyError:
+            raise NimbusDataError("say where: load(uri) or save(uri)") from None
+
+
+def source_of(place: SourcePlace) -> type[NimbusSource]:
+    """The class to register. It is made here, so that it travels by value, with its place."""
+    return type("NimbusSourceHere", (NimbusSource,), {"place": place, "__module__": "__main__"})
+
+
+def parts_below(place: SourcePlace, uri: str) -> list[_Part]:
+    """The committed Parquet files of a folder of an input.
+
+    Raises:
+        NimbusDataError: it is no folder of an input.
+    """
+    below = place.below(uri)
+    if not place.is_bucket:
+        top = Path(place.uri.removeprefix("file://"), below)
+        return [_Part(str(path)) for path in sorted(top.glob("*.parquet")) if _counts(path.name)]
+    for reference in place.inputs.values():
+        prefix, sha256 = parts_of(reference)
+        if below == prefix or below.startswith(f"{prefix}/"):
+            break
+    else:
+        raise NimbusDataError(f"{uri} is no folder of an input; take context().input_uri(...)")
+    with opened(place, _Part(reference, sha256)) as file:
+        manifest = OutputManifest.decode(file.read(), reference)
+    folder = below.removeprefix(prefix).strip("/") or "."
+    paths = ((PurePosixPath(file.path), file) for file in sorted(manifest.files))
+    return [
+        _Part(f"{prefix}/{file.path}", file.sha256)
+        for path, file in paths
+        if str(path.parent) == folder and path.suffix == ".parquet" and _counts(path.name)
+    ]
+
+
+def _counts(name: str) -> bool:
+    return not name.startswith(("_", "."))
+
+
+@contextmanager
+def opened(place: SourcePlace, part: _Part) -> Iterator[IO[bytes]]:
+    """Open a file, whole and verified.
+
+    Raises:
+        NimbusDataError: it is not what was committed.
+    """
+    if not place.is_bucket:
+        with Path(part.key).open("rb") as file:
+            yield file
+        return
+    with tempfile.TemporaryFile() as copy, place.store() as store:
+        digest = hashlib.sha256()
+        for chunk in store.read(part.key):
+            digest.update(chunk)
+            copy.write(chunk)
+        if digest.hexdigest() != part.sha256:
+            raise NimbusDataError(f"{place.uri}/{part.key} is not what was committed")
+        copy.seek(0)
+        yield copy
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, place: SourcePlace, uri: str, columns: Sequence[str]) -> None:
+        self._place, self._uri, self._columns = place, uri, list(columns)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One for each file. On the driver's host."""
+        return parts_below(self._place, self._uri)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read a file. In an executor's Python worker."""
+        import pyarrow.parquet as pq
+
+        assert isinstance(partition, _Part)  # noqa: S101 - it is one of ours
+        with opened(self._place, partition) as file:
+            yield from pq.ParquetFile(file).iter_batches(columns=self._columns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written(WriterCommitMessage):
+    """What one of Spark's tasks has written; empty: it had no rows."""
+
+    files: tuple[OutputFile, ...]
+
+
+class _Writer(DataSourceArrowWriter):
+    def __init__(self, place: SourcePlace, folder: str) -> None:
+        self._place, self._folder = place, folder
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:
+        """Write a part. In an executor's Python worker."""
+        import pyarrow.parquet as pq
+
+        with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
+            writer = None
+            for batch in iterator:
+                writer = writer or pq.ParquetWriter(file, batch.schema)
+                writer.write_batch(batch)
+            if writer is None:
+                return _Written(())
+            writer.close()
+            file.flush()
+            name = f"part-{uuid.uuid4().hex}.parquet"
+            path = f"{self._folder}/{name}" if self._folder else name
+            part = OutputFile(
+                path=path, size_bytes=Path(file.name).stat().st_size, sha256=_digest_of(file.name)
+            )
+            self._keep(Path(file.name), part)
+        return _Written((part,))
+
+    def _keep(self, file: Path, part: OutputFile) -> None:
+        """Put a part where it is to lie: in a folder under a hidden name, until the write is committed."""
+        if self._place.is_bucket:
+            from blobsync import RetryPolicy
+            from blobsync.retry import call_retrying
+
+            with self._place.store() as store:
+                key = f"{self._place.output}/{part.path}"
+                call_retrying(lambda: store.write(key, file), RetryPolicy(), what=key)
+            return
+        hidden = self._hidden(part)
+        hidden.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, hidden)
+
+    def _hidden(self, part: OutputFile) -> Path:
+        path = Path(self._place.uri.removeprefix("file://"), self._place.output, part.path)
+        return path.with_name(f".{path.name}")
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Let the parts of tasks that succeeded count. On the driver's host."""
+        parts = _parts_of(messages)
+        if self._place.is_bucket:
+            write_note(Path(self._place.noted), parts)
+            return
+        for part in parts:
+            hidden = self._hidden(part)
+            hidden.rename(hidden.with_name(hidden.name.removeprefix(".")))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Nothing counts. In a bucket it stays, and no manifest names it."""
+        if not self._place.is_bucket:
+            for part in _parts_of(messages):
+                self._hidden(part).unlink(missing_ok=True)
+
+
+def _parts_of(messages: Sequence[WriterCommitMessage | None]) -> list[OutputFile]:
+    return [part for message in messages if isinstance(message, _Written) for part in message.files]
+
+
+def _digest_of(file: str) -> str:
+    with Path(file).open("rb") as opened_file:
+        return hashlib.file_digest(opened_file, "sha256").hexdigest()
+
+
+def register(session: Any) -> None:
+    """Let a session know the source, for the attempt that runs this process."""
+    from nimbus.task import CONTEXT_VARIABLE, context
+
+    data = context().data
+    place = SourcePlace(
+        uri=data["uri"],
+        output=data["output"],
+        inputs=dict(data["inputs"]),
+        access=dict(data.get("access", {})),
+        noted=str(Path(os.environ[CONTEXT_VARIABLE]).parent / "work" / "parts"),
+    )
+    session.dataSource.register(source_of(place))

@@ -1,0 +1,75 @@
+"""Walks an output without following links: what user code left is not trusted."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import NoReturn
+
+from nimbus.worker.data.ports import OutputRefusedError
+
+_DEEPEST = 100
+"""Folders within one another: each takes a descriptor while it is walked."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFolder:
+    """One folder of an output. Its descriptor is valid until the next one is asked for."""
+
+    path: str
+    """Relative to the output; empty: the output itself."""
+    fd: int
+    files: tuple[str, ...]
+    is_empty: bool
+
+    def path_of(self, name: str) -> str:
+        """Of a file, relative to the output."""
+        return f"{self.path}/{name}" if self.path else name
+
+    def open(self, name: str) -> int:
+        """Open a file to read it.
+
+        Raises:
+            OSError: it is gone.
+            OutputRefusedError: it is no regular file any more.
+        """
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.fd)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise OutputRefusedError(_refusal(self.path_of(name)))
+        return fd
+
+
+def folders_of(top: Path) -> Iterator[FoundFolder]:
+    """All folders of an output.
+
+    Raises:
+        OSError: a folder is not there, cannot be read, or is nested too deep; `filename` says which.
+        OutputRefusedError: it holds what is neither a file nor a folder.
+    """
+    if not stat.S_ISDIR(os.lstat(top).st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(top))
+    for place, folders, files, fd in os.fwalk(top, onerror=_raise, follow_symlinks=False):
+        path = PurePosixPath(place).relative_to(top)
+        if len(path.parts) > _DEEPEST:
+            raise OSError(errno.ELOOP, f"folders are nested deeper than {_DEEPEST}", place)
+        relative = "/".join(path.parts)
+        for name, wanted in (
+            *((name, stat.S_ISDIR) for name in folders),
+            *((name, stat.S_ISREG) for name in files),
+        ):
+            if not wanted(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
+                raise OutputRefusedError(_refusal("/".join((*path.parts, name))))
+        yield FoundFolder(relative, fd, tuple(files), not files and not folders)
+
+
+def _refusal(path: str) -> str:
+    return f"{path!r} is a link or no regular file, which a bucket cannot keep; write a file in its place"
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise error

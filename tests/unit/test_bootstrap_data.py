@@ -1,0 +1,70 @@
+"""How the bucket of the data is reached, by the configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nimbus.bootstrap.foundation import data_access, data_connection
+from nimbus.config import Settings, load_settings
+
+STORAGE = {
+    "endpoint_url": "http://s3:9000",
+    "bucket": "artifacts",
+    "access_key_id": "artifact-key",
+    "secret_access_key": "artifact-secret",
+}
+
+
+def settings(tmp_path: Path, place: str, **data: str) -> Settings:
+    document: dict[str, Any] = {
+        "zookeeper": {"hosts": "zk:2181"},
+        "storage": STORAGE,
+        "scheduler": {"state_dir": "/srv/state"},
+        "worker": {"data": place},
+        "data": data,
+    }
+    file = tmp_path / "nimbus.yaml"
+    file.write_text(yaml.safe_dump(document))
+    return load_settings(file, {})
+
+
+def test_data_in_a_folder_need_no_connection(tmp_path: Path) -> None:
+    assert data_connection(settings(tmp_path, "/srv/data")) is None
+
+
+def test_data_are_reached_as_storage_is_unless_said_otherwise(tmp_path: Path) -> None:
+    assert data_connection(settings(tmp_path, "s3://data/some/prefix")) == {
+        "kind": "s3",
+        "endpoint_url": "http://s3:9000",
+        "bucket": "data",
+        "prefix": "some/prefix",
+        "region": "us-east-1",
+        "access_key_id": "artifact-key",
+        "secret_access_key": "artifact-secret",
+    }
+
+
+def test_data_have_an_endpoint_and_credentials_of_their_own(tmp_path: Path) -> None:
+    own = {
+        "endpoint_url": "https://data:9000",
+        "region": "eu-central-1",
+        "access_key_id": "data-key",
+        "secret_access_key": "data-secret",
+    }
+
+    found = data_connection(settings(tmp_path, "s3://data", **own))
+
+    assert found is not None
+    assert found == {"kind": "s3", "bucket": "data", "prefix": "", **own}
+
+
+def test_tasks_are_told_the_keys_of_the_data_and_never_those_of_the_artifacts(tmp_path: Path) -> None:
+    own = {"access_key_id": "data-key", "secret_access_key": "data-secret"}
+    where = {"endpoint_url": "http://s3:9000", "region": "us-east-1"}
+
+    assert data_access(settings(tmp_path, "/srv/data")) == {}
+    assert data_access(settings(tmp_path, "s3://data")) == where
+    assert data_access(settings(tmp_path, "s3://data", **own)) == {**where, **own}

@@ -1,0 +1,144 @@
+"""The data source for Spark, called as Spark calls it: which parts count, and which are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from blobsync import ObjectStore
+from blobsync.testing.memory import MemoryObjectStore
+from nimbus.worker.data.bucket import BucketPlace
+from nimbus.worker.data.folder import FolderPlace
+from nimbus.worker.data.ports import DataPlace
+from nimbus.worker.data.source import NimbusDataError, NimbusSource, SourcePlace, source_of
+
+pa = pytest.importorskip("pyarrow")
+
+OUTPUT = "sums/run1/load/1"
+
+
+class Site:
+    """A place, the source that writes one output, and the one that reads it."""
+
+    def __init__(self, place: DataPlace, tmp_path: Path) -> None:
+        self.place, self.noted = place, tmp_path / "parts"
+        self.prefix = place.prefix(OUTPUT)
+        self.output = place.output(OUTPUT, tmp_path / "own")
+        self.output.mkdir(parents=True)
+        self.writes = self._source({})
+
+    def _source(self, inputs: dict[str, str]) -> type[NimbusSource]:
+        return source_of(
+            SourcePlace(
+                uri=self.place.uri, output=self.prefix, inputs=inputs, access={}, noted=str(self.noted)
+            )
+        )
+
+    def writer(self, folder: str = "table") -> Any:
+        return self.writes({"path": f"{self.place.uri}/{self.prefix}/{folder}"}).writer(None, overwrite=False)
+
+    def rows(self, folder: str = "table") -> list[int]:
+        """Commit the attempt; what a task that needs it reads."""
+        reference = self.place.commit(self.output, self.prefix, self.noted)
+        uri = f"{self.place.uri}/{self.prefix}/{folder}"
+        reader: Any = self._source({"load": reference})({"path": uri})
+        rows = reader.reader(reader.schema())
+        return sorted(
+            n for part in rows.partitions() for batch in rows.read(part) for n in batch["n"].to_pylist()
+        )
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def site(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    store = MemoryObjectStore()
+
+    @contextmanager
+    def same(_place: SourcePlace) -> Iterator[ObjectStore]:
+        yield store
+
+    monkeypatch.setattr(SourcePlace, "store", same)
+    if request.param == "folder":
+        return Site(FolderPlace(tmp_path / "data"), tmp_path)
+    return Site(BucketPlace("s3://b/p", tmp_path / "inputs", lambda: store), tmp_path)
+
+
+def batches(*numbers: int) -> Iterator[Any]:
+    return iter([pa.RecordBatch.from_pydict({"n": list(numbers)})])
+
+
+def test_what_was_written_is_read(site: Site) -> None:
+    writer = site.writer()
+
+    writer.commit([writer.write(batches(1, 2)), writer.write(batches(3)), writer.write(iter(())), None])
+
+    assert site.rows() == [1, 2, 3]
+
+
+def test_parts_of_spark_tasks_that_failed_are_not_read(site: Site) -> None:
+    writer = site.writer()
+    writer.write(batches(99))  # its message was lost with the executor
+
+    writer.commit([writer.write(batches(1))])
+
+    assert site.rows() == [1]
+
+
+def test_write_that_was_aborted_is_not_read(site: Site) -> None:
+    kept, aborted = site.writer(), site.writer()
+    kept.commit([kept.write(batches(1))])
+
+    aborted.abort([aborted.write(batches(2)), None])
+
+    assert site.rows() == [1]
+
+
+def test_two_writes_are_added_up(site: Site) -> None:
+    for number in (1, 2):
+        writer = site.writer()
+        writer.commit([writer.write(batches(number))])
+
+    assert site.rows() == [1, 2]
+
+
+def test_folders_are_tables_of_their_own(site: Site) -> None:
+    for number, folder in enumerate(["table", "other", "table/deeper"]):
+        writer = site.writer(folder)
+        writer.commit([writer.write(batches(number))])
+
+    assert site.rows("table") == [0]
+
+
+def test_parts_that_a_zombie_adds_later_are_not_read_in_a_bucket(site: Site) -> None:
+    if not site.place.uri.startswith("s3"):
+        pytest.skip("a zombie writes into another folder")
+    writer = site.writer()
+    writer.commit([writer.write(batches(1))])
+    reference = site.place.commit(site.output, site.prefix, site.noted)
+    writer.write(batches(99))
+
+    source: Any = site._source({"load": reference})({"path": f"{site.place.uri}/{site.prefix}/table"})
+
+    assert len(source.reader(source.schema()).partitions()) == 1
+
+
+def test_only_the_attempts_own_output_is_written_to(site: Site) -> None:
+    for uri in (f"{site.place.uri}/sums/run1/other/1/table", "s3://elsewhere/x"):
+        with pytest.raises(NimbusDataError, match="is not below"):
+            site.writes({"path": uri}).writer(None, overwrite=False)  # type: ignore[arg-type]
+
+
+def test_output_is_not_overwritten(site: Site) -> None:
+    with pytest.raises(NimbusDataError, match="append"):
+        site.writes({"path": f"{site.place.uri}/{site.prefix}"}).writer(None, overwrite=True)  # type: ignore[arg-type]
+
+
+def test_folder_without_parts_is_refused_with_its_name(site: Site) -> None:
+    writer = site.writer()
+    writer.commit([writer.write(batches(1))])
+
+    with pytest.raises(NimbusDataError, match="nothing-here has no Parquet file"):
+        site.rows("nothing-here")
