@@ -131,8 +131,8 @@ class ApplicationExecutor:
         if plan.data_uri is not None:
             self._context.refuse(
                 order,
-                f"drivers in {target.name} cannot leave outputs in a bucket yet: say `deploy: client`, or let "
-                "`worker.data` be a folder that the hosts of the cluster mount",
+                f"drivers in {target.name} cannot leave outputs in a bucket yet: say `deploy: client`, or "
+                "let `worker.data` be a folder that the hosts of the cluster mount",
             )
             return
         if order.attempt in self._followed or self._records.of(order.attempt) is not None:
