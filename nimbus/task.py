@@ -2,10 +2,10 @@
 
 Standard library only, so that a task pays nothing for it. Runs in the driver process of one attempt.
 
-An attempt writes below `output`, a folder that is its own. The folder becomes visible to the tasks that
+An attempt writes below `output`, a folder that is its own. What is in it becomes visible to the tasks that
 need this one only when the attempt's END record is accepted; so a zombie attempt may compute, but nobody
-reads what it wrote. Effects elsewhere (a database, a mail) are at-least-once: give `fence_token` to
-a store that can refuse an older one.
+reads what it wrote. That holds where outputs are kept in a folder and in a bucket. Effects elsewhere (a
+database, a mail) are at-least-once: give `fence_token` to a store that can refuse an older one.
 """
 
 from __future__ import annotations

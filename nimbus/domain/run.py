@@ -99,7 +99,7 @@ class Attempt:
     failure: FailureClass | None = None
     """Of an attempt that failed or timed out. None: not known, or another outcome."""
     output: str | None = None
-    """Committed output folder, relative to the data folder that all workers share."""
+    """Reference of the committed output, relative to `worker.data`: a folder, or the key of a manifest."""
 
     @property
     def ending(self) -> str:

@@ -95,6 +95,7 @@ class End:
     """Of an attempt that failed or timed out. None: another outcome, or the worker does not tell it."""
     reason: str = ""
     output: str | None = None
+    """Of a success: the reference of its output, relative to `worker.data`."""
     nonce: str | None = None
     """Of the claim that it ends. Tells the attempt from one of the same id in a later run."""
 

@@ -63,9 +63,9 @@ class Assignment:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     python_path: tuple[str, ...] = ()
     inputs: Mapping[str, str] = field(default_factory=dict)
-    """Committed output folders of the needed tasks, relative to the shared data folder."""
+    """References of the committed outputs of the needed tasks."""
     output: str = ""
-    """The attempt's own output folder, relative to the shared data folder."""
+    """Where the attempt's own output is to lie, relative to `worker.data`; in a bucket with a nonce."""
     timeout: timedelta | None = None
     memory_scale: float = 1.0
     """How many times its own memory the task gets. The worker applies it to every size of memory that it
