@@ -11,7 +11,7 @@ PYTEST := $(PY) -m pytest
 # them wait for servers. A pytest process that dies ends the run at once.
 SIDE_BY_SIDE := -n $${NIMBUS_TEST_JOBS:-3} --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
-.PHONY: help setup examples demo test check lint format simulate chaos chaos-smoke lock clean
+.PHONY: help setup examples demo test check lint format simulate chaos chaos-smoke chaos-spark lock clean
 .PHONY: bench-leader bench-engine bench-tools bench-blobsync bench-tasks-tools bench-airflow-tools bench-tasks chaos-blobsync
 
 help: ## List the targets
@@ -55,6 +55,9 @@ chaos: setup ## Ten minutes of faults against an election of five on three ZooKe
 
 chaos-smoke: examples ## Sixty rounds of killed and stopped processes in every mode of tasks, with a checker
 	NIMBUS_CHAOS_ROUNDS=$${NIMBUS_CHAOS_ROUNDS:-60} $(PYTEST) tests/chaos/test_chaos_smoke.py
+
+chaos-spark: examples ## What takes minutes with Spark: clusters whose parts are killed, the examples with outputs in a bucket
+	$(PYTEST) -m thorough tests/integration
 
 chaos-blobsync: setup ## A thousand kills, faulty S3, full disks, and 200 rounds of publishers and syncers at once
 	NIMBUS_BLOB_KILLS=$${NIMBUS_BLOB_KILLS:-1000} NIMBUS_BLOB_ROUNDS=$${NIMBUS_BLOB_ROUNDS:-200} \

@@ -46,6 +46,7 @@ told = {{"total": total, "master": spark.sparkContext.master, "folders": folders
 """
 
 
+@pytest.mark.thorough
 def test_tasks_run_on_the_cluster_while_and_after_its_leading_master_is_killed(
     tmp_path: Path, java_home: Path, eventually: Callable[..., None]
 ) -> None:
