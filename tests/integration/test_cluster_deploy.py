@@ -16,7 +16,9 @@ import pytest
 from nimbus.localstack import tagged
 from nimbus.localstack.settings import StackTuning
 from nimbus.localstack.stack import LocalStack
+from tests.thorough import thorough
 
+pytestmark = thorough
 Eventually = Callable[..., None]
 NIMBUS = [sys.executable, "-m", "nimbus.cli.main"]
 PIPELINE = """\
@@ -154,7 +156,6 @@ def test_application_goes_on_when_leader_submitter_and_master_are_killed(cluster
     assert len(cluster.runs("while")) == 1, "in the same application"
 
 
-@pytest.mark.thorough
 def test_task_is_repeated_once_when_the_workers_of_spark_are_killed(cluster: Cluster) -> None:
     cluster.begin("again")
     for worker in cluster.stack.spark.workers:

@@ -56,15 +56,9 @@ def bench(tmp_path: Path, place: str, s3_server: S3Server, s3_bucket: str) -> It
     made.close()
 
 
-@pytest.mark.parametrize(
-    ("place", "mode"),
-    [
-        ("bucket", SparkMode.CLASSIC),
-        pytest.param("bucket", SparkMode.CONNECT, marks=thorough),
-        pytest.param("folder", SparkMode.CLASSIC, marks=thorough),
-        pytest.param("folder", SparkMode.CONNECT, marks=thorough),
-    ],
-)
+@thorough
+@pytest.mark.parametrize("place", ["bucket", "folder"])
+@pytest.mark.parametrize("mode", list(SparkMode))
 def test_table_that_one_task_wrote_is_read_by_the_next(
     bench: Bench, s3_server: S3Server, java_home: Path, mode: SparkMode
 ) -> None:
