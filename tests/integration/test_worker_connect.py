@@ -200,6 +200,7 @@ def test_tasks_share_one_server_each_with_a_session_of_its_own(stage: Stage) -> 
     assert stage.servers() == []
 
 
+@thorough
 def test_server_is_exercised_beside_its_first_task_until_its_worker_ends(stage: Stage) -> None:
     bench = stage.bench
     stage.worker()
@@ -219,6 +220,7 @@ def test_server_is_exercised_beside_its_first_task_until_its_worker_ends(stage: 
     assert not [child for child in left if "connect_session" in " ".join(child.cmdline())]
 
 
+@thorough
 def test_statement_that_is_no_query_fails_its_task_and_leaves_no_result(stage: Stage) -> None:
     bench = stage.bench
     stage.worker()
@@ -354,6 +356,7 @@ def test_attempt_and_server_outlive_their_worker_and_the_next_one_finds_them(sta
     eventually(lambda: stage.servers() == [], "the end of the idle server", 30)
 
 
+@thorough
 def test_operation_on_a_server_of_somebody_else_ends_before_its_attempt_is_lost(stage: Stage) -> None:
     bench = stage.bench
     somebody = stage.server("somebody")

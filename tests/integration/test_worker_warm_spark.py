@@ -21,6 +21,7 @@ from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.warm.launcher import WarmLauncher
 from nimbus.worker.warm.pair import WarmPair
 from nimbus.worker.warm.plan import warm_plan
+from tests.thorough import thorough
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("java_home"), pytest.mark.timeout(1800)]
 
@@ -153,6 +154,7 @@ def test_task_in_a_warm_driver_sees_its_own_attempt_and_nothing_of_before(
     assert not folder.spark_local.exists()
 
 
+@thorough
 def test_task_that_makes_its_own_context_gets_it_as_it_asks_for_it(bench: Bench, warm: WarmLauncher) -> None:
     order = bench.order(bench.script("task.py", OWN_CONTEXT), task_kind=TaskKind.PYSPARK)
     _warmed(bench, warm, order)
