@@ -10,9 +10,10 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -86,7 +87,7 @@ class ProcessManager:
     def _start(self, driver: str, submission: Submission) -> None:
         folder = self._root / driver
         folder.mkdir(parents=True)
-        (folder / "bootstrap.py").write_text(Path(bootstrap.__file__).read_text())
+        (folder / "bootstrap.py").write_bytes(_downloaded(submission.bootstrap_url))
         kept = {name: value for name, value in os.environ.items() if not name.startswith("NIMBUS_C")}
         with (folder / "out").open("wb") as out:
             self._processes[driver] = self._thread.submit(
@@ -138,14 +139,25 @@ class ProcessManager:
         self._thread.shutdown()
 
 
+def _downloaded(url: str) -> bytes:
+    """The bootstrap, as a cluster fetches it; a driver without one ends at once."""
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return bytes(answer.read())
+    except OSError:
+        return b"raise SystemExit(1)"
+
+
 @contextmanager
-def door(bench: Bench) -> Iterator[str]:
-    """Serve a scheduler's door; its base URL."""
+def door(bench: Bench, schedulers: Sequence[str] = ()) -> Iterator[str]:
+    """Serve a scheduler's door, which names `schedulers` as those that live; its base URL."""
     app = FastAPI()
     install(app)
-    app.include_router(
-        router(ClusterDoor(board=bench.board, logs=bench.logs, releases=bench, clock=SystemClock()))
+    board, logs = bench.board, bench.logs
+    opened = ClusterDoor(
+        board=board, logs=logs, releases=bench, clock=SystemClock(), schedulers=lambda: schedulers
     )
+    app.include_router(router(opened))
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(64)
@@ -163,11 +175,27 @@ def door(bench: Bench) -> Iterator[str]:
 class ClusterBench:
     """A bench whose workers have a target with such a manager."""
 
-    def __init__(self, root: Path, bench: Bench, endpoint: str) -> None:
-        self.bench, self.endpoints = bench, [endpoint]
+    def __init__(self, root: Path, bench: Bench) -> None:
+        self.bench = bench
+        self.endpoints: list[str] = []
+        """Of schedulers, as workers know them."""
+        self.schedulers: list[str] = []
+        """Those that doors name to drivers."""
+        self._doors: dict[str, ExitStack] = {}
         self.manager = ProcessManager(root / "cluster")
         self.queue_timeout_s = 3600.0
         self.workers: list[Worker] = []
+
+    def open_door(self) -> str:
+        """Start a scheduler's door; its base URL."""
+        opened = ExitStack()
+        url = opened.enter_context(door(self.bench, self.schedulers))
+        self._doors[url] = opened
+        return url
+
+    def close_door(self, url: str) -> None:
+        """End a door: nothing answers there any more."""
+        self._doors.pop(url).close()
 
     def worker(self, name: str = "w1") -> Worker:
         """A worker, started."""
@@ -198,16 +226,18 @@ class ClusterBench:
     def close(self) -> None:
         self.stop_workers()
         self.manager.close()
+        for url in list(self._doors):
+            self.close_door(url)
 
 
 @contextmanager
 def cluster_bench(root: Path) -> Iterator[ClusterBench]:
     """A bench with an open door."""
     bench = Bench(root)
-    with door(bench) as endpoint:
-        made = ClusterBench(root, bench, endpoint)
-        try:
-            yield made
-        finally:
-            made.close()
-            bench.close()
+    made = ClusterBench(root, bench)
+    try:
+        made.endpoints.append(made.open_door())
+        yield made
+    finally:
+        made.close()
+        bench.close()

@@ -67,14 +67,14 @@ def router(door: AttemptDoor) -> APIRouter:
         return StreamingResponse(door.release(attempt), media_type="application/x-tar")
 
     @routes.post("/{attempt}/claim")
-    def claim(body: ClaimBody, attempt: ClusterAttempt = its_own) -> dict[str, bool]:
-        return {"granted": door.claim(attempt, **body.model_dump())}
+    def claim(body: ClaimBody, attempt: ClusterAttempt = its_own) -> dict[str, Any]:
+        return {"granted": door.claim(attempt, **body.model_dump()), "schedulers": door.schedulers()}
 
     @routes.post("/{attempt}/beat")
-    def beat(body: BeatBody, attempt: ClusterAttempt = its_own) -> dict[str, bool]:
+    def beat(body: BeatBody, attempt: ClusterAttempt = its_own) -> dict[str, Any]:
         said = {"number": body.number, **body.progress}
         stop, outdated = door.beat(attempt, body.nonce, said)
-        return {"stop": stop, "outdated": outdated}
+        return {"stop": stop, "outdated": outdated, "schedulers": door.schedulers()}
 
     @routes.post("/{attempt}/log")
     def log(

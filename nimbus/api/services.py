@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
@@ -111,6 +111,11 @@ class AttemptDoor(Protocol):
 
     def admits(self, attempt: ClusterAttempt, token: str) -> bool:
         """Whether the token is the one for this attempt and its release."""
+        ...
+
+    @property
+    def schedulers(self) -> Callable[[], Sequence[str]]:
+        """Base URLs of the schedulers that are registered now."""
         ...
 
     def bootstrap(self) -> str:

@@ -143,6 +143,7 @@ def build_parts(foundation: Foundation) -> Parts:
                 logs=S3LogArchive(foundation.store),
                 releases=releases,
                 clock=foundation.clock,
+                schedulers=lambda: [scheduler.address for scheduler in foundation.reader.schedulers()],
             ),
         ),
         allowed_hosts=_allowed_hosts(settings),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 import inspect
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
 from typing import Any
@@ -36,9 +36,17 @@ class ClusterDoor:
     """See `nimbus.api.services.AttemptDoor`. Any thread."""
 
     def __init__(
-        self, *, board: AttemptBoard, logs: LogArchive, releases: ReleaseProvider, clock: Clock
+        self,
+        *,
+        board: AttemptBoard,
+        logs: LogArchive,
+        releases: ReleaseProvider,
+        clock: Clock,
+        schedulers: Callable[[], Sequence[str]],
     ) -> None:
         self._board, self._logs, self._releases, self._clock = board, logs, releases, clock
+        self.schedulers = schedulers
+        """See `AttemptDoor.schedulers`."""
         self._lock = threading.Lock()
         self._key: bytes | None = None
 

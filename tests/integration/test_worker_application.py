@@ -180,6 +180,55 @@ def test_stranger_at_the_address_of_a_scheduler_ends_nothing(cluster: ClusterBen
         server.server_close()
 
 
+def test_driver_reports_to_schedulers_that_came_after_its_submission(cluster: ClusterBench) -> None:
+    (first,) = cluster.endpoints
+    cluster.worker()
+    waiting(cluster)
+    second = cluster.open_door()
+    cluster.endpoints[:] = cluster.schedulers[:] = [second]
+    told = cluster.bench.slots().progress["number"]
+    eventually(lambda: cluster.bench.slots().progress["number"] > told + 1, "a beat was answered since")
+
+    cluster.close_door(first)
+    open_gate(cluster)
+
+    assert cluster.bench.await_end().outcome is Outcome.SUCCEEDED
+
+
+def test_driver_gets_its_program_from_a_scheduler_that_lives(cluster: ClusterBench) -> None:
+    cluster.endpoints.insert(0, "http://127.0.0.1:9")  # one that is dead
+    cluster.worker()
+    waiting(cluster)
+    open_gate(cluster)
+
+    assert cluster.bench.await_end().outcome is Outcome.SUCCEEDED
+
+
+def test_driver_that_cannot_download_its_program_runs_nothing_and_the_next_attempt_does(
+    cluster: ClusterBench,
+) -> None:
+    cluster.manager.full = True
+    cluster.worker()
+    waiting(cluster, until_it_runs=False)
+    eventually(lambda: cluster.bench.slots().submitted, "it is submitted")
+    cluster.close_door(cluster.endpoints[0])
+    cluster.manager.make_room()
+
+    end = cluster.bench.await_end()
+    assert end.outcome is Outcome.REFUSED  # the leader opens the next attempt, and counts no failure
+    assert "ended before it could claim" in end.reason
+
+    cluster.endpoints[:] = [cluster.open_door()]
+    places = [str(cluster.bench.root / name) for name in ("ran", "gate")]
+    again = order(cluster, WAITS, *places, known=False)
+    cluster.bench.board.add_attempt("run1.task.2")
+    cluster.bench.board.assign("w1", replace(again, attempt="run1.task.2"))
+    open_gate(cluster)
+
+    assert cluster.bench.await_end("run1.task.2").outcome is Outcome.SUCCEEDED
+    assert runs(cluster) == 1
+
+
 def test_what_a_task_has_started_is_killed_at_its_end(cluster: ClusterBench) -> None:
     cluster.worker()
     text = """

@@ -94,20 +94,26 @@ class UnreachableError(Exception):
 
 
 class Door:
-    """Asks schedulers, one after the other, until one answers. Any thread."""
+    """Asks schedulers, one after the other, until one answers. Any thread.
+
+    Asks the one that answered last first, then those of the submission, then those that answers have named.
+    """
 
     def __init__(self, startup: Mapping[str, Any]) -> None:
-        self._endpoints = tuple(startup["endpoints"])
+        self._submitted_with = self._endpoints = tuple(startup["endpoints"])
         self._path = f"/attempt/v1/{startup['attempt']}"
         self._query = f"pipeline={startup['pipeline']}&release={startup['release']}"
         self._token = startup["token"]
-        self._answered = 0
-        """Number of the endpoint that answered last."""
         self._pause = threading.Event()
 
     def post(self, what: str, said: Mapping[str, Any], patience_s: float) -> dict[str, Any]:
         """Say something of the attempt; the answer. Raises as `_ask_all`."""
-        return self._ask_all(what, json.dumps(said).encode(), patience_s, "", _as_object)
+        answer = self._ask_all(what, json.dumps(said).encode(), patience_s, "", _as_object)
+        named = answer.get("schedulers")
+        if isinstance(named, list):
+            known = (*self._endpoints[:1], *self._submitted_with, *map(str, named))
+            self._endpoints = tuple(dict.fromkeys(known))
+        return answer
 
     def send(self, what: str, data: bytes, query: str) -> dict[str, Any]:
         """Send bytes; the answer. Raises as `_ask_all`."""
@@ -137,8 +143,7 @@ class Door:
         """
         until_s, pause_s, last = time.monotonic() + patience_s, 0.2, "none is known"
         while True:
-            for number in range(self._answered, self._answered + len(self._endpoints)):
-                endpoint = self._endpoints[number % len(self._endpoints)]
+            for endpoint in self._endpoints:
                 try:
                     url = f"{endpoint}{self._path}/{what}?{self._query}{query}"
                     with self._open(url, data) as answer:
@@ -150,7 +155,7 @@ class Door:
                 except (OSError, HTTPException, ValueError) as exc:
                     last = f"{endpoint}: {exc}"
                 else:
-                    self._answered = number % len(self._endpoints)
+                    self._endpoints = tuple(dict.fromkeys((endpoint, *self._endpoints)))
                     return taken
             if time.monotonic() + pause_s > until_s:
                 raise UnreachableError(f"{what}: no scheduler answered: {last}"[:400])

@@ -25,6 +25,7 @@ from nimbus.ports import AttemptWithdrawnError, StoreUnavailableError
 from nimbus.worker import settlement
 from nimbus.worker.application import follow
 from nimbus.worker.application.bootstrap import ARCHIVE
+from nimbus.worker.application.endpoints import BOOTSTRAP, living_first
 from nimbus.worker.application.manager import (
     ClusterManager,
     ClusterUnreachableError,
@@ -182,7 +183,7 @@ class ApplicationExecutor:
         """Make a submission. Hashes a release when it is submitted first."""
         if order.release not in self._archives:
             self._archives[order.release] = archive_digest(plan.release_root)
-        endpoints = list(target.endpoints())
+        endpoints = living_first(target.endpoints())
         if not endpoints:
             raise ClusterUnreachableError("no scheduler is registered that the driver could report to")
         document = startup_document(
@@ -201,7 +202,7 @@ class ApplicationExecutor:
             )
         return Submission(
             name=tag,
-            bootstrap_url=f"{endpoints[0]}/attempt/v1/bootstrap.py",
+            bootstrap_url=f"{endpoints[0]}{BOOTSTRAP}",
             startup=document,
             conf=_conf(order, plan),
             environment=target.environment,
