@@ -338,8 +338,11 @@ class AttemptBoard(Protocol):
         """Say that the runner is alive (a node of this session) and how far its driver is."""
         ...
 
-    def note_submitted(self, attempt: AttemptId, driver: ClusterDriver) -> None:
+    def note_submitted(self, attempt: AttemptId, driver: ClusterDriver) -> datetime:
         """Say that a driver of the attempt was given to a cluster; for good. Safe to repeat.
+
+        Returns:
+            When it was said first.
 
         Raises:
             AttemptWithdrawnError: the attempt is not known any more.

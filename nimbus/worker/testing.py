@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 
 from nimbus.domain.ids import AttemptId, ClusterId, WorkerId
@@ -153,9 +154,11 @@ class FileBoard:
         document = json.dumps([own.pid, own.start_ticks, dict(progress)]).encode()
         write_atomic(self._known(str(attempt)) / "beat", document)
 
-    def note_submitted(self, attempt: AttemptId, driver: ClusterDriver) -> None:
+    def note_submitted(self, attempt: AttemptId, driver: ClusterDriver) -> datetime:
         """See `nimbus.ports.AttemptBoard`."""
-        write_atomic(self._known(str(attempt)) / "submitted", json.dumps(asdict(driver)).encode())
+        place = self._known(str(attempt)) / "submitted"
+        write_once(place, json.dumps(asdict(driver)).encode())
+        return datetime.fromtimestamp(place.stat().st_mtime, UTC)
 
     def report(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
         """See `nimbus.ports.AttemptBoard`."""

@@ -419,8 +419,9 @@ def test_submitted_attempt_names_its_driver_and_may_beat_before_it_is_claimed(be
         bench.board.note_submitted(ATTEMPT, driver)
     bench.add(ATTEMPT)
 
-    bench.board.note_submitted(ATTEMPT, driver)
-    bench.board.note_submitted(ATTEMPT, driver)
+    since = bench.board.note_submitted(ATTEMPT, driver)
+    assert abs(datetime.now(UTC) - since) < timedelta(minutes=1)
+    assert bench.other.note_submitted(ATTEMPT, driver) == since
     assert bench.other.read(ATTEMPT) == Slots(submitted=driver)
     bench.board.beat(ATTEMPT, {})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -257,6 +258,21 @@ def test_attempt_that_waits_longer_than_the_queue_timeout_is_closed_and_killed(c
     cluster.manager.make_room()
     eventually(lambda: not records(cluster), "its driver is gone")
     assert runs(cluster) == 0
+
+
+def test_queue_timeout_counts_from_the_submission_whoever_follows_it(cluster: ClusterBench) -> None:
+    cluster.manager.full = True
+    cluster.worker()
+    waiting(cluster, until_it_runs=False)
+    eventually(lambda: cluster.bench.slots().submitted, "the worker says that it is submitted")
+    cluster.stop_workers()
+    mark = cluster.bench.root / "board" / "attempts" / ATTEMPT / "submitted"
+    os.utime(mark, (time.time() - 1000, time.time() - 1000))
+
+    cluster.queue_timeout_s = 900.0
+    cluster.worker()
+
+    assert "did not start within 900 s" in cluster.bench.await_end().reason
 
 
 def test_attempt_goes_on_in_the_same_driver_when_its_worker_is_replaced(cluster: ClusterBench) -> None:

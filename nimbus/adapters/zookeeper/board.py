@@ -178,14 +178,17 @@ class ZooKeeperAttemptBoard:
         except NodeExistsError:  # our own create, its reply lost
             self._calls.set(path, data)
 
-    def note_submitted(self, attempt: AttemptId, driver: ClusterDriver) -> None:
-        """Make the mark, unless it is there."""
+    def note_submitted(self, attempt: AttemptId, driver: ClusterDriver) -> datetime:
+        """Make the mark, unless it is there; ZooKeeper knows since when."""
+        path = self._paths.submitted(attempt, driver)
         try:
-            self._calls.create(self._paths.submitted(attempt, driver), b"")
+            with suppress(NodeExistsError):
+                self._calls.create(path, b"")
         except NoNodeError as exc:
             raise AttemptWithdrawnError(str(attempt)) from exc
-        except NodeExistsError:
-            return
+        if (origin := self._calls.origin(path)) is None:
+            raise AttemptWithdrawnError(str(attempt))
+        return datetime.fromtimestamp(origin[1] / 1000, UTC)
 
     def report(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
         """Write into the beat, whose session stays its owner."""

@@ -75,6 +75,7 @@ class _Followed:
     target: ClusterTarget
     driver: str
     since_s: float
+    """Of its submission, whoever made it. As of `time.monotonic`."""
     report: DriverReport | None = None
     look_at_s: float = 0.0
     looking: bool = False
@@ -251,24 +252,26 @@ class ApplicationExecutor:
 
     def _follow(self, attempt: str, target: ClusterTarget, driver: str) -> None:
         self._context.phases[attempt] = Phase.RUNNING
-        self._followed[attempt] = _Followed(attempt, target, driver, time.monotonic())
-        self._context.do(partial(self._beat, attempt, target, driver))
+        one = self._followed[attempt] = _Followed(attempt, target, driver, time.monotonic())
+        self._context.do(partial(self._beat, one))
         if not self._ticking:
             self._ticking = True
             self._context.loop.after(_TICK_S, self._tick)
 
-    def _beat(self, attempt: str, target: ClusterTarget, driver: str) -> None:
+    def _beat(self, one: _Followed) -> None:
         """Say that somebody follows the driver. A leader leaves the attempt alone as long as that stands."""
-        parsed, board = AttemptId.parse(attempt), self._context.board
+        parsed, board = AttemptId.parse(one.attempt), self._context.board
         try:
             slots = board.read(parsed)
-            if slots.end is None and slots.claim is None and slots.submitted is None:
-                board.note_submitted(parsed, ClusterDriver(target=target.name, id=driver))
+            if slots.end is None and slots.claim is None:
+                driver = slots.submitted or ClusterDriver(target=one.target.name, id=one.driver)
+                waited = self._context.clock.now() - board.note_submitted(parsed, driver)
+                one.since_s = time.monotonic() - max(0.0, waited.total_seconds())
             if slots.end is None and not slots.beating:
-                board.beat(parsed, {"driver": driver})
+                board.beat(parsed, {"driver": one.driver})
         except AttemptWithdrawnError:  # its run is over and archived
-            self._ask_to_kill(self._followed[attempt], "nobody waits for it any more")
-            self._done(attempt)
+            self._ask_to_kill(one, "nobody waits for it any more")
+            self._done(one.attempt)
 
     def _tick(self) -> None:
         self._ticking = bool(self._followed)
@@ -289,7 +292,7 @@ class ApplicationExecutor:
                 self._ask(one)
             self._act(one, slots, now_s)
             if not slots.beating and one.attempt in self._followed:
-                self._context.do(partial(self._beat, one.attempt, one.target, one.driver))
+                self._context.do(partial(self._beat, one))
 
         self._context.loop.after(_TICK_S, self._tick)
 
