@@ -44,13 +44,16 @@ class _SparkDaemon(ManagedProcess):
     """A daemon of Spark, which says on its page how it is."""
 
     def __init__(
-        self, *, name: str, folder: Path, port: int, page_port: int, environment: Mapping[str, str]
+        self, name: str, folder: Path, take: Callable[[str], int], environment: Mapping[str, str]
     ) -> None:
-        folder = folder.absolute()
+        self.folder = (folder / name).absolute()
         super().__init__(
-            name=name, log=folder / "log", environment=environment, start_deadline=timedelta(seconds=120)
+            name=name,
+            log=self.folder / "log",
+            environment=environment,
+            start_deadline=timedelta(seconds=120),
         )
-        self.folder, self.port, self._page_port = folder, port, page_port
+        self.port, self._page_port = take(name), take(f"{name}-page")
 
     @property
     def page(self) -> str:
@@ -115,15 +118,8 @@ class SparkMaster(_SparkDaemon):
         zookeeper: str,
         environment: Mapping[str, str],
     ) -> None:
-        name = f"spark-master-{number}"
-        super().__init__(
-            name=name,
-            folder=folder / name,
-            port=take(name),
-            page_port=take(f"{name}-page"),
-            environment=environment,
-        )
-        self._zookeeper, self._rest_port = zookeeper, take(f"{name}-rest")
+        super().__init__(f"spark-master-{number}", folder, take, environment)
+        self._zookeeper, self._rest_port = zookeeper, take(f"{self.name}-rest")
 
     @property
     def rest(self) -> str:
@@ -165,14 +161,7 @@ class SparkWorker(_SparkDaemon):
         master: str,
         environment: Mapping[str, str],
     ) -> None:
-        name = f"spark-worker-{number}"
-        super().__init__(
-            name=name,
-            folder=folder / name,
-            port=take(name),
-            page_port=take(f"{name}-page"),
-            environment=environment,
-        )
+        super().__init__(f"spark-worker-{number}", folder, take, environment)
         self._master = master
 
     def _answers(self) -> bool:
@@ -233,6 +222,7 @@ class StandaloneCluster:
             "kind": "standalone",
             "master": self.master,
             "rest": [master.rest for master in self.masters],
+            "pages": [master.page for master in self.masters],
             "slots": _SLOTS,
             "conf": dict(_CONF),
         }
