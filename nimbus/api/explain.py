@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import assert_never
 
-from nimbus.domain.admission import Capacity, Grant, WaitReason, admit, backs_off, need_of, suited
+from nimbus.domain.admission import Capacity, Grant, Need, WaitReason, admit, backs_off, need_of, suited
 from nimbus.domain.ids import TaskName, WorkerId
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Run, RunState, TaskRun, TaskState
-from nimbus.domain.slots import Slots
+from nimbus.domain.slots import ClusterDriver, Slots
 from nimbus.domain.workers import WorkerInfo
 
 
@@ -83,8 +83,7 @@ def _admission(task: TaskRun, capacity: Capacity, now: datetime) -> str:
                 f"all {len(capacity.workers)} workers are of a release that cannot run this task: upgrade one"
             )
         case WaitReason.NO_TARGET:
-            target = need_of(task.spec).target
-            return f"no worker has target {target}: add it to spark.targets of a worker's configuration"
+            return _no_target(need_of(task.spec))
         case WaitReason.TARGET_FULL:
             target = need_of(task.spec).target or ""
             return f"all {capacity.target_slots[target]} slots of target {target} are taken"
@@ -95,6 +94,13 @@ def _admission(task: TaskRun, capacity: Capacity, now: datetime) -> str:
             return f"no free worker{of_those}: " + "; ".join(_all_busy(able, capacity.refusals, now))
         case _:
             assert_never(answer.reason)
+
+
+def _no_target(need: Need) -> str:
+    where = "spark.targets of a worker's configuration"
+    if need.in_cluster:
+        return f"no worker submits drivers to target {need.target}: see `rest` in {where}"
+    return f"no worker has target {need.target}: add it to {where}"
 
 
 def _all_busy(
@@ -124,6 +130,8 @@ def _running(task: TaskRun, slots: Slots | None, around: Surroundings) -> str | 
         )
     if slots.stop_requested or attempt.stop_requested:
         return "asked to stop; its driver is ending"
+    if slots.claim is None and slots.submitted is not None:
+        return _submitted(slots.submitted, slots)
     if slots.claim is None:
         if any(worker.id == attempt.worker for worker in around.capacity().workers):
             return f"worker {attempt.worker} is preparing it"
@@ -132,6 +140,14 @@ def _running(task: TaskRun, slots: Slots | None, around: Surroundings) -> str | 
         where = f" on {attempt.reaper}'s host" if attempt.reaper else ""
         return f"its runner is silent; its driver is looked for{where}"
     return None
+
+
+def _submitted(driver: ClusterDriver, slots: Slots) -> str:
+    told = f"submitted to target {driver.target} as {driver.id}"
+    if not slots.beating:
+        return f"{told}; a worker is asked to follow it"
+    words = slots.progress.get("cluster")
+    return f"{told}, where it waits for its start" + (f": {words}" if words else "")
 
 
 def _skipped(run: Run, task: TaskRun) -> str:

@@ -166,7 +166,7 @@ def surroundings(services: ApiServices) -> Surroundings:
 def _capacity(services: ApiServices) -> Capacity:
     reader = services.reader
     workers, refused = reader.workers(), views.refusals(reader.schedulers())
-    busy = reader.busy(worker.id for worker in workers)
+    busy = views.busy_slots(reader.busy(worker.id for worker in workers), workers)
     return Capacity(
         workers=workers,
         free=by_rank(workers, busy, refused),

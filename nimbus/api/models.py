@@ -125,7 +125,9 @@ class WorkerModel(Model):
     pid: int
     slots: int
     busy: int = 0
-    """Open attempts that it runs, or looks for as their reaper."""
+    """Open attempts that it runs, or looks for as their reaper: each takes a slot."""
+    in_clusters: int = 0
+    """Open attempts beside those whose drivers run in clusters."""
     refusals: int = 0
     """Attempts in a row that it did not start."""
     backoff_until: datetime | None = None

@@ -60,7 +60,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
             schema=services.health.schema(),
             schedulers=reader.schedulers(),
             workers=workers,
-            busy=reader.busy(worker.id for worker in workers),
+            busy=views.busy_slots(reader.busy(worker.id for worker in workers), workers),
             pipelines=reader.pipelines(),
             runs=reader.run_list().values(),
             commands=reader.commands(),
@@ -71,7 +71,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         """Registered workers, with their open attempts, and those that they did not start."""
         reader = services.reader
         found, refused = reader.workers(), views.refusals(reader.schedulers())
-        busy = reader.busy(worker.id for worker in found)
+        busy = views.busy_slots(reader.busy(worker.id for worker in found), found)
         return {"workers": views.worker_models(found, busy, refused)}
 
     @routes.get("/commands/{command_id}")

@@ -72,12 +72,20 @@ def worker_models(
     """Workers by id, with how much they have to do, and what they did not start."""
     models = []
     for worker in sorted(workers, key=lambda worker: worker.id):
-        update: dict[str, object] = {"busy": busy.get(worker.id, 0)}
+        update: dict[str, object] = {
+            "busy": busy.get(worker.id, 0),
+            "in_clusters": worker.orders_in_clusters,
+        }
         if worker.id in refused:
             found = refused[worker.id]
             update |= {"refusals": found.count, "backoff_until": found.until}
         models.append(WorkerModel.model_validate(worker).model_copy(update=update))
     return models
+
+
+def busy_slots(orders: Mapping[WorkerId, int], workers: Iterable[WorkerInfo]) -> dict[WorkerId, int]:
+    """Slots that are taken by orders of workers: those of drivers in clusters take none."""
+    return {worker.id: max(0, orders.get(worker.id, 0) - worker.orders_in_clusters) for worker in workers}
 
 
 def quarantined(schedulers: Iterable[SchedulerInfo]) -> dict[str, str]:

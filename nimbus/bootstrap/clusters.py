@@ -31,7 +31,9 @@ def clusters(
     return {
         name: ClusterTarget(
             name=name,
-            manager=StandaloneManager(target.master, target.rest, version("pyspark"), target.token),
+            manager=StandaloneManager(
+                target.master, target.rest, version("pyspark"), target.token, configured[name].pages
+            ),
             endpoints=endpoints_of(configured[name]),
             environment=target.env,
             queue_timeout_s=configured[name].queue_timeout.total_seconds(),

@@ -19,7 +19,7 @@ _KEYS = {
     "connect": (("url",), ("token_file", "token_variable")),
     "standalone": (
         ("master",),
-        ("rest", "conf", "schedulers", "queue_timeout", "token_file", "token_variable"),
+        ("rest", "pages", "conf", "schedulers", "queue_timeout", "token_file", "token_variable"),
     ),
     "yarn": (("hadoop_conf_dir",), ("rest", "conf")),
     "kubernetes": (
@@ -55,6 +55,10 @@ class Target(Strict):
         default_factory=list
     )
     """Of standalone's masters, or of YARN's ResourceManagers."""
+    pages: Annotated[list[Annotated[str, BeforeValidator(texts.url)]], BeforeValidator(_urls)] = Field(
+        default_factory=list
+    )
+    """Of standalone's masters: their web UIs."""
     conf: dict[
         Annotated[str, BeforeValidator(texts.spark_key)], Annotated[str, BeforeValidator(texts.scalar)]
     ] = Field(default_factory=dict)

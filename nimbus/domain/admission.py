@@ -81,7 +81,7 @@ class WaitReason(StrEnum):
     ALL_OLDER = "all_older"
     """No worker is of a release that can read the task's order."""
     NO_TARGET = "no_target"
-    """No worker has the target of the task."""
+    """No worker has the target of the task, or none submits drivers to it."""
     TARGET_FULL = "target_full"
     """So many attempts of the target are open as it has slots."""
     ALL_DRAINING = "all_draining"
@@ -171,7 +171,8 @@ def suited(need: Need, workers: Collection[WorkerInfo]) -> Callable[[WorkerInfo]
     """
 
     def could(worker: WorkerInfo) -> bool:
-        has_target = need.target is None or need.target in worker.targets
+        places = worker.submits if need.in_cluster else worker.targets
+        has_target = need.target is None or need.target in places
         return has_target and worker.newest_schema >= need.schema
 
     java = need.java and any(worker.has_java and could(worker) for worker in workers)

@@ -88,7 +88,7 @@ def supervise(
         silent_for: How long this leader has missed its worker (before CLAIM) or its runner (after CLAIM),
             on a clock that does not step; None while it is there. Every grace starts anew with a new leader.
         workers: All that are registered now, or at least those that can look for it: of its claim's host,
-            or with its target.
+            or those that submit to its target.
         timings: The bounds.
         now: The time of the decision.
     """
@@ -158,10 +158,10 @@ def _unfollowed(
 ) -> Action:
     """Nobody follows a driver in a cluster. It may live on, so it is never fenced for that."""
     able = sorted(
-        (w for w in workers if driver.target in w.targets), key=lambda w: (w.id != attempt.worker, w.id)
+        (w for w in workers if driver.target in w.submits), key=lambda w: (w.id != attempt.worker, w.id)
     )
     if not able:
-        return Wait(f"no worker that has target {driver.target} is registered to look for its driver")
+        return Wait(f"no worker that submits to target {driver.target} is registered to look for its driver")
     if attempt.reaper in {worker.id for worker in able}:
         return Wait(f"worker {attempt.reaper} looks for its driver in target {driver.target}")
     left = timings.beat_grace - (silent_for or timedelta(0))

@@ -35,6 +35,10 @@ class WorkerInfo:
     """It found a Java at its start. Releases that do not say this do not start without one."""
     targets: Mapping[str, int] = field(default_factory=dict)
     """Names of the places where it can run a task's Spark, beside its own, with the slots of each."""
+    submits: tuple[str, ...] = ()
+    """Names of those of them that it submits drivers to, and follows drivers in."""
+    orders_in_clusters: int = 0
+    """Its orders, at the last heartbeat, of attempts whose drivers run in clusters: none takes a slot."""
     class_archive: str = ""
     """How it is with the class-data archive of Spark's jars, for people."""
     warm_drivers: str = ""

@@ -53,10 +53,10 @@ class Workers:
         )
 
     def able_to_look(self, slots: Slots) -> tuple[WorkerInfo, ...]:
-        """Registered workers that can see what holds an attempt: of its claim's host, or with its target."""
+        """Registered workers that can see what holds an attempt: on its host, or submitting to its target."""
         driver = slots.submitted if slots.claim is None else slots.claim.driver
         if driver is not None:
-            return tuple(worker for worker in self.registered.values() if driver.target in worker.targets)
+            return tuple(worker for worker in self.registered.values() if driver.target in worker.submits)
         host = None if slots.claim is None else slots.claim.host
         return tuple(worker for worker in self.registered.values() if worker.host == host)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 import psutil
 
@@ -19,11 +20,20 @@ _WITHOUT_JAVA = "none without Java"
 class Registration:
     """One worker's registration."""
 
-    def __init__(self, settings: WorkerSettings, registrations: Registrations, clock: Clock) -> None:
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        registrations: Registrations,
+        clock: Clock,
+        submits: Iterable[str] = (),
+    ) -> None:
         self._settings, self._registrations, self._clock = settings, registrations, clock
+        self._submits = tuple(sorted(submits))
         self._started_at = clock.now()
         self._has_java = _has_java(settings)
         self.draining = False
+        self.orders_in_clusters = 0
+        """See `WorkerInfo.orders_in_clusters`."""
         self.class_archive = ""
         """See `WorkerInfo.class_archive`."""
         self.warm_drivers = ""
@@ -70,6 +80,8 @@ class Registration:
             newest_schema=NEWEST_SCHEMA,
             has_java=self._has_java,
             targets={name: target.slots for name, target in self._settings.targets.items()},
+            submits=self._submits,
+            orders_in_clusters=self.orders_in_clusters,
             class_archive=self.class_archive if self._has_java else _WITHOUT_JAVA,
             warm_drivers=self.warm_drivers if self._has_java else _WITHOUT_JAVA,
             executor=self.executor,

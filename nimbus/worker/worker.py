@@ -22,6 +22,7 @@ from functools import partial
 
 import structlog
 
+from nimbus.domain.admission import need_of
 from nimbus.domain.ids import ClusterId, PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import SPARK_KINDS, SparkDeploy, SparkMode, TaskKind
 from nimbus.domain.slots import Holder
@@ -112,7 +113,7 @@ class Worker:
         self._on_failure = on_failure
         self.failure: BaseException | None = None
         """What ended the worker's thread, if something did."""
-        self._registration = Registration(settings, registrations, clock)
+        self._registration = Registration(settings, registrations, clock, clusters or ())
         self._orders: dict[str, Assignment] = {}
         self._has_looked = False
         """`_orders` was read."""
@@ -214,6 +215,7 @@ class Worker:
         self._registration.class_archive = self._class_archive.state
         self._registration.warm_drivers = self._launcher.state
         self._registration.executor = self._pool.state
+        self._registration.orders_in_clusters = sum(need_of(o.task).in_cluster for o in self._orders.values())
         try:
             self._registration.publish()
         except StoreUnavailableError as exc:

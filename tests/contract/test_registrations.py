@@ -32,6 +32,8 @@ WORKER = WorkerInfo(
     version="1",
     started_at=NOW,
     targets={"big": 8},
+    submits=("big",),
+    orders_in_clusters=3,
 )
 SCHEDULER = SchedulerInfo(
     id="s1",

@@ -82,6 +82,20 @@ def test_a_run_says_that_a_target_is_full_and_workers_say_their_targets(
     assert worker["targets"] == {"big": 1}
 
 
+def test_drivers_in_clusters_are_no_busy_slots_of_their_worker(world: Any, api: httpx.Client) -> None:
+    world.worker = replace(world.worker, slots=1, orders_in_clusters=1)
+    world.cluster.put(world.worker)
+    world.opened(world.new_run("r1"), "extract")
+    world.cluster.put(world.new_run("r2"))
+
+    (worker,) = api.get("/workers").json()["workers"]
+    waiting = api.get("/runs/r2").json()["tasks"]
+
+    assert (worker["busy"], worker["in_clusters"]) == (0, 1)
+    assert api.get("/status").json()["slots_busy"] == 0
+    assert next(task["why"] for task in waiting if task["name"] == "extract").startswith("ready")
+
+
 def test_status_names_who_keeps_the_schema_from_being_raised(world: Any, api: httpx.Client) -> None:
     world.health.me = replace(world.health.me, newest_schema=2)
     world.health.cluster_schema = 1

@@ -220,12 +220,15 @@ def test_the_best_worker_is_granted_and_a_wait_is_no_longer_than_needed(
 def test_driver_in_a_cluster_takes_no_slot_of_its_worker() -> None:
     place = SparkPlace(target="big", deploy=SparkDeploy.CLUSTER)
     state, now = State(epoch=1, schema=2), Instant(NOW, 0.0)
-    worker = replace(WORKER, slots=1, newest_schema=2, targets={"big": 9})
-    state.put_workers([worker], now)
+    only_runs = replace(WORKER, id=NAMES[0], newest_schema=2, targets={"big": 9})
+    worker = replace(only_runs, id=NAMES[1], slots=1, submits=("big",))
+    state.put_workers([only_runs, worker], now)
     for number in range(3):
         run = _run(f"r{number}", TaskKind.PYSPARK, place)
         answer = admit(run.tasks[A], state.workers.capacity(), NOW)
         assert isinstance(answer, Grant)
+        assert answer.worker == worker
         state.put_run(lifecycle.open_attempt(run, A, worker=worker.id, epoch=1, now=NOW), now)
 
+    state.put_workers([worker], now)
     assert isinstance(admit(_run("p").tasks[A], state.workers.capacity(), NOW), Grant)

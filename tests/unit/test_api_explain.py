@@ -14,10 +14,18 @@ from nimbus.domain import lifecycle
 from nimbus.domain.admission import Capacity, by_rank, target_slots
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import FailureStrategy, Priority, RetryPolicy, SparkPlace, TaskKind, TaskSpec
+from nimbus.domain.pipeline import (
+    FailureStrategy,
+    Priority,
+    RetryPolicy,
+    SparkDeploy,
+    SparkPlace,
+    TaskKind,
+    TaskSpec,
+)
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
-from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import WorkerInfo
 
@@ -144,6 +152,38 @@ def test_a_task_with_a_target_says_which_wait_it_is(changes: dict[str, Any], sen
 
     assert told is not None
     assert sentence in told
+
+
+def test_a_task_whose_driver_is_to_run_in_a_cluster_says_that_no_worker_submits_there() -> None:
+    place = SparkPlace(target="big", deploy=SparkDeploy.CLUSTER)
+    task = _run().tasks[A]
+    task = replace(task, spec=replace(task.spec, kind=TaskKind.PYSPARK, spark_place=place))
+
+    assert why(_run(), task, None, _around(workers=(HAS_BIG,))) == (
+        "no worker submits drivers to target big: see `rest` in spark.targets of a worker's configuration"
+    )
+    submits = replace(HAS_BIG, submits=("big",))
+    assert why(_run(), task, None, _around(workers=(submits,), busy={W1: 2})) == (
+        "ready: the leader gives it to a worker next"
+    )
+
+
+@pytest.mark.parametrize("beating", [True, False])
+def test_an_attempt_that_waits_in_a_full_cluster_says_so_in_the_clusters_words(beating: bool) -> None:
+    run = _opened(_run())
+    words = {"cluster": "SUBMITTED; 4 of 4 cores are in use"} if beating else {}
+    driver = ClusterDriver(target="big", id="driver-1")
+    slots = Slots(submitted=driver, beating=beating, progress=words)
+
+    told = why(run, run.tasks[A], slots, _around())
+
+    if beating:
+        assert told == (
+            "submitted to target big as driver-1, where it waits for its start: "
+            "SUBMITTED; 4 of 4 cores are in use"
+        )
+    else:
+        assert told == "submitted to target big as driver-1; a worker is asked to follow it"
 
 
 NO_JAVA = replace(WORKER, has_java=False)

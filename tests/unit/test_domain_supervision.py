@@ -117,7 +117,9 @@ def test_a_fence_that_was_left_half_done_is_finished() -> None:
 
 
 IN_CLUSTER = replace(CLAIM, holder=Holder.APPLICATION, driver=ClusterDriver(target="big", id="driver-1"))
-ABLE = replace(STRANGER, targets={"big": 4})
+ABLE = replace(STRANGER, targets={"big": 4}, submits=("big",))
+ONLY_RUNS = replace(NEIGHBOUR, targets={"big": 4})
+"""It has the target for drivers on its own host alone."""
 
 
 def test_submitted_attempt_waits_for_its_cluster_beyond_the_claim_timeout() -> None:
@@ -138,7 +140,7 @@ def test_driver_in_a_cluster_that_nobody_follows_is_looked_for_by_a_worker_with_
     silent = Slots(claim=IN_CLUSTER)
 
     assert isinstance(judge(silent, W1, ABLE, silent_s=2), Wait)
-    assert judge(silent, W1, ABLE, silent_s=3) == Reap(WorkerId("w2"), IN_CLUSTER)
+    assert judge(silent, W1, ABLE, ONLY_RUNS, silent_s=3) == Reap(WorkerId("w2"), IN_CLUSTER)
 
 
 def test_driver_in_a_cluster_is_never_fenced_for_want_of_a_worker() -> None:
@@ -152,5 +154,5 @@ def test_worker_that_looks_for_a_driver_in_a_cluster_is_replaced_when_it_dies() 
     silent, asked = Slots(claim=IN_CLUSTER), replace(ATTEMPT, reaper=WorkerId("w2"))
 
     assert isinstance(judge(silent, ABLE, silent_s=999, attempt=asked), Wait)
-    another = replace(NEIGHBOUR, targets={"big": 4})
+    another = replace(ABLE, id=NEIGHBOUR.id)
     assert judge(silent, another, silent_s=999, attempt=asked) == Reap(WorkerId("w0"), IN_CLUSTER)

@@ -65,6 +65,33 @@ def master(answer: Answer) -> Iterator[str]:
         server.server_close()
 
 
+def test_waiting_driver_is_told_with_the_figures_of_the_queue() -> None:
+    page = {
+        "status": "ALIVE",
+        "cores": 4,
+        "coresused": 4,
+        "memory": 4096,
+        "memoryused": 1536,
+        "activeapps": [{"state": "RUNNING"}, {"state": "WAITING"}],
+        "activedrivers": [{"state": "RUNNING"}, {"state": "SUBMITTED"}, {"state": "SUBMITTED"}],
+    }
+    waits = {"success": True, "driverState": "SUBMITTED"}
+
+    def answer(path: str, _: bytes) -> tuple[int, dict[str, Any]]:
+        return 200, page if path == "/json/" else waits
+
+    def without(path: str, _: bytes) -> tuple[int, dict[str, Any]]:
+        return (200, {"status": "STANDBY"}) if path == "/json/" else (200, waits)
+
+    with master(answer) as url, master(without) as standby:
+        one = StandaloneManager("spark://m:7077", [url], "4.3.0", pages=["http://127.0.0.1:9", standby, url])
+        assert one.look("driver-1").words == (
+            "SUBMITTED; 4 of 4 cores and 1.5 of 4.0 GiB are in use, 2 drivers and 1 application wait"
+        )
+        bare = StandaloneManager("spark://m:7077", [url], "4.3.0", pages=[standby])
+        assert bare.look("driver-1").words == "SUBMITTED"
+
+
 def manager(*urls: str) -> StandaloneManager:
     return StandaloneManager("spark://m1:7077,m2:7077", urls, "4.3.0")
 

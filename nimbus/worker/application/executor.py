@@ -267,8 +267,9 @@ class ApplicationExecutor:
                 driver = slots.submitted or ClusterDriver(target=one.target.name, id=one.driver)
                 waited = self._context.clock.now() - board.note_submitted(parsed, driver)
                 one.since_s = time.monotonic() - max(0.0, waited.total_seconds())
-            if slots.end is None and not slots.beating:
-                board.beat(parsed, {"driver": one.driver})
+            if slots.end is None and (not slots.beating or _has_news(one, slots)):
+                words = {} if one.report is None else {"cluster": one.report.words}
+                board.beat(parsed, {"driver": one.driver, **words})
         except AttemptWithdrawnError:  # its run is over and archived
             self._ask_to_kill(one, "nobody waits for it any more")
             self._done(one.attempt)
@@ -291,7 +292,7 @@ class ApplicationExecutor:
                 one.looking, one.look_at_s = True, now_s + every_s
                 self._ask(one)
             self._act(one, slots, now_s)
-            if not slots.beating and one.attempt in self._followed:
+            if one.attempt in self._followed and (not slots.beating or _has_news(one, slots)):
                 self._context.do(partial(self._beat, one))
 
         self._context.loop.after(_TICK_S, self._tick)
@@ -392,6 +393,13 @@ class ApplicationExecutor:
         """See `Executor.reap`."""
         why = "its driver is gone from the cluster"
         return settlement.lost(attempt, claim, why, self._context.clock.now())
+
+
+def _has_news(one: _Followed, slots: Slots) -> bool:
+    """The cluster says something new of a driver that waits. One that has claimed says itself how it is."""
+    if slots.claim is not None or one.report is None:
+        return False
+    return slots.progress.get("cluster") != one.report.words
 
 
 def _look(target: ClusterTarget, driver: str) -> DriverReport:

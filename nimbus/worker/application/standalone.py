@@ -23,6 +23,7 @@ from nimbus.worker.application.manager import (
     SubmissionRefusedError,
     SubmissionUnknownError,
 )
+from nimbus.worker.application.standalone_queue import StandaloneQueue
 
 _ANSWER_S = 10.0
 _LARGEST_ANSWER = 1 << 20
@@ -58,6 +59,7 @@ class StandaloneManager:
         rest: Sequence[str],
         spark_version: str,
         token: Callable[[], str | None] = lambda: None,
+        pages: Sequence[str] = (),
     ) -> None:
         """Make it.
 
@@ -66,9 +68,11 @@ class StandaloneManager:
             rest: Base URLs of the gateways of all masters.
             spark_version: Ours.
             token: What the gateways want to hear, if anything (Spark's JWSFilter). Raises NimbusError.
+            pages: Base URLs of the masters' web UIs, which tell how full the cluster is.
         """
         self._master, self._rest, self._version = master, tuple(rest), spark_version
         self._token = token
+        self._queue = StandaloneQueue(pages, self._page)
 
     def submit(self, submission: Submission) -> str:
         """See `ClusterManager.submit`."""
@@ -122,7 +126,9 @@ class StandaloneManager:
         for answer in self._answers(f"status/{quote(driver, safe='')}", None):
             words = str(answer.get("driverState") or answer.get("message") or "")
             if answer.get("success") is True:
-                return DriverReport(_STATES.get(words, DriverState.UNKNOWN), _told(words, answer))
+                state = _STATES.get(words, DriverState.UNKNOWN)
+                queue = self._queue.words() if state is DriverState.WAITING else ""
+                return DriverReport(state, _told(words, answer) + (f"; {queue}" if queue else ""))
             if words:
                 report = DriverReport(DriverState.UNKNOWN, words[:300])
             elif answer.get("submissionId") == driver:
@@ -141,6 +147,13 @@ class StandaloneManager:
                 yield self._ask(f"{url}/v1/submissions/{what}", body)
             except (_NotSentError, _NoAnswerError):
                 continue
+
+    @staticmethod
+    def _page(url: str) -> dict[str, Any] | None:
+        try:
+            return _ask(url, None, {})  # the token is for the gateways
+        except (_NotSentError, _NoAnswerError):
+            return None
 
     def _ask(self, url: str, body: bytes | None) -> dict[str, Any]:
         try:

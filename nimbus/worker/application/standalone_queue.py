@@ -1,0 +1,59 @@
+"""How full a standalone cluster is, from the pages of its masters: for people whose driver waits there.
+
+The REST gateway does not tell it. Source: `/json/` of a master's web UI, measured with Spark 4.3.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+_KEPT_S = 10.0
+"""Each driver that waits asks for the figures."""
+
+
+class StandaloneQueue:
+    """The figures of one cluster. Any thread."""
+
+    def __init__(self, pages: Sequence[str], ask: Callable[[str], Mapping[str, Any] | None]) -> None:
+        """Make it.
+
+        Args:
+            pages: Base URLs of the web UIs of all masters.
+            ask: Fetches a URL; None: no answer.
+        """
+        self._pages, self._ask = tuple(pages), ask
+        self._words, self._until_s = "", float("-inf")
+        self._lock = threading.Lock()
+
+    def words(self) -> str:
+        """The figures, as read at most ten seconds ago; empty if the master that leads does not tell them."""
+        with self._lock:
+            if time.monotonic() >= self._until_s:
+                self._words = next(self._read(), "")
+                self._until_s = time.monotonic() + _KEPT_S
+            return self._words
+
+    def _read(self) -> Iterator[str]:
+        for page in self._pages:
+            said = self._ask(f"{page}/json/")
+            if said is not None and said.get("status") == "ALIVE":
+                with suppress(KeyError, TypeError, ValueError, AttributeError):
+                    yield _told(said)
+
+
+def _told(said: Mapping[str, Any]) -> str:
+    used, memory = int(said["memoryused"]) / 1024, int(said["memory"]) / 1024
+    drivers = sum(driver["state"] == "SUBMITTED" for driver in said["activedrivers"])
+    applications = sum(application["state"] == "WAITING" for application in said["activeapps"])
+    return (
+        f"{int(said['coresused'])} of {int(said['cores'])} cores and {used:.1f} of {memory:.1f} GiB "
+        f"are in use, {_counted(drivers, 'driver')} and {_counted(applications, 'application')} wait"
+    )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
