@@ -1,0 +1,142 @@
+"""Eight points of a submission, and proxies that hold the request at which a submission is at such a point.
+
+A request is held either before it is passed on, or with its answer. What happens while it is held is up to
+the test. A request whose sender was killed meanwhile is still passed on: it was on its way.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
+
+GATEWAY, DOOR = "gateway", "door"
+"""Who is asked: the manager of the cluster, or a scheduler by a driver."""
+_LONGEST_HOLD_S = 60.0
+_ANSWER_S = 30.0
+_KEPT_HEADERS = ("Authorization", "Content-Type", "Accept")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A submission is at this point while a certain request is held."""
+
+    name: str
+    asked: str
+    """`GATEWAY` or `DOOR`."""
+    request: str
+    """Pattern of method and path."""
+    with_answer: bool = False
+    """It is held with its answer: what it asks for is done."""
+    after: str = ""
+    """Pattern of a request that must have been answered before."""
+    task_ends: bool = False
+    """The task must end for the point to be reached."""
+
+
+def points_of(*, create: str, status: str) -> Sequence[Point]:
+    """The eight points, by the requests with which a cluster is asked for a driver, and how a driver is."""
+    claim, log, end = r"POST .*/claim\b", r"POST .*/log\b", r"POST .*/end\b"
+    return (
+        Point(name="during submit", asked=GATEWAY, request=create),
+        Point(name="before the id is known", asked=GATEWAY, request=create, with_answer=True),
+        Point(name="after submit", asked=GATEWAY, request=status, after=create),
+        Point(name="before CLAIM", asked=DOOR, request=claim),
+        Point(name="after CLAIM", asked=DOOR, request=claim, with_answer=True),
+        Point(name="polling", asked=GATEWAY, request=status, after=log),
+        Point(name="before END", asked=DOOR, request=end, task_ends=True),
+        Point(name="after exit", asked=GATEWAY, request=status, after=end, task_ends=True),
+    )
+
+
+class Stops:
+    """Holds the first request that a plan names. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._point: Point | None = None
+        self._run, self._armed = "", False
+        self.held, self._released = threading.Event(), threading.Event()
+        self._released.set()
+
+    def plan(self, point: Point, run: str) -> None:
+        """Hold the next request of `run` that is at this point."""
+        with self._lock:
+            self._point, self._run, self._armed = point, run, not point.after
+            self.held.clear()
+            self._released.clear()
+
+    def release(self) -> None:
+        """Let the held request go on, and hold nothing more."""
+        with self._lock:
+            self._point = None
+        self._released.set()
+
+    def pass_by(self, asked: str, request: str, *, answered: bool) -> None:
+        """A request is about to be passed on, or its answer is; returns when it may be."""
+        with self._lock:
+            point = self._point
+            if point is None or (asked == DOOR and f"/{self._run}." not in request):
+                return
+            if answered and point.after and re.search(point.after, request):
+                self._armed = True
+                return
+            wanted = point.asked == asked and point.with_answer == answered and self._armed
+            if not wanted or not re.search(point.request, request) or self.held.is_set():
+                return
+            self.held.set()
+        self._released.wait(_LONGEST_HOLD_S)
+
+
+class HoldingProxy:
+    """Passes requests on to one server. Threads: its own, and one for each connection."""
+
+    def __init__(self, asked: str, upstream: str, stops: Stops) -> None:
+        place = urlsplit(upstream)
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                request = f"{self.command} {self.path}"
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                stops.pass_by(asked, request, answered=False)
+                connection = HTTPConnection(place.hostname or "", place.port, timeout=_ANSWER_S)
+                try:
+                    headers = {name: self.headers[name] for name in _KEPT_HEADERS if name in self.headers}
+                    connection.request(self.command, self.path, body or None, headers)
+                    answer = connection.getresponse()
+                    data = answer.read()
+                except (OSError, HTTPException):
+                    return  # the connection is closed without an answer
+                finally:
+                    connection.close()
+                stops.pass_by(asked, request, answered=True)
+                with suppress(OSError):
+                    self.send_response(answer.status)
+                    self.send_header("Content-Type", answer.getheader("Content-Type") or "")
+                    self.send_header("Content-Length", str(len(data)))
+                    self.end_headers()
+                    self.wfile.write(data)
+
+            do_GET = do_PUT = do_DELETE = do_PATCH = do_POST  # noqa: N815 - the server's names
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = False
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), name=f"proxy-{asked}"
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """End it, with all its connections."""
+        self._server.shutdown()
+        self._thread.join(10)
+        self._server.server_close()
