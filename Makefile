@@ -12,7 +12,7 @@ PYTEST := $(PY) -m pytest
 SIDE_BY_SIDE := -n $${NIMBUS_TEST_JOBS:-3} --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 .PHONY: help setup examples demo test check lint format simulate chaos chaos-smoke chaos-spark lock clean
-.PHONY: bench-leader bench-engine bench-tools bench-blobsync bench-tasks-tools bench-airflow-tools bench-tasks chaos-blobsync
+.PHONY: bench-leader bench-clusters bench-engine bench-tools bench-blobsync bench-tasks-tools bench-airflow-tools bench-tasks chaos-blobsync
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -56,8 +56,8 @@ chaos: setup ## Ten minutes of faults against an election of five on three ZooKe
 chaos-smoke: examples ## Sixty rounds of killed and stopped processes in every mode of tasks, with a checker
 	NIMBUS_CHAOS_ROUNDS=$${NIMBUS_CHAOS_ROUNDS:-60} $(PYTEST) tests/chaos/test_chaos_smoke.py
 
-chaos-spark: examples ## What takes minutes with Spark: clusters whose parts are killed, the examples with outputs in a bucket
-	$(PYTEST) -m thorough tests/integration
+chaos-spark: examples ## What takes minutes with Spark: clusters whose parts are killed, submissions cut at points, the examples with outputs in a bucket
+	$(PYTEST) -m thorough tests/integration tests/chaos
 
 chaos-blobsync: setup ## A thousand kills, faulty S3, full disks, and 200 rounds of publishers and syncers at once
 	NIMBUS_BLOB_KILLS=$${NIMBUS_BLOB_KILLS:-1000} NIMBUS_BLOB_ROUNDS=$${NIMBUS_BLOB_ROUNDS:-200} \
@@ -96,6 +96,9 @@ bench-tasks: setup ## Measure what a task costs, beside Luigi, Prefect and Airfl
 	@$(MAKE) --no-print-directory bench-tasks-tools || echo "bench-tasks: Luigi and Prefect could not be fetched"
 	@$(MAKE) --no-print-directory bench-airflow-tools || echo "bench-tasks: Airflow could not be fetched"
 	$(PY) -m tests.benchmark.tasks $(ARGS)
+
+bench-clusters: setup ## Measure what drivers in clusters cost: to follow 500, to submit one; options in ARGS, see docs/benchmarks.md
+	$(PY) -m tests.benchmark.clusters $(ARGS)
 
 lock: ## Resolve requirements.lock anew from pyproject.toml
 	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,14 +25,14 @@ from tests.standalone_gateway import StandaloneGateway
 
 NAME, TARGET = "points", "standalone"
 SCHEDULER, WORKER = "scheduler", "worker"
-_PIPELINE = f"""\
+_PIPELINE = """\
 schema: 1
-name: {NAME}
+name: {name}
 defaults:
-  spark: {{target: {TARGET}, deploy: cluster}}
+  spark: {{target: {target}, deploy: {deploy}}}
   retries: {{limit: 3, delay: 1s}}
 tasks:
-  work: {{type: pyspark, script: work.py}}
+  work: {{type: pyspark, script: work.py, spark: {{conf: {conf}}}}}
 """
 _SCRIPT = """\
 import json, os, time
@@ -41,10 +41,11 @@ from nimbus.task import context
 
 ctx = context()
 with open({journal!r}, "a") as file:
-    file.write(json.dumps({{"run": ctx.run_id, "attempt": ctx.attempt, "pid": os.getpid()}}) + "\\n")
-print("application_1700000000000_0001 driver-20200101000000-0000", flush=True)  # of somebody else
+    line = {{"run": ctx.run_id, "attempt": ctx.attempt, "pid": os.getpid(), "at": time.time()}}
+    file.write(json.dumps(line) + "\\n")
+print(Path({foreign!r}).read_text(), flush=True)  # ids of somebody else's applications
 {work}
-until = time.monotonic() + 240
+until = time.monotonic() + 600
 while not (Path({gates!r}) / ctx.run_id).exists() and time.monotonic() < until:
     time.sleep(0.05)
 """
@@ -135,17 +136,46 @@ class Stage:
 
     def __init__(self, root: Path, cluster: PointCluster, chaos: Cluster, stops: Stops) -> None:
         self._root, self._cluster, self.chaos, self._stops = root, cluster, chaos, stops
-        self.journal, self.gates = root / "journal.jsonl", root / "gates"
+        self.journal, self.gates, self.foreign = root / "journal.jsonl", root / "gates", root / "foreign"
+        self.gates.mkdir()
+        self.foreign.write_text("application_1700000000000_0001 driver-20200101000000-0000")
+
+    def publish(
+        self, name: str = NAME, *, deploy: str = "cluster", conf: Mapping[str, str] | None = None
+    ) -> None:
+        """Publish a pipeline whose task works, and waits for the gate of its run."""
+        place = self._root / "pipelines" / name
+        place.mkdir(parents=True)
+        text = _PIPELINE.format(name=name, target=TARGET, deploy=deploy, conf=json.dumps(dict(conf or {})))
+        (place / "pipeline.yaml").write_text(text)
+        script = _SCRIPT.format(
+            journal=str(self.journal),
+            gates=str(self.gates),
+            foreign=str(self.foreign),
+            work=self._cluster.work,
+        )
+        (place / "work.py").write_text(script)
+        self.chaos.publish(place)
+
+    def start(self, run: str, pipeline: str = NAME) -> None:
+        """Ask for a run."""
+        self.chaos.command("/runs", {"pipeline": pipeline, "run_id": run, "parameters": {}})
+
+    def task(self, run: str) -> dict[str, Any]:
+        """The task of a run, as the API shows it."""
+        (task,) = self.chaos.run(run)["tasks"]
+        found: dict[str, Any] = task
+        return found
 
     def play(self, point: Point, victim: str, run: str) -> Done:
         """Stop a submission at a point, kill the victim, let the submission go on, start the victim anew."""
         began = time.monotonic()
-        until("earlier drivers to be forgotten", 60, lambda: not self._submissions())
+        until("earlier drivers to be forgotten", 60, lambda: not self.submissions())
         until("the worker", 60, lambda: self.chaos.ask("/status")["workers"] or None)
         self._stops.plan(point, run)
         if point.task_ends:
             (self.gates / run).touch()
-        self.chaos.command("/runs", {"pipeline": NAME, "run_id": run, "parameters": {}})
+        self.start(run)
         until(f"{run}: a request at {point.name}", _HELD_S, self._stops.held.is_set)
         again = self._kill(victim)
         self._stops.release()
@@ -173,7 +203,8 @@ class Stage:
         found = [json.loads(line) for line in lines]
         return Counter((one["run"], one["attempt"]) for one in found if run in ("", one["run"]))
 
-    def _submissions(self) -> list[Path]:
+    def submissions(self) -> list[Path]:
+        """Notes on the worker's disk of drivers that it follows."""
         return list(self.chaos.stack.folder.glob("*/**/applications/*.json"))
 
 
@@ -202,13 +233,7 @@ def stage(root: Path, cluster: PointCluster) -> Iterator[Stage]:
         last_first.callback(chaos.http.close)
         chaos.whole()
         made = Stage(root, cluster, chaos, stops)
-        made.gates.mkdir()
-        place = root / "pipeline"
-        place.mkdir()
-        (place / "pipeline.yaml").write_text(_PIPELINE)
-        script = _SCRIPT.format(journal=str(made.journal), gates=str(made.gates), work=cluster.work)
-        (place / "work.py").write_text(script)
-        chaos.publish(place)
+        made.publish()
         yield made
 
 
