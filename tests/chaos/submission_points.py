@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 GATEWAY, DOOR = "gateway", "door"
 """Who is asked: the manager of the cluster, or a scheduler by a driver."""
-_LONGEST_HOLD_S = 60.0
+_LONGEST_HOLD_S = 120.0
 _ANSWER_S = 30.0
 _KEPT_HEADERS = ("Authorization", "Content-Type", "Accept")
 
