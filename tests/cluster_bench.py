@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -20,8 +20,9 @@ import uvicorn
 from fastapi import FastAPI
 
 from nimbus.adapters.clock import SystemClock
+from nimbus.api import routes_attempts, routes_data
 from nimbus.api.problems import install
-from nimbus.api.routes_attempts import router
+from nimbus.scheduler.data_door import DataDoor
 from nimbus.scheduler.door import ClusterDoor
 from nimbus.worker.application import bootstrap
 from nimbus.worker.application.executor import ClusterTarget
@@ -32,6 +33,7 @@ from nimbus.worker.application.manager import (
     Submission,
     SubmissionUnknownError,
 )
+from nimbus.worker.connections import open_data
 from nimbus.worker.targets import SparkTarget, TargetKind
 from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.worker import Worker
@@ -138,14 +140,21 @@ class ProcessManager:
         self._thread.shutdown()
 
 
+def data_door(bench: Bench) -> DataDoor | None:
+    """As a scheduler has one whose outputs are in the bench's bucket."""
+    return None if bench.data_uri is None else DataDoor(bench.data_uri, open_data(bench.connections.data))
+
+
 @contextmanager
 def door(bench: Bench) -> Iterator[str]:
     """Serve a scheduler's door; its base URL."""
     app = FastAPI()
     install(app)
-    app.include_router(
-        router(ClusterDoor(board=bench.board, logs=bench.logs, releases=bench, clock=SystemClock()))
+    opened = ClusterDoor(
+        board=bench.board, logs=bench.logs, releases=bench, clock=SystemClock(), data=data_door(bench)
     )
+    for routes in (routes_attempts, routes_data):
+        app.include_router(routes.router(opened))
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(64)
@@ -201,9 +210,10 @@ class ClusterBench:
 
 
 @contextmanager
-def cluster_bench(root: Path) -> Iterator[ClusterBench]:
-    """A bench with an open door."""
+def cluster_bench(root: Path, prepare: Callable[[Bench], object] = lambda _: None) -> Iterator[ClusterBench]:
+    """A bench with an open door. `prepare`: does something with it before the door opens."""
     bench = Bench(root)
+    prepare(bench)
     with door(bench) as endpoint:
         made = ClusterBench(root, bench, endpoint)
         try:
