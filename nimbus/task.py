@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -50,14 +50,16 @@ class TaskContext:
     """The time the run stands for, not when it runs. Aware, with the offset of the schedule's time zone."""
     parameters: Mapping[str, Any]
     inputs: Mapping[str, Path]
-    """Committed output folders of the tasks this one needs, by task name."""
+    """Committed output folders of the tasks this one needs, by task name. Inside a cluster, with outputs in a
+    bucket, each is copied when it is asked for first."""
     output: Path
     """This attempt's own output folder; it exists and is empty when the code starts."""
     data: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Where outputs are kept: `uri` of the place, and what `output` and `inputs` are called in it.
 
     `access` says how a bucket is reached: `endpoint_url`, `region`, and, if the worker's configuration has
-    some for the data alone, `access_key_id` and `secret_access_key`. Empty: this context was written by hand.
+    some for the data alone, `access_key_id` and `secret_access_key`. Inside a cluster it has none of these:
+    there a scheduler signs addresses for Nimbus. Empty: this context was written by hand.
     """
     release_root: Path
     """The release's files, read-only."""
@@ -102,6 +104,15 @@ class TaskContext:
         return sorted(self.input_uri(task, str(file)) for file in files)
 
 
+_wrapped: Callable[[Mapping[str, Path]], Mapping[str, Path]] = dict
+
+
+def wrap_inputs(wrap: Callable[[Mapping[str, Path]], Mapping[str, Path]]) -> None:
+    """Have `context` pass inputs through `wrap`. For drivers whose inputs are not on their host yet."""
+    global _wrapped  # noqa: PLW0603 - of the one attempt that this process runs
+    _wrapped = wrap
+
+
 @cache
 def context() -> TaskContext:
     """Read the context of the attempt that runs this process.
@@ -121,7 +132,7 @@ def context() -> TaskContext:
         attempt=document["attempt"],
         logical_date=datetime.fromisoformat(document["logical_date"]),
         parameters=document["parameters"],
-        inputs={task: Path(place) for task, place in document["inputs"].items()},
+        inputs=_wrapped({task: Path(place) for task, place in document["inputs"].items()}),
         output=Path(document["output"]),
         data=_data(document),
         release_root=Path(document["release_root"]),

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
@@ -21,8 +21,9 @@ import uvicorn
 from fastapi import FastAPI
 
 from nimbus.adapters.clock import SystemClock
+from nimbus.api import routes_attempts, routes_data
 from nimbus.api.problems import install
-from nimbus.api.routes_attempts import router
+from nimbus.scheduler.data_door import DataDoor
 from nimbus.scheduler.door import ClusterDoor
 from nimbus.worker.application import bootstrap
 from nimbus.worker.application.executor import ClusterTarget
@@ -33,6 +34,7 @@ from nimbus.worker.application.manager import (
     Submission,
     SubmissionUnknownError,
 )
+from nimbus.worker.connections import open_data
 from nimbus.worker.targets import SparkTarget, TargetKind
 from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.worker import Worker
@@ -146,6 +148,9 @@ def _downloaded(url: str) -> bytes:
             return bytes(answer.read())
     except OSError:
         return b"raise SystemExit(1)"
+def data_door(bench: Bench) -> DataDoor | None:
+    """As a scheduler has one whose outputs are in the bench's bucket."""
+    return None if bench.data_uri is None else DataDoor(bench.data_uri, open_data(bench.connections.data))
 
 
 @contextmanager
@@ -153,11 +158,16 @@ def door(bench: Bench, schedulers: Sequence[str] = ()) -> Iterator[str]:
     """Serve a scheduler's door, which names `schedulers` as those that live; its base URL."""
     app = FastAPI()
     install(app)
-    board, logs = bench.board, bench.logs
     opened = ClusterDoor(
-        board=board, logs=logs, releases=bench, clock=SystemClock(), schedulers=lambda: schedulers
+        board=bench.board,
+        logs=bench.logs,
+        releases=bench,
+        clock=SystemClock(),
+        schedulers=lambda: schedulers,
+        data=data_door(bench),
     )
-    app.include_router(router(opened))
+    for routes in (routes_attempts, routes_data):
+        app.include_router(routes.router(opened))
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(64)
@@ -231,9 +241,10 @@ class ClusterBench:
 
 
 @contextmanager
-def cluster_bench(root: Path) -> Iterator[ClusterBench]:
-    """A bench with an open door."""
+def cluster_bench(root: Path, prepare: Callable[[Bench], object] = lambda _: None) -> Iterator[ClusterBench]:
+    """A bench with an open door. `prepare`: does something with it before the door opens."""
     bench = Bench(root)
+    prepare(bench)
     made = ClusterBench(root, bench)
     try:
         made.endpoints.append(made.open_door())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import threading
+from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -96,7 +97,7 @@ class S3Clients:
         """
         if self._config.bucket.endswith(_DIRECTORY_BUCKET):
             return None
-        place = self._url_of("k").partition("?")[0].removesuffix("k")
+        place = self.presigned("get_object", "k", timedelta(hours=1)).partition("?")[0].removesuffix("k")
         return getter_at(self._config, place, self._ca_bundle or get_cert_path(True), self._who)
 
     def close(self) -> None:
@@ -104,11 +105,13 @@ class S3Clients:
         self.client.close()
         self._transport.close()
 
-    def _url_of(self, key: str) -> str:
-        """As the client would spell it, which knows regions and styles of addressing. Asks nobody."""
+    def presigned(self, operation: str, full: str, lifetime: timedelta) -> str:
+        """As the client spells it, which knows regions and styles of addressing. Asks nobody."""
         try:
             return self.client.generate_presigned_url(
-                "get_object", Params={"Bucket": self._config.bucket, "Key": key}
+                operation,
+                Params={"Bucket": self._config.bucket, "Key": full},
+                ExpiresIn=int(lifetime.total_seconds()),
             )
         except BotoCoreError as exc:
             raise translated(exc, self._config, None) from exc

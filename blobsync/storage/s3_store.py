@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 _ALREADY_THERE = {"BucketAlreadyOwnedByYou", "BucketAlreadyExists"}
 _DEFAULT_REGION = "us-east-1"  # must not be named as a location
 _DELETED_AT_A_TIME = 1000
+_SIGNED = {"GET": "get_object", "HEAD": "head_object", "PUT": "put_object"}
 
 
 class S3ObjectStore:
@@ -164,6 +165,20 @@ class S3ObjectStore:
         full = self._full(key)
         with self._in_our_words(full), opened(data) as source:
             self._boto3.uploader.send(full, source, going_on)
+
+    def presigned(self, method: str, key: str, lifetime: timedelta) -> str:
+        """The address of an object, with which anybody may do one thing until it expires. Asks nobody.
+
+        Args:
+            method: `GET`, `HEAD` or `PUT`.
+            key: Of the object.
+            lifetime: How long the address is valid, at most.
+
+        Raises:
+            InvalidKeyError: it is no key.
+            BlobSyncError: there are no credentials.
+        """
+        return self._boto3.presigned(_SIGNED[method], self._full(key), lifetime)
 
     def size(self, key: str) -> int | None:
         """See `ObjectStore.size`."""

@@ -6,7 +6,14 @@ from collections.abc import Iterable
 
 from fastapi import FastAPI
 
-from nimbus.api import routes_attempts, routes_cluster, routes_health, routes_pipelines, routes_runs
+from nimbus.api import (
+    routes_attempts,
+    routes_cluster,
+    routes_data,
+    routes_health,
+    routes_pipelines,
+    routes_runs,
+)
 from nimbus.api.cross_site import CrossSiteGuard
 from nimbus.api.document import DocumentedApi
 from nimbus.api.middleware import AnswerHead, BodyLimit, HttpMetrics, Measure
@@ -48,4 +55,5 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
     app.include_router(routes_health.router(services))
     if services.door is not None:
         app.include_router(routes_attempts.router(services.door))
+        app.include_router(routes_data.router(services.door))
     return app

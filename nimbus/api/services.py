@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 from prometheus_client import CollectorRegistry
 from pydantic import AwareDatetime, BaseModel, Field
@@ -98,9 +98,25 @@ class DriverReport(BaseModel):
     started_at: AwareDatetime | None = None
     log_tail: str = ""
     not_flushed: Annotated[str, Field(max_length=2000)] = ""
-    """Why its output is not sure to be on the disk."""
+    """Why its output is not sure to be on the disk, or could not be stored in the bucket."""
+    output: Annotated[str, Field(max_length=1024)] | None = None
+    """Reference of its output in the bucket; None: it is in a folder."""
     is_program: bool = False
     timeout_s: float | None = None
+
+
+class DataRequest(BaseModel):
+    """A driver asks for the address of an object in the bucket of outputs."""
+
+    nonce: Annotated[str, Field(max_length=256)]
+    uri: Annotated[str, Field(max_length=1024)]
+    """Of the bucket."""
+    output: Annotated[str, Field(max_length=1024)]
+    """Prefix of the attempt's own output."""
+    inputs: Sequence[str]
+    """References of its inputs."""
+    method: Literal["GET", "HEAD", "PUT"]
+    key: Annotated[str, Field(max_length=1024)]
 
 
 class AttemptDoor(Protocol):
@@ -142,6 +158,14 @@ class AttemptDoor(Protocol):
 
     def log(self, attempt: ClusterAttempt, nonce: str, offset: int, data: bytes) -> bool:
         """Store a piece of the log; False: it is too long, or the attempt is over for this driver."""
+        ...
+
+    def admits_to_data(self, attempt: ClusterAttempt, token: str, request: DataRequest) -> bool:
+        """Whether the token is the one for this output and these inputs of the attempt."""
+        ...
+
+    def sign(self, attempt: ClusterAttempt, request: DataRequest) -> str | None:
+        """The address of an object; None: it is not the attempt's, or the attempt is over for this driver."""
         ...
 
     def end(self, attempt: ClusterAttempt, report: DriverReport) -> str:

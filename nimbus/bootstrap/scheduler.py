@@ -20,7 +20,7 @@ from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
 from nimbus.api.services import ApiServices
 from nimbus.bootstrap.collector import build_collector
-from nimbus.bootstrap.foundation import Foundation, build_syncer
+from nimbus.bootstrap.foundation import Foundation, build_syncer, data_connection
 from nimbus.bootstrap.switchboard import Switchboard
 from nimbus.bootstrap.worker import build_worker
 from nimbus.config import Settings
@@ -32,6 +32,7 @@ from nimbus.engine.policy import Policy
 from nimbus.engine.readiness import GatePolicy
 from nimbus.scheduler.announcer import ReplicaAnnouncer
 from nimbus.scheduler.catalog_follower import CatalogFollower
+from nimbus.scheduler.data_door import DataDoor
 from nimbus.scheduler.door import ClusterDoor
 from nimbus.scheduler.guard import ReadinessGuard
 from nimbus.scheduler.health import Identity, SelfReport
@@ -43,6 +44,7 @@ from nimbus.telemetry.engine import EngineMetrics
 from nimbus.telemetry.readiness import ReadinessMetrics
 from nimbus.telemetry.sync import SyncMetrics
 from nimbus.templates.helper import TemplateHelper
+from nimbus.worker.connections import open_data
 from nimbus.worker.identity import host_id, hostname
 
 
@@ -144,6 +146,7 @@ def build_parts(foundation: Foundation) -> Parts:
                 releases=releases,
                 clock=foundation.clock,
                 schedulers=lambda: [scheduler.address for scheduler in foundation.reader.schedulers()],
+                data=_data_door(settings),
             ),
         ),
         allowed_hosts=_allowed_hosts(settings),
@@ -164,6 +167,11 @@ def build_parts(foundation: Foundation) -> Parts:
         if embedded
         else None,
     )
+
+
+def _data_door(settings: Settings) -> DataDoor | None:
+    uri = settings.worker.data_uri
+    return None if uri is None else DataDoor(uri, open_data(data_connection(settings)))
 
 
 def _identity(foundation: Foundation) -> Identity:

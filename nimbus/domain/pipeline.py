@@ -190,6 +190,11 @@ class TaskSpec:
     spark_place: SparkPlace | None = None
     """None: the worker's own Spark. It is in the order of each attempt, so it takes little room there."""
 
+    @property
+    def runs_in_cluster(self) -> bool:
+        """Its drivers run inside the cluster of its target."""
+        return self.spark_place is not None and self.spark_place.deploy is SparkDeploy.CLUSTER
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:

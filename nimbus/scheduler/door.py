@@ -15,14 +15,16 @@ from functools import cached_property
 from typing import Any
 
 from blobsync import BlobSyncError
-from nimbus.api.services import ClusterAttempt, DriverReport
+from nimbus.api.services import ClusterAttempt, DataRequest, DriverReport
 from nimbus.domain.ids import HostId, WorkerId
 from nimbus.domain.orders import output_of
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, ClusterDriver, End, Holder, Slots
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, Clock, LogArchive, StoreUnavailableError
+from nimbus.scheduler.data_door import DataDoor
 from nimbus.worker.application import bootstrap
-from nimbus.worker.application.startup import build_kit, release_archive, token_for
+from nimbus.worker.application.startup import build_kit, data_token_for, release_archive, token_for
+from nimbus.worker.data.manifest import is_manifest, parts_of
 from nimbus.worker.preparation import ReleaseProvider
 from nimbus.worker.verdict import Ordered, Verdict, judge
 
@@ -43,19 +45,30 @@ class ClusterDoor:
         releases: ReleaseProvider,
         clock: Clock,
         schedulers: Callable[[], Sequence[str]],
+        data: DataDoor | None = None,
     ) -> None:
+        """`data`: None where outputs are in a folder."""
         self._board, self._logs, self._releases, self._clock = board, logs, releases, clock
         self.schedulers = schedulers
         """See `AttemptDoor.schedulers`."""
+        self._data = data
         self._lock = threading.Lock()
         self._key: bytes | None = None
 
     def admits(self, attempt: ClusterAttempt, token: str) -> bool:
         """See `AttemptDoor.admits`."""
+        right = token_for(self._tokens_key(), str(attempt.id), attempt.pipeline, attempt.release)
+        return hmac.compare_digest(right.encode(), token.encode())
+
+    def admits_to_data(self, attempt: ClusterAttempt, token: str, request: DataRequest) -> bool:
+        """See `AttemptDoor.admits_to_data`."""
+        key, said = self._tokens_key(), request.model_dump(include={"uri", "output", "inputs"})
+        return hmac.compare_digest(data_token_for(key, str(attempt.id), **said).encode(), token.encode())
+
+    def _tokens_key(self) -> bytes:
         if self._key is None:
             self._key = self._board.attempt_key()
-        right = token_for(self._key, str(attempt.id), attempt.pipeline, attempt.release)
-        return hmac.compare_digest(right.encode(), token.encode())
+        return self._key
 
     def bootstrap(self) -> str:
         """See `AttemptDoor.bootstrap`."""
@@ -117,9 +130,18 @@ class ClusterDoor:
         self._logs.append(attempt.id, offset, data)
         return True
 
+    def sign(self, attempt: ClusterAttempt, request: DataRequest) -> str | None:
+        """See `AttemptDoor.sign`."""
+        if self._data is None:
+            raise StoreUnavailableError("`worker.data` is no bucket here")
+        if not _is_open(request.nonce, self._board.read(attempt.id)):
+            return None
+        return self._data.sign(request)
+
     def end(self, attempt: ClusterAttempt, report: DriverReport) -> str:
         """See `AttemptDoor.end`."""
-        verdict = _verdict(report)
+        output = output_of(attempt.pipeline, attempt.id)
+        verdict = _verdict(report, output)
         succeeded = verdict.outcome is Outcome.SUCCEEDED
         end = End(
             attempt=str(attempt.id),
@@ -130,7 +152,7 @@ class ClusterDoor:
             exit_code=verdict.exit_code,
             failure=verdict.failure,
             reason=verdict.reason,
-            output=output_of(attempt.pipeline, attempt.id) if succeeded else None,
+            output=(report.output or output) if succeeded else None,
             nonce=report.nonce,
         )
         try:
@@ -139,12 +161,17 @@ class ClusterDoor:
             return "withdrawn"
 
 
+def _is_own(reference: str, output: str) -> bool:
+    return is_manifest(reference) and parts_of(reference)[0].rpartition("-")[0] == output
+
+
 def _is_open(nonce: str, slots: Slots) -> bool:
     """The attempt is claimed by this driver, and has not ended."""
     return slots.end is None and slots.claim is not None and slots.claim.nonce == nonce
 
 
-def _verdict(report: DriverReport) -> Verdict:
+def _verdict(report: DriverReport, output: str) -> Verdict:
+    """`output`: what the references of the attempt's own outputs begin with."""
     if report.refused:
         return Verdict(Outcome.REFUSED, report.refused[:500], None)
     try:
@@ -161,4 +188,6 @@ def _verdict(report: DriverReport) -> Verdict:
     )
     if verdict.outcome is Outcome.SUCCEEDED and report.not_flushed:
         return Verdict(Outcome.FAILED, report.not_flushed[:500], 0)
+    if report.output is not None and not _is_own(report.output, output):
+        return Verdict(Outcome.FAILED, f"{report.output!r} is no output of this attempt"[:500], 0)
     return verdict

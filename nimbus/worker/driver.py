@@ -14,10 +14,11 @@ import runpy
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nimbus.task import context
+from nimbus.task import ACCESS_VARIABLE, context, wrap_inputs
 from nimbus.worker.environment import spark_settings, submit_arguments
 from nimbus.worker.files import write_new
 from nimbus.worker.program import become, spark_submit, variables
@@ -102,6 +103,7 @@ def run(folder: Path, plan: DriverPlan, waits_on: int | None) -> None:
         plan: Of the driver.
         waits_on: Descriptor from which it reads go; None: it may go.
     """
+    _take_inputs_on_demand()
     if plan.starts_spark:
         _prepare_spark(folder, plan)
     bind_session = _prepare_connect(folder) if plan.connect else _nothing
@@ -122,6 +124,15 @@ def run(folder: Path, plan: DriverPlan, waits_on: int | None) -> None:
     sys.stdout.flush()
     # Only now: what ends the process from within (os._exit, native code) must not look like success.
     write_new(folder / "work" / "done", b"")
+
+
+def _take_inputs_on_demand() -> None:
+    """Inside a cluster, inputs of a bucket are copied to this host when the task asks for them."""
+    access = json.loads(os.environ.get(ACCESS_VARIABLE, "{}"))
+    if "door" in access:
+        from nimbus.worker.data.signed import CopiedInputs
+
+        wrap_inputs(partial(CopiedInputs, access["door"]))
 
 
 def read_plan(folder: Path) -> DriverPlan:

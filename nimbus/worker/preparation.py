@@ -112,7 +112,7 @@ def prepare(
         java_home = settings.java_home()
     with releases.pinned(order.pipeline, order.release, settings.prepare_timeout) as root:
         check_order(order, root, settings)
-        for reference in order.inputs.values():
+        for reference in () if order.task.runs_in_cluster else order.inputs.values():
             _place(settings).fetch(reference, None if user is None else user.gid)
         wheels = tuple(unpack_wheel(wheel, settings.work_dir / "wheels") for wheel in find_wheels(root))
     drivers = driver_environment(
@@ -156,12 +156,12 @@ def prepare_if_here(
 
 
 def inputs_are_here(order: Assignment, settings: WorkerSettings) -> bool:
-    """Whether `prepare` has no inputs to fetch.
+    """Whether `prepare` has no inputs to fetch: a driver in a cluster reads them there.
 
     Raises:
         InputRefusedError: they are not in the place of this worker's configuration.
     """
-    return all(map(_place(settings).is_here, order.inputs.values()))
+    return order.task.runs_in_cluster or all(map(_place(settings).is_here, order.inputs.values()))
 
 
 def _access(settings: WorkerSettings) -> dict[str, str]:

@@ -12,7 +12,6 @@ from dataclasses import replace
 from datetime import datetime
 
 from nimbus.domain.ids import AttemptId, WorkerId
-from nimbus.domain.pipeline import SparkDeploy
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End, Holder
 from nimbus.domain.workers import Assignment
@@ -75,9 +74,7 @@ def reap(board: AttemptBoard, order: Assignment, executors: Mapping[Holder, Exec
 
 def _holder_of(order: Assignment) -> Holder:
     """What holds an attempt that nothing has claimed, if anything does."""
-    place = order.task.spark_place
-    in_cluster = place is not None and place.deploy is SparkDeploy.CLUSTER
-    return Holder.APPLICATION if in_cluster else Holder.PROCESS
+    return Holder.APPLICATION if order.task.runs_in_cluster else Holder.PROCESS
 
 
 def _as_it_stands(claim: Claim | None, board: AttemptBoard) -> Claim | None:

@@ -1,15 +1,16 @@
 """Runs a task of kind `sql`: statements over the outputs of the tasks it needs; the last one is its result.
 
 Runs in the driver, after go. Each needed task's `data/` folder is a view named like the task, `-` as `_`; the
-result of the last statement is written as Parquet to `data/` in the task's own output.
+result of the last statement is written as Parquet to `data/` in the task's own output. With outputs in a
+bucket and executors that may be on other hosts, both go through the format `nimbus`.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
@@ -17,6 +18,9 @@ from jinja2.sandbox import SandboxedEnvironment
 from nimbus.domain.errors import NimbusError
 from nimbus.task import TaskContext, context
 from nimbus.worker.sql_split import split_statements
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 DATA_FOLDER = "data"
 
@@ -54,19 +58,19 @@ def render_sql(text: str, task: TaskContext, place: str) -> str:
         raise SqlTaskError(f"{where}: the template cannot be filled in: {exc.message}") from exc
 
 
-def views(inputs: Mapping[str, Path]) -> dict[str, Path]:
-    """Name the views: each needed task that left a `data/` folder, by a name that SQL can say.
+def views(needed: Iterable[str]) -> dict[str, str]:
+    """The needed tasks by the names that SQL can say.
 
     Raises:
         SqlTaskError: two tasks would get one name.
     """
-    named: dict[str, Path] = {}
-    for task, output in sorted(inputs.items()):
+    named: dict[str, str] = {}
+    for task in sorted(needed):
         name = task.replace("-", "_")
         if name in named:
             raise SqlTaskError(f"two needed tasks would both be the view {name!r}; rename one of them")
-        named[name] = output / DATA_FOLDER
-    return {name: folder for name, folder in named.items() if folder.is_dir()}
+        named[name] = task
+    return named
 
 
 def run_sql(script: Path, args: Sequence[str]) -> None:
@@ -85,17 +89,65 @@ def run_sql(script: Path, args: Sequence[str]) -> None:
     if not statements:
         raise SqlTaskError(f"{script.name} holds no statement")
     spark = SparkSession.builder.getOrCreate()
-    for name, folder in views(task.inputs).items():
-        spark.read.parquet(str(folder)).createOrReplaceTempView(name)
-        sys.stdout.write(f"view {name}: {folder}\n")
+    tables = _RemoteTables if _is_remote(spark, task) else _LocalTables
+    for name, needed in views(task.inputs).items():
+        if (place := tables.find(task, needed)) is not None:
+            tables.read(spark, place).createOrReplaceTempView(name)
+            sys.stdout.write(f"view {name}: {place}\n")
     for statement in statements[:-1]:
         spark.sql(statement)
     result = spark.sql(statements[-1])
     try:
-        result.write.parquet(str(task.output / DATA_FOLDER))
+        place = tables.write(result, task)
     except AnalysisException:
         if result.columns:  # asked only now: it is a round trip to a Connect server
             raise
         why = "its last statement is no query, so the task has no result; end it with a SELECT"
         raise SqlTaskError(f"{script.name}: {why}") from None
-    sys.stdout.write(f"result: {task.output / DATA_FOLDER}\n")
+    sys.stdout.write(f"result: {place}\n")
+
+
+def _is_remote(spark: SparkSession, task: TaskContext) -> bool:
+    """Executors may be on hosts that have no copies of inputs in a bucket."""
+    master = spark.conf.get("spark.master", "") or ""
+    return task.output_uri.startswith("s3://") and not master.startswith("local")
+
+
+class _LocalTables:
+    """Tables in local folders, which all executors see."""
+
+    @staticmethod
+    def find(task: TaskContext, needed: str) -> str | None:
+        folder = task.inputs[needed] / DATA_FOLDER
+        return str(folder) if folder.is_dir() else None
+
+    @staticmethod
+    def read(spark: SparkSession, place: str) -> DataFrame:
+        return spark.read.parquet(place)
+
+    @staticmethod
+    def write(result: DataFrame, task: TaskContext) -> str:
+        place = str(task.output / DATA_FOLDER)
+        result.write.parquet(place)
+        return place
+
+
+class _RemoteTables:
+    """Tables in the bucket."""
+
+    @staticmethod
+    def find(task: TaskContext, needed: str) -> str | None:
+        from nimbus.worker.data.source import has_table
+
+        uri = task.input_uri(needed, DATA_FOLDER)
+        return uri if has_table(uri) else None
+
+    @staticmethod
+    def read(spark: SparkSession, place: str) -> DataFrame:
+        return spark.read.format("nimbus").load(place)
+
+    @staticmethod
+    def write(result: DataFrame, task: TaskContext) -> str:
+        place = f"{task.output_uri}/{DATA_FOLDER}"
+        result.write.format("nimbus").mode("append").save(place)
+        return place

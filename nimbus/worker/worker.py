@@ -24,7 +24,7 @@ import structlog
 
 from nimbus.domain.admission import need_of
 from nimbus.domain.ids import ClusterId, PipelineName, ReleaseDigest
-from nimbus.domain.pipeline import SPARK_KINDS, SparkDeploy, SparkMode, TaskKind
+from nimbus.domain.pipeline import SPARK_KINDS, SparkMode, TaskKind
 from nimbus.domain.slots import Holder
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.ports import (
@@ -346,8 +346,7 @@ class Worker:
             self._loop.after(_REFILL_S, lambda: self._launcher.keep_ready(self._context.unended))
 
     def _executor_of(self, order: Assignment) -> Executor:
-        place = order.task.spark_place
-        if place is not None and place.deploy is SparkDeploy.CLUSTER:
+        if order.task.runs_in_cluster:
             return self._applications
         return self._pool if order.task.is_pooled and self._pool.works else self._processes
 

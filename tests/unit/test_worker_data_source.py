@@ -45,7 +45,14 @@ class Site:
         """Commit the attempt; what a task that needs it reads."""
         reference = self.place.commit(self.output, self.prefix, self.noted)
         uri = f"{self.place.uri}/{self.prefix}/{folder}"
-        reader: Any = self._source({"load": reference})({"path": uri})
+        return self._rows(self._source({"load": reference}), uri)
+
+    def own_rows(self, folder: str = "table") -> list[int]:
+        """What the task reads before its end."""
+        return self._rows(self.writes, f"{self.place.uri}/{self.prefix}/{folder}")
+
+    def _rows(self, source: type[NimbusSource], uri: str) -> list[int]:
+        reader: Any = source({"path": uri})
         rows = reader.reader(reader.schema())
         return sorted(
             n for part in rows.partitions() for batch in rows.read(part) for n in batch["n"].to_pylist()
@@ -76,6 +83,14 @@ def test_what_was_written_is_read(site: Site) -> None:
     writer.commit([writer.write(batches(1, 2)), writer.write(batches(3)), writer.write(iter(())), None])
 
     assert site.rows() == [1, 2, 3]
+
+
+def test_task_reads_what_it_has_written_itself(site: Site) -> None:
+    kept, lost = site.writer(), site.writer()
+    kept.commit([kept.write(batches(1, 2))])
+    lost.write(batches(99))
+
+    assert site.own_rows() == [1, 2]
 
 
 def test_parts_of_spark_tasks_that_failed_are_not_read(site: Site) -> None:

@@ -3,7 +3,7 @@
 import argparse
 
 from flightlib import schemas, sources
-from flightlib.tables import read_csv, read_table, write_table
+from flightlib.tables import parse_csv, read_table, write_table
 from flightlib.tasklog import start_log
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programmer expects
@@ -18,9 +18,9 @@ def main() -> None:
     log = start_log()
     ctx = context()
     spark = SparkSession.builder.getOrCreate()
-    names = read_csv(spark, sources.csv_file("airlines"), schemas.AIRLINES)
+    names = parse_csv(spark, sources.csv_rows("airlines"), schemas.AIRLINES)
     by_carrier = (
-        read_table(spark, ctx.inputs["enrich"])
+        read_table(spark, ctx, "enrich")
         .groupBy("carrier")
         .agg(
             F.count("*").alias("flights"),
@@ -38,7 +38,7 @@ def main() -> None:
         .orderBy("carrier")
         .coalesce(1)
     )
-    log.info("%s carriers", write_table(by_carrier, ctx.output).count())
+    log.info("%s carriers", write_table(by_carrier, ctx).count())
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ def main() -> None:
     log = start_log()
     ctx = context()
     spark = SparkSession.builder.getOrCreate()
-    flights = read_table(spark, ctx.inputs["enrich"])
+    flights = read_table(spark, ctx, "enrich")
     # Each flight counts once for every factor, in a single pass.
     tagged = flights.select(
         F.explode(F.array(*(factor(column) for column in WEATHER))).alias("of"),
@@ -39,7 +39,7 @@ def main() -> None:
         .orderBy("factor", "bucket")
         .coalesce(1)
     )
-    log.info("%s buckets", write_table(by_weather, ctx.output).count())
+    log.info("%s buckets", write_table(by_weather, ctx).count())
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ def main() -> None:
     log = start_log()
     ctx = context()
     spark = SparkSession.builder.getOrCreate()
-    tables = {task: read_table(spark, folder) for task, folder in ctx.inputs.items()}
+    tables = {task: read_table(spark, ctx, task) for task in ctx.inputs}
     flights = tables["ingest_flights"]
     weather = tables["ingest_weather"].withColumn("with_weather", F.lit(True))
     planes = tables["ingest_planes"].withColumn("with_plane", F.lit(True))
@@ -32,7 +32,7 @@ def main() -> None:
         .join(F.broadcast(airports), ["dest"], "left")
         .fillna(False, ["with_weather", "with_plane", "with_destination"])
     )
-    written = write_table(joined, ctx.output)
+    written = write_table(joined, ctx)
     # As many rows as flights: no join lost one or made one two.
     verify("enriched flights", written, rows=flights.count(), unique=KEY, always=ALWAYS)
     log.info("columns: %s", ", ".join(written.columns))

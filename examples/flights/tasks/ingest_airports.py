@@ -2,7 +2,7 @@
 
 from flightlib import schemas, sources
 from flightlib.expectations import verify
-from flightlib.tables import read_csv, write_table
+from flightlib.tables import parse_csv, write_table
 from flightlib.tasklog import start_log
 from pyspark.sql import SparkSession
 
@@ -21,9 +21,9 @@ def main() -> None:
     start_log()
     ctx = context()
     spark = SparkSession.builder.getOrCreate()
-    raw = read_csv(spark, sources.csv_file("airports"), schemas.AIRPORTS)
+    raw = parse_csv(spark, sources.csv_rows("airports"), schemas.AIRPORTS)
     airports = raw.selectExpr("faa", "trim(name) AS name", "lat", "lon", "alt", "tzone")
-    verify("airports", write_table(airports, ctx.output), rows=ROWS, unique=("faa",), always=ALWAYS)
+    verify("airports", write_table(airports, ctx), rows=ROWS, unique=("faa",), always=ALWAYS)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
 """Take in the flights of the asked months."""
 
 import argparse
-import shutil
 
 from flightlib import schemas, sources
 from flightlib.expectations import verify
-from flightlib.tables import read_csv, write_table
+from flightlib.tables import parse_csv, write_table
 from flightlib.tasklog import start_log
 from pyspark.sql import SparkSession
 
@@ -37,8 +36,7 @@ def main() -> None:
 
     ctx = context()
     spark = SparkSession.builder.getOrCreate()
-    scratch = ctx.output / "_scratch"
-    raw = read_csv(spark, sources.unpack_flights(scratch), schemas.FLIGHTS)
+    raw = parse_csv(spark, sources.csv_rows("flights"), schemas.FLIGHTS)
     flights = raw.where(raw.month.between(asked.first_month, asked.last_month)).selectExpr(
         "month",
         "day",
@@ -56,8 +54,7 @@ def main() -> None:
         "distance",
         "dep_time IS NULL AS cancelled",
     )
-    written = write_table(flights, ctx.output)
-    shutil.rmtree(scratch)
+    written = write_table(flights, ctx)
     verify("flights", written, rows=rows, unique=KEY, always=ALWAYS)
     log.info("cancelled: %s", f"{written.where('cancelled').count():,}")
 

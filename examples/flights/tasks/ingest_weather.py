@@ -2,7 +2,7 @@
 
 from flightlib import buckets, schemas, sources
 from flightlib.expectations import verify
-from flightlib.tables import read_csv, write_table
+from flightlib.tables import parse_csv, write_table
 from flightlib.tasklog import start_log
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programmer expects
@@ -36,14 +36,14 @@ def main() -> None:
     ctx = context()
     fail_if_asked(ctx)
     spark = SparkSession.builder.getOrCreate()
-    raw = read_csv(spark, sources.csv_file("weather"), schemas.WEATHER)
+    raw = parse_csv(spark, sources.csv_rows("weather"), schemas.WEATHER)
     cleaned = raw.withColumn("wind_speed", F.when(F.col("wind_speed") < HURRICANE_MPH, F.col("wind_speed")))
     # In Spark's Python workers, which find flightlib through the pipeline's python_path.
     named = {f"{column}_bucket": F.udf(kind.label)(column) for column, kind in buckets.WEATHER.items()}
     weather = cleaned.withColumns(named).drop("year", "month", "day", "hour")
     verify(
         "weather",
-        write_table(weather, ctx.output),
+        write_table(weather, ctx),
         rows=ROWS,
         unique=("origin", "time_hour"),
         always=ALWAYS,

@@ -24,6 +24,7 @@ import hashlib
 import json
 import os
 import secrets
+import shutil
 import signal
 import stat
 import subprocess
@@ -44,6 +45,8 @@ from typing import Any, TypeVar
 
 VARIABLE = "NIMBUS_APPLICATION"
 """Environment variable with the startup document, see `nimbus.worker.application.startup`."""
+DATA_ACCESS = "NIMBUS_DATA_ACCESS"
+"""As `nimbus.task.ACCESS_VARIABLE`."""
 EXIT_NOT_STARTED = 75
 _ANSWER_S = 20.0
 _CLAIM_PATIENCE_S = 600.0
@@ -64,19 +67,28 @@ _LIBC = ctypes.CDLL(None)
 T = TypeVar("T")
 ARCHIVE = "nimbus_release"
 """Folder of the release in the working folder of each executor."""
+KIT = "nimbus_kit"
+"""Folder of the kit there: the data source `nimbus` needs it."""
+_COMMIT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from nimbus.worker.application.committing import main
+main()
+"""
+"""The process that uploads an output."""
 _START = """
 import os, sys
-kit, archive, folder = sys.argv[1:]
-if archive and "PYSPARK_GATEWAY_PORT" in os.environ:
+kit, archives, folder = sys.argv[1:]
+if archives and "PYSPARK_GATEWAY_PORT" in os.environ:
     from pyspark.java_gateway import launch_gateway
     system = launch_gateway().jvm.java.lang.System
     others = system.getProperty("spark.archives")
-    system.setProperty("spark.archives", ",".join(filter(None, [others, archive])))
+    system.setProperty("spark.archives", ",".join(filter(None, [others, archives])))
 sys.path.insert(0, kit)
 from nimbus.worker.driver import main
 main([folder])
 """
-"""The task's process. Spark's context, when the task makes it, gives the release's archive to executors."""
+"""The task's process. Spark's context, when the task makes it, gives the archives to executors."""
 
 
 def say(text: str) -> None:
@@ -259,17 +271,19 @@ class BeatThread:
 class Task:
     """The task's process, with all that it starts."""
 
-    def __init__(self, folder: Path, *, uses_spark: bool) -> None:
-        kit, archive = folder / "kit.zip", f"{folder / 'release.tar'}#{ARCHIVE}" if uses_spark else ""
+    def __init__(self, folder: Path, *, uses_spark: bool, access: Mapping[str, Any] | None) -> None:
+        kit = folder / "kit.zip"
+        archives = f"{folder / 'release.tar'}#{ARCHIVE},{kit}#{KIT}" if uses_spark else ""
         environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
         environment |= {
             "NIMBUS_CONTEXT": str(folder / "context.json"),
+            **({} if access is None else {DATA_ACCESS: json.dumps({"door": access})}),
             "TMPDIR": str(folder / "work" / "tmp"),
             "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
         }
         with (folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-u", "-c", _START, str(kit), archive, str(folder)],
+                [sys.executable, "-I", "-u", "-c", _START, str(kit), archives, str(folder)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -367,22 +381,57 @@ def run_claimed(startup: Mapping[str, Any], door: Door, nonce: str, beats: BeatT
     if beats.ordered == "outdated":
         return EXIT_NOT_STARTED
     started_at = datetime.now(UTC)
-    task = Task(folder, uses_spark=startup["driver"]["kind"] in ("pyspark", "sql"))
+    access = data_access(startup, nonce)
+    task = Task(folder, uses_spark=startup["driver"]["kind"] in ("pyspark", "sql"), access=access)
     log = LogThread(door, nonce, folder / "log")
     ordered = watch(task, startup, beats)
     status = task.poll()
     kill_descendants()
     log.finish()
-    fault = sync_output(Path(startup["context"]["output"])) if status == 0 else ""
+    kept = keep_output(folder, startup, access) if status == 0 else {}
     report |= {
         "status": status,
         "ordered": ordered,
         "came_to_its_end": (folder / "work" / "done").exists(),
         "started_at": started_at.isoformat(),
         "log_tail": tail_of(folder / "log"),
-        "not_flushed": fault[:_TEXT],
+        "not_flushed": kept.get("fault", "")[:_TEXT],
+        "output": kept.get("output"),
     }
-    return deliver(door, report)
+    code = deliver(door, report)
+    for name in ("inputs", "output"):  # of a bucket: it is there now
+        shutil.rmtree(folder / name, ignore_errors=True)
+    return code
+
+
+def data_access(startup: Mapping[str, Any], nonce: str) -> dict[str, Any] | None:
+    """What `nimbus.worker.data.signed` is told of the bucket; None: outputs are in a folder."""
+    if startup["data_token"] is None:
+        return None
+    named = {name: startup[name] for name in ("endpoints", "attempt", "pipeline", "release")}
+    return {**named, **startup["context"]["data"], "token": startup["data_token"], "nonce": nonce}
+
+
+def keep_output(folder: Path, startup: Mapping[str, Any], access: Mapping[str, Any] | None) -> dict[str, str]:
+    """Keep the output of a success: `output`, its reference in the bucket; `fault`, why it is not kept."""
+    if access is None:
+        return {"fault": sync_output(Path(startup["context"]["output"]))}
+    told = {"access": access, "output": str(folder / "output"), "noted": str(folder / "work" / "parts")}
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", _COMMIT, str(folder / "kit.zip")],
+        input=json.dumps(told).encode(),
+        capture_output=True,
+        check=False,
+        preexec_fn=partial(die_with_parent, os.getpid()),
+    )
+    try:
+        answer: dict[str, str] = json.loads(done.stdout)
+    except ValueError:
+        why = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        return {
+            "fault": f"its output could not be stored: {why or f'the upload ended with {done.returncode}'}"
+        }
+    return answer
 
 
 def deliver(door: Door, report: dict[str, Any]) -> int:
@@ -412,10 +461,18 @@ def make_folder(startup: Mapping[str, Any], door: Door) -> Path:
     release = folder / "release"
     with tarfile.open(folder / "release.tar") as archive:
         archive.extractall(release, filter="data")
+    for link, place in ((KIT, folder / "kit.zip"), (ARCHIVE, release)):
+        Path(link).symlink_to(
+            place
+        )  # executors have them there: Spark starts Python workers in this folder, too
     wheels = list(unpacked_wheels(release, folder / "wheels"))
-    Path(startup["context"]["output"]).mkdir(parents=True, exist_ok=True)
     driver = {**startup["driver"], "release_root": str(release), "wheels": wheels}
     context = {**startup["context"], "release_root": str(release)}
+    if startup["data_token"] is not None:
+        context["output"] = str(folder / "output")
+        places = {task: Path(place).name for task, place in context["inputs"].items()}
+        context["inputs"] = {task: str(folder / "inputs" / name) for task, name in places.items()}
+    Path(context["output"]).mkdir(parents=True, exist_ok=True)
     (folder / "driver.json").write_text(json.dumps(driver))
     (folder / "context.json").write_text(json.dumps(context))
     return folder

@@ -24,7 +24,7 @@ from nimbus.domain.workers import Assignment
 from nimbus.ports import AttemptWithdrawnError, StoreUnavailableError
 from nimbus.worker import settlement
 from nimbus.worker.application import follow
-from nimbus.worker.application.bootstrap import ARCHIVE
+from nimbus.worker.application.bootstrap import ARCHIVE, KIT
 from nimbus.worker.application.endpoints import BOOTSTRAP, living_first
 from nimbus.worker.application.manager import (
     ClusterManager,
@@ -35,7 +35,7 @@ from nimbus.worker.application.manager import (
     SubmissionRefusedError,
 )
 from nimbus.worker.application.record import SubmissionRecord, SubmissionRecords
-from nimbus.worker.application.startup import archive_digest, startup_document, token_for
+from nimbus.worker.application.startup import archive_digest, startup_document
 from nimbus.worker.context import Phase, WorkerContext
 from nimbus.worker.environment import scaled_conf
 from nimbus.worker.executor import Sight
@@ -130,13 +130,6 @@ class ApplicationExecutor:
                 order, f"this worker submits no drivers to {name!r}: see `rest` in `spark.targets`"
             )
             return
-        if plan.data_uri is not None:
-            self._context.refuse(
-                order,
-                f"drivers in {target.name} cannot leave outputs in a bucket yet: say `deploy: client`, or "
-                "let `worker.data` be a folder that the hosts of the cluster mount",
-            )
-            return
         if order.attempt in self._followed or self._records.of(order.attempt) is not None:
             return
         self._context.phases[order.attempt] = Phase.RUNNING
@@ -192,7 +185,7 @@ class ApplicationExecutor:
             plan,
             target=target.name,
             endpoints=endpoints,
-            token=token_for(key, order.attempt, order.pipeline, order.release),
+            key=key,
             release_sha256=self._archives[order.release],
             driver_id=target.driver_id,
         )
@@ -423,9 +416,9 @@ def _kill(manager: ClusterManager, driver: str) -> None:
 
 
 def _conf(order: Assignment, plan: RunnerPlan) -> dict[str, str]:
-    """Spark's properties. Executors find the release's modules and wheels in its archive."""
+    """Spark's properties. Executors find the release's modules and wheels in its archive, ours in the kit."""
     conf = {**plan.spark_conf, **scaled_conf(order.task.spark_conf, plan.spark_conf, order.memory_scale)}
     wheels = [wheel.relative_to(plan.release_root).as_posix() for wheel in find_wheels(plan.release_root)]
     beside = PurePosixPath(order.task.script).parent.as_posix()
     places = [f"{ARCHIVE}/{place}" for place in (beside, *order.python_path, *wheels)]
-    return {**conf, _PYTHONPATH: ":".join(filter(None, [*places, conf.get(_PYTHONPATH)]))}
+    return {**conf, _PYTHONPATH: ":".join(filter(None, [*places, KIT, conf.get(_PYTHONPATH)]))}

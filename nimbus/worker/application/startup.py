@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.workers import Assignment
@@ -21,6 +22,8 @@ from nimbus.worker.settings import RunnerPlan
 
 _PIECE_BYTES = 1 << 20
 _KIT = (
+    *(f"blobsync/{name}.py" for name in ("__init__", "errors", "log", "names", "retry")),
+    *(f"blobsync/storage/{name}.py" for name in ("__init__", "ports")),
     "nimbus/__init__.py",
     "nimbus/task.py",
     "nimbus/domain/__init__.py",
@@ -30,22 +33,31 @@ _KIT = (
         f"nimbus/worker/{name}.py"
         for name in (
             "class_archive", "driver", "driver_progress", "environment", "files", "program", "sql_split",
-            "sql_task",
+            "flushing", "sql_task",
         )
     ),
     *(
         f"nimbus/worker/data/{name}.py"
-        for name in ("__init__", "manifest", "notes", "ports", "source", "source_offer")
+        for name in (
+            "__init__", "bucket", "manifest", "notes", "ports", "signed", "source", "source_offer", "tree",
+        )
     ),
+    *(f"nimbus/worker/application/{name}.py" for name in ("__init__", "bootstrap", "committing")),
 )  # fmt: skip
 """What a driver imports, and no more."""
-_KIT_PACKAGES = ("jinja2", "markupsafe")
-"""For tasks of type `sql`. The compiled part of markupsafe stays here: it has one in Python, too."""
+_KIT_PACKAGES = ("jinja2", "markupsafe", "tenacity")
+"""For `sql` tasks and for outputs. The compiled part of markupsafe stays here: it has one in Python, too."""
 
 
 def token_for(key: bytes, attempt: str, pipeline: PipelineName, release: ReleaseDigest) -> str:
     """The token for an attempt alone, and for its release."""
     return hmac.new(key, f"{attempt}\n{pipeline}\n{release}".encode(), hashlib.sha256).hexdigest()
+
+
+def data_token_for(key: bytes, attempt: str, *, uri: str, output: str, inputs: Sequence[str]) -> str:
+    """The token that lets an attempt have addresses signed, of its output and its inputs alone."""
+    said = json.dumps(["data", attempt, uri, output, sorted(inputs)])
+    return hmac.new(key, said.encode(), hashlib.sha256).hexdigest()
 
 
 def startup_document(
@@ -54,7 +66,7 @@ def startup_document(
     *,
     target: str,
     endpoints: Sequence[str],
-    token: str,
+    key: bytes,
     release_sha256: str,
     driver_id: str,
 ) -> str:
@@ -65,11 +77,13 @@ def startup_document(
         plan: How to run it.
         target: The place it is submitted to.
         endpoints: Base URLs of schedulers.
-        token: See `token_for`.
+        key: Of all tokens.
         release_sha256: Of the archive of its release.
         driver_id: `folder`: the cluster names the driver's folder by it; or else the id itself.
     """
-    timeout = order.timeout
+    timeout, context = order.timeout, context_document(plan, order, Path("/nowhere"))
+    data: dict[str, Any] = context["data"]
+    told = {**data, "inputs": list(data["inputs"].values())}
     return json.dumps(
         {
             "attempt": order.attempt,
@@ -81,11 +95,12 @@ def startup_document(
             "host": plan.host,
             "driver_id": driver_id,
             "endpoints": list(endpoints),
-            "token": token,
+            "token": token_for(key, order.attempt, order.pipeline, order.release),
+            "data_token": None if plan.data_uri is None else data_token_for(key, order.attempt, **told),
             "timeout_s": None if timeout is None else timeout.total_seconds(),
             "stop_grace_s": plan.stop_grace_s,
             "driver": driver_document(plan, order),
-            "context": context_document(plan, order, Path("/nowhere")),
+            "context": context,
         },
         separators=(",", ":"),
     )
@@ -103,8 +118,8 @@ def build_kit() -> bytes:
             assert spec is not None  # noqa: S101 - a dependency
             assert spec.origin is not None  # noqa: S101 - a package
             folder = Path(spec.origin).parent
-            for file in sorted(folder.glob("*.py")):
-                kit.write(file, f"{package}/{file.name}")
+            for file in sorted(folder.rglob("*.py")):
+                kit.write(file, f"{package}/{file.relative_to(folder)}")
     return buffer.getvalue()
 
 

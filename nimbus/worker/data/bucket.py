@@ -20,11 +20,11 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from blobsync import BlobNotFoundError, CorruptBlobError, InvalidKeyError, ObjectStore, RetryPolicy
+from blobsync import BlobNotFoundError, CorruptBlobError, InvalidKeyError, RetryPolicy
 from blobsync.retry import call_retrying
 from nimbus.worker.data.manifest import OutputFile, OutputManifest, is_manifest, manifest_key, parts_of
 from nimbus.worker.data.notes import read_notes
-from nimbus.worker.data.ports import InputRefusedError, OutputRefusedError
+from nimbus.worker.data.ports import DataStore, InputRefusedError, OutputRefusedError
 from nimbus.worker.data.tree import FoundFolder, folders_of
 from nimbus.worker.files import make_passage, remove_tree
 from nimbus.worker.flushing import flush_tree
@@ -52,27 +52,29 @@ class BucketPlace:
         copies: Folder for copies of inputs, this worker's own.
         open_store: Makes the store, when it is needed first; its keys are relative to `uri`.
         upload_retry: Of uploads.
+        fetch_retry: Of copies.
     """
 
     def __init__(
         self,
         uri: str,
         copies: Path,
-        open_store: Callable[[], ObjectStore],
+        open_store: Callable[[], DataStore],
         upload_retry: RetryPolicy = UPLOAD_RETRY,
+        fetch_retry: RetryPolicy = FETCH_RETRY,
     ) -> None:
         self.uri, self._copies = uri, copies
-        self._open_store, self._upload_retry = open_store, upload_retry
+        self._open_store, self._upload_retry, self._fetch_retry = open_store, upload_retry, fetch_retry
         self._opening = threading.Lock()
         self._fetching = [threading.Lock() for _ in range(_LOCKS)]
         """By digest: an input is copied once, whoever needs it."""
 
     @cached_property
-    def _opened(self) -> ObjectStore:
+    def _opened(self) -> DataStore:
         return self._open_store()
 
     @property
-    def _store(self) -> ObjectStore:
+    def _store(self) -> DataStore:
         with self._opening:
             return self._opened
 
@@ -191,7 +193,7 @@ class BucketPlace:
                 raise CorruptBlobError(f"{self.uri}/{key} is not what was committed")
 
         try:
-            call_retrying(once, FETCH_RETRY, what=key)
+            call_retrying(once, self._fetch_retry, what=key)
         except (BlobNotFoundError, CorruptBlobError) as exc:
             raise InputRefusedError(f"{exc}. Run the task that made it again.") from exc
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -18,6 +19,22 @@ class InputRefusedError(NimbusError):
     """An input cannot be read here, and trying again would not help."""
 
     code = "input_refused"
+
+
+class DataStore(Protocol):
+    """What a `DataPlace` needs of a bucket; see `blobsync.ObjectStore`, which has more. Thread-safe."""
+
+    def read(self, key: str) -> Iterator[bytes]:
+        """Stream an object."""
+        ...
+
+    def write(self, key: str, data: bytes | Path) -> None:
+        """Store an object, whole."""
+        ...
+
+    def size(self, key: str) -> int | None:
+        """How many bytes an object has; None: it is not there."""
+        ...
 
 
 class DataPlace(Protocol):

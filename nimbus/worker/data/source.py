@@ -28,13 +28,12 @@ from pyspark.sql.datasource import (
 )
 
 from nimbus.worker.data.manifest import OutputFile, OutputManifest, parts_of
-from nimbus.worker.data.notes import write_note
+from nimbus.worker.data.notes import read_notes, write_note
+from nimbus.worker.data.ports import DataStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
-
-    from blobsync import ObjectStore
 
 _CHUNK_BYTES = 1 << 20
 
@@ -53,7 +52,7 @@ class SourcePlace:
     """Prefix of the attempt's own output."""
     inputs: Mapping[str, str]
     """References, by task."""
-    access: Mapping[str, str] = field(repr=False)
+    access: Mapping[str, Any] = field(repr=False)
     """Of the bucket; see `nimbus.task.TaskContext.data`."""
     noted: str
     """Folder for notes, on the host of the driver."""
@@ -64,8 +63,13 @@ class SourcePlace:
         return self.uri.startswith("s3://")
 
     @contextmanager
-    def store(self) -> Iterator[ObjectStore]:
+    def store(self) -> Iterator[DataStore]:
         """The bucket; keys are relative to `uri`."""
+        if "door" in self.access:
+            from nimbus.worker.data.signed import SignedStore
+
+            yield SignedStore(self.access["door"])
+            return
         from blobsync import S3Config, S3ObjectStore, Secret
 
         bucket, _, prefix = self.uri.removeprefix("s3://").partition("/")
@@ -155,30 +159,37 @@ def source_of(place: SourcePlace) -> type[NimbusSource]:
 
 
 def parts_below(place: SourcePlace, uri: str) -> list[_Part]:
-    """The committed Parquet files of a folder of an input.
+    """The committed Parquet files of a folder of an input, or those that the task has written there itself.
 
     Raises:
-        NimbusDataError: it is no folder of an input.
+        NimbusDataError: it is a folder of neither.
     """
     below = place.below(uri)
     if not place.is_bucket:
         top = Path(place.uri.removeprefix("file://"), below)
         return [_Part(str(path)) for path in sorted(top.glob("*.parquet")) if _counts(path.name)]
-    for reference in place.inputs.values():
-        prefix, sha256 = parts_of(reference)
-        if below == prefix or below.startswith(f"{prefix}/"):
-            break
-    else:
-        raise NimbusDataError(f"{uri} is no folder of an input; take context().input_uri(...)")
-    with opened(place, _Part(reference, sha256)) as file:
-        manifest = OutputManifest.decode(file.read(), reference)
+    prefix, files = _files_of(place, below)
     folder = below.removeprefix(prefix).strip("/") or "."
-    paths = ((PurePosixPath(file.path), file) for file in sorted(manifest.files))
+    paths = ((PurePosixPath(file.path), file) for file in sorted(files))
     return [
         _Part(f"{prefix}/{file.path}", file.sha256)
         for path, file in paths
         if str(path.parent) == folder and path.suffix == ".parquet" and _counts(path.name)
     ]
+
+
+def _files_of(place: SourcePlace, below: str) -> tuple[str, Sequence[OutputFile]]:
+    """Prefix and files of the output that a folder of a bucket is in."""
+    if f"{below}/".startswith(f"{place.output}/"):
+        return place.output, read_notes(Path(place.noted))
+    for reference in place.inputs.values():
+        prefix, sha256 = parts_of(reference)
+        if f"{below}/".startswith(f"{prefix}/"):
+            with opened(place, _Part(reference, sha256)) as file:
+                return prefix, OutputManifest.decode(file.read(), reference).files
+    raise NimbusDataError(
+        f"{place.uri}/{below} is no folder of an input; take context().input_uri(...) or context().output_uri"
+    )
 
 
 def _counts(name: str) -> bool:
@@ -300,16 +311,24 @@ def _digest_of(file: str) -> str:
         return hashlib.file_digest(opened_file, "sha256").hexdigest()
 
 
+def has_table(uri: str) -> bool:
+    """Whether `spark.read.format("nimbus").load(uri)` finds a file."""
+    return bool(parts_below(_place_of_task(), uri))
+
+
 def register(session: Any) -> None:
     """Let a session know the source, for the attempt that runs this process."""
+    session.dataSource.register(source_of(_place_of_task()))
+
+
+def _place_of_task() -> SourcePlace:
     from nimbus.task import CONTEXT_VARIABLE, context
 
     data = context().data
-    place = SourcePlace(
+    return SourcePlace(
         uri=data["uri"],
         output=data["output"],
         inputs=dict(data["inputs"]),
         access=dict(data.get("access", {})),
         noted=str(Path(os.environ[CONTEXT_VARIABLE]).parent / "work" / "parts"),
     )
-    session.dataSource.register(source_of(place))

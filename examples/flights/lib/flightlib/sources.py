@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from importlib.util import find_spec
 from pathlib import Path
 from zipfile import ZipFile
@@ -43,19 +42,15 @@ def data_folder() -> Path:
     return Path(spec.submodule_search_locations[0]) / "data"
 
 
-def csv_file(name: str) -> Path:
-    """The plain CSV file of one table."""
-    return data_folder() / f"{name}.csv"
-
-
-def unpack_flights(scratch: Path) -> Path:
-    """Unpack the one zipped table below `scratch`, since Spark cannot read zip files."""
-    scratch.mkdir(parents=True)
-    target = scratch / "flights.csv"
-    zipped = ZipFile(data_folder() / "flights.csv.zip")
-    with zipped as archive, archive.open("flights.csv") as packed, target.open("wb") as plain:
-        shutil.copyfileobj(packed, plain, 1 << 20)
-    return target
+def csv_rows(name: str) -> list[str]:
+    """The lines of one table's CSV file, but for its header. That of the flights is zipped."""
+    plain = data_folder() / f"{name}.csv"
+    if plain.is_file():
+        text = plain.read_text(encoding="utf-8")
+    else:
+        with ZipFile(plain.with_name(f"{plain.name}.zip")) as archive:
+            text = archive.read(plain.name).decode()
+    return text.splitlines()[1:]
 
 
 def expected_flights(first_month: int, last_month: int) -> int:

@@ -1,0 +1,64 @@
+"""Signs addresses in the bucket of outputs for drivers in clusters, which have no credentials. API's threads.
+
+An address is for one object and one method, and valid for a quarter of an hour. Objects can be written below
+the prefix of the attempt's own output, and read there and in the outputs that its order names as inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Protocol
+
+from blobsync import BlobSyncError, InvalidKeyError
+from nimbus.api.services import DataRequest
+from nimbus.ports import StoreUnavailableError
+from nimbus.worker.data.manifest import is_manifest, parts_of
+
+LIFETIME = timedelta(minutes=15)
+"""A zombie can write for so long after END: to keys that no manifest names."""
+
+
+class Presigner(Protocol):
+    """A bucket whose addresses can be signed."""
+
+    def presigned(self, method: str, key: str, lifetime: timedelta) -> str:
+        """The address of an object for one method. Asks nobody."""
+        ...
+
+
+class DataDoor:
+    """The bucket of outputs.
+
+    Args:
+        uri: `s3://bucket/prefix`, of all workers and schedulers.
+        store: The same; keys are relative to `uri`.
+    """
+
+    def __init__(self, uri: str, store: Presigner) -> None:
+        self._uri, self._store = uri, store
+
+    def sign(self, request: DataRequest) -> str | None:
+        """The address of an object; None: the attempt must not have it.
+
+        Raises:
+            StoreUnavailableError: it is in another bucket, or there are no credentials at the moment.
+        """
+        if request.uri != self._uri:
+            raise StoreUnavailableError(f"outputs are in {self._uri} here, not in {request.uri}")
+        if not _may(request.method, request.key, request.output, request.inputs):
+            return None
+        try:
+            return self._store.presigned(request.method, request.key, LIFETIME)
+        except InvalidKeyError:
+            return None
+        except BlobSyncError as exc:
+            raise StoreUnavailableError(f"no address can be signed: {exc}") from exc
+
+
+def _may(method: str, key: str, output: str, inputs: Sequence[str]) -> bool:
+    if key.startswith(f"{output}/"):
+        return True
+    return method != "PUT" and any(
+        is_manifest(reference) and key.startswith(f"{parts_of(reference)[0]}/") for reference in inputs
+    )

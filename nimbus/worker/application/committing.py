@@ -1,0 +1,35 @@
+"""Commits the output of a driver in a cluster: a process that the bootstrap starts after a success.
+
+Reads what it must know as JSON from standard input, since it holds tokens, and writes to standard output
+either `{"output": <reference>}` or `{"fault": <why>}`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from blobsync import BlobSyncError
+from nimbus.worker.data.ports import OutputRefusedError
+from nimbus.worker.data.signed import signed_place
+
+
+def commit(told: dict[str, Any]) -> dict[str, str]:
+    """Upload an output, then its manifest.
+
+    Args:
+        told: `access`, see `SignedStore`; `output` and `noted`, see `DataPlace.commit`.
+    """
+    access = told["access"]
+    try:
+        place = signed_place(access, Path("/nowhere"))
+        return {"output": place.commit(Path(told["output"]), access["output"], Path(told["noted"]))}
+    except (OSError, BlobSyncError, OutputRefusedError) as exc:
+        return {"fault": f"its output could not be stored: {exc}".encode(errors="replace").decode()}
+
+
+def main() -> None:
+    """Do what standard input says."""
+    sys.stdout.write(json.dumps(commit(json.load(sys.stdin))))

@@ -1,0 +1,159 @@
+"""The bucket of outputs, for a driver in a cluster: by addresses that a scheduler signs, one at a time.
+
+No credential of the bucket comes into the cluster. An address is signed for one object and one method, for
+keys of the attempt's own output and of its inputs alone, while the attempt is open; see
+`nimbus.scheduler.data_door`. Standard library alone, but for what `nimbus.worker.data.bucket` needs. Runs in
+drivers, in Spark's Python workers, and in the process that commits an output.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.client import HTTPException
+from pathlib import Path
+from typing import IO, Any
+
+from blobsync import (
+    BlobNotFoundError,
+    StoreAccessDeniedError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
+from blobsync.log import log_errors_alone
+from nimbus.worker.application.bootstrap import Door, RefusedError, UnreachableError
+from nimbus.worker.data.bucket import UPLOAD_RETRY, BucketPlace
+
+LARGEST_BYTES = 5 << 30
+"""Of one object: S3 takes no more in one request."""
+_DOOR_PATIENCE_S = 20.0
+_ANSWER_S = 60.0
+_CHUNK_BYTES = 1 << 20
+
+
+class SignedStore:
+    """See `nimbus.worker.data.ports.DataStore`.
+
+    Args:
+        access: As the bootstrap tells it: fields of `Door`, and `nonce`, `uri`, `output`, `inputs`.
+    """
+
+    def __init__(self, access: Mapping[str, Any]) -> None:
+        log_errors_alone(_nothing)  # hosts of a cluster need no structlog
+        self._door = Door(access)
+        self._said = {name: access[name] for name in ("nonce", "uri", "output")}
+        self._said["inputs"] = sorted(access["inputs"].values())
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+    def read(self, key: str) -> Iterator[bytes]:
+        """See `DataStore.read`."""
+        with self._asked("GET", key) as answer:
+            while chunk := answer.read(_CHUNK_BYTES):
+                yield chunk
+
+    def write(self, key: str, data: bytes | Path) -> None:
+        """See `DataStore.write`. The server compares the MD5 where it can."""
+        with io.BytesIO(data) if isinstance(data, bytes) else data.open("rb") as file:
+            size = file.seek(0, io.SEEK_END)
+            if size > LARGEST_BYTES:
+                raise StoreRefusedError(
+                    f"{key} has {size} bytes, and a driver in a cluster stores at most {LARGEST_BYTES}: "
+                    "let the task write several"
+                )
+            file.seek(0)
+            md5 = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).digest()
+            file.seek(0)
+            headers = {
+                "Content-Length": str(size),
+                "Content-MD5": base64.b64encode(md5).decode(),
+                "Content-Type": "application/octet-stream",
+            }
+            with self._asked("PUT", key, file, headers) as answer:
+                answer.read()
+
+    def size(self, key: str) -> int | None:
+        """See `DataStore.size`."""
+        try:
+            with self._asked("HEAD", key) as answer:
+                return int(answer.headers["Content-Length"])
+        except BlobNotFoundError:
+            return None
+
+    @contextmanager
+    def _asked(
+        self, method: str, key: str, data: IO[bytes] | None = None, headers: Mapping[str, str] | None = None
+    ) -> Iterator[Any]:
+        url = self._signed(method, key)
+        request = urllib.request.Request(url, data, dict(headers or {}), method=method)  # noqa: S310 - as signed
+        try:
+            with urllib.request.urlopen(request, timeout=_ANSWER_S) as answer:  # noqa: S310 - as signed
+                yield answer
+        except urllib.error.HTTPError as exc:
+            raise _in_our_words(exc, key) from exc
+        except (OSError, HTTPException) as exc:
+            raise StoreUnavailableError(f"{method} of {key}: {type(exc).__name__}: {exc}") from exc
+
+    def _signed(self, method: str, key: str) -> str:
+        try:
+            answer = self._door.post("sign", {**self._said, "method": method, "key": key}, _DOOR_PATIENCE_S)
+            return str(answer["url"])
+        except RefusedError as exc:
+            raise StoreRefusedError(f"no scheduler signs {method} of {key}: {exc}") from exc
+        except (UnreachableError, KeyError) as exc:
+            raise StoreUnavailableError(f"{method} of {key}: {exc}") from exc
+
+
+def _nothing() -> None:
+    pass
+
+
+def _in_our_words(error: urllib.error.HTTPError, key: str) -> Exception:
+    # Not `from error`: it holds the signed address.
+    said = f"{key}: the store answers {error.code} {error.reason}"
+    if error.code == 404:
+        return BlobNotFoundError(key)
+    if error.code in (401, 403):
+        return StoreAccessDeniedError(said)
+    return StoreRefusedError(said) if error.code < 500 else StoreUnavailableError(said)
+
+
+def signed_place(access: Mapping[str, Any], copies: Path) -> BucketPlace:
+    """The bucket of outputs for an attempt in a cluster. `copies`: folder for copies of inputs."""
+    store = SignedStore(access)
+    return BucketPlace(access["uri"], copies, lambda: store, UPLOAD_RETRY, UPLOAD_RETRY)
+
+
+class CopiedInputs(Mapping[str, Path]):
+    """Inputs of an attempt in a cluster: each is copied to this host, verified, when it is asked for first.
+
+    Not before: Spark's executors read inputs where they are, and an input may not fit on this host's disk.
+
+    Args:
+        access: See `SignedStore`.
+        places: Where each copy is to lie, by task.
+    """
+
+    def __init__(self, access: Mapping[str, Any], places: Mapping[str, Path]) -> None:
+        self._access, self._places = access, places
+
+    def __getitem__(self, task: str) -> Path:
+        """The folder of a copy."""
+        place = self._places[task]
+        if not place.is_dir():
+            signed_place(self._access, place.parent).fetch(self._access["inputs"][task])
+        return place
+
+    def __iter__(self) -> Iterator[str]:
+        """Tasks."""
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self._places)
