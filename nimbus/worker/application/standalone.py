@@ -106,6 +106,10 @@ class StandaloneManager:
             "sparkProperties": {**conf, "spark.submit.deployMode": "cluster"},
         }
 
+    def find(self, name: str) -> str | None:  # noqa: ARG002 - of the port
+        """See `ClusterManager.find`. Standalone has no list of drivers by name."""
+        return None
+
     def look(self, driver: str) -> DriverReport:
         """See `ClusterManager.look`."""
         report = DriverReport(DriverState.UNKNOWN, "no master answers")
