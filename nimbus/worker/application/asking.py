@@ -62,8 +62,10 @@ def ask(
             connection.request(method, place._replace(scheme="", netloc="").geturl(), body, dict(headers))
             response = connection.getresponse()
             said = json.loads(response.read(_LARGEST_ANSWER))
-        except (OSError, HTTPException, ValueError) as exc:
+        except (OSError, HTTPException) as exc:
             raise NoAnswerError(f"{type(exc).__name__}: {exc}") from exc
+        except ValueError as exc:
+            raise NoAnswerError(f"status {response.status} without JSON") from exc
     finally:
         connection.close()
     return Answer(response.status, said if isinstance(said, dict) else {})
