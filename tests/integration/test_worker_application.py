@@ -114,6 +114,7 @@ def test_submitted_attempt_beats_while_it_waits_in_a_full_cluster(cluster: Clust
 
     eventually(lambda: cluster.bench.slots().beating, "the worker says that it is submitted")
     assert cluster.bench.slots().claim is None
+    eventually(lambda: cluster.bench.slots().progress.get("cluster") == "SUBMITTED", "it tells what for")
     cluster.manager.make_room()
     open_gate(cluster)
 

@@ -331,10 +331,19 @@ class ApplicationExecutor:
                 one.looking, one.look_at_s = True, now_s + every_s
                 self._ask(one)
             self._act(one, slots, now_s)
+            self._tell(one, slots)
             if not slots.beating and one.attempt in self._followed:
                 self._context.do(partial(self._beat, one.attempt, one.target, one.driver))
 
         self._context.loop.after(_TICK_S, self._tick)
+
+    def _tell(self, one: _Followed, slots: Slots) -> None:
+        """Tell people what the cluster says of a driver that waits. Once it has started, it tells itself."""
+        if one.report is None or not slots.beating or slots.claim is not None or slots.end is not None:
+            return
+        said = {"driver": one.driver, "cluster": one.report.words}
+        if slots.progress.get("cluster") != said["cluster"]:
+            self._context.board.report(AttemptId.parse(one.attempt), said)
 
     def _take_in(self, one: _Followed, slots: Slots, now_s: float) -> None:
         if slots.claim is not None and slots.claim.driver is not None:
