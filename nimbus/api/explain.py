@@ -125,10 +125,8 @@ def _running(task: TaskRun, slots: Slots | None, around: Surroundings) -> str | 
     if slots.stop_requested or attempt.stop_requested:
         return "asked to stop; its driver is ending"
     if slots.claim is None and slots.submitted is not None and slots.beating:
-        driver, waits = slots.submitted, slots.progress.get("cluster")
-        return (
-            f"submitted to target {driver.target} as {driver.id}: {waits or 'it waits for its driver to start'}"
-        )
+        place = f"target {slots.submitted.target} as {slots.submitted.id}"
+        return f"submitted to {place}: {slots.progress.get('cluster') or 'it waits for its driver to start'}"
     if slots.claim is None:
         if any(worker.id == attempt.worker for worker in around.capacity().workers):
             return f"worker {attempt.worker} is preparing it"

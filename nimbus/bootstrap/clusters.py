@@ -47,7 +47,7 @@ def clusters(
     def yarn(target: SparkTarget) -> ClusterTarget:
         return ClusterTarget(
             name=target.name,
-            manager=YarnManager(target.rest, _client(target, worker, VARIABLES), hadoop_user(worker.env)),
+            manager=YarnManager(target.rest, _client(target, worker, VARIABLES), hadoop_user(target.env)),
             endpoints=endpoints_of(configured[target.name]),
             queue_timeout_s=configured[target.name].queue_timeout.total_seconds(),
             driver_id=CONTAINER_VARIABLE,

@@ -218,7 +218,9 @@ IN_CLUSTER = ClusterDriver(target="hadoop", id="application_1_0001")
             "submitted to target hadoop as application_1_0001: it waits for its driver to start",
         ),
         (
-            Slots(submitted=IN_CLUSTER, beating=True, progress={"cluster": "ACCEPTED: it waits in queue etl"}),
+            Slots(
+                submitted=IN_CLUSTER, beating=True, progress={"cluster": "ACCEPTED: it waits in queue etl"}
+            ),
             AROUND,
             "submitted to target hadoop as application_1_0001: ACCEPTED: it waits in queue etl",
         ),

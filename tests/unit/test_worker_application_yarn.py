@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
@@ -19,7 +19,7 @@ from nimbus.worker.application.manager import (
 )
 from nimbus.worker.application.spark_client import ClientResult, SparkClient
 from nimbus.worker.application.startup import packed
-from nimbus.worker.application.yarn import YarnManager, tag_of
+from nimbus.worker.application.yarn import VARIABLES, YarnManager, tag_of
 from nimbus.worker.testing_bench import eventually
 from tests.yarn.manager import QUEUE, Application, RefusedError, ResourceManager, Size
 from tests.yarn.node import Launch, Node
@@ -128,6 +128,16 @@ def test_tag_is_one_that_yarn_takes_and_differs_where_names_differ_in_case_alone
     assert tag.isascii()
     assert "," not in tag
     assert tag_of("nimbus-c-run.t.1") != tag_of(NAME)
+
+
+def test_driver_runs_with_the_python_of_the_hosts_and_not_that_of_the_worker(stage: Stage) -> None:
+    name = f"{VARIABLES}.PYSPARK_DRIVER_PYTHON"
+    stage.yarn.submit(SUBMISSION)
+    assert stage.client.conf[name] == "python3"
+    for number, key in enumerate(("spark.pyspark.python", f"{VARIABLES}.PYSPARK_PYTHON"), 2):
+        submission = replace(SUBMISSION, name=f"nimbus-c-run.t.{number}", conf={key: "/opt/python"})
+        stage.yarn.submit(submission)
+        assert stage.client.conf[name] == "/opt/python"
 
 
 def test_startup_document_has_nothing_that_a_shell_would_change(stage: Stage) -> None:

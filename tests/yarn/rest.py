@@ -153,12 +153,12 @@ class Rest:
 
     def _access(self, queue: str, query: dict[str, str]) -> Answer:
         user = query.get("user", "")
-        if queue != QUEUE:
-            message = f"Specified queue:{queue} not exists"
-            return 400, {"RemoteException": {"exception": "BadRequestException", "message": message}}
-        allowed = self._manager.submitters is None or user in self._manager.submitters
-        words = "" if allowed else f"User={user} doesn't have access to queue={queue}"
-        return 200, {"queueAcl": {"allowed": allowed, "user": user, "diagnostics": words}}
+        if queue != QUEUE or (self._manager.submitters is not None and user not in self._manager.submitters):
+            message = (
+                f"User={user} doesn't haven access to queue={queue} so it cannot check ACLs for other users."
+            )
+            return 403, {"RemoteException": {"exception": "ForbiddenException", "message": message}}
+        return 200, {"allowed": True, "user": user, "diagnostics": ""}
 
     def _told(self, one: Application) -> dict[str, Any]:
         told: dict[str, Any] = {

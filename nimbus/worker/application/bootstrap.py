@@ -71,6 +71,7 @@ ARCHIVE = "nimbus_release"
 _START = """
 import os, sys
 kit, archive, folder = sys.argv[1:]
+sys.path += filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
 if archive and "PYSPARK_GATEWAY_PORT" in os.environ:
     from pyspark.java_gateway import launch_gateway
     system = launch_gateway().jvm.java.lang.System
@@ -80,7 +81,10 @@ sys.path.insert(0, kit)
 from nimbus.worker.driver import main
 main([folder])
 """
-"""The task's process. Spark's context, when the task makes it, gives the release's archive to executors."""
+"""The task's process. Spark's context, when the task makes it, gives the release's archive to executors.
+
+The cluster may bring PySpark in PYTHONPATH, which `-I` ignores: what the interpreter itself has wins over it.
+"""
 
 
 def say(text: str) -> None:

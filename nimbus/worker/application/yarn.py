@@ -65,6 +65,7 @@ class YarnManager:
             return str(earlier["id"])
         startup = packed(submission.startup)
         conf = {
+            **_interpreter(submission.conf),
             "spark.yarn.tags": tag_of(submission.name),
             "spark.yarn.maxAppAttempts": "1",  # a second one would run the task's code again
             "spark.yarn.submit.waitAppCompletion": "false",
@@ -161,7 +162,7 @@ class YarnManager:
             told = self._ask("GET", "scheduler").said.get("scheduler", {}).get("schedulerInfo", {})
         except ClusterUnreachableError:
             return wait
-        for found in _queues(told):
+        for found in queues(told):
             if queue in {found.get("queueName"), found.get("queuePath")} and "usedCapacity" in found:
                 used = found.get("resourcesUsed") or {}
                 return (
@@ -209,11 +210,18 @@ def hadoop_user(environment: Mapping[str, str]) -> str:
     return environment.get("HADOOP_USER_NAME") or pwd.getpwuid(os.geteuid()).pw_name
 
 
-def _queues(queue: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _interpreter(conf: Mapping[str, str]) -> dict[str, str]:
+    """Python of the cluster's hosts. Without these, Spark's client passes on that of the worker."""
+    names = [f"{VARIABLES}.{name}" for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")]
+    python = conf.get(names[0]) or conf.get("spark.pyspark.python") or "python3"
+    return {name: conf.get(name, python) for name in names}
+
+
+def queues(queue: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """A queue of the capacity scheduler, and those below it."""
     yield queue
     for below in (queue.get("queues") or {}).get("queue") or []:
-        yield from _queues(below)
+        yield from queues(below)
 
 
 def _told(answer: Answer) -> str:
