@@ -34,8 +34,8 @@ class YarnCluster:
     def __init__(self, root: Path) -> None:
         self.root, self.conf_dir = root, root / "conf"
         self._jvm = HadoopJvm(root)
-        home = find_java().java_home
-        self.manager = ResourceManager(lambda ended: Node(root / "containers", home, ended))
+        self.java_home = find_java().java_home
+        self.manager = ResourceManager(lambda ended: Node(root / "containers", self.java_home, ended))
         self.rest = [Rest(self.manager), Rest(self.manager)]
         self._port, self._node_port = free_port(), free_port()
         self._services: dict[str, tuple[int, Any]] = {}

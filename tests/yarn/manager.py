@@ -100,15 +100,14 @@ class ResourceManager:
         capacity: Of the queue. Containers wait for room.
         submitters: Users who may submit; None: all.
         expiry_s: For so long an ApplicationMaster may be silent.
-        reply: Cleared, submissions are taken and their replies wait until it is set again.
+        loses_reply: Submissions are taken, and the client hears of an error.
     """
 
     def __init__(self, make_node: Callable[[Callable[[str, int, str], None]], Node]) -> None:
         self.capacity = Size(8192, 16)
         self.submitters: set[str] | None = None
         self.expiry_s = 600.0
-        self.reply = threading.Event()
-        self.reply.set()
+        self.loses_reply = False
         self.submissions = 0
         self.applications: dict[str, Application] = {}
         self.node = make_node(self._container_ended)
@@ -126,7 +125,6 @@ class ResourceManager:
 
     def close(self) -> None:
         """End all."""
-        self.reply.set()
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join(10)
@@ -157,7 +155,8 @@ class ResourceManager:
                 )
             self.submissions += 1
             self.applications[application.id] = application
-        self.reply.wait(120)
+        if self.loses_reply:
+            raise RuntimeError("the reply is lost")
 
     def kill(self, application: str, words: str) -> None:
         """End an application, as a user who may."""

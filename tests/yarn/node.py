@@ -85,6 +85,7 @@ class Node:
             "NM_HOST": "127.0.0.1",
             "NM_HTTP_PORT": "8042",
             "HOME": "/home/",
+            "SPARK_LOCAL_IP": "127.0.0.1",
             "PWD": str(folder),
         }
         script = folder / "launch_container.sh"
