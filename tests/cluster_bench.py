@@ -54,10 +54,14 @@ class ProcessManager:
         """It takes nothing, and tells nothing."""
         self.loses_answer = False
         """It takes a submission, and the answer is lost."""
+        self.unreachable_after_submission = False
         self.full = False
         """Drivers wait, until `make_room`."""
         self.lies: DriverState | None = None
         """What it says of every driver."""
+        self.names: dict[str, str] = {}
+        """Of submissions; each is the name of a driver."""
+        self.can_search = False
         self._waiting: list[tuple[str, Submission]] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="cluster")
         """Forks all drivers: a driver dies with the thread that forked it."""
@@ -68,10 +72,12 @@ class ProcessManager:
         with self._lock:
             self.submissions += 1
             driver = f"driver-{self.submissions:04}"
+            self.names[submission.name] = driver
         if self.full:
             self._waiting.append((driver, submission))
         else:
             self._start(driver, submission)
+        self.unreachable = self.unreachable_after_submission
         if self.loses_answer:
             raise SubmissionUnknownError("the answer was lost")
         return driver
@@ -101,6 +107,12 @@ class ProcessManager:
                 env={**kept, **submission.environment, bootstrap.VARIABLE: submission.startup},
                 start_new_session=True,
             ).result()
+
+    def find(self, name: str) -> str | None:
+        if self.unreachable:
+            raise ClusterUnreachableError("the cluster is away")
+        driver = self.names.get(name) if self.can_search else None
+        return None if driver is None or self.look(driver).state is DriverState.GONE else driver
 
     def look(self, driver: str) -> DriverReport:
         if self.unreachable:

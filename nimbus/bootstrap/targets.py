@@ -22,7 +22,7 @@ def spark_targets(settings: Settings, environ: Mapping[str, str]) -> dict[str, S
             url=target.url or "",
             rest=tuple(target.rest),
             conf={**_kubernetes_conf(target), **target.conf},
-            env=_environment(target),
+            env=_environment(target, settings.worker.env),
             ca_file=target.ca_file,
             token=_token(name, target, environ),
         )
@@ -45,10 +45,11 @@ def _kubernetes_conf(target: Target) -> dict[str, str]:
     return {name: value for name, value in conf.items() if value is not None}
 
 
-def _environment(target: Target) -> dict[str, str]:
+def _environment(target: Target, worker_env: Mapping[str, str]) -> dict[str, str]:
     if target.hadoop_conf_dir is None:
         return {}
-    return dict.fromkeys(("HADOOP_CONF_DIR", "YARN_CONF_DIR"), str(target.hadoop_conf_dir))
+    places = dict.fromkeys(("HADOOP_CONF_DIR", "YARN_CONF_DIR"), str(target.hadoop_conf_dir))
+    return {**places, **{name: worker_env[name] for name in ("HADOOP_USER_NAME",) if name in worker_env}}
 
 
 def _token(name: str, target: Target, environ: Mapping[str, str]) -> Callable[[], str | None]:

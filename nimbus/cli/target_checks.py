@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, urlencode
 
 from nimbus.cli.findings import Finding, Verdict
 
@@ -109,7 +110,32 @@ def _yarn(target: SparkTarget) -> _Found:
         advice = "start it, or correct rest; with Kerberos it must let this user read /ws/v1/cluster"
         return _Found(Verdict.FAIL, f"no ResourceManager is active: {said}", advice)
     away = [url for url, answer in answers.items() if answer is None]
-    return _some_away(away, f"{active[0]} is active, Hadoop {infos[active[0]].get('hadoopVersion', '?')}")
+    known = f"{active[0]} is active, Hadoop {infos[active[0]].get('hadoopVersion', '?')}"
+    found = _queue(active[0], target)
+    if found.verdict is Verdict.FAIL:
+        return _Found(found.verdict, f"{known}; {found.detail}", found.advice)
+    return _some_away(away, f"{known}; {found.detail}")
+
+
+def _queue(url: str, target: SparkTarget) -> _Found:
+    """Whether the queue is there and takes us, as far as we are told."""
+    from nimbus.worker.application.yarn import hadoop_user, queues
+
+    queue, user = target.conf.get("spark.yarn.queue", "default"), hadoop_user(target.env)
+    answer = _get(f"{url}/ws/v1/cluster/scheduler")
+    root = {} if answer is None else answer.said.get("scheduler", {}).get("schedulerInfo", {})
+    names = {str(one.get(key)) for one in queues(root) for key in ("queueName", "queuePath")}
+    if root.get("type") == "capacityScheduler" and queue not in names:
+        return _Found(Verdict.FAIL, f"it has no queue {queue}", "correct spark.yarn.queue in conf")
+    query = urlencode({"user": user})
+    answer = _get(f"{url}/ws/v1/cluster/queues/{quote(queue, safe='')}/access?{query}")
+    allowed = None if answer is None else answer.said.get("allowed")
+    if allowed is None:
+        return _Found(Verdict.OK, f"only its administrators may ask who may submit to queue {queue}")
+    if str(allowed).lower() != "true":
+        advice = f"give {user} the right SUBMIT_APPLICATIONS, or correct spark.yarn.queue in conf"
+        return _Found(Verdict.FAIL, f"{user} may not submit to queue {queue}", advice)
+    return _Found(Verdict.OK, f"{user} may submit to queue {queue}")
 
 
 def _kubernetes(target: SparkTarget) -> _Found:

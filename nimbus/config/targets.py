@@ -21,7 +21,7 @@ _KEYS = {
         ("master",),
         ("rest", "pages", "conf", "schedulers", "queue_timeout", "token_file", "token_variable"),
     ),
-    "yarn": (("hadoop_conf_dir",), ("rest", "conf")),
+    "yarn": (("hadoop_conf_dir",), ("rest", "conf", "schedulers", "queue_timeout")),
     "kubernetes": (
         ("master", "image"),
         ("namespace", "service_account", "token_file", "ca_file", "conf"),

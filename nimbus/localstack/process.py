@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from nimbus.localstack import tether
+from nimbus import tether
 from nimbus.localstack.errors import ProcessStartError, ProcessStateError
 
 Report = Callable[[str], None]

@@ -39,13 +39,13 @@ def spark_submit(
     jar: Path, main_class: str, arguments: Sequence[str], *, master: str, conf: Mapping[str, str]
 ) -> list[str]:
     """Spell the command that runs a jar. As for `pyspark`, `SPARK_HOME` wins over the installed package."""
-    home = os.environ.get("SPARK_HOME") or _installed_spark()
+    home = os.environ.get("SPARK_HOME") or installed_spark()
     program = Path(home, "bin", "spark-submit")
     options = submit_options(master, conf)
     return [str(program), *options, "--class", main_class, str(jar), *arguments]
 
 
-def _installed_spark() -> str:
+def installed_spark() -> str:
     """The folder of the package `pyspark`, which is not imported for that."""
     found = find_spec("pyspark")
     if found is None or found.origin is None:

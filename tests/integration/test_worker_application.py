@@ -319,6 +319,52 @@ def test_submission_without_an_answer_is_never_repeated_and_its_driver_runs_noth
     assert (runs(cluster), cluster.manager.submissions) == (0, 1)
 
 
+def test_driver_of_a_submission_without_an_answer_is_killed_when_the_cluster_can_search(
+    cluster: ClusterBench,
+) -> None:
+    cluster.manager.loses_answer = cluster.manager.full = cluster.manager.can_search = True
+    cluster.worker()
+    waiting(cluster, until_it_runs=False)
+
+    assert cluster.bench.await_end().outcome is Outcome.REFUSED
+    eventually(lambda: not records(cluster), "its driver is gone")
+
+    assert cluster.manager.look("driver-0001").state is DriverState.GONE
+    assert (runs(cluster), cluster.manager.submissions) == (0, 1)
+
+
+def test_driver_of_a_submission_without_an_answer_is_killed_when_the_cluster_answers_again(
+    cluster: ClusterBench,
+) -> None:
+    cluster.manager.loses_answer = cluster.manager.full = cluster.manager.can_search = True
+    cluster.manager.unreachable_after_submission = True
+    cluster.worker()
+    waiting(cluster, until_it_runs=False)
+    assert cluster.bench.await_end().outcome is Outcome.REFUSED
+    assert records(cluster), "it is not forgotten"
+
+    cluster.manager.unreachable = False
+
+    eventually(lambda: not records(cluster), "its driver is gone")
+    assert cluster.manager.look("driver-0001").state is DriverState.GONE
+
+
+def test_submission_ends_what_the_attempt_before_has_left_in_the_cluster(cluster: ClusterBench) -> None:
+    cluster.manager.full = cluster.manager.can_search = True
+    board = cluster.bench.board
+    left = Submission(
+        name=f"nimbus-{board.cluster()}-{ATTEMPT}", bootstrap_url="", startup="{}", conf={}, environment={}
+    )
+    cluster.manager.submit(left)
+    cluster.worker()
+
+    made = order(cluster, "pass")
+    board.assign("w1", replace(made, attempt="run1.task.2"))
+
+    eventually(lambda: cluster.manager.look("driver-0001").state is DriverState.GONE, "it is killed")
+    eventually(lambda: cluster.manager.submissions == 2, "the second attempt is submitted")
+
+
 def test_driver_that_claimed_before_its_submission_was_given_up_is_followed(cluster: ClusterBench) -> None:
     """The answer is lost, but the driver was quicker than the fence."""
     submit = cluster.manager.submit

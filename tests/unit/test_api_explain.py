@@ -245,10 +245,25 @@ def test_a_lost_attempt_is_tried_again_at_a_time_that_is_told() -> None:
     assert why(run, run.tasks[A], None, later) == "ready: the leader gives it to a worker next"
 
 
+IN_CLUSTER = ClusterDriver(target="hadoop", id="application_1_0001")
+
+
 @pytest.mark.parametrize(
     ("slots", "around", "sentence"),
     [
         (Slots(), AROUND, "worker w1 is preparing it"),
+        (
+            Slots(submitted=IN_CLUSTER, beating=True),
+            AROUND,
+            "submitted to target hadoop as application_1_0001: it waits for its driver to start",
+        ),
+        (
+            Slots(
+                submitted=IN_CLUSTER, beating=True, progress={"cluster": "ACCEPTED: it waits in queue etl"}
+            ),
+            AROUND,
+            "submitted to target hadoop as application_1_0001: ACCEPTED: it waits in queue etl",
+        ),
         (Slots(), _around(workers=()), "is not registered"),
         (Slots(claim=CLAIM, beating=True), AROUND, None),
         (Slots(claim=CLAIM, beating=False), AROUND, "its runner is silent"),

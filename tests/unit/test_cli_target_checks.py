@@ -11,11 +11,13 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
 from nimbus.cli.findings import Finding, Verdict
 from nimbus.cli.target_checks import targets
+from nimbus.worker.application.yarn import hadoop_user
 from nimbus.worker.targets import SparkTarget, TargetError, TargetKind
 
 OURS = version("pyspark")
@@ -137,8 +139,8 @@ def test_standalone_cluster_without_a_master_fails() -> None:
     assert (found.verdict, found.detail) == (Verdict.FAIL, f"no master answers: {away}")
 
 
-def yarn(folder: Path, *rest: str) -> Finding:
-    return look(kind=TargetKind.YARN, master="yarn", env={"HADOOP_CONF_DIR": str(folder)}, rest=rest)
+def yarn(folder: Path, *rest: str, **more: Any) -> Finding:
+    return look(kind=TargetKind.YARN, master="yarn", env={"HADOOP_CONF_DIR": str(folder)}, rest=rest, **more)
 
 
 def test_yarn_needs_its_configuration_and_an_active_resource_manager(tmp_path: Path) -> None:
@@ -155,9 +157,36 @@ def test_yarn_needs_its_configuration_and_an_active_resource_manager(tmp_path: P
     assert missing.verdict is Verdict.FAIL
     assert "has no core-site.xml, yarn-site.xml" in missing.detail
     assert yarn(tmp_path).verdict is Verdict.OK
-    assert (well.verdict, well.detail) == (Verdict.OK, f"{first} is active, Hadoop 3.4.1")
+    assert (well.verdict, well.detail) == (
+        Verdict.OK,
+        f"{first} is active, Hadoop 3.4.1; only its administrators may ask who may submit to queue default",
+    )
     assert standby.verdict is Verdict.FAIL
     assert yarn(tmp_path, first).verdict is Verdict.FAIL  # it has ended
+
+
+def test_yarn_is_asked_for_the_queue_and_whether_we_may_submit(tmp_path: Path) -> None:
+    for name in ("core-site.xml", "yarn-site.xml"):
+        (tmp_path / name).touch()
+    etl = {"queueName": "etl", "queuePath": "root.etl"}
+    root = {"type": "capacityScheduler", "queueName": "root", "queues": {"queue": [etl]}}
+    known = {
+        INFO: (200, {"clusterInfo": {"haState": "ACTIVE", "hadoopVersion": "3.4.1"}}),
+        "/ws/v1/cluster/scheduler": (200, {"scheduler": {"schedulerInfo": root}}),
+    }
+    place = f"/ws/v1/cluster/queues/root.etl/access?{urlencode({'user': hadoop_user({})})}"
+
+    def asked(answer: tuple[int, object], queue: str = "root.etl") -> Finding:
+        with serving({**known, place: answer}) as url:
+            return yarn(tmp_path, url, conf={"spark.yarn.queue": queue})
+
+    well, denied = asked((200, {"allowed": True})), asked((200, {"allowed": False}))
+    hidden, missing = asked((403, {})), asked((200, {}), "root.other")
+
+    assert (well.verdict, "may submit to queue root.etl" in well.detail) == (Verdict.OK, True)
+    assert (denied.verdict, "may not submit to queue root.etl" in denied.detail) == (Verdict.FAIL, True)
+    assert (hidden.verdict, "only its administrators" in hidden.detail) == (Verdict.OK, True)
+    assert (missing.verdict, "has no queue root.other" in missing.detail) == (Verdict.FAIL, True)
 
 
 def kubernetes(url: str, token: str | None = TOKEN) -> Finding:

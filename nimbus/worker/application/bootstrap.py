@@ -19,6 +19,7 @@ Exit codes: those of the task; 75 the attempt is not ours, user code did not run
 
 from __future__ import annotations
 
+import base64
 import ctypes
 import hashlib
 import json
@@ -35,6 +36,7 @@ import time
 import urllib.error
 import urllib.request
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -47,6 +49,8 @@ VARIABLE = "NIMBUS_APPLICATION"
 """Environment variable with the startup document, see `nimbus.worker.application.startup`."""
 DATA_ACCESS = "NIMBUS_DATA_ACCESS"
 """As `nimbus.task.ACCESS_VARIABLE`."""
+PACKED = "token:"
+"""Before a document that is compressed, in base64. Spark hides values that have this word from its pages."""
 EXIT_NOT_STARTED = 75
 _ANSWER_S = 20.0
 _CLAIM_PATIENCE_S = 600.0
@@ -79,6 +83,7 @@ main()
 _START = """
 import os, sys
 kit, archives, folder = sys.argv[1:]
+sys.path += filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
 if archives and "PYSPARK_GATEWAY_PORT" in os.environ:
     from pyspark.java_gateway import launch_gateway
     system = launch_gateway().jvm.java.lang.System
@@ -88,7 +93,10 @@ sys.path.insert(0, kit)
 from nimbus.worker.driver import main
 main([folder])
 """
-"""The task's process. Spark's context, when the task makes it, gives the archives to executors."""
+"""The task's process. Spark's context, when the task makes it, gives the archives to executors.
+
+The cluster may bring PySpark in PYTHONPATH, which `-I` ignores: what the interpreter itself has wins over it.
+"""
 
 
 def say(text: str) -> None:
@@ -344,11 +352,11 @@ def main() -> int:
     """Run the attempt that the environment names."""
     die_with_parent(os.getppid())
     _LIBC.prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: what the task leaves comes to us
-    startup = json.loads(os.environ.pop(VARIABLE))
+    startup = json.loads(unpacked(os.environ.pop(VARIABLE)))
     door, nonce = Door(startup), secrets.token_hex(8)
     claim = {
         "nonce": nonce,
-        "driver": Path.cwd().name if startup["driver_id"] == "folder" else startup["driver_id"],
+        "driver": driver_id(startup["driver_id"]),
         **{name: startup[name] for name in ("target", "worker", "host")},
     }
     try:
@@ -364,6 +372,23 @@ def main() -> int:
         return run_claimed(startup, door, nonce, beats)
     finally:
         beats.finish()
+
+
+def unpacked(text: str) -> str:
+    """A startup document, as it is or packed."""
+    if not text.startswith(PACKED):
+        return text
+    return zlib.decompress(base64.b64decode(text.removeprefix(PACKED))).decode()
+
+
+def driver_id(told_by: str) -> str:
+    """The id by which the cluster knows this driver: the name of its folder, or what a variable says."""
+    if told_by == "folder":
+        return Path.cwd().name
+    found = os.environ[told_by]
+    if told_by == "CONTAINER_ID":  # of YARN: container_e17_1410901177871_0001_01_000005
+        return "application_" + "_".join(found.split("_")[-4:-2])
+    return found
 
 
 def run_claimed(startup: Mapping[str, Any], door: Door, nonce: str, beats: BeatThread) -> int:

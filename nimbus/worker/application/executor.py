@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import PurePosixPath
 
@@ -149,7 +149,7 @@ class ApplicationExecutor:
                 self._context.phases[order.attempt] = Phase.DONE
             return
         key = self._context.board.attempt_key()
-        tag = f"nimbus-{self._context.board.cluster()}-{order.attempt}"
+        tag = self._tag(order.attempt)
         self._records.note(SubmissionRecord(attempt=order.attempt, target=target.name))
         asked = self._pool_of(target).submit(self._ask_cluster, order, plan, target, key, tag)
         again = partial(self._submit, order, plan, target, waits)
@@ -167,9 +167,20 @@ class ApplicationExecutor:
             submission = self._submission(order, plan, target, key, tag)
             if self._context.board.read(AttemptId.parse(order.attempt)).end is not None:
                 raise ClusterUnreachableError("the attempt was closed meanwhile")
+            self._end_previous(order.attempt, target)
         except (StoreUnavailableError, OSError) as exc:
             raise ClusterUnreachableError(f"nothing could be submitted: {exc}") from exc
         return target.manager.submit(submission)
+
+    def _end_previous(self, attempt: str, target: ClusterTarget) -> None:
+        """End what the attempt before, which is closed, has left in the cluster. Thread of the cluster."""
+        parsed = AttemptId.parse(attempt)
+        if parsed.number == 1:
+            return
+        tag = self._tag(str(replace(parsed, number=parsed.number - 1)))
+        if (left := target.manager.find(tag)) is not None:
+            _log.warning("driver_killed", attempt=attempt, driver=left, because="its attempt is closed")
+            target.manager.kill(left)
 
     def _submission(
         self, order: Assignment, plan: RunnerPlan, target: ClusterTarget, key: bytes, tag: str
@@ -238,8 +249,41 @@ class ApplicationExecutor:
             record = SubmissionRecord(attempt=attempt, target=target.name, driver=won.driver.id)
             self._records.note(record)
             self._follow(attempt, target, won.driver.id)
-            return
-        self._done(attempt)
+        else:
+            self._search(attempt, target, self._tag(attempt), pauses(1.0, 15.0))
+
+    def _tag(self, attempt: str) -> str:
+        return f"nimbus-{self._context.board.cluster()}-{attempt}"
+
+    def _search(self, attempt: str, target: ClusterTarget, tag: str, waits: Iterator[float]) -> None:
+        """Look for what a closed attempt may have left in the cluster, and end it."""
+        asked = self._pool_of(target).submit(target.manager.find, tag)
+        again = partial(self._search, attempt, target, tag, waits)
+        asked.add_done_callback(
+            lambda done: self._context.loop.post(
+                lambda: self._context.do(partial(self._searched, attempt, target, done, waits, again))
+            )
+        )
+
+    def _searched(
+        self,
+        attempt: str,
+        target: ClusterTarget,
+        done: Future[str | None],
+        waits: Iterator[float],
+        again: Callable[[], None],
+    ) -> None:
+        if done.cancelled():
+            return  # the worker ends; the record tells its successor
+        if done.exception() is not None:
+            _log.warning("search_must_wait", attempt=attempt, error=str(done.exception())[:300])
+            self._context.loop.after(next(waits), lambda: self._context.do(again))
+        elif (driver := done.result()) is None:
+            self._done(attempt)
+        else:
+            self._records.note(SubmissionRecord(attempt=attempt, target=target.name, driver=driver))
+            self._follow(attempt, target, driver)
+            self._ask_to_kill(self._followed[attempt], "its attempt was closed before it started")
 
     # Following.
 

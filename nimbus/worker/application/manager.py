@@ -73,6 +73,16 @@ class ClusterManager(Protocol):
         """
         ...
 
+    def find(self, name: str) -> str | None:
+        """The driver that was submitted under a name and has not ended.
+
+        None: there is none, or this manager cannot search.
+
+        Raises:
+            ClusterUnreachableError: try again.
+        """
+        ...
+
     def look(self, driver: str) -> DriverReport:
         """Look at a driver. Never raises: what cannot be asked is `UNKNOWN`."""
         ...

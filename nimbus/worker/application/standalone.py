@@ -8,12 +8,12 @@ driver that ended while its master was down is `ERROR` after the recovery, and o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from nimbus.domain.errors import NimbusError
+from nimbus.worker.application.asking import NoAnswerError, NotSentError, ask
 from nimbus.worker.application.bootstrap import VARIABLE
 from nimbus.worker.application.manager import (
     ClusterUnreachableError,
@@ -25,8 +25,6 @@ from nimbus.worker.application.manager import (
 )
 from nimbus.worker.application.standalone_queue import StandaloneQueue
 
-_ANSWER_S = 10.0
-_LARGEST_ANSWER = 1 << 20
 _STATES = {
     "SUBMITTED": DriverState.WAITING,
     "RUNNING": DriverState.RUNNING,
@@ -40,14 +38,6 @@ _STATES = {
 }
 _NOT_NOW = "not alive"
 """Of a master that stands by or recovers: "Current state is not alive: STANDBY"."""
-
-
-class _NotSentError(Exception):
-    """No connection was made, so nothing was asked."""
-
-
-class _NoAnswerError(Exception):
-    """It was asked, and did not answer."""
 
 
 class StandaloneManager:
@@ -81,10 +71,10 @@ class StandaloneManager:
         for url in self._rest:
             try:
                 answer = self._ask(f"{url}/v1/submissions/create", body)
-            except _NotSentError as exc:
+            except NotSentError as exc:
                 reasons.append(f"{url}: {exc}")
                 continue
-            except _NoAnswerError as exc:
+            except NoAnswerError as exc:
                 raise SubmissionUnknownError(f"{url} did not answer a submission: {exc}") from exc
             message = str(answer.get("message", ""))
             if answer.get("success") is True and isinstance(answer.get("submissionId"), str):
@@ -120,6 +110,10 @@ class StandaloneManager:
             "sparkProperties": {**conf, "spark.submit.deployMode": "cluster"},
         }
 
+    def find(self, name: str) -> str | None:  # noqa: ARG002 - of the port
+        """See `ClusterManager.find`. Standalone has no list of drivers by name."""
+        return None
+
     def look(self, driver: str) -> DriverReport:
         """See `ClusterManager.look`."""
         report = DriverReport(DriverState.UNKNOWN, "no master answers")
@@ -141,50 +135,31 @@ class StandaloneManager:
         if all(_NOT_NOW in str(answer.get("message")) for answer in answers):
             raise ClusterUnreachableError(f"no master takes the order to kill {driver}")
 
-    def _answers(self, what: str, body: bytes | None) -> Iterator[dict[str, Any]]:
+    def _answers(self, what: str, body: bytes | None) -> Iterator[Mapping[str, Any]]:
         for url in self._rest:
             try:
                 yield self._ask(f"{url}/v1/submissions/{what}", body)
-            except (_NotSentError, _NoAnswerError):
+            except (NotSentError, NoAnswerError):
                 continue
 
     @staticmethod
-    def _page(url: str) -> dict[str, Any] | None:
+    def _page(url: str) -> Mapping[str, Any] | None:
         try:
-            return _ask(url, None, {})  # the token is for the gateways
-        except (_NotSentError, _NoAnswerError):
+            return ask("GET", url, None, {}).said  # the token is for the gateways
+        except (NotSentError, NoAnswerError):
             return None
 
-    def _ask(self, url: str, body: bytes | None) -> dict[str, Any]:
+    def _ask(self, url: str, body: bytes | None) -> Mapping[str, Any]:
         try:
             token = self._token()
         except NimbusError as exc:
-            raise _NotSentError(str(exc)) from exc
+            raise NotSentError(str(exc)) from exc
         headers = {"Content-Type": "application/json"}
-        return _ask(url, body, headers if token is None else {**headers, "Authorization": f"Bearer {token}"})
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        return ask("GET" if body is None else "POST", url, body, headers).said
 
 
-def _told(words: str, answer: dict[str, Any]) -> str:
+def _told(words: str, answer: Mapping[str, Any]) -> str:
     message = str(answer.get("message") or "").strip().splitlines()
     return f"{words}: {message[-1][:300]}" if message else words
-
-
-def _ask(url: str, body: bytes | None, headers: dict[str, str]) -> dict[str, Any]:
-    """Ask in two steps, so that a request which was never sent can be told from one without an answer."""
-    place = urlsplit(url)
-    connect = HTTPSConnection if place.scheme == "https" else HTTPConnection
-    connection = connect(place.hostname or "", place.port, timeout=_ANSWER_S)
-    try:
-        try:
-            connection.connect()
-        except OSError as exc:
-            raise _NotSentError(str(exc)) from exc
-        try:
-            method = "GET" if body is None else "POST"
-            connection.request(method, place.path, body, headers)
-            found = json.loads(connection.getresponse().read(_LARGEST_ANSWER))
-        except (OSError, HTTPException, ValueError) as exc:
-            raise _NoAnswerError(f"{type(exc).__name__}: {exc}") from exc
-    finally:
-        connection.close()
-    return found if isinstance(found, dict) else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import io
@@ -10,6 +11,7 @@ import os
 import stat
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import Any
 
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.workers import Assignment
+from nimbus.worker.application.bootstrap import PACKED
 from nimbus.worker.driver_plan import context_document, driver_document
 from nimbus.worker.settings import RunnerPlan
 
@@ -79,7 +82,7 @@ def startup_document(
         endpoints: Base URLs of schedulers.
         key: Of all tokens.
         release_sha256: Of the archive of its release.
-        driver_id: `folder`: the cluster names the driver's folder by it; or else the id itself.
+        driver_id: `folder`: the cluster names the driver's folder by it; or else the variable that says it.
     """
     timeout, context = order.timeout, context_document(plan, order, Path("/nowhere"))
     data: dict[str, Any] = context["data"]
@@ -104,6 +107,11 @@ def startup_document(
         },
         separators=(",", ":"),
     )
+
+
+def packed(document: str) -> str:
+    """A startup document without characters that mean something to a shell: YARN's scripts quote badly."""
+    return PACKED + base64.b64encode(zlib.compress(document.encode())).decode()
 
 
 def build_kit() -> bytes:

@@ -1,0 +1,130 @@
+"""Submits drivers by Spark's own client, `spark-submit` of the installed PySpark: to Kubernetes and YARN.
+
+Its properties go through a file that nobody else can read: command lines are visible to all on a host.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from nimbus import tether
+from nimbus.worker.application.bootstrap import VARIABLE
+from nimbus.worker.application.manager import Submission
+from nimbus.worker.environment import driver_environment
+from nimbus.worker.files import write_new
+from nimbus.worker.program import installed_spark
+
+_SAID_BYTES = 16 << 10
+_SPECIAL = "=:#! \\"
+"""Characters that mean something in a file of properties."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientResult:
+    """How a client ended."""
+
+    exit_code: int | None
+    """None: it was killed at the timeout, so what it did is not known. Negative: a signal ended it."""
+    said: str
+    """The end of its output."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkClient:
+    """Makes submissions to one cluster, one at a time."""
+
+    master: str
+    folder: Path
+    """Of this client alone. What is in it is deleted before and after each submission."""
+    java_home: Callable[[], Path]
+    """Raises NimbusError when there is none."""
+    variables: str
+    """Property of the driver's variables: `spark.kubernetes.driverEnv`, `spark.yarn.appMasterEnv`."""
+    environment: Mapping[str, str]
+    """Of the client, beside what each driver of this worker has."""
+    timeout: timedelta = timedelta(seconds=120)
+
+    def submit(self, submission: Submission, conf: Mapping[str, str], resource: str) -> ClientResult:
+        """Run the client until the cluster has taken the driver, or the timeout.
+
+        Args:
+            submission: The driver.
+            conf: Properties of this kind of cluster. They win over those of the submission.
+            resource: The bootstrap: its URL, or a file that the client uploads.
+
+        Raises:
+            NimbusError: there is no Java; nothing was started.
+            OSError: nothing was started.
+        """
+        environment = driver_environment(os.environ, java_home=self.java_home(), extra=self.environment)
+        environment["SPARK_SUBMIT_OPTS"] = (
+            f"{environment.get('SPARK_SUBMIT_OPTS', '')} -Djava.io.tmpdir={self.folder}".strip()
+        )
+        shutil.rmtree(self.folder, ignore_errors=True)  # of a worker that was killed
+        self.folder.mkdir(mode=0o700, parents=True)
+        try:
+            file = self.folder / "spark.properties"
+            write_new(file, _spelled(self._properties(submission, conf)))
+            return self._run(self._command(environment, file, resource), environment)
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _properties(self, submission: Submission, conf: Mapping[str, str]) -> dict[str, str]:
+        variables = {**submission.environment, VARIABLE: submission.startup}
+        return {
+            **submission.conf,
+            **{f"{self.variables}.{name}": value for name, value in variables.items()},
+            **conf,
+            "spark.app.name": submission.name,
+            "spark.master": self.master,
+            "spark.submit.deployMode": "cluster",
+        }
+
+    def _command(self, environment: Mapping[str, str], file: Path, resource: str) -> list[str]:
+        program = Path(environment.get("SPARK_HOME") or installed_spark(), "bin", "spark-submit")
+        # Without the second option, Spark reads no spark-defaults.conf beside a file of properties.
+        return [str(program), "--properties-file", str(file), "--load-spark-defaults", resource]
+
+    def _run(self, command: list[str], environment: Mapping[str, str]) -> ClientResult:
+        """Run a command that dies with this thread. Its output goes to a file: a pipe could be kept open."""
+        log = self.folder / "log"
+        with log.open("xb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", tether.__file__, str(os.getpid()), *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+                env=environment,
+                process_group=0,
+            )
+        exit_code: int | None = None
+        try:
+            exit_code = process.wait(self.timeout.total_seconds())
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        return ClientResult(exit_code, log.read_bytes()[-_SAID_BYTES:].decode(errors="replace"))
+
+
+def _spelled(properties: Mapping[str, str]) -> bytes:
+    lines = (f"{_escaped(name)}={_escaped(value)}\n" for name, value in sorted(properties.items()))
+    return "".join(lines).encode("ascii")
+
+
+def _escaped(text: str) -> str:
+    r"""Spell a text for a file of Java properties, which reads `\uXXXX`, of UTF-16."""
+    return "".join(char if " " < char <= "~" and char not in _SPECIAL else _units(char) for char in text)
+
+
+def _units(char: str) -> str:
+    data = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{data[at : at + 2].hex()}" for at in range(0, len(data), 2))

@@ -1,0 +1,236 @@
+"""YARN, through the REST of its ResourceManagers and Spark's own client.
+
+An application is ours when its user, its name and its tag agree. Ids are never read from the output of
+anything. A ResourceManager that stands by answers with a redirect and no JSON: the next one is asked.
+
+Source: Hadoop 3.5 (RMWebServices, RMWebAppFilter, ContainerLaunch); ADR-0030.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pwd
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from nimbus.domain.errors import NimbusError
+from nimbus.worker.application import bootstrap
+from nimbus.worker.application.asking import Answer, NoAnswerError, NotSentError, ask
+from nimbus.worker.application.manager import (
+    ClusterUnreachableError,
+    DriverReport,
+    DriverState,
+    Submission,
+    SubmissionRefusedError,
+    SubmissionUnknownError,
+)
+from nimbus.worker.application.spark_client import ClientResult, SparkClient
+from nimbus.worker.application.startup import packed
+
+VARIABLES = "spark.yarn.appMasterEnv"
+"""See `SparkClient.variables`."""
+CONTAINER_VARIABLE = "CONTAINER_ID"
+"""Which a NodeManager sets. See `bootstrap.driver_id`."""
+_STEM = "nimbus-"
+_ENDED = frozenset({"FINISHED", "FAILED", "KILLED"})
+_WAITS = frozenset({"NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED"})
+_SEEN_WITHIN_S = 30.0
+"""For so long an application that the client has submitted is searched for."""
+_PAUSE_S = 1.0
+_NOT_SUBMITTED = "YarnClientImpl.createApplication"
+"""In the client's stack trace: it failed before it had an id to submit."""
+
+
+class YarnManager:
+    """See `nimbus.worker.application.manager.ClusterManager`."""
+
+    def __init__(self, rest: Sequence[str], client: SparkClient, user: str) -> None:
+        """Make it.
+
+        Args:
+            rest: Base URLs of all ResourceManagers.
+            client: For submissions.
+            user: As whom the cluster knows the client, and as whom we ask to kill.
+        """
+        self._rest, self._client, self._user = tuple(rest), client, user
+
+    def submit(self, submission: Submission) -> str:
+        """See `ClusterManager.submit`."""
+        if (earlier := self._newest(submission.name)) is not None:
+            return str(earlier["id"])
+        startup = packed(submission.startup)
+        conf = {
+            **_interpreter(submission.conf),
+            "spark.yarn.tags": tag_of(submission.name),
+            "spark.yarn.maxAppAttempts": "1",  # a second one would run the task's code again
+            "spark.yarn.submit.waitAppCompletion": "false",
+            # Until the task makes its session; YARN itself gives an ApplicationMaster ten minutes.
+            "spark.yarn.am.waitTime": submission.conf.get("spark.yarn.am.waitTime", "600s"),
+        }
+        try:
+            ended = self._client.submit(replace(submission, startup=startup), conf, bootstrap.__file__)
+        except (NimbusError, OSError) as exc:
+            raise ClusterUnreachableError(f"Spark's client cannot be started: {exc}") from exc
+        return self._outcome(submission.name, ended)
+
+    def _outcome(self, name: str, ended: ClientResult) -> str:
+        """The id of what a client has submitted. Raises as `submit`."""
+        said = "\n".join(ended.said.strip().splitlines()[-5:])[-600:]
+        try:
+            found = self._appeared(name, _SEEN_WITHIN_S if ended.exit_code == 0 else 0.0)
+        except ClusterUnreachableError as exc:
+            if _NOT_SUBMITTED in ended.said:
+                raise
+            raise SubmissionUnknownError(f"Spark's client has run, and then: {exc}") from exc
+        if found is not None:
+            return str(found["id"])
+        if ended.exit_code is None:
+            raise SubmissionUnknownError(f"Spark's client did not end in time: {said}")
+        if ended.exit_code == 0:
+            raise SubmissionUnknownError(
+                f"Spark's client has submitted it, but the ResourceManager shows no application {name} of "
+                f"user {self._user}: is that the user of the client?"
+            )
+        if _NOT_SUBMITTED in ended.said:
+            raise ClusterUnreachableError(f"the ResourceManager gives no id: {_reason(ended.said)}")
+        raise SubmissionRefusedError(f"Spark's client failed: {_reason(ended.said)}")
+
+    def _appeared(self, name: str, within_s: float) -> Mapping[str, Any] | None:
+        until_s = time.monotonic() + within_s
+        while True:
+            try:
+                if (found := self._newest(name)) is not None or time.monotonic() >= until_s:
+                    return found
+            except ClusterUnreachableError:
+                if time.monotonic() >= until_s:
+                    raise
+            time.sleep(_PAUSE_S)
+
+    def find(self, name: str) -> str | None:
+        """See `ClusterManager.find`."""
+        found = self._newest(name)
+        return None if found is None or found["state"] in _ENDED else str(found["id"])
+
+    def _newest(self, name: str) -> Mapping[str, Any] | None:
+        """The application of a name that runs, or else one that has ended."""
+        query = urlencode({"applicationTags": tag_of(name), "user": self._user})
+        answer = self._ask("GET", f"apps?{query}")
+        if answer.status != 200:
+            raise ClusterUnreachableError(f"the ResourceManager does not search: {_told(answer)}")
+        listed = (answer.said.get("apps") or {}).get("app") or []
+        ours = [one for one in listed if self._is_ours(one) and one["name"] == name]
+        return max(ours, key=lambda one: one["state"] not in _ENDED, default=None)
+
+    def _is_ours(self, application: Mapping[str, Any]) -> bool:
+        name = str(application["name"])
+        tags = str(application.get("applicationTags", "")).split(",")
+        return application["user"] == self._user and name.startswith(_STEM) and tag_of(name) in tags
+
+    def look(self, driver: str) -> DriverReport:
+        """See `ClusterManager.look`."""
+        try:
+            answer = self._ask("GET", f"apps/{quote(driver, safe='')}")
+        except ClusterUnreachableError as exc:
+            return DriverReport(DriverState.UNKNOWN, str(exc)[:300])
+        if answer.status == 404:
+            return DriverReport(DriverState.GONE, "the ResourceManager does not know it")
+        found = answer.said.get("app")
+        if found is None:
+            return DriverReport(DriverState.UNKNOWN, _told(answer))
+        if not self._is_ours(found):
+            return DriverReport(DriverState.UNKNOWN, f"{driver} is an application of somebody else")
+        state, words = str(found["state"]), str(found.get("diagnostics") or "").strip()[:300]
+        if state in _ENDED:
+            return DriverReport(DriverState.GONE, f"{state}, {found.get('finalStatus')}: {words}")
+        if state in _WAITS and not found.get("amHostHttpAddress"):
+            return DriverReport(DriverState.WAITING, f"{state}: {self._wait_of(found)}. {words}")
+        return DriverReport(DriverState.RUNNING, state)
+
+    def _wait_of(self, application: Mapping[str, Any]) -> str:
+        """What an application waits for, with the figures of its queue as far as they are told."""
+        queue = str(application.get("queue"))
+        requests = application.get("resourceRequests") or []
+        sizes = [one.get("capability", {}) for one in requests if one.get("resourceName", "*") == "*"]
+        asked = ", ".join(f"{size.get('memory')} MB and {size.get('vCores')} cores" for size in sizes)
+        wait = f"it waits in queue {queue}" + (f" for {asked}" if asked else "")
+        try:
+            told = self._ask("GET", "scheduler").said.get("scheduler", {}).get("schedulerInfo", {})
+        except ClusterUnreachableError:
+            return wait
+        for found in queues(told):
+            if queue in {found.get("queueName"), found.get("queuePath")} and "usedCapacity" in found:
+                used = found.get("resourcesUsed") or {}
+                return (
+                    f"{wait}; {found['usedCapacity']} % of the queue's capacity are used: "
+                    f"{used.get('memory')} MB and {used.get('vCores')} cores"
+                )
+        return wait
+
+    def kill(self, driver: str) -> None:
+        """See `ClusterManager.kill`. One of somebody else is left alone."""
+        path = f"apps/{quote(driver, safe='')}"
+        found = self._ask("GET", path).said.get("app")
+        if found is None or not self._is_ours(found) or found["state"] in _ENDED:
+            return
+        answer = self._ask("PUT", f"{path}/state", {"state": "KILLED"})
+        if answer.status not in {200, 202, 404}:
+            raise ClusterUnreachableError(f"the ResourceManager does not kill {driver}: {_told(answer)}")
+
+    def _ask(self, method: str, what: str, said: Mapping[str, str] | None = None) -> Answer:
+        """Ask the ResourceManager that leads. Raises ClusterUnreachableError."""
+        join = "&" if "?" in what else "?"
+        path = f"/ws/v1/cluster/{what}{join}{urlencode({'user.name': self._user})}"
+        body = None if said is None else json.dumps(said).encode()
+        reasons = []
+        for url in self._rest:
+            try:
+                answer = ask(method, f"{url}{path}", body, {"Content-Type": "application/json"})
+            except (NotSentError, NoAnswerError) as exc:
+                reasons.append(f"{url}: {exc}")
+                continue
+            if answer.status < 500:
+                self._rest = (url, *(other for other in self._rest if other != url))
+                return answer
+            reasons.append(f"{url}: {_told(answer)}")
+        raise ClusterUnreachableError("no ResourceManager that leads answers: " + "; ".join(reasons))
+
+
+def tag_of(name: str) -> str:
+    """An application's tag. YARN folds case, and takes 100 characters of ASCII and no comma."""
+    return _STEM + hashlib.sha256(name.encode()).hexdigest()[:40]
+
+
+def hadoop_user(environment: Mapping[str, str]) -> str:
+    """As whom Hadoop knows a process with this environment, without Kerberos."""
+    return environment.get("HADOOP_USER_NAME") or pwd.getpwuid(os.geteuid()).pw_name
+
+
+def _interpreter(conf: Mapping[str, str]) -> dict[str, str]:
+    """Python of the cluster's hosts. Without these, Spark's client passes on that of the worker."""
+    names = [f"{VARIABLES}.{name}" for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")]
+    python = conf.get(names[0]) or conf.get("spark.pyspark.python") or "python3"
+    return {name: conf.get(name, python) for name in names}
+
+
+def queues(queue: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """A queue of the capacity scheduler, and those below it."""
+    yield queue
+    for below in (queue.get("queues") or {}).get("queue") or []:
+        yield from queues(below)
+
+
+def _told(answer: Answer) -> str:
+    message = (answer.said.get("RemoteException") or {}).get("message", "")
+    return f"{answer.status} {message}"[:300]
+
+
+def _reason(said: str) -> str:
+    """The exception of a client's output, or else its last lines."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    named = [line for line in lines if "Exception" in line and not line.startswith("at ")]
+    return " / ".join(named[:1] or lines[-3:])[:500]
