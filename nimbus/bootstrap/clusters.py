@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
+from pathlib import Path
 
+from nimbus.config.sections import Worker
 from nimbus.config.targets import Target
 from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.java import find_java
 from nimbus.worker.application.executor import ClusterTarget
+from nimbus.worker.application.kubernetes import NAME_VARIABLE, VARIABLES, KubernetesManager
+from nimbus.worker.application.kubernetes_api import KubernetesApi
+from nimbus.worker.application.spark_client import SparkClient
 from nimbus.worker.application.standalone import StandaloneManager
 from nimbus.worker.targets import SparkTarget, TargetKind
 
@@ -16,6 +22,7 @@ def clusters(
     targets: Mapping[str, SparkTarget],
     configured: Mapping[str, Target],
     schedulers: Callable[[], Iterable[SchedulerInfo]],
+    worker: Worker,
 ) -> dict[str, ClusterTarget]:
     """Those of a worker's targets that drivers can be submitted to, by name.
 
@@ -23,19 +30,49 @@ def clusters(
         targets: All of them.
         configured: The same, as the configuration has them.
         schedulers: Those that are registered: drivers report to them, unless a target names others.
+        worker: Its section of the configuration.
     """
 
     def endpoints_of(target: Target) -> Callable[[], Sequence[str]]:
         return lambda: list(target.schedulers) or [scheduler.address for scheduler in schedulers()]
 
-    return {
-        name: ClusterTarget(
-            name=name,
+    def standalone(target: SparkTarget) -> ClusterTarget:
+        return ClusterTarget(
+            name=target.name,
             manager=StandaloneManager(target.master, target.rest, version("pyspark"), target.token),
-            endpoints=endpoints_of(configured[name]),
+            endpoints=endpoints_of(configured[target.name]),
             environment=target.env,
-            queue_timeout_s=configured[name].queue_timeout.total_seconds(),
+            queue_timeout_s=configured[target.name].queue_timeout.total_seconds(),
         )
+
+    def kubernetes(target: SparkTarget) -> ClusterTarget:
+        namespace = configured[target.name].namespace
+        return ClusterTarget(
+            name=target.name,
+            manager=KubernetesManager(
+                _client(target, worker, VARIABLES),
+                KubernetesApi(target.master, namespace, target.ca_file, target.token),
+                namespace,
+            ),
+            endpoints=endpoints_of(configured[target.name]),
+            queue_timeout_s=configured[target.name].queue_timeout.total_seconds(),
+            driver_id=NAME_VARIABLE,
+            keeps_ended=True,
+        )
+
+    made = {TargetKind.STANDALONE: standalone, TargetKind.KUBERNETES: kubernetes}
+    return {
+        name: made[target.kind](target)
         for name, target in targets.items()
-        if target.kind is TargetKind.STANDALONE and target.rest
+        if target.kind in made and (target.rest or target.kind is TargetKind.KUBERNETES)
     }
+
+
+def _client(target: SparkTarget, worker: Worker, variables: str) -> SparkClient:
+    return SparkClient(
+        master=target.master,
+        folder=Path(worker.work_dir) / "clients" / target.name,
+        java_home=lambda: find_java().java_home,
+        variables=variables,
+        environment={**worker.env, **target.env},
+    )

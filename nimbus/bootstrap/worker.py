@@ -87,7 +87,7 @@ def build_worker(
         connections=connections,
         clock=foundation.clock,
         logs=S3LogArchive(foundation.store),
-        clusters=clusters(targets, settings.spark.targets, foundation.reader.schedulers),
+        clusters=clusters(targets, settings.spark.targets, foundation.reader.schedulers, worker),
         on_failure=_end_process,
     )
 

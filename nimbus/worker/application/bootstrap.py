@@ -329,7 +329,7 @@ def main() -> int:
     door, nonce = Door(startup), secrets.token_hex(8)
     claim = {
         "nonce": nonce,
-        "driver": Path.cwd().name if startup["driver_id"] == "folder" else startup["driver_id"],
+        "driver": driver_id(startup["driver_id"]),
         **{name: startup[name] for name in ("target", "worker", "host")},
     }
     try:
@@ -345,6 +345,11 @@ def main() -> int:
         return run_claimed(startup, door, nonce, beats)
     finally:
         beats.finish()
+
+
+def driver_id(told_by: str) -> str:
+    """The id by which the cluster knows this driver: the name of its folder, or what a variable says."""
+    return Path.cwd().name if told_by == "folder" else os.environ[told_by]
 
 
 def run_claimed(startup: Mapping[str, Any], door: Door, nonce: str, beats: BeatThread) -> int:

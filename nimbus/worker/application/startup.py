@@ -67,7 +67,7 @@ def startup_document(
         endpoints: Base URLs of schedulers.
         token: See `token_for`.
         release_sha256: Of the archive of its release.
-        driver_id: `folder`: the cluster names the driver's folder by it; or else the id itself.
+        driver_id: `folder`: the cluster names the driver's folder by it; or else the variable that says it.
     """
     timeout = order.timeout
     return json.dumps(
