@@ -88,11 +88,10 @@ class Kubelet:
         return self._http.get(f"/api/v1/namespaces/{self.namespace}/{what}")
 
     def _look(self) -> None:
-        answer = self._get("pods")
-        answer.raise_for_status()
-        pods = answer.json()["items"]
+        owned = {kind: self._list(kind) for kind in ("pods", "configmaps", "services")}
+        pods = self._list("pods")  # after what they own, so that no owner is missed
         uids = {pod["metadata"]["uid"] for pod in pods}
-        self._collect(uids)
+        self._collect(owned, uids)
         for uid, one in list(self._running.items()):
             if uid not in uids:  # deleted without grace
                 _signal(one, signal.SIGKILL)
@@ -212,10 +211,14 @@ class Kubelet:
             return
         self._remove("pods", meta)
 
-    def _collect(self, uids: set[str]) -> None:
+    def _list(self, kind: str) -> list[Object]:
+        found: list[Object] = self._get(kind).raise_for_status().json()["items"]
+        return found
+
+    def _collect(self, owned: Mapping[str, list[Object]], uids: set[str]) -> None:
         """Delete what belongs to pods that are gone."""
-        for kind in ("pods", "configmaps", "services"):
-            for one in self._get(kind).json()["items"]:
+        for kind, objects in owned.items():
+            for one in objects:
                 owners = one["metadata"].get("ownerReferences") or ()
                 gone = [owner for owner in owners if owner["kind"] == "Pod" and owner["uid"] not in uids]
                 if owners and len(gone) == len(owners) and "deletionTimestamp" not in one["metadata"]:
