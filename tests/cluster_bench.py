@@ -169,10 +169,14 @@ class ClusterBench:
         self.queue_timeout_s = 3600.0
         self.workers: list[Worker] = []
 
+    @property
+    def place(self) -> SparkTarget:
+        """The target, as the worker is configured with it."""
+        return SparkTarget(name=TARGET, kind=TargetKind.STANDALONE, master="spark://nowhere:7077")
+
     def worker(self, name: str = "w1") -> Worker:
         """A worker, started."""
-        place = SparkTarget(name=TARGET, kind=TargetKind.STANDALONE, master="spark://nowhere:7077")
-        settings = {"stop_grace": timedelta(seconds=1), "targets": {TARGET: place}}
+        settings = {"stop_grace": timedelta(seconds=1), "targets": {TARGET: self.place}}
         worker = self.bench.worker(name, clusters=self.targets, settings=settings)
         worker.start()
         self.workers.append(worker)

@@ -308,8 +308,8 @@ def bootstrap_alone(words: list[str], _env: Mapping[str, str]) -> list[str]:
     return [sys.executable, "-I", "-u", "-c", fetch, words[-1]]
 
 
-def spark_image(spark_home: Path, java_home: Path) -> Command:
-    """As `entrypoint.sh` of Spark's images."""
+def spark_image(spark_home: Path, java_home: Path, *, without_service: bool = False) -> Command:
+    """As `entrypoint.sh` of Spark's images. Without a Service, a driver is reached by its pod's address."""
 
     def command(words: list[str], env: Mapping[str, str]) -> list[str]:
         assert isinstance(env, dict)
@@ -319,6 +319,7 @@ def spark_image(spark_home: Path, java_home: Path) -> Command:
             return [
                 *(str(spark_home / "bin" / "spark-submit"), "--conf", f"spark.driver.bindAddress={address}"),
                 *("--conf", f"spark.executorEnv.SPARK_DRIVER_POD_IP={address}"),
+                *(("--conf", f"spark.driver.host={address}") if without_service else ()),
                 *("--deploy-mode", "client", *words[1:]),
             ]
         assert words[0] == "executor", words

@@ -96,7 +96,7 @@ def test_client_that_fails_tells_its_exit_code_and_last_words(tmp_path: Path, ke
 
     assert result.exit_code == 3
     assert result.said.endswith("xrefused\n")
-    assert len(result.said) == 16 << 10
+    assert len(result.said) == 64 << 10
 
 
 def test_client_is_killed_with_its_children_at_the_timeout(tmp_path: Path, kept: Path) -> None:

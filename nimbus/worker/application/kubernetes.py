@@ -197,6 +197,6 @@ def _error_of(result: ClientResult) -> ClusterUnreachableError | SubmissionRefus
 
 def _last_error(result: ClientResult) -> str:
     lines = [line.strip() for line in result.said.splitlines()]
-    told = [line for line in lines if "Exception" in line or "Error" in line]
+    told = [line for line in lines if ("Exception" in line or "Error" in line) and not line.startswith("at ")]
     how = "was ended at its timeout" if result.exit_code is None else f"ended with {result.exit_code}"
     return f"Spark's client {how}: {(told or lines or [''])[-1][:300]}"

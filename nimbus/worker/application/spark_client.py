@@ -22,7 +22,7 @@ from nimbus.worker.environment import driver_environment
 from nimbus.worker.files import write_new
 from nimbus.worker.program import installed_spark
 
-_SAID_BYTES = 16 << 10
+_SAID_BYTES = 64 << 10
 _SPECIAL = "=:#! \\"
 """Characters that mean something in a file of properties."""
 
