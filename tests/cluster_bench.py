@@ -160,6 +160,8 @@ def _downloaded(url: str) -> bytes:
             return bytes(answer.read())
     except OSError:
         return b"raise SystemExit(1)"
+
+
 def data_door(bench: Bench) -> DataDoor | None:
     """As a scheduler has one whose outputs are in the bench's bucket."""
     return None if bench.data_uri is None else DataDoor(bench.data_uri, open_data(bench.connections.data))
@@ -219,10 +221,14 @@ class ClusterBench:
         """End a door: nothing answers there any more."""
         self._doors.pop(url).close()
 
+    @property
+    def place(self) -> SparkTarget:
+        """The target, as the worker is configured with it."""
+        return SparkTarget(name=TARGET, kind=TargetKind.STANDALONE, master="spark://nowhere:7077")
+
     def worker(self, name: str = "w1") -> Worker:
         """A worker, started."""
-        place = SparkTarget(name=TARGET, kind=TargetKind.STANDALONE, master="spark://nowhere:7077")
-        settings = {"stop_grace": timedelta(seconds=1), "targets": {TARGET: place}}
+        settings = {"stop_grace": timedelta(seconds=1), "targets": {TARGET: self.place}}
         worker = self.bench.worker(name, clusters=self.targets, settings=settings)
         worker.start()
         self.workers.append(worker)

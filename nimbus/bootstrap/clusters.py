@@ -10,10 +10,14 @@ from nimbus.config.sections import Worker
 from nimbus.config.targets import Target
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.java import find_java
+from nimbus.worker.application import kubernetes as of_kubernetes
+from nimbus.worker.application import yarn as of_yarn
 from nimbus.worker.application.executor import ClusterTarget
+from nimbus.worker.application.kubernetes import NAME_VARIABLE, KubernetesManager
+from nimbus.worker.application.kubernetes_api import KubernetesApi
 from nimbus.worker.application.spark_client import SparkClient
 from nimbus.worker.application.standalone import StandaloneManager
-from nimbus.worker.application.yarn import CONTAINER_VARIABLE, VARIABLES, YarnManager, hadoop_user
+from nimbus.worker.application.yarn import CONTAINER_VARIABLE, YarnManager, hadoop_user
 from nimbus.worker.targets import SparkTarget, TargetKind
 
 
@@ -48,17 +52,38 @@ def clusters(
     def yarn(target: SparkTarget) -> ClusterTarget:
         return ClusterTarget(
             name=target.name,
-            manager=YarnManager(target.rest, _client(target, worker, VARIABLES), hadoop_user(target.env)),
+            manager=YarnManager(
+                target.rest, _client(target, worker, of_yarn.VARIABLES), hadoop_user(target.env)
+            ),
             endpoints=endpoints_of(configured[target.name]),
             queue_timeout_s=configured[target.name].queue_timeout.total_seconds(),
             driver_id=CONTAINER_VARIABLE,
         )
 
-    made = {TargetKind.STANDALONE: standalone, TargetKind.YARN: yarn}
+    def kubernetes(target: SparkTarget) -> ClusterTarget:
+        namespace = configured[target.name].namespace
+        return ClusterTarget(
+            name=target.name,
+            manager=KubernetesManager(
+                _client(target, worker, of_kubernetes.VARIABLES),
+                KubernetesApi(target.master, namespace, target.ca_file, target.token),
+                namespace,
+            ),
+            endpoints=endpoints_of(configured[target.name]),
+            queue_timeout_s=configured[target.name].queue_timeout.total_seconds(),
+            driver_id=NAME_VARIABLE,
+            keeps_ended=True,
+        )
+
+    made = {
+        TargetKind.STANDALONE: standalone,
+        TargetKind.YARN: yarn,
+        TargetKind.KUBERNETES: kubernetes,
+    }
     return {
         name: made[target.kind](target)
         for name, target in targets.items()
-        if target.kind in made and target.rest
+        if target.kind in made and (target.rest or target.kind is TargetKind.KUBERNETES)
     }
 
 

@@ -24,7 +24,10 @@ _KEYS = {
     "yarn": (("hadoop_conf_dir",), ("rest", "conf", "schedulers", "queue_timeout")),
     "kubernetes": (
         ("master", "image"),
-        ("namespace", "service_account", "token_file", "ca_file", "conf"),
+        (
+            *("namespace", "service_account", "token_file", "ca_file"),
+            *("conf", "schedulers", "queue_timeout"),
+        ),
     ),
 }
 """Keys that a target of a kind must have, and those that it may have. All have `slots`."""

@@ -17,7 +17,7 @@ from nimbus.worker.application.spark_client import SparkClient
 SUBMISSION = Submission(
     name="nimbus-c-r.t.1",
     bootstrap_url="http://s1/attempt/v1/bootstrap.py",
-    startup='{"token": "s3cr3t", "text": "a=b:c # ü 😀\\n"}',
+    startup='{"token": "s3cr3t", "text": "a=b:c # ü 😀\\n $(A)"}',
     conf={"spark.executor.memory": "2g", "spark.kubernetes.namespace": "theirs", "spark.master": "local[1]"},
     environment={"A": "b c\\d"},
 )
@@ -74,7 +74,7 @@ def test_client_gets_properties_in_a_file_that_nobody_else_can_read(tmp_path: Pa
         "spark.master": "k8s://https://127.0.0.1:1",
         "spark.submit.deployMode": "cluster",
         "spark.kubernetes.driverEnv.A": "b c\\d",
-        f"spark.kubernetes.driverEnv.{VARIABLE}": SUBMISSION.startup,
+        f"spark.kubernetes.driverEnv.{VARIABLE}": SUBMISSION.startup.replace("$", "\\u0024"),
     }
     assert (kept / "modes").read_text().split() == ["600", "700"]
     assert not (tmp_path / "client").exists()
@@ -96,7 +96,7 @@ def test_client_that_fails_tells_its_exit_code_and_last_words(tmp_path: Path, ke
 
     assert result.exit_code == 3
     assert result.said.endswith("xrefused\n")
-    assert len(result.said) == 16 << 10
+    assert len(result.said) == 64 << 10
 
 
 def test_client_is_killed_with_its_children_at_the_timeout(tmp_path: Path, kept: Path) -> None:

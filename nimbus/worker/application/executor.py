@@ -67,6 +67,8 @@ class ClusterTarget:
     """How long a driver may wait for its start."""
     driver_id: str = "folder"
     """See `startup_document`."""
+    keeps_ended: bool = False
+    """What is left of a driver that has ended stays in the cluster until it is killed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -376,6 +378,8 @@ class ApplicationExecutor:
             case follow.GoOn():
                 return
             case follow.Forget():
+                if one.target.keeps_ended:
+                    self._pool_of(one.target).submit(_kill, one.target.manager, one.driver)
                 self._done(one.attempt)
             case follow.Kill(why):
                 self._ask_to_kill(one, why)

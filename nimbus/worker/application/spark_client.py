@@ -22,7 +22,7 @@ from nimbus.worker.environment import driver_environment
 from nimbus.worker.files import write_new
 from nimbus.worker.program import installed_spark
 
-_SAID_BYTES = 16 << 10
+_SAID_BYTES = 64 << 10
 _SPECIAL = "=:#! \\"
 """Characters that mean something in a file of properties."""
 
@@ -78,7 +78,9 @@ class SparkClient:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _properties(self, submission: Submission, conf: Mapping[str, str]) -> dict[str, str]:
-        variables = {**submission.environment, VARIABLE: submission.startup}
+        # Kubernetes and YARN replace names after a dollar sign, which JSON can spell otherwise.
+        startup = submission.startup.replace("$", "\\u0024")
+        variables = {**submission.environment, VARIABLE: startup}
         return {
             **submission.conf,
             **{f"{self.variables}.{name}": value for name, value in variables.items()},

@@ -1,0 +1,202 @@
+"""Drivers as pods of a Kubernetes cluster: submitted by Spark's own client, followed through the API server.
+
+What holds:
+  * The pod's name follows from the attempt, and the API server refuses a second pod of that name. So a
+    submission whose fate is not known may be repeated here: at most one pod of an attempt is there at once.
+  * A pod is ours if an annotation says the tag that its name was made of. No other pod is followed or
+    deleted, and a deletion names the uid of the pod that was looked at.
+  * The client makes the ConfigMap last. A pod whose ConfigMap is missing cannot start: it is deleted, and
+    submitted again.
+
+Source: measured with Spark 4.3 and Kubernetes 1.20: the client creates the pod, then applies its Service and
+ConfigMap, and deletes the pod when that fails. It sets `restartPolicy: Never`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+import time
+from collections.abc import Mapping
+
+from nimbus.worker.application.kubernetes_api import KubernetesApi, KubernetesRefusedError, Object
+from nimbus.worker.application.kubernetes_words import report_of
+from nimbus.worker.application.manager import (
+    ClusterUnreachableError,
+    DriverReport,
+    DriverState,
+    Submission,
+    SubmissionRefusedError,
+    SubmissionUnknownError,
+)
+from nimbus.worker.application.spark_client import ClientResult, SparkClient
+
+NAME_VARIABLE = "NIMBUS_DRIVER"
+"""Tells the bootstrap the name of its pod."""
+VARIABLES = "spark.kubernetes.driverEnv"
+LABEL = "nimbus-attempt"
+"""Of all driver pods of ours: `kubectl get pods -l nimbus-attempt`."""
+_TAG = "nimbus-submission"
+"""The annotation."""
+_LIST_S = 2.0
+_COST = 20
+"""A list is used for so many times of the CPU time that it took: lists cost 5 % of a core at most."""
+_UNFIT = re.compile(r"[^a-z0-9]+")
+_UNFIT_LABEL = re.compile(r"[^A-Za-z0-9_.-]+")
+_LONGEST_NAME, _LONGEST_LABEL, _DIGEST = 50, 63, 12
+"""A Service may have 63 characters; Spark adds 11 to ours."""
+_STATUS = re.compile(r"Message: (.*?)\. Received status: Status\(.*?code=(\d+)", re.DOTALL)
+_FINAL = ("400", "401", "403", "404", "405", "413", "415", "422")
+
+
+class KubernetesManager:
+    """See `nimbus.worker.application.manager.ClusterManager`. A driver's id is the name of its pod."""
+
+    def __init__(self, client: SparkClient, api: KubernetesApi, namespace: str) -> None:
+        self._client, self._api, self._namespace = client, api, namespace
+        self._lock = threading.Lock()
+        self._list_again_s = float("-inf")
+        self._listed: Mapping[str, DriverReport] | str = {}
+        """Of all pods of ours; or why they could not be listed."""
+
+    def submit(self, submission: Submission) -> str:
+        """See `ClusterManager.submit`."""
+        name = pod_name(submission.name)
+        try:
+            if self._stands(name):
+                return name
+        except KubernetesRefusedError as exc:
+            raise SubmissionRefusedError(str(exc)) from exc
+        try:
+            result = self._client.submit(submission, self._conf(submission.name), submission.bootstrap_url)
+        except OSError as exc:
+            raise ClusterUnreachableError(f"Spark's client could not be started: {exc}") from exc
+        if result.exit_code == 0:
+            return name
+        try:
+            if self._stands(name):
+                return name
+        except (ClusterUnreachableError, KubernetesRefusedError) as exc:
+            raise SubmissionUnknownError(f"{_last_error(result)}; then {exc}") from exc
+        raise _error_of(result)
+
+    def _conf(self, tag: str) -> dict[str, str]:
+        name = pod_name(tag)
+        return {
+            "spark.kubernetes.namespace": self._namespace,
+            "spark.kubernetes.driver.pod.name": name,
+            f"spark.kubernetes.driver.label.{LABEL}": _label_of(tag),
+            f"spark.kubernetes.driver.annotation.{_TAG}": tag,
+            f"{VARIABLES}.{NAME_VARIABLE}": name,
+            "spark.kubernetes.submission.waitAppCompletion": "false",
+        }
+
+    def _stands(self, name: str) -> bool:
+        """Whether the pod is submitted. One that cannot start is deleted.
+
+        Raises:
+            ClusterUnreachableError: a pod of that name is being deleted, or is a stranger's; or no answer.
+            KubernetesRefusedError: we may not ask.
+        """
+        pod = self._api.pod(name)
+        if pod is None:
+            return False
+        if not _is_ours(pod):
+            raise KubernetesRefusedError(f"pod {name} is somebody else's: it has no annotation of ours")
+        if pod["metadata"].get("deletionTimestamp"):
+            raise ClusterUnreachableError(f"pod {name} of an earlier submission is being deleted")
+        if (pod.get("status") or {}).get("phase") != "Pending" or self._can_start(pod):
+            return True
+        self._api.delete(name, pod["metadata"]["uid"])
+        return False
+
+    def _can_start(self, pod: Object) -> bool:
+        maps = [volume.get("configMap") or {} for volume in pod["spec"].get("volumes") or ()]
+        wanted = [str(one["name"]) for one in maps if not one.get("optional") and one.get("name")]
+        return all(map(self._api.has_config_map, wanted))
+
+    def find(self, tag: str) -> str | None:
+        """The driver of a submission, by its tag; None: there is none. Raises ClusterUnreachableError."""
+        report = self._asked(pod_name(tag))
+        return None if report.state is DriverState.GONE else pod_name(tag)
+
+    def look(self, driver: str) -> DriverReport:
+        """See `ClusterManager.look`. One list is made for all drivers; what it does not have is asked for."""
+        listed = self._list()
+        if isinstance(listed, str):
+            return DriverReport(DriverState.UNKNOWN, listed)
+        if driver in listed:
+            return listed[driver]
+        try:
+            return self._asked(driver)
+        except ClusterUnreachableError as exc:
+            return DriverReport(DriverState.UNKNOWN, str(exc))
+
+    def _list(self) -> Mapping[str, DriverReport] | str:
+        with self._lock:
+            if time.monotonic() >= self._list_again_s:
+                began_s = time.thread_time()
+                try:
+                    pods = self._api.pods(LABEL)
+                    self._listed = {pod["metadata"]["name"]: report_of(pod) for pod in pods if _is_ours(pod)}
+                except (ClusterUnreachableError, KubernetesRefusedError) as exc:
+                    self._listed = str(exc)
+                pause_s = max(_LIST_S, _COST * (time.thread_time() - began_s))
+                self._list_again_s = time.monotonic() + pause_s
+            return self._listed
+
+    def _asked(self, driver: str) -> DriverReport:
+        try:
+            pod = self._api.pod(driver)
+        except KubernetesRefusedError as exc:
+            raise ClusterUnreachableError(str(exc)) from exc
+        if pod is None or not _is_ours(pod):
+            return DriverReport(DriverState.GONE, "there is no such pod")
+        return report_of(pod)
+
+    def kill(self, driver: str) -> None:
+        """See `ClusterManager.kill`. Executors are deleted by Kubernetes: the driver's pod owns them."""
+        try:
+            pod = self._api.pod(driver)
+            if pod is not None and _is_ours(pod):
+                self._api.delete(driver, pod["metadata"]["uid"])
+        except KubernetesRefusedError as exc:
+            raise ClusterUnreachableError(str(exc)) from exc
+
+
+def pod_name(tag: str) -> str:
+    """The name of the pod of a submission: a DNS label, unique for its tag, that tells people what it is."""
+    digest = hashlib.sha256(tag.encode()).hexdigest()[:_DIGEST]
+    told = _UNFIT.sub("-", tag.lower()).strip("-")[: _LONGEST_NAME - _DIGEST - 1].strip("-")
+    return f"{told}-{digest}"
+
+
+def _label_of(tag: str) -> str:
+    return _UNFIT_LABEL.sub("-", tag)[-_LONGEST_LABEL:].strip("_.-")
+
+
+def _is_ours(pod: Object) -> bool:
+    metadata = pod["metadata"]
+    tag = (metadata.get("annotations") or {}).get(_TAG)
+    return isinstance(tag, str) and metadata.get("name") == pod_name(tag)
+
+
+def _error_of(result: ClientResult) -> ClusterUnreachableError | SubmissionRefusedError:
+    """Why the client has submitted nothing. What may be otherwise later is tried again."""
+    said = _last_error(result)
+    if (found := _STATUS.search(result.said)) is not None:
+        message, code = found[1][:300], found[2]
+        if code in _FINAL and "exceeded quota" not in message:
+            return SubmissionRefusedError(f"Kubernetes refuses the driver: {message}")
+        return ClusterUnreachableError(f"Kubernetes does not take the driver now: {message}")
+    if result.exit_code is None or result.exit_code < 0 or "KubernetesClientException" in result.said:
+        return ClusterUnreachableError(said)
+    return SubmissionRefusedError(said)
+
+
+def _last_error(result: ClientResult) -> str:
+    lines = [line.strip() for line in result.said.splitlines()]
+    told = [line for line in lines if ("Exception" in line or "Error" in line) and not line.startswith("at ")]
+    how = "was ended at its timeout" if result.exit_code is None else f"ended with {result.exit_code}"
+    return f"Spark's client {how}: {(told or lines or [''])[-1][:300]}"

@@ -1,0 +1,1 @@
+"""Kubernetes for tests: an API server, and a kubelet that starts pods as processes."""
