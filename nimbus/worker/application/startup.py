@@ -29,8 +29,9 @@ _KIT = (
     *(
         f"nimbus/worker/{name}.py"
         for name in (
-            "class_archive", "driver", "driver_progress", "environment", "files", "program", "sql_split",
-            "sql_task",
+            "class_archive", "driver", "driver_progress", "environment", "files", "program",
+            "sql_split",
+            "spark_pipeline", "sql_task",
         )
     ),
     *(
