@@ -32,6 +32,8 @@ from nimbus.domain.pipeline import (
     TaskSpec,
 )
 
+EVENT_LOG = "spark.eventLog.enabled"
+
 
 def build_pipeline(model: DefinitionModel) -> PipelineSpec:
     """The pipeline that a definition describes."""
@@ -106,9 +108,12 @@ def build_spark(kind: TaskKind, own: SparkModel, defaults: SparkModel) -> Spark:
     A kind that starts a Spark of its own is classic.
     """
     usual = defaults.mode if kind in SPARK_KINDS else SparkMode.CLASSIC
+    mode = own.mode or usual or SparkMode.CLASSIC
+    event_log = defaults.event_log if own.event_log is None else own.event_log
+    said = {} if event_log is None else {EVENT_LOG: str(event_log).lower()}
     return Spark(
-        mode=own.mode or usual or SparkMode.CLASSIC,
-        conf={**defaults.conf, **own.conf},
+        mode=mode,
+        conf={**({} if mode is SparkMode.CONNECT else said), **defaults.conf, **own.conf},
         target=own.target if "target" in own.model_fields_set else defaults.target,
         deploy=own.deploy or defaults.deploy or SparkDeploy.CLIENT,
     )

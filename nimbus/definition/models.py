@@ -158,6 +158,7 @@ class SparkModel(Strict):
     mode: Annotated[SparkMode, one_of(SparkMode)] | None = None
     target: Name | None = None
     deploy: Annotated[SparkDeploy, one_of(SparkDeploy)] | None = None
+    event_log: bool | None = None
     conf: dict[Annotated[str, BeforeValidator(spark_key)], Annotated[str, BeforeValidator(_spark_value)]] = (
         Field(default_factory=dict)
     )

@@ -206,6 +206,12 @@ def _connect_faults(task: TaskModel, spark: Spark) -> Iterator[Fault]:
     if task.type not in SPARK_KINDS:
         yield Fault(("spark", "mode"), f"a {task.type} task starts a Spark of its own; remove this")
         return
+    if task.spark.event_log:
+        yield Fault(
+            ("spark", "event_log"),
+            "a Spark Connect server has one event log for all of its sessions; remove this, or use "
+            "mode: classic",
+        )
     for name in spark.conf:
         if not name.startswith(SESSION_PROPERTIES):
             yield Fault(

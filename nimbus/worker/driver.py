@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nimbus.task import context
-from nimbus.worker.environment import spark_settings, submit_arguments
+from nimbus.worker.environment import event_log_settings, spark_settings, submit_arguments
 from nimbus.worker.files import write_new
 from nimbus.worker.program import become, spark_submit, variables
 from nimbus.worker.spark_pipeline import FlowBook, run_pipeline, settings_for
@@ -163,7 +163,7 @@ def _prepare_spark(folder: Path, plan: DriverPlan) -> None:
 
 def settings_of(folder: Path, plan: DriverPlan | WarmPlan) -> dict[str, str]:
     """Spark's settings for a driver with this folder, of an attempt or its own."""
-    return spark_settings(
+    conf = spark_settings(
         application=folder.name,
         master=plan.master,
         worker_conf=plan.worker_conf,
@@ -172,6 +172,7 @@ def settings_of(folder: Path, plan: DriverPlan | WarmPlan) -> dict[str, str]:
         temporary=folder / "work" / "tmp",
         class_archive=Path(plan.class_archive) if plan.class_archive else None,
     )
+    return event_log_settings(conf, str(folder / "work"))
 
 
 def _prepare_connect(folder: Path) -> Callable[[], None]:

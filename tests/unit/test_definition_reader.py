@@ -134,6 +134,7 @@ BAD: list[tuple[str, str, str]] = [
     ("jar of another kind", HEAD + "tasks:\n  a: {type: spark_submit, jar: a.zip, main_class: a.B}\n", "4: tasks.a.jar: 'a.zip' must end with .jar, as the task is of type spark_submit"),
     ("no main class", HEAD + "tasks:\n  a: {type: spark_submit, jar: a.jar}\n", "4: tasks.a.main_class: is missing; a spark_submit task needs it"),
     ("bad main class", HEAD + "tasks:\n  a: {type: spark_submit, jar: a.jar, main_class: a/B}\n", "4: tasks.a.main_class: 'a/B' is not the name of a class, such as com.example.Job"),
+    ("event log on Connect", task("spark: {mode: connect, event_log: true}"), "5: tasks.b.spark.event_log: a Spark Connect server has one event log for all of its sessions; remove this, or use mode: classic"),
     ("no spec", HEAD + "tasks:\n  a: {type: spark_pipeline}\n", "4: tasks.a.spec: is missing; a spark_pipeline task needs it"),
     ("spec of another kind", HEAD + "tasks:\n  a: {type: spark_pipeline, spec: a.json}\n", "4: tasks.a.spec: 'a.json' must end with .yml or .yaml, as the task is of type spark_pipeline"),
     ("args of a declarative pipeline", HEAD + "tasks:\n  a: {type: spark_pipeline, spec: a.yml, args: [x]}\n", "4: tasks.a.args: a spark_pipeline task takes no args; it has refresh, full_refresh, full_refresh_all"),
@@ -557,6 +558,21 @@ def test_declarative_pipeline_becomes_arguments_of_its_program(keys: str, args: 
     assert (found.kind, found.file, found.args) == (TaskKind.SPARK_PIPELINE, "etl/a.yml", args)
     assert found.spark_mode is SparkMode.CLASSIC
     assert schema_for(found) == 2
+
+
+@pytest.mark.parametrize(("default", "own", "conf"), [
+    ("{}", "{event_log: true}", {"spark.eventLog.enabled": "true"}),
+    ("{event_log: true}", "{}", {"spark.eventLog.enabled": "true"}),
+    ("{event_log: true}", "{event_log: false}", {"spark.eventLog.enabled": "false"}),
+    ("{event_log: true}", "{mode: connect}", {}),
+    ("{}", "{}", {}),
+])  # fmt: skip
+def test_event_log_is_a_property_of_spark(default: str, own: str, conf: dict[str, str]) -> None:
+    text = f"{HEAD}defaults: {{spark: {default}}}\ntasks:\n  a: {{type: sql, script: a.sql, spark: {own}}}\n"
+
+    (found,) = parse_definition(text.encode(), "pipeline.yaml", TEMPLATES).tasks
+
+    assert found.spark_conf == conf
 
 
 def test_spec_that_is_not_there_is_refused(tmp_path: Path) -> None:
