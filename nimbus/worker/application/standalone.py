@@ -37,6 +37,7 @@ _STATES = {
     "ERROR": DriverState.GONE,
     "NOT_FOUND": DriverState.GONE,
 }
+_EXCEPTION = "Exception from the cluster:"
 _NOT_NOW = "not alive"
 """Of a master that stands by or recovers: "Current state is not alive: STANDBY"."""
 
@@ -122,7 +123,9 @@ class StandaloneManager:
         for answer in self._answers(f"status/{quote(driver, safe='')}", None):
             words = str(answer.get("driverState") or answer.get("message") or "")
             if answer.get("success") is True:
-                return DriverReport(_STATES.get(words, DriverState.UNKNOWN), _told(words, answer))
+                state = _STATES.get(words, DriverState.UNKNOWN)
+                where = _log_of(driver, answer) if state is DriverState.GONE else ""
+                return DriverReport(state, f"{_told(words, answer)}{where}")
             if words:
                 report = DriverReport(DriverState.UNKNOWN, words[:300])
             elif answer.get("submissionId") == driver:
@@ -152,8 +155,16 @@ class StandaloneManager:
 
 
 def _told(words: str, answer: dict[str, Any]) -> str:
-    message = str(answer.get("message") or "").strip().splitlines()
-    return f"{words}: {message[-1][:300]}" if message else words
+    """State and error. Spark puts a line before an exception, and its stack behind it."""
+    lines = str(answer.get("message") or "").removeprefix(_EXCEPTION).strip().splitlines()
+    return f"{words}: {lines[0][:300]}" if lines else words
+
+
+def _log_of(driver: str, answer: dict[str, Any]) -> str:
+    """Where the log of a driver is that has ended, perhaps before its bootstrap could send any of it."""
+    worker = answer.get("workerHostPort")
+    where = f"{driver}/stderr in the work folder of worker {worker}"
+    return f"; its log is {where}, whose web pages show it" if worker else ""
 
 
 def _ask(url: str, body: bytes | None, headers: dict[str, str]) -> dict[str, Any]:
