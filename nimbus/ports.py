@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Protocol
 
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
@@ -425,10 +426,19 @@ class DefinitionNotHereError(NimbusError):
         )
 
 
+class Kept(StrEnum):
+    """What is kept of an attempt besides its records."""
+
+    LOG = "log"
+    """What the task has written to its standard output and error."""
+    EVENTS = "events"
+    """Spark's event log, compressed by Spark."""
+
+
 class LogArchive(Protocol):
     """Logs of attempts, readable from any scheduler while they grow and afterwards."""
 
-    def append(self, attempt: AttemptId, offset: int, data: bytes) -> None:
+    def append(self, attempt: AttemptId, offset: int, data: bytes, kept: Kept = Kept.LOG) -> None:
         """Store bytes `offset` to `offset + len(data)` of an attempt's log. Safe to repeat."""
         ...
 
@@ -439,7 +449,7 @@ class LogArchive(Protocol):
         """
         ...
 
-    def read(self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20) -> bytes:
+    def read(self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20, kept: Kept = Kept.LOG) -> bytes:
         """At most `limit` stored bytes from `offset` on; empty where nothing is (yet)."""
         ...
 

@@ -50,6 +50,7 @@ class ProcessManager:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._lock = threading.Lock()
         self.submissions = 0
+        self.last: Submission | None = None
         self.unreachable = False
         """It takes nothing, and tells nothing."""
         self.loses_answer = False
@@ -71,6 +72,7 @@ class ProcessManager:
             raise ClusterUnreachableError("the cluster is away")
         with self._lock:
             self.submissions += 1
+            self.last = submission
             driver = f"driver-{self.submissions:04}"
             self.names[submission.name] = driver
         if self.full:

@@ -14,7 +14,7 @@ from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import WorkerInfo
-from nimbus.ports import Enqueue, StoreUnavailableError
+from nimbus.ports import Enqueue, Kept, StoreUnavailableError
 
 Decide = Callable[[QueuedCommand], CommandOutcome | None]
 """Plays the leader: the outcome, or None to leave the command waiting."""
@@ -237,12 +237,12 @@ class MemoryLogs:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._logs: dict[AttemptId, bytearray] = {}
+        self._logs: dict[tuple[AttemptId, Kept], bytearray] = {}
 
-    def append(self, attempt: AttemptId, offset: int, data: bytes) -> None:
+    def append(self, attempt: AttemptId, offset: int, data: bytes, kept: Kept = Kept.LOG) -> None:
         """See `nimbus.ports.LogArchive.append`. A gap is refused: readers would take it for text."""
         with self._lock:
-            log = self._logs.setdefault(attempt, bytearray())
+            log = self._logs.setdefault((attempt, kept), bytearray())
             if offset > len(log):
                 raise ValueError(
                     f"log of {attempt} has {len(log)} bytes: bytes at {offset} would leave a gap"
@@ -254,10 +254,10 @@ class MemoryLogs:
         for attempt, data in logs.items():
             self.append(attempt, 0, data)
 
-    def read(self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20) -> bytes:
+    def read(self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20, kept: Kept = Kept.LOG) -> bytes:
         """See `nimbus.ports.LogArchive.read`."""
         with self._lock:
-            return bytes(self._logs.get(attempt, b"")[offset : offset + limit])
+            return bytes(self._logs.get((attempt, kept), b"")[offset : offset + limit])
 
 
 def _newest_first(runs: Iterable[Run]) -> tuple[Run, ...]:

@@ -3,6 +3,8 @@
 Key of a chunk: `logs/<run>/<task>.<attempt>/<offset, 16 digits>`. A chunk may overlap its successor after a
 retried upload; the bytes are the same.
 
+Spark's event log, which is no text: `logs/<run>/<task>.<attempt>.events/<offset>`, likewise.
+
 Small logs of attempts that have ended share an object, a pack: `logs/<run>/_packs/<random>`. Its first line
 says where each log begins and how long it is; the logs follow. A pack never changes.
 """
@@ -18,6 +20,7 @@ from threading import Lock
 from blobsync import BlobSyncError, ObjectStore
 from nimbus.adapters.s3_history import StorageUnavailableError
 from nimbus.domain.ids import AttemptId, RunId
+from nimbus.ports import Kept
 
 _INDEX_BYTES = 64 << 10
 """Of a pack that are read for its first line; it is read whole if that does not fit."""
@@ -36,12 +39,12 @@ class S3LogArchive:
         self._indexes: OrderedDict[str, Index] = OrderedDict()
         """Of packs that were read last, by key."""
 
-    def append(self, attempt: AttemptId, offset: int, data: bytes) -> None:
+    def append(self, attempt: AttemptId, offset: int, data: bytes, kept: Kept = Kept.LOG) -> None:
         """Store one chunk."""
         try:
-            self._store.write(f"{_prefix(attempt)}{offset:016d}", data)
+            self._store.write(f"{_prefix(attempt, kept)}{offset:016d}", data)
         except BlobSyncError as exc:
-            raise StorageUnavailableError(f"log of {attempt} could not be stored: {exc}") from exc
+            raise StorageUnavailableError(f"{kept} of {attempt} could not be stored: {exc}") from exc
 
     def append_all(self, logs: Mapping[AttemptId, bytes]) -> None:
         """Store one pack for each run."""
@@ -54,18 +57,20 @@ class S3LogArchive:
             except BlobSyncError as exc:
                 raise StorageUnavailableError(f"logs of run {run} could not be stored: {exc}") from exc
 
-    def read(self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20) -> bytes:
+    def read(self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20, kept: Kept = Kept.LOG) -> bytes:
         """Read on from `offset`, across chunks, until `limit` or a gap; or from a pack."""
         try:
-            found = self._chunks(attempt, offset, limit)
-            return self._packed(attempt, offset, limit) if found is None else found
+            found = self._chunks(_prefix(attempt, kept), offset, limit)
+            if found is None:
+                return self._packed(attempt, offset, limit) if kept is Kept.LOG else b""
         except BlobSyncError as exc:
-            raise StorageUnavailableError(f"log of {attempt} cannot be read: {exc}") from exc
+            raise StorageUnavailableError(f"{kept} of {attempt} cannot be read: {exc}") from exc
+        return found
 
-    def _chunks(self, attempt: AttemptId, offset: int, limit: int) -> bytes | None:
+    def _chunks(self, prefix: str, offset: int, limit: int) -> bytes | None:
         """None: the log is not in chunks."""
         out: bytearray | None = None
-        for info in self._store.list(_prefix(attempt)):
+        for info in self._store.list(prefix):
             out = bytearray() if out is None else out
             start = int(info.key.rpartition("/")[2])
             position = offset + len(out)
@@ -121,8 +126,10 @@ def _name(attempt: AttemptId) -> str:
     return f"{attempt.task}.{attempt.number}"
 
 
-def _prefix(attempt: AttemptId) -> str:
-    return f"logs/{attempt.run}/{_name(attempt)}/"
+def _prefix(attempt: AttemptId, kept: Kept) -> str:
+    """A name has no dot, so what is behind a second one is no other attempt's."""
+    folder = _name(attempt) if kept is Kept.LOG else f"{_name(attempt)}.{kept}"
+    return f"logs/{attempt.run}/{folder}/"
 
 
 def _packs(run: RunId) -> str:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 
 from nimbus.api.services import AttemptDoor, ClusterAttempt, DriverReport
 from nimbus.domain.ids import AttemptId, pipeline_name, release_digest
+from nimbus.ports import Kept
 
 _Text = Annotated[str, Field(max_length=256)]
 
@@ -81,9 +82,10 @@ def router(door: AttemptDoor) -> APIRouter:
         offset: Annotated[int, Query(ge=0)],
         nonce: Annotated[str, Query(max_length=256)],
         data: Annotated[bytes, Body(media_type="application/octet-stream")],
+        kept: Annotated[Kept, Query()] = Kept.LOG,
         attempt: ClusterAttempt = its_own,
     ) -> dict[str, bool]:
-        return {"stored": door.log(attempt, nonce, offset, data)}
+        return {"stored": door.log(attempt, nonce, offset, data, kept)}
 
     @routes.post("/{attempt}/end")
     def end(body: DriverReport, attempt: ClusterAttempt = its_own) -> dict[str, str]:

@@ -30,6 +30,7 @@ from nimbus.domain.commands import StartRun, StopRun
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.run import Run, RunState
+from nimbus.ports import Kept
 
 MAX_LOG_BYTES = 1 << 20
 """In one answer; a client asks on from `X-Log-End`."""
@@ -98,22 +99,49 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         `X-Log-End` is the offset to ask for next. `X-Attempt-State` is `open`, or how the attempt ended
         (`ended` for an early one that the run's record only counts).
         """
-        found = find_run(services, run_id)
-        number, state = _attempt(found, task, attempt)
-        # The state was read before the bytes: "ended, and nothing more" can then be believed.
-        data = services.logs.read(AttemptId(found.id, TaskName(task), number), offset, limit)
-        headers = {
-            "X-Log-Offset": str(offset),
-            "X-Log-End": str(offset + len(data)),
-            "X-Attempt": str(number),
-            "X-Attempt-State": state,
-            "X-Run-State": found.state.value,
-            "X-Content-Type-Options": "nosniff",
-            "Cache-Control": "no-store",
-        }
+        data, headers = _kept(services, Kept.LOG, (run_id, task, attempt), offset, limit)
         return Response(data, media_type="text/plain; charset=utf-8", headers=headers)
 
+    @routes.get(
+        "/{run_id}/tasks/{task}/events",
+        response_class=Response,
+        responses={200: {"content": {"application/octet-stream": {}}, "description": "Bytes, zstd."}},
+    )
+    def event_log(
+        run_id: RunIdText,
+        task: str,
+        attempt: Annotated[int | None, Query(ge=1, description="Without it: the last one.")] = None,
+        offset: Annotated[int, Query(ge=0, le=1 << 53)] = 0,
+        limit: Annotated[int, Query(ge=1, le=MAX_LOG_BYTES)] = MAX_LOG_BYTES,
+    ) -> Response:
+        """A piece of Spark's event log of an attempt that has ended, with the headers of a log.
+
+        Empty: the attempt has none (`spark.event_log`), or it is not stored yet.
+        """
+        data, headers = _kept(services, Kept.EVENTS, (run_id, task, attempt), offset, limit)
+        return Response(data, media_type="application/octet-stream", headers=headers)
+
     return routes
+
+
+def _kept(
+    services: ApiServices, kept: Kept, place: tuple[str, str, int | None], offset: int, limit: int
+) -> tuple[bytes, dict[str, str]]:
+    """A piece of what is kept of an attempt, and headers that tell of both. `place`: run, task, attempt."""
+    run_id, task, attempt = place
+    found = find_run(services, run_id)
+    number, state = _attempt(found, task, attempt)
+    # The state was read before the bytes: "ended, and nothing more" can then be believed.
+    data = services.logs.read(AttemptId(found.id, TaskName(task), number), offset, limit, kept)
+    return data, {
+        "X-Log-Offset": str(offset),
+        "X-Log-End": str(offset + len(data)),
+        "X-Attempt": str(number),
+        "X-Attempt-State": state,
+        "X-Run-State": found.state.value,
+        "X-Content-Type-Options": "nosniff",
+        "Cache-Control": "no-store",
+    }
 
 
 def _shown(services: ApiServices, found: FoundRun) -> RunModel:

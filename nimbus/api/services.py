@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, BaseModel, Field
 
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest
 from nimbus.domain.schedulers import SchedulerInfo
-from nimbus.ports import Clock, ClusterReader, CommandQueue, Definitions, History, LogArchive
+from nimbus.ports import Clock, ClusterReader, CommandQueue, Definitions, History, Kept, LogArchive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +156,9 @@ class AttemptDoor(Protocol):
         """Note that the driver lives; whether it is to stop, and whether the attempt is over for it."""
         ...
 
-    def log(self, attempt: ClusterAttempt, nonce: str, offset: int, data: bytes) -> bool:
+    def log(
+        self, attempt: ClusterAttempt, nonce: str, offset: int, data: bytes, kept: Kept = Kept.LOG
+    ) -> bool:
         """Store a piece of the log; False: it is too long, or the attempt is over for this driver."""
         ...
 

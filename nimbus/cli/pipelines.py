@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import click
 
+from nimbus.cli.dry_run import dry_run_option
 from nimbus.cli.lazy import Lazy, LazyGroup
 from nimbus.cli.options import remote, report_command
 from nimbus.cli.output import Output, output_option
@@ -37,18 +38,22 @@ def pipeline() -> None:
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@dry_run_option
 @output_option
-def validate(folder: Path, output: str) -> None:
+def validate(folder: Path, dry_run: bool, output: str) -> None:
     """Check the definition in FOLDER, and that every file it names is there. Asks no server."""
+    from nimbus.cli.dry_run import dry_run as run_dry
     from nimbus.cli.sources import read_sources
 
     spec, files = read_sources(folder)
     out = Output(output)
+    checked = run_dry(spec, files, out.note) if dry_run else {}
     total = sum(item.file.stat().st_size for item in files)
     if out.as_json:
         names = [item.path for item in files]
         tasks = [task.name for task in spec.tasks]
-        out.data({"valid": True, "name": spec.name, "tasks": tasks, "files": names, "size_bytes": total})
+        said = {"valid": True, "name": spec.name, "tasks": tasks, "files": names, "size_bytes": total}
+        out.data({**said, "dry_run": checked})
         return
     out.line(f"{spec.name}: valid, {len(spec.tasks)} tasks, {len(files)} files, {size(total)}")
 

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import click
 
+from nimbus.cli.dry_run import dry_run_option
 from nimbus.cli.exits import Exit
 from nimbus.cli.options import config_option, examples, remote, report_command
 from nimbus.cli.output import Output, console
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="When that time has passed: do not activate it, and exit with 4; or go on with a warning.",
 )
+@dry_run_option
 @config_option
 @remote
 def publish(
@@ -59,6 +61,7 @@ def publish(
     min_replicas: int,
     replica_timeout: str,
     replica_policy: str,
+    dry_run: bool,
     config: Path | None,
 ) -> int:
     """Upload FOLDER as a release, and make it known to the cluster.
@@ -67,11 +70,14 @@ def publish(
     whole or not at all: an interrupted upload leaves nothing that runs.
     """
     from blobsync import publish as upload
+    from nimbus.cli.dry_run import dry_run as run_dry
     from nimbus.cli.sources import read_sources
     from nimbus.cli.storage import object_store, settings_of
 
     wish = replica_wish(min_replicas, replica_timeout, replica_policy)
     spec, files = read_sources(folder)
+    if dry_run:
+        run_dry(spec, files, out.note)
     store = object_store(settings_of(config))
     with _bar() as progress:
         release = upload(store, name=spec.name, files=files, progress=progress)

@@ -33,6 +33,7 @@ _PRIORITIES = ["highest", "high", "medium", "low", "lowest"]
         ),
         "watch": Lazy("nimbus.cli.watch:watch", "Follow a run to its end; the exit code is its result."),
         "logs": Lazy("nimbus.cli.logs:logs", "Print the log of a task, also while it grows."),
+        "events": Lazy("nimbus.cli.events:events", "Store Spark's event log of a task in a file."),
         "stop": Lazy("nimbus.cli.runs:stop", "End a run."),
     },
 )

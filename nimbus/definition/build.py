@@ -19,6 +19,7 @@ from nimbus.definition.models import (
 )
 from nimbus.domain.ids import PipelineName, TaskName
 from nimbus.domain.pipeline import (
+    SPARK_KINDS,
     Limits,
     ParameterSpec,
     PipelineSpec,
@@ -30,6 +31,8 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
+
+EVENT_LOG = "spark.eventLog.enabled"
 
 
 def build_pipeline(model: DefinitionModel) -> PipelineSpec:
@@ -100,11 +103,17 @@ class Spark(NamedTuple):
 
 
 def build_spark(kind: TaskKind, own: SparkModel, defaults: SparkModel) -> Spark:
-    """Merge what a task says with the defaults: its own words win, also `target: null`. A jar is classic."""
-    usual = SparkMode.CLASSIC if kind.is_program else defaults.mode
+    """Merge what a task says with the defaults: its own words win, also `target: null`.
+
+    A kind that starts a Spark of its own is classic.
+    """
+    usual = defaults.mode if kind in SPARK_KINDS else SparkMode.CLASSIC
+    mode = own.mode or usual or SparkMode.CLASSIC
+    event_log = defaults.event_log if own.event_log is None else own.event_log
+    said = {} if event_log is None else {EVENT_LOG: str(event_log).lower()}
     return Spark(
-        mode=own.mode or usual or SparkMode.CLASSIC,
-        conf={**defaults.conf, **own.conf},
+        mode=mode,
+        conf={**({} if mode is SparkMode.CONNECT else said), **defaults.conf, **own.conf},
         target=own.target if "target" in own.model_fields_set else defaults.target,
         deploy=own.deploy or defaults.deploy or SparkDeploy.CLIENT,
     )
@@ -114,14 +123,24 @@ def _schedule(model: ScheduleModel) -> Schedule:
     return Schedule(cron=model.cron, timezone=model.timezone, catchup=model.catchup)
 
 
+def _arguments(model: TaskModel) -> tuple[str, ...]:
+    if model.command:
+        return tuple(model.command[1:])
+    if model.type is not TaskKind.SPARK_PIPELINE:
+        return tuple(model.args)
+    said = {"--refresh": model.refresh, "--full-refresh": model.full_refresh}
+    chosen = (word for flag, names in said.items() if names for word in (flag, ",".join(names)))
+    return ("run", *chosen, *(["--full-refresh-all"] if model.full_refresh_all else ()))
+
+
 def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec:
     """One task."""
     spark = build_spark(model.type, model.spark, defaults.spark) if model.type.uses_spark else Spark()
     return TaskSpec(
         name=TaskName(name),
         kind=model.type,
-        script=model.command[0] if model.command else model.script or model.jar or "",
-        args=tuple(model.command[1:] if model.command else model.args),
+        script=model.command[0] if model.command else model.script or model.jar or model.spec or "",
+        args=_arguments(model),
         needs=tuple(TaskName(need) for need in model.needs),
         retries=build_retries(model.retries, defaults.retries),
         timeout=defaults.timeout if model.timeout is None else model.timeout,

@@ -29,6 +29,7 @@ SCHEMA = 1
 MOST_TASKS = 10_000
 """The plan of a run must fit into one transaction, see `nimbus.run_record`."""
 
+_DATASET = re.compile(r"\w[\w-]*(\.\w[\w-]*)*")
 _PARAMETER = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,62}")
 _CLASS = re.compile(r"[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)*")
 _TAKEN = frozenset(name for name in dir(dict) if not name.startswith("_"))
@@ -116,6 +117,14 @@ def _class_name(value: object) -> str:
     return value
 
 
+def _dataset(value: object) -> str:
+    if not isinstance(value, str) or not _DATASET.fullmatch(value):
+        raise SuggestingError(
+            f"{described(value)} is not the name of a dataset, such as daily or my_catalog.sales.daily"
+        )
+    return value
+
+
 def _spark_value(value: object) -> str:
     return scalar_text("a Spark property", value)
 
@@ -139,6 +148,7 @@ def _at_least_one(value: object) -> object:
 Name = Annotated[str, BeforeValidator(plain_name)]
 FailureName = Annotated[FailureClass, one_of(FailureClass), BeforeValidator(_no_mishap)]
 PriorityName = Annotated[Priority, named(Priority)]
+Datasets = Annotated[list[Annotated[str, BeforeValidator(_dataset)]], Field(min_length=1)]
 Description = Annotated[str, Field(max_length=4096)]
 
 
@@ -148,6 +158,7 @@ class SparkModel(Strict):
     mode: Annotated[SparkMode, one_of(SparkMode)] | None = None
     target: Name | None = None
     deploy: Annotated[SparkDeploy, one_of(SparkDeploy)] | None = None
+    event_log: bool | None = None
     conf: dict[Annotated[str, BeforeValidator(spark_key)], Annotated[str, BeforeValidator(_spark_value)]] = (
         Field(default_factory=dict)
     )
@@ -204,7 +215,7 @@ class DefaultsModel(Strict):
 
 
 class TaskModel(Strict):
-    """One task. Which of `script`, `command`, `jar` and `main_class` it has depends on its type."""
+    """One task. Which of the keys from `script` to `full_refresh_all` it has depends on its type."""
 
     type: Annotated[TaskKind, one_of(TaskKind)]
     script: Annotated[str, BeforeValidator(_pattern)] | None = None
@@ -218,6 +229,10 @@ class TaskModel(Strict):
     ) = None
     jar: Annotated[str, BeforeValidator(_pattern)] | None = None
     main_class: Annotated[str, BeforeValidator(_class_name)] | None = None
+    spec: Annotated[str, BeforeValidator(_pattern)] | None = None
+    refresh: Datasets | None = None
+    full_refresh: Datasets | None = None
+    full_refresh_all: bool | None = None
     args: list[Annotated[str, BeforeValidator(_argument)]] = Field(default_factory=list)
     needs: list[str] = Field(default_factory=list)
     retries: RetriesModel = Field(default_factory=RetriesModel)

@@ -12,7 +12,7 @@ from nimbus.config.problems import InvalidDocumentError, Problem
 from nimbus.definition.build import build_pipeline, build_task
 from nimbus.definition.errors import InvalidDefinitionError
 from nimbus.definition.models import DefinitionModel
-from nimbus.definition.rules import faults
+from nimbus.definition.rules import KEYS, faults
 from nimbus.domain.pipeline import DEFINITION_FILE, PipelineSpec, TaskKind
 from nimbus.domain.spelling import closest
 from nimbus.templates.client import Templates
@@ -77,7 +77,7 @@ def _file_problems(
         if file is not None:
             fault, suggestion = _file_fault(root, file, must_be_program=task.type is TaskKind.SHELL)
             if fault is not None:
-                place = ("command", 0) if task.command else ("jar",) if task.jar else ("script",)
+                place = ("command", 0) if task.command else KEYS[task.type][:1]
                 yield document.problem(("tasks", name, *place), fault, suggestion)
             elif task.type is TaskKind.SQL:
                 yield from _sql_problems(root / file, model, templates)

@@ -11,7 +11,7 @@ from nimbus.config.values import format_duration
 from nimbus.definition.build import Spark, build_parameter, build_retries, build_spark
 from nimbus.definition.models import DefinitionModel, ParameterModel, TaskModel
 from nimbus.domain.parameters import has_type, value_fault
-from nimbus.domain.pipeline import Isolation, SparkDeploy, SparkMode, TaskKind
+from nimbus.domain.pipeline import SPARK_KINDS, Isolation, SparkDeploy, SparkMode, TaskKind
 from nimbus.domain.spelling import closest
 from nimbus.templates.client import Templates
 
@@ -21,14 +21,18 @@ KEYS = {
     TaskKind.SQL: ("script",),
     TaskKind.SHELL: ("command",),
     TaskKind.SPARK_SUBMIT: ("jar", "main_class"),
+    TaskKind.SPARK_PIPELINE: ("spec",),
 }
 """What a task of each kind runs; the first names a file."""
-SUFFIX = {
-    TaskKind.PYSPARK: ".py",
-    TaskKind.PYTHON: ".py",
-    TaskKind.SQL: ".sql",
-    TaskKind.SPARK_SUBMIT: ".jar",
+SUFFIXES = {
+    TaskKind.PYSPARK: (".py",),
+    TaskKind.PYTHON: (".py",),
+    TaskKind.SQL: (".sql",),
+    TaskKind.SPARK_SUBMIT: (".jar",),
+    TaskKind.SPARK_PIPELINE: (".yml", ".yaml"),
 }
+_REFRESHES = ("refresh", "full_refresh", "full_refresh_all")
+"""What else a declarative pipeline may say."""
 
 _SAID_BY_PLACE = {"spark.master": "the target", "spark.submit.deployMode": "spark.deploy"}
 """Properties that a task with a target must not set, and what says them instead."""
@@ -118,9 +122,10 @@ def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
         yield Fault(("isolation",), f"a {task.type} task runs isolated, not pooled; remove this")
     if task.type is TaskKind.SHELL and task.args:
         yield Fault(("args",), "a shell task takes no args; its command has them")
+    yield from _refresh_faults(task)
     if task.type.uses_spark:
         spark = build_spark(task.type, task.spark, model.defaults.spark)
-        yield from _place_faults(spark)
+        yield from _place_faults(task, spark)
         yield from _connect_faults(task, spark)
     elif any(said for _, said in task.spark):
         yield Fault(("spark",), f"a {task.type} task has no Spark; make it a pyspark task, or remove this")
@@ -143,9 +148,23 @@ def _key_faults(task: TaskModel) -> Iterator[Fault]:
     for key in sorted({key for others in KEYS.values() for key in others} - set(keys)):
         if getattr(task, key) is not None:
             yield Fault((key,), f"a {task.type} task has no {key}; remove it")
-    suffix = SUFFIX.get(task.type, "")
-    if suffix and not (path := getattr(task, keys[0])).endswith(suffix):
-        yield Fault((keys[0],), f"{path!r} must end with {suffix}, as the task is of type {task.type}")
+    suffixes = SUFFIXES.get(task.type)
+    if suffixes and not (path := getattr(task, keys[0])).endswith(suffixes):
+        endings = " or ".join(suffixes)
+        yield Fault((keys[0],), f"{path!r} must end with {endings}, as the task is of type {task.type}")
+
+
+def _refresh_faults(task: TaskModel) -> Iterator[Fault]:
+    said = [key for key in _REFRESHES if getattr(task, key) is not None]
+    if task.type is not TaskKind.SPARK_PIPELINE:
+        for key in said:
+            yield Fault((key,), f"a {task.type} task has no {key}; remove it")
+        return
+    if task.args:
+        yield Fault(("args",), f"a {task.type} task takes no args; it has {', '.join(_REFRESHES)}")
+    for key in said if task.full_refresh_all else ():
+        if key != "full_refresh_all":
+            yield Fault((key,), "full_refresh_all takes all datasets already; remove the one or the other")
 
 
 def _input_faults(task: TaskModel) -> Iterator[Fault]:
@@ -159,7 +178,7 @@ def _input_faults(task: TaskModel) -> Iterator[Fault]:
             )
 
 
-def _place_faults(spark: Spark) -> Iterator[Fault]:
+def _place_faults(task: TaskModel, spark: Spark) -> Iterator[Fault]:
     for name, instead in _SAID_BY_PLACE.items() if spark.target is not None else ():
         if name in spark.conf:
             yield Fault(("spark",), f"{name} is said by {instead}; remove it")
@@ -169,6 +188,10 @@ def _place_faults(spark: Spark) -> Iterator[Fault]:
         yield Fault(
             ("spark", "deploy"),
             "mode: connect takes a Spark that runs already: it deploys no driver; write deploy: client",
+        )
+    elif task.type is TaskKind.SPARK_PIPELINE:
+        yield Fault(
+            ("spark", "deploy"), f"the driver of a {task.type} task runs on its worker; write deploy: client"
         )
     elif spark.target is None:
         yield Fault(
@@ -180,9 +203,15 @@ def _place_faults(spark: Spark) -> Iterator[Fault]:
 def _connect_faults(task: TaskModel, spark: Spark) -> Iterator[Fault]:
     if spark.mode is not SparkMode.CONNECT:
         return
-    if task.type.is_program:
+    if task.type not in SPARK_KINDS:
         yield Fault(("spark", "mode"), f"a {task.type} task starts a Spark of its own; remove this")
         return
+    if task.spark.event_log:
+        yield Fault(
+            ("spark", "event_log"),
+            "a Spark Connect server has one event log for all of its sessions; remove this, or use "
+            "mode: classic",
+        )
     for name in spark.conf:
         if not name.startswith(SESSION_PROPERTIES):
             yield Fault(

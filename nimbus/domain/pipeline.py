@@ -24,6 +24,7 @@ class TaskKind(StrEnum):
     SQL = "sql"
     SHELL = "shell"
     SPARK_SUBMIT = "spark_submit"
+    SPARK_PIPELINE = "spark_pipeline"
 
     @property
     def uses_spark(self) -> bool:
@@ -157,7 +158,7 @@ class TaskSpec:
     name: TaskName
     kind: TaskKind
     script: str
-    """Path of the script, SQL file or jar inside the release, with `/`; or the program of a shell task."""
+    """Path of the script, SQL file, jar or spec in the release, with `/`; or the program of a shell task."""
     args: tuple[str, ...] = ()
     needs: tuple[TaskName, ...] = ()
     retries: RetryPolicy = field(default_factory=RetryPolicy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nimbus.domain.pipeline import SparkMode, TaskSpec
+from nimbus.domain.pipeline import SparkMode, TaskKind, TaskSpec
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.workers import WorkerInfo
 
@@ -12,13 +12,16 @@ NEWEST_SCHEMA = 2
 """The newest one that this release reads and writes. It also reads and writes the one before.
 
 2: runs are laid out as header, plan and pages (ADR 21), the catalog holds digests (ADR 22), tasks can be of
-kind `shell` or `spark_submit`, in `mode: connect`, and with a target.
+kind `shell`, `spark_submit` or `spark_pipeline`, in `mode: connect`, and with a target.
 """
+
+
+_OLD_KINDS = frozenset({TaskKind.PYSPARK, TaskKind.PYTHON, TaskKind.SQL})
 
 
 def schema_for(task: TaskSpec) -> int:
     """The oldest schema that has such tasks: schedulers and workers that do not know it overlook them."""
-    is_new = task.kind.is_program or task.spark_mode is SparkMode.CONNECT or task.spark_place
+    is_new = task.kind not in _OLD_KINDS or task.spark_mode is SparkMode.CONNECT or task.spark_place
     return 2 if is_new else 1
 
 

@@ -20,7 +20,7 @@ from nimbus.domain.ids import HostId, WorkerId
 from nimbus.domain.orders import output_of
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, ClusterDriver, End, Holder, Slots
-from nimbus.ports import AttemptBoard, AttemptWithdrawnError, Clock, LogArchive, StoreUnavailableError
+from nimbus.ports import AttemptBoard, AttemptWithdrawnError, Clock, Kept, LogArchive, StoreUnavailableError
 from nimbus.scheduler.data_door import DataDoor
 from nimbus.worker.application import bootstrap
 from nimbus.worker.application.startup import build_kit, data_token_for, release_archive, token_for
@@ -123,11 +123,13 @@ class ClusterDoor:
         self._board.report(attempt.id, progress)
         return slots.stop_requested, False
 
-    def log(self, attempt: ClusterAttempt, nonce: str, offset: int, data: bytes) -> bool:
+    def log(
+        self, attempt: ClusterAttempt, nonce: str, offset: int, data: bytes, kept: Kept = Kept.LOG
+    ) -> bool:
         """See `AttemptDoor.log`."""
         if offset + len(data) > _LOG_BYTES or not _is_open(nonce, self._board.read(attempt.id)):
             return False
-        self._logs.append(attempt.id, offset, data)
+        self._logs.append(attempt.id, offset, data, kept)
         return True
 
     def sign(self, attempt: ClusterAttempt, request: DataRequest) -> str | None:

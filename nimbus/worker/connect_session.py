@@ -63,8 +63,8 @@ class MissingPackagesError(NimbusError):
 
     def __init__(self, missing: list[str]) -> None:
         super().__init__(
-            f"`spark: {{mode: connect}}` needs packages that are not installed here: {', '.join(missing)}. "
-            "Install them with: pip install 'nimbus-scheduler[connect]'"
+            "Spark Connect, which also runs declarative pipelines, needs packages that are not installed "
+            f"here: {', '.join(missing)}. Install them with: pip install 'nimbus-scheduler[connect]'"
         )
 
 

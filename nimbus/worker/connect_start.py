@@ -86,6 +86,8 @@ def _command(settings: LocalServerSettings, folder: Path, port: int) -> list[str
     assert spark is not None  # noqa: S101 - a dependency
     assert spark.submodule_search_locations is not None  # noqa: S101 - a package
     conf = {**_CONF, **settings.spark_conf}
+    if "spark.eventLog.dir" not in conf:  # it would grow for days, of all sessions together
+        conf["spark.eventLog.enabled"] = "false"
     options = f"-Djava.io.tmpdir={folder / 'tmp'} {conf.get('spark.driver.extraJavaOptions', '')}".strip()
     if settings.master.startswith("local"):
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

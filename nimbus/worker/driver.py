@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nimbus.task import ACCESS_VARIABLE, context, wrap_inputs
-from nimbus.worker.environment import spark_settings, submit_arguments
+from nimbus.worker.environment import event_log_settings, spark_settings, submit_arguments
 from nimbus.worker.files import write_new
 from nimbus.worker.program import become, spark_submit, variables
+from nimbus.worker.spark_pipeline import FlowBook, run_pipeline, settings_for
 
 if TYPE_CHECKING:
     from nimbus.worker.warm.plan import WarmPlan
@@ -61,7 +62,12 @@ class DriverPlan:
     @property
     def starts_spark(self) -> bool:
         """It gets a Spark runtime of its own."""
-        return self.kind in ("pyspark", "sql") and not self.connect
+        return self.kind in ("pyspark", "sql", "spark_pipeline") and not self.connect
+
+    @property
+    def has_jvm(self) -> bool:
+        """A JVM runs below it, or in its place."""
+        return self.uses_spark or self.kind in ("spark_submit", "spark_pipeline")
 
     @property
     def is_program(self) -> bool:
@@ -116,9 +122,10 @@ def run(folder: Path, plan: DriverPlan, waits_on: int | None) -> None:
         from nimbus.worker.data.source_offer import offer_source
 
         offer_source(connect=plan.connect)
-    stop_progress = _start_progress(folder) if plan.starts_spark else _nothing
+    book = FlowBook(sys.stdout)
+    stop_progress = _start_progress(folder, book) if plan.starts_spark else _nothing
     try:
-        _run_task(plan)
+        _run_task(plan, book)
     finally:
         stop_progress()
     sys.stdout.flush()
@@ -158,13 +165,16 @@ def _command(folder: Path, plan: DriverPlan) -> list[str]:
 
 def _prepare_spark(folder: Path, plan: DriverPlan) -> None:
     """Do the slow imports while the runner still claims the attempt: none of it is user code."""
-    set_submit_arguments(plan.master, settings_of(folder, plan))
+    conf = settings_of(folder, plan)
+    if plan.kind == "spark_pipeline":
+        conf = settings_for(conf, str(context().output))
+    set_submit_arguments(plan.master, conf)
     import pyspark.sql  # noqa: F401 - imported for its time
 
 
 def settings_of(folder: Path, plan: DriverPlan | WarmPlan) -> dict[str, str]:
     """Spark's settings for a driver with this folder, of an attempt or its own."""
-    return spark_settings(
+    conf = spark_settings(
         application=folder.name,
         master=plan.master,
         worker_conf=plan.worker_conf,
@@ -173,6 +183,7 @@ def settings_of(folder: Path, plan: DriverPlan | WarmPlan) -> dict[str, str]:
         temporary=folder / "work" / "tmp",
         class_archive=Path(plan.class_archive) if plan.class_archive else None,
     )
+    return event_log_settings(conf, str(folder / "work"))
 
 
 def _prepare_connect(folder: Path) -> Callable[[], None]:
@@ -200,10 +211,10 @@ def set_local_address(master: str) -> None:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
-def _start_progress(folder: Path) -> Callable[[], None]:
+def _start_progress(folder: Path, book: FlowBook) -> Callable[[], None]:
     from nimbus.worker.driver_progress import ProgressThread
 
-    thread = ProgressThread(folder / "work" / "progress.json")
+    thread = ProgressThread(folder / "work" / "progress.json", book.figures)
     thread.start()
     return thread.close
 
@@ -212,7 +223,7 @@ def _nothing() -> None:
     pass
 
 
-def _run_task(plan: DriverPlan) -> None:
+def _run_task(plan: DriverPlan, book: FlowBook) -> None:
     imports = plan.import_folders()
     inherited = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
     # For what the task starts itself: Spark's Python workers, above all.
@@ -223,6 +234,8 @@ def _run_task(plan: DriverPlan) -> None:
             from nimbus.worker.sql_task import run_sql
 
             run_sql(plan.script_path, plan.args)
+        elif plan.kind == "spark_pipeline":
+            run_pipeline(plan.script_path, plan.args, master=plan.master, book=book)
         else:
             _run_script(plan)
     finally:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -49,12 +50,13 @@ class StageBook:
 class ProgressThread(threading.Thread):
     """Writes `progress.json` while the task runs."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, more: Callable[[], Mapping[str, Any]] = dict) -> None:
+        """`more`: what else is known of the task's progress."""
         super().__init__(name="driver-progress", daemon=True)
-        self._place = place
+        self._place, self._more = place, more
         self._leaving = threading.Event()
         self._book = StageBook()
-        self._written: dict[str, int | str] | None = None
+        self._written: dict[str, Any] | None = None
         self._named: tuple[Any, dict[str, str]] | None = None
         """A context, and Spark's names for it: asked for once."""
 
@@ -74,7 +76,7 @@ class ProgressThread(threading.Thread):
             return
         if self._named is None or self._named[0] is not context:
             self._named = context, _names(context)
-        figures: dict[str, int | str] = {**self._named[1], **self._book.update(context.statusTracker())}
+        figures = {**self._named[1], **self._book.update(context.statusTracker()), **self._more()}
         if figures != self._written:
             document = {**figures, "at": datetime.now(UTC).isoformat(timespec="seconds")}
             write_atomic(self._place, json.dumps(document).encode())

@@ -51,7 +51,7 @@ def prepare(
         user = TaskUser(**plan.user)
         user.become()
         _refuse_unreadable(user, folder, plan)
-    impose(Limits(**plan.limits), uses_spark=plan.uses_spark or plan.kind == "spark_submit")
+    impose(Limits(**plan.limits), uses_spark=plan.has_jvm)
     os.chdir(folder / "work" / "tmp")  # as that user: no link leads it where the user may not go
     if not forked.die_with(parent):
         os._exit(driver.EXIT_NOT_STARTED)

@@ -103,6 +103,22 @@ def spark_settings(
     }
 
 
+def event_log_settings(conf: Mapping[str, str], folder: str) -> dict[str, str]:
+    """Settings with which Spark writes its event log, if it is to write one, as one file into a folder.
+
+    A place that is named in the settings is left alone.
+    """
+    if conf.get("spark.eventLog.enabled", "").lower() != "true" or "spark.eventLog.dir" in conf:
+        return dict(conf)
+    return {
+        **conf,
+        "spark.eventLog.dir": folder,
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.eventLog.compress": "true",
+        "spark.eventLog.compression.codec": "zstd",
+    }
+
+
 def scaled_conf(task_conf: Mapping[str, str], worker_conf: Mapping[str, str], scale: float) -> dict[str, str]:
     """A task's Spark properties, with more memory after attempts that ran out of it.
 

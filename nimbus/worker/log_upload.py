@@ -14,6 +14,7 @@ import structlog
 
 from nimbus.ports import LogArchive
 from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.event_log import store_event_log
 from nimbus.worker.failure import TAIL_BYTES
 from nimbus.worker.limited_log import LimitedLog
 from nimbus.worker.retry import pauses
@@ -50,10 +51,11 @@ def store_some(folder: AttemptFolder, archive: LogArchive, log: LimitedLog, *, c
 
 
 def store_rest(folder: AttemptFolder, archive: LogArchive) -> None:
-    """Store all that is not stored yet of a log that is complete. Raises whatever the archive raises."""
+    """Store all that is not stored yet of an attempt that has ended. Raises whatever the archive raises."""
     log = LimitedLog.of(folder)
     while store_some(folder, archive, log, complete=True):
         pass
+    store_event_log(folder, archive)
 
 
 class LogUploader:
@@ -112,6 +114,7 @@ class LogUploader:
                 store_some(self._folder, archive, log, complete=complete)
                 waiting_since, sent = None, sent + 1
             elif complete:
+                store_event_log(self._folder, archive)
                 return
             else:
                 self._complete.wait(_POLL_S)

@@ -16,10 +16,11 @@ from typing import Protocol
 
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import ClusterId, PipelineName, ReleaseDigest
-from nimbus.domain.pipeline import SparkDeploy, SparkMode
+from nimbus.domain.pipeline import SparkDeploy, SparkMode, TaskKind
 from nimbus.domain.workers import Assignment
 from nimbus.task import ACCESS_VARIABLE
 from nimbus.worker.class_archive import find_archive
+from nimbus.worker.connect_session import check_packages
 from nimbus.worker.data.folder import FolderPlace
 from nimbus.worker.data.ports import DataPlace
 from nimbus.worker.environment import driver_environment
@@ -99,6 +100,7 @@ def prepare(
 
     Raises:
         CannotRunHereError: the release lacks the task's file, or the disk is full.
+        MissingPackagesError: a declarative pipeline needs packages that are not installed here.
         InputRefusedError: an input is gone, or is not in the place of this worker's configuration.
         BadWheelError: a wheel of the release cannot be used.
         Exception: what `releases` and `settings.java_home` raise; see `may_heal`.
@@ -108,6 +110,8 @@ def prepare(
     user, java_home = settings.users.of(order.pipeline), None
     target = target_of(order, settings)
     connect = _connect_plan(order, settings, target) if _wants_connect(order) else None
+    if order.task.kind is TaskKind.SPARK_PIPELINE:
+        check_packages()
     if order.task.kind.uses_spark and settings.java_home is not None and connect is None:
         java_home = settings.java_home()
     with releases.pinned(order.pipeline, order.release, settings.prepare_timeout) as root:

@@ -23,7 +23,7 @@ from nimbus.domain.ids import AttemptId, ClusterId, WorkerId
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
 from nimbus.domain.workers import Assignment, WorkerInfo
-from nimbus.ports import AttemptWithdrawnError, Enqueue, StoreUnavailableError
+from nimbus.ports import AttemptWithdrawnError, Enqueue, Kept, StoreUnavailableError
 from nimbus.records import ASSIGNMENT, CLAIM, END
 from nimbus.worker.files import read_if_there, write_atomic, write_once
 from nimbus.worker.identity import own_process
@@ -258,10 +258,10 @@ class FileLogs:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def append(self, attempt: AttemptId, offset: int, data: bytes) -> None:
+    def append(self, attempt: AttemptId, offset: int, data: bytes, kept: Kept = Kept.LOG) -> None:
         """See `nimbus.ports.LogArchive`."""
         self._root.mkdir(parents=True, exist_ok=True)
-        fd = os.open(self._root / str(attempt), os.O_WRONLY | os.O_CREAT, 0o600)
+        fd = os.open(self._place(attempt, kept), os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             os.pwrite(fd, data, offset)
         finally:
@@ -272,9 +272,12 @@ class FileLogs:
         for attempt, data in logs.items():
             self.append(attempt, 0, data)
 
-    def read(self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20) -> bytes:
+    def read(self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20, kept: Kept = Kept.LOG) -> bytes:
         """See `nimbus.ports.LogArchive`."""
-        return (read_if_there(self._root / str(attempt)) or b"")[offset : offset + limit]
+        return (read_if_there(self._place(attempt, kept)) or b"")[offset : offset + limit]
+
+    def _place(self, attempt: AttemptId, kept: Kept) -> Path:
+        return self._root / (str(attempt) if kept is Kept.LOG else f"{attempt}.{kept}")
 
 
 class RecordingRegistrations:

@@ -14,7 +14,7 @@ from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.localstack.s3 import S3Server
-from nimbus.ports import LogArchive
+from nimbus.ports import Kept, LogArchive
 from nimbus.worker.testing import FileLogs
 
 ATTEMPT = AttemptId(RunId("r"), TaskName("t"), 1)
@@ -194,3 +194,13 @@ def test_a_storage_that_does_not_answer_is_told_and_may_later(s3_server: S3Serve
             call()
         assert raised.value.retryable
     store.close()
+
+
+def test_event_log_of_an_attempt_is_kept_apart_from_its_log(logs: LogArchive) -> None:
+    logs.append(ATTEMPT, 0, b"what it printed")
+    logs.append(ATTEMPT, 0, b"what ", Kept.EVENTS)
+    logs.append(ATTEMPT, 5, b"happened", Kept.EVENTS)
+
+    assert logs.read(ATTEMPT) == b"what it printed"
+    assert logs.read(ATTEMPT, 0, 100, Kept.EVENTS) == b"what happened"
+    assert logs.read(AttemptId(RunId("r"), TaskName("t"), 2), 0, 100, Kept.EVENTS) == b""

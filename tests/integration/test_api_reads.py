@@ -16,6 +16,7 @@ from nimbus.domain.pipeline import SparkPlace, TaskKind
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
+from nimbus.ports import Kept
 
 
 def test_participants_are_listed_in_queue_order_with_what_each_lacks(api: httpx.Client) -> None:
@@ -260,6 +261,20 @@ def test_a_log_can_be_followed_by_offset(world: Any, api: httpx.Client) -> None:
     assert second.headers["X-Attempt-State"] == "succeeded"
     assert api.get("/runs/r1/tasks/extract/log", params={"offset": 11}).content == b""
     assert api.get("/runs/r1/tasks/extract/log", params={"limit": 2}).content == b"on"
+
+
+def test_event_log_is_read_by_offset_as_bytes(world: Any, api: httpx.Client) -> None:
+    world.succeeded("r1")
+    attempt = AttemptId(RunId("r1"), TaskName("extract"), 1)
+    world.logs.append(attempt, 0, b"text")
+    world.logs.append(attempt, 0, b"\x28\xb5events", Kept.EVENTS)
+
+    found = api.get("/runs/r1/tasks/extract/events", params={"offset": 1, "limit": 3})
+
+    assert (found.content, found.headers["X-Log-End"]) == (b"\xb5ev", "4")
+    assert found.headers["content-type"] == "application/octet-stream"
+    assert found.headers["X-Attempt-State"] == "succeeded"
+    assert api.get("/runs/r1/tasks/load/events").content == b""
 
 
 def test_the_log_of_an_attempt_can_be_read_when_the_record_only_counts_it(

@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
+import zstandard
 from click.testing import CliRunner, Result
 
 from nimbus.cli import client as client_module
@@ -24,6 +25,7 @@ from nimbus.cli.main import cli
 from nimbus.domain.commands import Abdicate, StopRun
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.run import Outcome
+from nimbus.ports import Kept
 
 Invoke = Callable[..., Result]
 
@@ -309,6 +311,35 @@ def test_following_a_log_goes_through_a_retry_to_the_end(
     assert followed.exit_code == 0
     assert followed.stdout == "ab\nc\n"
     assert "attempt 2: succeeded" in followed.stderr
+
+
+def test_events_stores_the_event_log_of_an_attempt_in_a_file(
+    world: Any, nimbus: Invoke, tmp_path: Path
+) -> None:
+    world.succeeded("r1")
+    extract = AttemptId(RunId("r1"), TaskName("extract"), 1)
+    whole = zstandard.compress(b'{"Event":"SparkListenerLogStart"}\n')
+    world.logs.append(extract, 0, whole, Kept.EVENTS)
+
+    found = nimbus("run", "events", "r1", "extract", "--to", str(tmp_path))
+    none = nimbus("run", "events", "r1", "load", "--to", str(tmp_path))
+
+    assert (found.exit_code, found.stdout.strip()) == (0, str(tmp_path / "r1.extract.1.zstd"))
+    assert (tmp_path / "r1.extract.1.zstd").read_bytes() == whole
+    assert none.exit_code == 3
+    assert "no event log" in none.stderr
+
+
+def test_events_marks_an_event_log_that_spark_could_not_end(
+    world: Any, nimbus: Invoke, tmp_path: Path
+) -> None:
+    world.succeeded("r1")
+    cut = zstandard.compress(b"events\n" * 100)[:-3]
+    world.logs.append(AttemptId(RunId("r1"), TaskName("extract"), 1), 0, cut, Kept.EVENTS)
+
+    found = nimbus("run", "events", "r1", "extract", "--to", str(tmp_path))
+
+    assert found.stdout.strip() == str(tmp_path / "r1.extract.1.zstd.inprogress")
 
 
 def test_stop_and_abdicate_hand_their_reason_on(world: Any, nimbus: Invoke) -> None:

@@ -26,6 +26,7 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
+from nimbus.domain.schema import schema_for
 from tests.in_process_templates import InProcessTemplates
 
 TEMPLATES = InProcessTemplates()
@@ -77,7 +78,7 @@ BAD: list[tuple[str, str, str]] = [
     ("tasks left empty", HEAD + "tasks:\n", "3: tasks: a pipeline needs at least one task"),
     ("no tasks at all", HEAD, "pipeline.yaml: tasks: is missing"),
     ("tasks as a list", HEAD + "tasks: [a]\n", "3: tasks: must be a mapping of keys to values, not a list"),
-    ("unknown type", HEAD + "tasks:\n  a: {type: spark, script: a.py}\n", '4: tasks.a.type: must be one of pyspark, python, sql, shell, spark_submit, not \'spark\' (did you mean "pyspark"?)'),
+    ("unknown type", HEAD + "tasks:\n  a: {type: spark, script: a.py}\n", '4: tasks.a.type: must be one of pyspark, python, sql, shell, spark_submit, spark_pipeline, not \'spark\' (did you mean "pyspark"?)'),
     ("unknown priority", top("priority: urgent"), "3: priority: must be one of highest, high, medium, low, lowest, not 'urgent'"),
     ("unknown strategy", top("failure_strategy: stop"), "3: failure_strategy: must be one of end, continue, not 'stop'"),
     ("unknown catchup", top('schedule: {cron: "@daily", catchup: newest}'), "3: schedule.catchup: must be one of none, latest, all"),
@@ -133,6 +134,15 @@ BAD: list[tuple[str, str, str]] = [
     ("jar of another kind", HEAD + "tasks:\n  a: {type: spark_submit, jar: a.zip, main_class: a.B}\n", "4: tasks.a.jar: 'a.zip' must end with .jar, as the task is of type spark_submit"),
     ("no main class", HEAD + "tasks:\n  a: {type: spark_submit, jar: a.jar}\n", "4: tasks.a.main_class: is missing; a spark_submit task needs it"),
     ("bad main class", HEAD + "tasks:\n  a: {type: spark_submit, jar: a.jar, main_class: a/B}\n", "4: tasks.a.main_class: 'a/B' is not the name of a class, such as com.example.Job"),
+    ("event log on Connect", task("spark: {mode: connect, event_log: true}"), "5: tasks.b.spark.event_log: a Spark Connect server has one event log for all of its sessions; remove this, or use mode: classic"),
+    ("no spec", HEAD + "tasks:\n  a: {type: spark_pipeline}\n", "4: tasks.a.spec: is missing; a spark_pipeline task needs it"),
+    ("spec of another kind", HEAD + "tasks:\n  a: {type: spark_pipeline, spec: a.json}\n", "4: tasks.a.spec: 'a.json' must end with .yml or .yaml, as the task is of type spark_pipeline"),
+    ("args of a declarative pipeline", HEAD + "tasks:\n  a: {type: spark_pipeline, spec: a.yml, args: [x]}\n", "4: tasks.a.args: a spark_pipeline task takes no args; it has refresh, full_refresh, full_refresh_all"),
+    ("refresh in another kind", HEAD + "tasks:\n  a: {type: pyspark, script: a.py, refresh: [x]}\n", "4: tasks.a.refresh: a pyspark task has no refresh; remove it"),
+    ("refresh of no dataset", HEAD + "tasks:\n  a: {type: spark_pipeline, spec: a.yml, refresh: ['a, b']}\n", "4: tasks.a.refresh[0]: 'a, b' is not the name of a dataset, such as daily or my_catalog.sales.daily"),
+    ("refresh of all and some", HEAD + "tasks:\n  a: {type: spark_pipeline, spec: a.yml, full_refresh: [x], full_refresh_all: true}\n", "4: tasks.a.full_refresh: full_refresh_all takes all datasets already; remove the one or the other"),
+    ("declarative pipeline on Connect", HEAD + "tasks:\n  a: {type: spark_pipeline, spec: a.yml, spark: {mode: connect}}\n", "4: tasks.a.spark.mode: a spark_pipeline task starts a Spark of its own; remove this"),
+    ("declarative pipeline in cluster mode", HEAD + "tasks:\n  a: {type: spark_pipeline, spec: a.yml, spark: {target: big, deploy: cluster}}\n", "4: tasks.a.spark.deploy: the driver of a spark_pipeline task runs on its worker; write deploy: client"),
     ("args of sql", HEAD + "tasks:\n  a: {type: sql, script: a.sql, args: [x]}\n", "4: tasks.a.args: a sql task takes no args; its file can use {{ params.name }}"),
     ("Spark in python", HEAD + "tasks:\n  a: {type: python, script: a.py, spark: {conf: {spark.x: 1}}}\n", "4: tasks.a.spark: a python task has no Spark"),
     ("Connect in python", HEAD + "tasks:\n  a: {type: python, script: a.py, spark: {mode: connect}}\n", "4: tasks.a.spark: a python task has no Spark"),
@@ -533,3 +543,41 @@ def test_sql_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
 
 def test_missing_definition_is_refused(tmp_path: Path) -> None:
     assert disk_refusal(tmp_path) == ["pipeline.yaml: there is no such file"]
+
+
+@pytest.mark.parametrize(("keys", "args"), [
+    ("", ("run",)),
+    ("refresh: [a, c.d.b], full_refresh: [x]", ("run", "--refresh", "a,c.d.b", "--full-refresh", "x")),
+    ("full_refresh_all: true", ("run", "--full-refresh-all")),
+])  # fmt: skip
+def test_declarative_pipeline_becomes_arguments_of_its_program(keys: str, args: tuple[str, ...]) -> None:
+    text = f"{HEAD}defaults: {{spark: {{mode: connect}}}}\ntasks:\n  a: {{type: spark_pipeline, spec: etl/a.yml, {keys}}}\n"
+
+    (found,) = parse_definition(text.encode(), "pipeline.yaml", TEMPLATES).tasks
+
+    assert (found.kind, found.file, found.args) == (TaskKind.SPARK_PIPELINE, "etl/a.yml", args)
+    assert found.spark_mode is SparkMode.CLASSIC
+    assert schema_for(found) == 2
+
+
+@pytest.mark.parametrize(("default", "own", "conf"), [
+    ("{}", "{event_log: true}", {"spark.eventLog.enabled": "true"}),
+    ("{event_log: true}", "{}", {"spark.eventLog.enabled": "true"}),
+    ("{event_log: true}", "{event_log: false}", {"spark.eventLog.enabled": "false"}),
+    ("{event_log: true}", "{mode: connect}", {}),
+    ("{}", "{}", {}),
+])  # fmt: skip
+def test_event_log_is_a_property_of_spark(default: str, own: str, conf: dict[str, str]) -> None:
+    text = f"{HEAD}defaults: {{spark: {default}}}\ntasks:\n  a: {{type: sql, script: a.sql, spark: {own}}}\n"
+
+    (found,) = parse_definition(text.encode(), "pipeline.yaml", TEMPLATES).tasks
+
+    assert found.spark_conf == conf
+
+
+def test_spec_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    place = folder(tmp_path / "p", "  a: {type: spark_pipeline, spec: a.yml}\n")
+
+    assert disk_refusal(place) == [
+        "pipeline.yaml:4: tasks.a.spec: there is no file 'a.yml' in the pipeline's folder"
+    ]

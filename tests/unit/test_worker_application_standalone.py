@@ -173,6 +173,34 @@ def test_state_of_a_driver_is_read_from_the_master_that_leads(said: str, state: 
     assert (report.state, report.words) == (state, said)
 
 
+STACK = "Exception from the cluster:\njava.io.IOException: no jar\n\tat a.B.run(B.scala:1)\n\tat a.C"
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (None, "FAILED"),
+        (STACK, "FAILED: java.io.IOException: no jar"),
+        ("Something else", "FAILED: Something else"),
+    ],
+)
+def test_failed_driver_is_told_with_the_error_and_where_its_log_is(message: str | None, why: str) -> None:
+    told = {
+        "success": True,
+        "driverState": "FAILED",
+        "submissionId": "driver-7",
+        "workerId": "worker-9",
+        "workerHostPort": "10.0.0.3:7078",
+        "message": message,
+    }
+
+    with master(lambda *_: (200, told)) as url:
+        report = manager(url).look("driver-7")
+
+    where = "its log is driver-7/stderr in the work folder of worker 10.0.0.3:7078, whose web pages show it"
+    assert (report.state, report.words) == (DriverState.GONE, f"{why}; {where}")
+
+
 def test_driver_that_the_leading_master_does_not_know_is_gone() -> None:
     told = {"action": "SubmissionStatusResponse", "success": False, "submissionId": "driver-7"}
     with master(lambda *_: (200, told)) as leader:

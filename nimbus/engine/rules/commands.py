@@ -24,7 +24,7 @@ from nimbus.domain.commands import (
 from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import CommandId, InvalidNameError, PipelineName, run_id
-from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.pipeline import SPARK_KINDS, PipelineSpec
 from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.schema import schema_for
 from nimbus.domain.writes import (
@@ -152,7 +152,7 @@ def _check_schema(state: State, spec: PipelineSpec) -> None:
     """Raise RefusedError if older schedulers, which may lead next, would not see the pipeline."""
     for task in spec.tasks:
         if (needed := schema_for(task)) > state.schema:
-            has = f"kind {task.kind}" if task.kind.is_program else f"mode {task.spark_mode}"
+            has = f"kind {task.kind}" if task.kind not in SPARK_KINDS else f"mode {task.spark_mode}"
             if task.spark_place is not None:
                 has = f"target {task.spark_place.target}"
             raise RefusedError(

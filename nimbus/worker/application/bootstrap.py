@@ -62,6 +62,7 @@ _LOG_POLL_S = 1.0
 _LOG_PIECE_BYTES = 128 << 10
 _TAIL_BYTES = 64 << 10
 _LOG_PATIENCE_S = 30.0
+_LARGEST_EVENT_LOG = 64 << 20
 _KILL_PATIENCE_S = 10.0
 _TEXT = 500
 """Characters of a reason."""
@@ -69,6 +70,8 @@ _FOLDERS_ABOVE = 4
 """Of an output: those of its task, run and pipeline, and the one with all outputs."""
 _LIBC = ctypes.CDLL(None)
 T = TypeVar("T")
+WORK = "nimbus/work"
+"""Folder of the task, below the driver's working folder; Spark writes its event log there."""
 ARCHIVE = "nimbus_release"
 """Folder of the release in the working folder of each executor."""
 KIT = "nimbus_kit"
@@ -367,7 +370,7 @@ def main() -> int:
     if not granted:
         say("nimbus: the attempt is not ours to run: the task's code was not started")
         return EXIT_NOT_STARTED
-    beats = BeatThread(door, nonce, Path.cwd() / "nimbus" / "work" / "progress.json")
+    beats = BeatThread(door, nonce, Path.cwd() / WORK / "progress.json")
     try:
         return run_claimed(startup, door, nonce, beats)
     finally:
@@ -413,6 +416,7 @@ def run_claimed(startup: Mapping[str, Any], door: Door, nonce: str, beats: BeatT
     status = task.poll()
     kill_descendants()
     log.finish()
+    send_event_log(door, nonce, folder / "work")
     kept = keep_output(folder, startup, access) if status == 0 else {}
     report |= {
         "status": status,
@@ -457,6 +461,20 @@ def keep_output(folder: Path, startup: Mapping[str, Any], access: Mapping[str, A
             "fault": f"its output could not be stored: {why or f'the upload ended with {done.returncode}'}"
         }
     return answer
+
+
+def send_event_log(door: Door, nonce: str, work: Path) -> None:
+    """Send Spark's event log, if there is one; the last one. What cannot be sent stays in the cluster."""
+    try:
+        found = sorted(work.glob("*.zstd*"), key=lambda file: file.lstat().st_mtime_ns)
+        if not found or found[-1].is_symlink() or found[-1].stat().st_size > _LARGEST_EVENT_LOG:
+            return
+        with found[-1].open("rb") as file:
+            while piece := file.read(_LOG_PIECE_BYTES):
+                offset = file.tell() - len(piece)
+                door.send("log", piece, f"&kept=events&offset={offset}&nonce={nonce}")
+    except (RefusedError, UnreachableError, OSError) as exc:
+        say(f"nimbus: the event log is not stored: {exc}")
 
 
 def deliver(door: Door, report: dict[str, Any]) -> int:

@@ -24,7 +24,7 @@ from nimbus.domain.workers import Assignment
 from nimbus.ports import AttemptWithdrawnError, StoreUnavailableError
 from nimbus.worker import settlement
 from nimbus.worker.application import follow
-from nimbus.worker.application.bootstrap import ARCHIVE, KIT
+from nimbus.worker.application.bootstrap import ARCHIVE, KIT, WORK
 from nimbus.worker.application.endpoints import BOOTSTRAP, living_first
 from nimbus.worker.application.manager import (
     ClusterManager,
@@ -37,7 +37,7 @@ from nimbus.worker.application.manager import (
 from nimbus.worker.application.record import SubmissionRecord, SubmissionRecords
 from nimbus.worker.application.startup import archive_digest, startup_document
 from nimbus.worker.context import Phase, WorkerContext
-from nimbus.worker.environment import scaled_conf
+from nimbus.worker.environment import event_log_settings, scaled_conf
 from nimbus.worker.executor import Sight
 from nimbus.worker.retry import pauses
 from nimbus.worker.settings import RunnerPlan
@@ -469,4 +469,5 @@ def _conf(order: Assignment, plan: RunnerPlan) -> dict[str, str]:
     wheels = [wheel.relative_to(plan.release_root).as_posix() for wheel in find_wheels(plan.release_root)]
     beside = PurePosixPath(order.task.script).parent.as_posix()
     places = [f"{ARCHIVE}/{place}" for place in (beside, *order.python_path, *wheels)]
-    return {**conf, _PYTHONPATH: ":".join(filter(None, [*places, KIT, conf.get(_PYTHONPATH)]))}
+    conf[_PYTHONPATH] = ":".join(filter(None, [*places, KIT, conf.get(_PYTHONPATH)]))
+    return event_log_settings(conf, WORK)

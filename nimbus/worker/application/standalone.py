@@ -36,6 +36,7 @@ _STATES = {
     "ERROR": DriverState.GONE,
     "NOT_FOUND": DriverState.GONE,
 }
+_EXCEPTION = "Exception from the cluster:"
 _NOT_NOW = "not alive"
 """Of a master that stands by or recovers: "Current state is not alive: STANDBY"."""
 
@@ -121,6 +122,8 @@ class StandaloneManager:
             words = str(answer.get("driverState") or answer.get("message") or "")
             if answer.get("success") is True:
                 state = _STATES.get(words, DriverState.UNKNOWN)
+                if state is DriverState.GONE:
+                    return DriverReport(state, f"{_told(words, answer)}{_log_of(driver, answer)}")
                 queue = self._queue.words() if state is DriverState.WAITING else ""
                 return DriverReport(state, _told(words, answer) + (f"; {queue}" if queue else ""))
             if words:
@@ -161,5 +164,13 @@ class StandaloneManager:
 
 
 def _told(words: str, answer: Mapping[str, Any]) -> str:
-    message = str(answer.get("message") or "").strip().splitlines()
-    return f"{words}: {message[-1][:300]}" if message else words
+    """State and error. Spark puts a line before an exception, and its stack behind it."""
+    lines = str(answer.get("message") or "").removeprefix(_EXCEPTION).strip().splitlines()
+    return f"{words}: {lines[0][:300]}" if lines else words
+
+
+def _log_of(driver: str, answer: Mapping[str, Any]) -> str:
+    """Where the log of a driver is that has ended, perhaps before its bootstrap could send any of it."""
+    worker = answer.get("workerHostPort")
+    where = f"{driver}/stderr in the work folder of worker {worker}"
+    return f"; its log is {where}, whose web pages show it" if worker else ""

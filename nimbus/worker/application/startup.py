@@ -35,8 +35,8 @@ _KIT = (
     *(
         f"nimbus/worker/{name}.py"
         for name in (
-            "class_archive", "driver", "driver_progress", "environment", "files", "program", "sql_split",
-            "flushing", "sql_task",
+            "class_archive", "driver", "driver_progress", "environment", "files", "flushing", "program",
+            "spark_pipeline", "sql_split", "sql_task",
         )
     ),
     *(

@@ -35,7 +35,7 @@ def wait_and_run(arguments: Sequence[str], of_a_cold_one: Set[str]) -> None:
     for name in ROOM:  # the memory stays; what we start has no use for it
         os.environ.pop(name, None)
     plan = WarmPlan.decode((place / "warm.json").read_bytes())
-    conf = driver.settings_of(place, plan)
+    conf = {**driver.settings_of(place, plan), "spark.eventLog.enabled": "false"}  # it runs no task yet
     driver.set_submit_arguments(plan.master, conf)
     jvm = WaitingJvm(conf, place / "work" / "tmp")
     only_ours = frozenset(name.partition(".")[0] for name in sys.modules.keys() - of_a_cold_one)

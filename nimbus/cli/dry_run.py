@@ -1,0 +1,167 @@
+"""Dry runs of declarative pipelines before a release is published: Spark resolves all flows and runs none.
+
+Each takes a JVM and about 10 s. It runs as a driver would run it, on the files of the release alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nimbus.cli.exits import CliError, Exit
+from nimbus.domain.errors import NimbusError
+from nimbus.domain.pipeline import Limits, PipelineSpec, TaskKind, TaskSpec
+
+if TYPE_CHECKING:
+    from blobsync import SourceFile
+
+_DEADLINE_S = 300.0
+
+dry_run_option: Callable[..., Any] = click.option(
+    "--dry-run/--no-dry-run",
+    default=True,
+    show_default=True,
+    help="Let Spark check declarative pipelines (tasks of type spark_pipeline); about 10 s for each.",
+)
+
+
+def dry_run(spec: PipelineSpec, files: Sequence[SourceFile], note: Callable[[str], None]) -> dict[str, str]:
+    """Run all declarative pipelines dry.
+
+    Args:
+        spec: The definition.
+        files: Of the release.
+        note: Told of each task that is left out, with the reason.
+
+    Returns:
+        `passed` or `skipped: <why>`, by task.
+
+    Raises:
+        CliError: Spark refuses one.
+    """
+    found = {}
+    for task in spec.tasks:
+        if task.kind is TaskKind.SPARK_PIPELINE:
+            why = _why_not(task)
+            found[str(task.name)] = "passed" if why is None else f"skipped: {why}"
+            if why is None:
+                _check(spec, task, files)
+            else:
+                note(f"warning: task {task.name} is not dry-run: {why}")
+    return found
+
+
+def _why_not(task: TaskSpec) -> str | None:
+    from nimbus.java import find_java
+    from nimbus.worker.connect_session import check_packages
+
+    if task.needs:
+        return f"it needs {', '.join(task.needs)}, whose outputs are not there before it runs"
+    try:
+        check_packages()
+        find_java()
+    except NimbusError as exc:
+        return str(exc)
+    return None
+
+
+def _check(spec: PipelineSpec, task: TaskSpec, files: Sequence[SourceFile]) -> None:
+    from nimbus.worker.verdict import error_in
+
+    with tempfile.TemporaryDirectory(prefix="nimbus-dry-run-") as place:
+        folder = Path(place)
+        _prepare(folder, spec, task, files)
+        environment = _environment(folder)
+        try:
+            ended = subprocess.run(
+                [sys.executable, "-I", "-u", "-m", "nimbus.worker.driver", str(folder)],
+                cwd=folder / "work" / "tmp",
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=_DEADLINE_S,
+                text=True,
+                errors="replace",
+                check=False,
+            )
+        except subprocess.TimeoutExpired as exc:
+            raise _refused(task, f"it did not end within {_DEADLINE_S:.0f} s") from exc
+    if ended.returncode != 0:
+        click.echo(ended.stdout, err=True, nl=False)
+        raise _refused(task, error_in(ended.stdout))
+
+
+def _refused(task: TaskSpec, why: str) -> CliError:
+    return CliError(
+        f"task {task.name}: Spark refuses the declarative pipeline {task.script}: {why}\n"
+        "Correct it, or skip this check with --no-dry-run.",
+        code="dry_run_failed",
+        exit_code=Exit.USAGE,
+    )
+
+
+def _prepare(folder: Path, spec: PipelineSpec, task: TaskSpec, files: Sequence[SourceFile]) -> None:
+    """Write what a driver reads; the release is made of links."""
+    from nimbus.worker.driver import DriverPlan
+    from nimbus.worker.wheels import find_wheels, unpack_wheel
+
+    release = folder / "release"
+    for item in files:
+        (release / item.path).parent.mkdir(parents=True, exist_ok=True)
+        (release / item.path).symlink_to(item.file.resolve())
+    for name in ("output", "work/tmp", "work/spark-local"):
+        (folder / name).mkdir(parents=True)
+    plan = DriverPlan(
+        kind=task.kind.value,
+        script=task.script,
+        main_class="",
+        args=["dry-run"],
+        release_root=str(release),
+        python_path=list(spec.python_path),
+        wheels=[str(unpack_wheel(wheel, folder / "wheels")) for wheel in find_wheels(release)],
+        master="local[2]",
+        worker_conf={},
+        task_conf=dict(task.spark_conf),
+        limits=asdict(Limits()),
+    )
+    (folder / "driver.json").write_text(json.dumps(asdict(plan)))
+    (folder / "context.json").write_text(json.dumps(_context(folder, spec, task)))
+
+
+def _context(folder: Path, spec: PipelineSpec, task: TaskSpec) -> Mapping[str, Any]:
+    return {
+        "schema": 1,
+        "pipeline": spec.name,
+        "release": "0" * 64,
+        "run_id": "dry-run",
+        "task": task.name,
+        "attempt": 1,
+        "logical_date": datetime.now(UTC).isoformat(),
+        "parameters": {name: parameter.default for name, parameter in spec.parameters.items()},
+        "inputs": {},
+        "output": str(folder / "output"),
+        "release_root": str(folder / "release"),
+    }
+
+
+def _environment(folder: Path) -> Mapping[str, str]:
+    from nimbus.java import find_java
+    from nimbus.worker.environment import driver_environment
+
+    own = {
+        "NIMBUS_CONTEXT": str(folder / "context.json"),
+        "TMPDIR": str(folder / "work" / "tmp"),
+        "SPARK_LOCAL_DIRS": str(folder / "work" / "spark-local"),
+    }
+    return driver_environment(os.environ, java_home=find_java().java_home, extra=own)

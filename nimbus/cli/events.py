@@ -1,0 +1,73 @@
+"""`nimbus run events`: Spark's event log of an attempt, for Spark's history server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import click
+
+from nimbus.cli.exits import CliError, Exit
+from nimbus.cli.options import examples, remote
+from nimbus.cli.output import Output
+
+if TYPE_CHECKING:
+    from nimbus.cli.client import Api
+
+_UNENDED = ".inprogress"
+"""By this suffix Spark's history server knows that an application did not end its log."""
+
+
+@click.command(
+    epilog=examples("nimbus run events flights-20260301t060000z-1a2b3c clean --to /var/spark-events")
+)
+@click.argument("run_id")
+@click.argument("task")
+@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Instead of the last one.")
+@click.option(
+    "--to",
+    "folder",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    default=".",
+    show_default=True,
+    help="Folder for the file; it may be one that a history server reads.",
+)
+@remote
+def events(api: Api, out: Output, run_id: str, task: str, attempt: int | None, folder: Path) -> None:
+    """Store Spark's event log of a task in a file that Spark's history server reads; print its path."""
+    path = f"/runs/{quote(run_id, safe='')}/tasks/{quote(task, safe='')}/events"
+    place, offset = None, 0
+    while True:
+        answer = api.fetch(path, attempt=attempt, offset=offset)
+        attempt = int(answer.headers["X-Attempt"])  # a retry between two pieces must not mix two logs
+        place = folder / f"{run_id}.{task}.{attempt}.zstd{_UNENDED}"
+        if not answer.content:
+            break
+        with place.open("ab" if offset else "wb") as file:
+            file.write(answer.content)
+        offset = int(answer.headers["X-Log-End"])
+    if not offset:
+        raise CliError(
+            f"attempt {attempt} of task {task} has no event log. It is stored when an attempt with "
+            "`spark: {event_log: true}` has ended.",
+            code="no_event_log",
+            exit_code=Exit.NOT_FOUND,
+        )
+    if _is_whole(place):
+        place = place.rename(folder / place.name.removesuffix(_UNENDED))
+    out.data({"file": str(place), "size_bytes": offset}) if out.as_json else out.line(str(place))
+
+
+def _is_whole(place: Path) -> bool:
+    """Spark has ended the compressed stream."""
+    import zstandard
+
+    unfolding = zstandard.ZstdDecompressor().decompressobj()
+    with place.open("rb") as file:
+        while piece := file.read(64 << 10):
+            try:
+                unfolding.decompress(piece)
+            except zstandard.ZstdError:  # bytes after the end of the stream, or no stream at all
+                return False
+    return bool(unfolding.eof)

@@ -1,0 +1,94 @@
+"""Declarative pipelines are checked by Spark before they are published."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from nimbus.cli.main import cli
+from nimbus.java import JavaMissingError
+
+DEFINITION = """\
+schema: 1
+name: sales
+parameters: {least: {type: integer, default: 3}}
+python_path: [lib]
+tasks:
+  etl: {type: spark_pipeline, spec: etl/spark-pipeline.yml}
+"""
+SPEC = "name: etl\nstorage: file:///nowhere/storage\nlibraries: [{glob: {include: flows/**}}]\n"
+FLOW = """\
+from nimbus.task import context
+from pyspark import pipelines as dp
+from shared import TOP
+
+@dp.materialized_view
+def numbers():
+    return spark.range(context().parameters["least"], TOP)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "sales"
+    (place / "etl" / "flows").mkdir(parents=True)
+    (place / "lib").mkdir()
+    (place / "pipeline.yaml").write_text(DEFINITION)
+    (place / "etl" / "spark-pipeline.yml").write_text(SPEC)
+    (place / "etl" / "flows" / "numbers.py").write_text(FLOW)
+    (place / "etl" / "flows" / "evens.sql").write_text(
+        "CREATE MATERIALIZED VIEW evens AS SELECT id FROM numbers WHERE id % 2 = 0\n"
+    )
+    (place / "lib" / "shared.py").write_text("TOP = 9\n")
+    return place
+
+
+def _validate(folder: Path, *words: str) -> Result:
+    return CliRunner().invoke(cli, ["pipeline", "validate", str(folder), *words])
+
+
+def test_dry_run_is_left_out_with_a_warning_where_there_is_no_java(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> None:
+        raise JavaMissingError(("PATH: has no executable `java`",))
+
+    monkeypatch.setattr("nimbus.java.find_java", missing)
+    found = _validate(folder, "-o", "json")
+
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.stdout)["dry_run"]["etl"].startswith("skipped: ")
+    assert "warning: task etl is not dry-run: " in found.stderr
+
+
+def test_dry_run_is_left_out_where_outputs_of_other_tasks_are_needed(folder: Path) -> None:
+    (folder / "load.py").touch()
+    more = DEFINITION.replace("yml}", "yml, needs: [load]}") + "  load: {type: python, script: load.py}\n"
+    (folder / "pipeline.yaml").write_text(more)
+
+    found = _validate(folder)
+
+    assert found.exit_code == 0, found.output
+    assert "warning: task etl is not dry-run: it needs load, whose outputs are not there" in found.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.thorough  # two JVMs
+@pytest.mark.usefixtures("java_home")
+def test_validate_lets_spark_check_declarative_pipelines_unless_told_not_to(folder: Path) -> None:
+    right = _validate(folder, "-o", "json")
+    (folder / "etl" / "flows" / "evens.sql").write_text(
+        "CREATE MATERIALIZED VIEW evens AS SELECT nope FROM numbers\n"
+    )
+    wrong = _validate(folder)
+    unchecked = _validate(folder, "--no-dry-run")
+
+    assert (right.exit_code, json.loads(right.stdout)["dry_run"]) == (0, {"etl": "passed"}), right.output
+    assert wrong.exit_code == 2, wrong.output
+    assert "nope" in wrong.stderr
+    assert "task etl: Spark refuses the declarative pipeline etl/spark-pipeline.yml" in wrong.stderr
+    assert unchecked.exit_code == 0
+    assert not list(folder.rglob("__pycache__"))
