@@ -41,7 +41,10 @@ class DriverState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DriverReport:
-    """A driver's state, and the manager's own words for it."""
+    """A driver's state, and the manager's own words for it.
+
+    People read the words while the driver waits: they then say how full the cluster is, if that can be known.
+    """
 
     state: DriverState
     words: str
