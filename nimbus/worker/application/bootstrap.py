@@ -457,9 +457,8 @@ def make_folder(startup: Mapping[str, Any], door: Door) -> Path:
     with tarfile.open(folder / "release.tar") as archive:
         archive.extractall(release, filter="data")
     for link, place in ((KIT, folder / "kit.zip"), (ARCHIVE, release)):
-        Path(link).symlink_to(
-            place
-        )  # executors have them there: Spark starts Python workers in this folder, too
+        with suppress(FileExistsError):  # Spark starts Python workers in this folder, too
+            Path(link).symlink_to(place)
     wheels = list(unpacked_wheels(release, folder / "wheels"))
     driver = {**startup["driver"], "release_root": str(release), "wheels": wheels}
     context = {**startup["context"], "release_root": str(release)}
