@@ -412,13 +412,17 @@ def keep_output(folder: Path, startup: Mapping[str, Any], access: Mapping[str, A
     if access is None:
         return {"fault": sync_output(Path(startup["context"]["output"]))}
     told = {"access": access, "output": str(folder / "output"), "noted": str(folder / "work" / "parts")}
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", _COMMIT, str(folder / "kit.zip")],
-        input=json.dumps(told).encode(),
-        capture_output=True,
-        check=False,
-        preexec_fn=partial(die_with_parent, os.getpid()),
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", _COMMIT, str(folder / "kit.zip")],
+            input=json.dumps(told).encode(),
+            capture_output=True,
+            check=False,
+            timeout=_END_PATIENCE_S,
+            preexec_fn=partial(die_with_parent, os.getpid()),
+        )
+    except subprocess.TimeoutExpired:
+        return {"fault": f"its output could not be stored within {_END_PATIENCE_S:g} s"}
     try:
         answer: dict[str, str] = json.loads(done.stdout)
     except ValueError:
