@@ -21,6 +21,7 @@ from nimbus.localstack.ports import LOOPBACK, free_port, require_free
 from nimbus.localstack.process import ManagedProcess
 
 REGION = "us-east-1"
+DATA_ACCESS_KEY = "nimbus-data"
 _ASK_DEADLINE_S = 5.0
 # rclone refuses, as unknown, keys shorter than this, and reads the pair as comma-separated values.
 _KEY = re.compile(r"[A-Za-z0-9/+=_-]{8,}")
@@ -62,8 +63,12 @@ class S3Server(ManagedProcess):
                 "the S3 server's access key and secret key need at least 8 characters each, "
                 "of letters, digits and /+=_-; choose others"
             )
+        self.access_key, self.secret_key = access_key, secret_key
+        self.data_secret_key = hashlib.sha256(f"data {secret_key}".encode()).hexdigest()
+        """Of `DATA_ACCESS_KEY`, for tasks: those of the artifacts stay with the daemons."""
         # In the environment, not in the arguments, which every user of the machine can list.
-        credentials = {"RCLONE_AUTH_KEY": f'"{access_key},{secret_key}"'}
+        pairs = ((access_key, secret_key), (DATA_ACCESS_KEY, self.data_secret_key))
+        credentials = {"RCLONE_AUTH_KEY": ",".join(f'"{key},{secret}"' for key, secret in pairs)}
         super().__init__(
             name="S3 server",
             log=data_dir / "s3.log",
@@ -71,7 +76,6 @@ class S3Server(ManagedProcess):
         )
         self.objects = data_dir.absolute() / "objects"
         self.port = free_port() if port is None else port
-        self.access_key, self.secret_key = access_key, secret_key
 
     @property
     def endpoint_url(self) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from nimbus.localstack.ports import LOOPBACK
-from nimbus.localstack.s3 import S3Server
+from nimbus.localstack.s3 import DATA_ACCESS_KEY, S3Server
 from nimbus.localstack.zookeeper import ZooKeeperServer
 
 BUCKET = "nimbus"
@@ -77,8 +77,13 @@ def scheduler_settings(
             **({"data": f"s3://{DATA_BUCKET}"} if tuning.data_in_s3 else {"data_dir": str(folder / "data")}),
             **_spark_start(tuning),
         },
+        **({"data": _data_keys(s3)} if tuning.data_in_s3 else {}),
         **({"spark": {"targets": dict(targets)}} if targets else {}),
     }
+
+
+def _data_keys(s3: S3Server) -> dict[str, str]:
+    return {"access_key_id": DATA_ACCESS_KEY, "secret_access_key": s3.data_secret_key}
 
 
 def _spark_start(tuning: StackTuning) -> dict[str, Any]:

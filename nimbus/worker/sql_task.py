@@ -102,8 +102,10 @@ def run_sql(script: Path, args: Sequence[str]) -> None:
     except AnalysisException:
         if result.columns:  # asked only now: it is a round trip to a Connect server
             raise
+        place = ""
+    if not place:
         why = "its last statement is no query, so the task has no result; end it with a SELECT"
-        raise SqlTaskError(f"{script.name}: {why}") from None
+        raise SqlTaskError(f"{script.name}: {why}")
     sys.stdout.write(f"result: {place}\n")
 
 
@@ -148,6 +150,8 @@ class _RemoteTables:
 
     @staticmethod
     def write(result: DataFrame, task: TaskContext) -> str:
+        if not result.columns:  # Spark's own formats refuse that
+            return ""
         place = f"{task.output_uri}/{DATA_FOLDER}"
         result.write.format("nimbus").mode("append").save(place)
         return place

@@ -55,20 +55,24 @@ spark.createDataFrame([(total,)], "total long").write.parquet(str(ctx.output / "
 class Cluster:
     """A stack with a standalone cluster, and a pipeline that runs on it."""
 
-    def __init__(self, root: Path, eventually: Eventually) -> None:
+    def __init__(self, root: Path, eventually: Eventually, tuning: StackTuning) -> None:
         self.root, self.folder, self.eventually = root, root / "stack", eventually
         self.ran, self.gates = root / "ran", root / "gates"
-        self.stack = LocalStack(self.folder, 2, standalone=True, tuning=StackTuning(warms_spark=False))
+        self.stack = LocalStack(self.folder, 2, standalone=True, tuning=tuning)
+
+    def files(self) -> dict[str, str]:
+        """Of the pipeline."""
+        return {
+            "pipeline.yaml": PIPELINE,
+            "jobs/sum.py": SCRIPT.format(ran=str(self.ran), gates=str(self.gates)),
+            "lib/shared.py": "def plus_one(number):\n    return number + 1\n",
+            "told.sql": "SELECT total FROM sum",
+        }
 
     def start(self) -> None:
         self.gates.mkdir()
         place = self.root / "sums"
-        for name, text in (
-            ("pipeline.yaml", PIPELINE),
-            ("jobs/sum.py", SCRIPT.format(ran=str(self.ran), gates=str(self.gates))),
-            ("lib/shared.py", "def plus_one(number):\n    return number + 1\n"),
-            ("told.sql", "SELECT total FROM sum"),
-        ):
+        for name, text in self.files().items():
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             (place / name).write_text(text)
         self.stack.start()
@@ -83,7 +87,7 @@ class Cluster:
             env={**os.environ, "NIMBUS_SERVER": servers},
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=900,
             check=False,
         )
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
@@ -92,7 +96,7 @@ class Cluster:
     def begin(self, run: str) -> None:
         """Start a run, and wait until its task computes."""
         self.ask("run", "start", "sums", "--run-id", run)
-        self.eventually(lambda: self.runs(run), within_s=120, what="the task computes")
+        self.eventually(lambda: self.runs(run), within_s=600, what="the task computes")
 
     def runs(self, run: str) -> list[list[str]]:
         """Attempt and application of each execution of a run's task."""
@@ -108,7 +112,7 @@ class Cluster:
     def finish(self, run: str) -> dict[str, Any]:
         """Let the task go on; the run, which has succeeded."""
         (self.gates / run).touch()
-        self.ask("run", "watch", run, "--watch-timeout", "280")
+        self.ask("run", "watch", run, "--watch-timeout", "880")
         found: dict[str, Any] = json.loads(self.ask("run", "show", run, "-o", "json"))
         assert found["state"] == "succeeded"
         return found
@@ -125,7 +129,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path: Path, java_home: Path, eventually: Eventually) -> Iterator[Cluster]:
-    made = Cluster(tmp_path, eventually)
+    made = Cluster(tmp_path, eventually, StackTuning(warms_spark=False))
     try:
         made.start()
         yield made

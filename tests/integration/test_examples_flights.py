@@ -45,17 +45,6 @@ for statement in sys.argv[1].split(";"):
 result.write.parquet(str(ctx.output / "data"))
 """
 
-DRIVER = """
-import runpy, sys
-from pathlib import Path
-from nimbus.worker.data.source_offer import offer_source
-
-offer_source(connect=False)
-sys.argv = sys.argv[1:]
-sys.path.insert(0, str(Path(sys.argv[0]).parent))
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-
 BROKEN_TABLE = """
 from pyspark.sql import SparkSession
 from flightlib.expectations import verify
@@ -109,14 +98,6 @@ class Run:
             "parameters": dict(self.parameters),
             "inputs": {needed: str(self.outputs[needed]) for needed in spec.get("needs", ())},
             "output": str(output),
-            "data": {
-                "uri": f"file://{self.folder}",
-                "output": str(output.relative_to(self.folder)),
-                "inputs": {
-                    needed: str(self.outputs[needed].relative_to(self.folder))
-                    for needed in spec.get("needs", ())
-                },
-            },
             "release_root": str(ROOT),
         }
         (place / "context.json").write_text(json.dumps(document), encoding="utf-8")
@@ -153,13 +134,7 @@ class Run:
         script = ROOT / spec["script"]
         if spec["type"] == "sql":
             return [sys.executable, "-c", SQL_DRIVER, self._render(script.read_text(encoding="utf-8"))]
-        return [
-            sys.executable,
-            "-c",
-            DRIVER,
-            str(script),
-            *(self._render(arg) for arg in spec.get("args", ())),
-        ]
+        return [sys.executable, str(script), *(self._render(arg) for arg in spec.get("args", ()))]
 
     def environment(self, document: Path) -> dict[str, str]:
         """What a driver is told by its environment."""

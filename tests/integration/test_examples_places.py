@@ -1,9 +1,10 @@
-"""The examples on a whole local stack, with outputs in a folder and in a bucket: nothing else differs."""
+"""The examples on a whole local stack: outputs in a folder, in a bucket, and from drivers in a cluster."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -22,9 +23,9 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @contextmanager
 def stack_with(folder: Path, place: str) -> Iterator[LocalStack]:
-    """A cluster of one scheduler with a worker."""
-    tuning = StackTuning(slots=2, data_in_s3=place == "s3", warms_spark=False)
-    with LocalStack(folder, 1, tuning=tuning) as stack:
+    """A cluster of one scheduler with a worker, and of Spark where drivers run in a cluster."""
+    tuning = StackTuning(slots=2, data_in_s3=place != "folder", warms_spark=False)
+    with LocalStack(folder, 1, standalone=place == "cluster", tuning=tuning) as stack:
         stack.wait_ready()
         yield stack
 
@@ -43,10 +44,10 @@ def nimbus(stack: LocalStack, *words: str) -> str:
     return done.stdout
 
 
-def outputs_of(stack: LocalStack, pipeline: str, *parameters: str) -> Mapping[str, str]:
+def outputs_of(stack: LocalStack, source: Path, *parameters: str) -> Mapping[str, str]:
     """Publish an example and run it; what END says of each task's output."""
-    config = str(stack.config_file(1))
-    nimbus(stack, "pipeline", "publish", str(EXAMPLES / pipeline), "--activate", "--config", config)
+    config, pipeline = str(stack.config_file(1)), source.name
+    nimbus(stack, "pipeline", "publish", str(source), "--activate", "--config", config)
     said = [word for parameter in parameters for word in ("--param", parameter)]
     nimbus(stack, "run", "start", pipeline, *said, "--watch")
     (run,) = json.loads(nimbus(stack, "run", "list", "-o", "json"))["runs"]
@@ -65,7 +66,7 @@ def content(stack: LocalStack, place: str, reference: str, path: str) -> bytes:
 @pytest.mark.parametrize("place", ["folder", "s3"])
 def test_hello_runs_with_outputs_in_either_place(tmp_path: Path, java_home: Path, place: str) -> None:
     with stack_with(tmp_path, place) as stack:
-        outputs = outputs_of(stack, "hello")
+        outputs = outputs_of(stack, EXAMPLES / "hello")
         result: dict[str, Any] = json.loads(content(stack, place, outputs["measure"], "result.json"))
 
     assert result["characters"] == len(result["greeting"])
@@ -74,14 +75,32 @@ def test_hello_runs_with_outputs_in_either_place(tmp_path: Path, java_home: Path
 
 @thorough
 @pytest.mark.spark
-@pytest.mark.timeout(1800)
-def test_flights_has_the_same_figures_with_outputs_in_either_place(tmp_path: Path, java_home: Path) -> None:
+@pytest.mark.timeout(3600)
+def test_flights_has_the_same_figures_wherever_its_outputs_and_drivers_are(
+    tmp_path: Path, java_home: Path
+) -> None:
     found = []
-    for place in ("folder", "s3"):
+    for place in ("folder", "s3", "cluster"):
+        source = flights_at(tmp_path / "source" / place, place)
         with stack_with(tmp_path / place, place) as stack:
-            outputs = outputs_of(stack, "flights", "first_month=1", "last_month=2")
-            found.append(json.loads(content(stack, place, outputs["report"], "summary.json")))
-            assert found[-1].pop("run_id").startswith("flights-")
+            outputs = outputs_of(stack, source, "first_month=1", "last_month=2")
+            summary = json.loads(content(stack, place, outputs["report"], "summary.json"))
+            assert summary.pop("run_id").startswith("flights-")
+            summary.pop("release")  # another one for the cluster
+            found.append(summary)
 
-    in_folder, in_bucket = found
-    assert in_bucket == in_folder
+    in_folder, in_bucket, in_cluster = found
+    assert in_folder == in_bucket == in_cluster
+
+
+def flights_at(folder: Path, place: str) -> Path:
+    """The example, which for a cluster says so in its definition, and nowhere else."""
+    source = folder / "flights"
+    shutil.copytree(EXAMPLES / "flights", source)
+    definition = source / "pipeline.yaml"
+    text = definition.read_text()
+    assert text.count("\n  spark:\n") == 1
+    if place == "cluster":
+        text = text.replace("\n  spark:\n", "\n  spark:\n    target: standalone\n    deploy: cluster\n")
+    definition.write_text(text)
+    return source

@@ -93,6 +93,18 @@ def test_task_reads_what_it_has_written_itself(site: Site) -> None:
     assert site.own_rows() == [1, 2]
 
 
+def test_times_are_read_in_the_zone_that_spark_takes_whatever_the_writers_was(site: Site) -> None:
+    writer = site.writer()
+    noon = pa.array([0], pa.timestamp("us", tz="Europe/Berlin"))
+    writer.commit([writer.write(iter([pa.RecordBatch.from_arrays([noon], names=["n"])]))])
+
+    reader: Any = site.writes({"path": f"{site.place.uri}/{site.prefix}/table"})
+    rows = reader.reader(reader.schema())
+    (batch,) = [batch for part in rows.partitions() for batch in rows.read(part)]
+
+    assert batch.schema.field("n").type == pa.timestamp("us", tz="UTC")
+
+
 def test_parts_of_spark_tasks_that_failed_are_not_read(site: Site) -> None:
     writer = site.writer()
     writer.write(batches(99))  # its message was lost with the executor

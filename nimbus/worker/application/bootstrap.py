@@ -446,13 +446,17 @@ def keep_output(folder: Path, startup: Mapping[str, Any], access: Mapping[str, A
     if access is None:
         return {"fault": sync_output(Path(startup["context"]["output"]))}
     told = {"access": access, "output": str(folder / "output"), "noted": str(folder / "work" / "parts")}
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", _COMMIT, str(folder / "kit.zip")],
-        input=json.dumps(told).encode(),
-        capture_output=True,
-        check=False,
-        preexec_fn=partial(die_with_parent, os.getpid()),
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", _COMMIT, str(folder / "kit.zip")],
+            input=json.dumps(told).encode(),
+            capture_output=True,
+            check=False,
+            timeout=_END_PATIENCE_S,
+            preexec_fn=partial(die_with_parent, os.getpid()),
+        )
+    except subprocess.TimeoutExpired:
+        return {"fault": f"its output could not be stored within {_END_PATIENCE_S:g} s"}
     try:
         answer: dict[str, str] = json.loads(done.stdout)
     except ValueError:
@@ -505,9 +509,8 @@ def make_folder(startup: Mapping[str, Any], door: Door) -> Path:
     with tarfile.open(folder / "release.tar") as archive:
         archive.extractall(release, filter="data")
     for link, place in ((KIT, folder / "kit.zip"), (ARCHIVE, release)):
-        Path(link).symlink_to(
-            place
-        )  # executors have them there: Spark starts Python workers in this folder, too
+        with suppress(FileExistsError):  # Spark starts Python workers in this folder, too
+            Path(link).symlink_to(place)
     wheels = list(unpacked_wheels(release, folder / "wheels"))
     driver = {**startup["driver"], "release_root": str(release), "wheels": wheels}
     context = {**startup["context"], "release_root": str(release)}

@@ -115,7 +115,6 @@ def _nothing() -> None:
 
 
 def _in_our_words(error: urllib.error.HTTPError, key: str) -> Exception:
-    # Not `from error`: it holds the signed address.
     said = f"{key}: the store answers {error.code} {error.reason}"
     if error.code == 404:
         return BlobNotFoundError(key)
@@ -149,6 +148,10 @@ class CopiedInputs(Mapping[str, Path]):
         if not place.is_dir():
             signed_place(self._access, place.parent).fetch(self._access["inputs"][task])
         return place
+
+    def __contains__(self, task: object) -> bool:
+        """Copies nothing."""
+        return task in self._places
 
     def __iter__(self) -> Iterator[str]:
         """Tasks."""

@@ -133,7 +133,7 @@ class NimbusSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads the files that were committed, and no others."""
-        return _Reader(self.place, self._uri, schema.fieldNames())
+        return _Reader(self.place, self._uri, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Adds files to the attempt's own output."""
@@ -219,8 +219,8 @@ def opened(place: SourcePlace, part: _Part) -> Iterator[IO[bytes]]:
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, place: SourcePlace, uri: str, columns: Sequence[str]) -> None:
-        self._place, self._uri, self._columns = place, uri, list(columns)
+    def __init__(self, place: SourcePlace, uri: str, schema: StructType) -> None:
+        self._place, self._uri, self._schema = place, uri, schema
 
     def partitions(self) -> Sequence[InputPartition]:
         """One for each file. On the driver's host."""
@@ -228,11 +228,17 @@ class _Reader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a file. In an executor's Python worker."""
+        import pyarrow as pa
         import pyarrow.parquet as pq
+        from pyspark.sql.pandas.types import to_arrow_schema
 
         assert isinstance(partition, _Part)  # noqa: S101 - it is one of ours
+        # Spark takes times in this zone alone, and writes them in that of the session.
+        expected = to_arrow_schema(self._schema, timezone="UTC")
         with opened(self._place, partition) as file:
-            yield from pq.ParquetFile(file).iter_batches(columns=self._columns)
+            for batch in pq.ParquetFile(file).iter_batches(columns=expected.names):
+                columns = [batch.column(field.name).cast(field.type) for field in expected]
+                yield pa.RecordBatch.from_arrays(columns, schema=expected)
 
 
 @dataclass(frozen=True, slots=True)
