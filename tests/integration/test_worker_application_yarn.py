@@ -103,7 +103,7 @@ class YarnBench:
         made = self.bench.order(
             self.bench.script(name, text),
             attempt=ATTEMPT,
-            args=(str(self.ran), str(self.gate)),
+            args=(str(self.ran), str(self.gate)) if kind is TaskKind.PYSPARK else (),
             task_kind=kind,
             python_path=("lib",),
         )

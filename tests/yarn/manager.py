@@ -248,6 +248,9 @@ class ResourceManager:
             self.node.start(container, one.id, launch)
         except (OSError, ValueError) as exc:
             self._container_ended(container, -1000, str(exc))
+        else:
+            if one.ending is not None:  # killed meanwhile
+                self.node.kill(container)
 
     def _has_room(self, size: Size) -> bool:
         used = self.used
