@@ -32,7 +32,7 @@ from tests.yarn.node import Launch
 pytestmark = thorough
 TARGET = "hadoop"
 ATTEMPT = "run1.task.1"
-SPARK_S = 240.0
+SPARK_S = 600.0
 """Deadline of what JVMs do, on a machine that does much else."""
 SUMS = """
 import sys, time
