@@ -49,7 +49,8 @@ def _environment(target: Target, worker_env: Mapping[str, str]) -> dict[str, str
     if target.hadoop_conf_dir is None:
         return {}
     places = dict.fromkeys(("HADOOP_CONF_DIR", "YARN_CONF_DIR"), str(target.hadoop_conf_dir))
-    return {**places, **{name: worker_env[name] for name in ("HADOOP_USER_NAME",) if name in worker_env}}
+    user = worker_env.get("HADOOP_USER_NAME")
+    return places if user is None else {**places, "HADOOP_USER_NAME": user}
 
 
 def _token(name: str, target: Target, environ: Mapping[str, str]) -> Callable[[], str | None]:

@@ -129,9 +129,10 @@ def _queue(url: str, target: SparkTarget) -> _Found:
         return _Found(Verdict.FAIL, f"it has no queue {queue}", "correct spark.yarn.queue in conf")
     query = urlencode({"user": user})
     answer = _get(f"{url}/ws/v1/cluster/queues/{quote(queue, safe='')}/access?{query}")
-    allowed = None if answer is None else answer.said.get("allowed")
-    if allowed is None:
-        return _Found(Verdict.OK, f"only its administrators may ask who may submit to queue {queue}")
+    said = {} if answer is None else answer.said
+    allowed = said.get("allowed", said.get("rmQueueAclInfo", {}).get("allowed"))
+    if allowed is None:  # who is no administrator of the queue may not ask
+        return _Found(Verdict.OK, f"it does not tell whether {user} may submit to queue {queue}")
     if str(allowed).lower() != "true":
         advice = f"give {user} the right SUBMIT_APPLICATIONS, or correct spark.yarn.queue in conf"
         return _Found(Verdict.FAIL, f"{user} may not submit to queue {queue}", advice)

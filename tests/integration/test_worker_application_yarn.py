@@ -6,11 +6,13 @@ The real worker, the real door, the real bootstrap. See `tests.yarn` for what is
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import psutil
 import pytest
 
 from nimbus.domain.ids import AttemptId
@@ -29,10 +31,10 @@ from tests.yarn.cluster import YarnCluster
 from tests.yarn.manager import QUEUE, Application, Size
 from tests.yarn.node import Launch
 
-pytestmark = thorough
+pytestmark = [thorough, pytest.mark.timeout(1800)]
 TARGET = "hadoop"
 ATTEMPT = "run1.task.1"
-SPARK_S = 240.0
+SPARK_S = 600.0
 """Deadline of what JVMs do, on a machine that does much else."""
 SUMS = """
 import sys, time
@@ -103,7 +105,7 @@ class YarnBench:
         made = self.bench.order(
             self.bench.script(name, text),
             attempt=ATTEMPT,
-            args=(str(self.ran), str(self.gate)),
+            args=(str(self.ran), str(self.gate)) if kind is TaskKind.PYSPARK else (),
             task_kind=kind,
             python_path=("lib",),
         )
@@ -261,14 +263,38 @@ def test_nothing_is_submitted_while_the_resource_manager_is_away_and_once_when_i
     assert (stage.yarn.manager.submissions, len(stage.runs())) == (1, 1)
 
 
-def test_submission_whose_reply_is_lost_runs_once(stage: YarnBench) -> None:
-    stage.yarn.manager.loses_reply = True
+def test_submission_is_followed_when_its_client_dies_before_the_reply(stage: YarnBench) -> None:
+    replied = threading.Event()
+    stage.yarn.manager.before_reply = lambda: replied.wait(SPARK_S)
     stage.worker()
+    stage.submit("jobs/sum.py", SUMS)
+    eventually(stage.applications, "it is taken", SPARK_S)
 
-    application = stage.begin()
+    for process in psutil.Process().children(recursive=True):
+        if any("spark.yarn.appMasterEnv" in word or "SparkSubmit" in word for word in process.cmdline()):
+            process.kill()
+    replied.set()
 
     assert stage.finish().outcome is Outcome.SUCCEEDED, stage.log()
+    (application,) = stage.applications()
     assert (stage.yarn.manager.submissions, stage.runs()) == (1, [application.id])
+
+
+def test_submission_of_which_the_client_hears_an_error_runs_at_most_once(stage: YarnBench) -> None:
+    """Spark's client then deletes what it has uploaded, so the application may not start."""
+
+    def lost() -> None:
+        raise RuntimeError("the reply is lost")
+
+    stage.yarn.manager.before_reply = lost
+    stage.worker()
+    stage.submit("jobs/sum.py", SUMS)
+
+    end = stage.finish()
+
+    assert stage.yarn.manager.submissions == 1
+    assert len(stage.runs()) == (end.outcome is Outcome.SUCCEEDED)
+    assert end.outcome in {Outcome.SUCCEEDED, Outcome.REFUSED}
 
 
 def test_task_waits_for_room_in_a_full_queue_and_tells_why(stage: YarnBench) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from nimbus.adapters.clock import SystemClock
+from nimbus.bootstrap.clusters import clusters
 from nimbus.bootstrap.targets import spark_targets
 from nimbus.config import load_settings
 from nimbus.domain.ids import WorkerId
@@ -17,6 +18,7 @@ from nimbus.domain.pipeline import SparkDeploy, SparkMode, SparkPlace, TaskKind
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import ConnectSession
 from nimbus.worker.application.executor import ApplicationExecutor
+from nimbus.worker.application.yarn import hadoop_user
 from nimbus.worker.context import WorkerContext
 from nimbus.worker.preparation import CannotRunHereError, prepare
 from nimbus.worker.registration import Registration
@@ -187,6 +189,33 @@ def test_targets_of_the_example_become_what_spark_needs() -> None:
         assert pods[f"{prefix}.oauthTokenFile"] == "/etc/nimbus/kubernetes-token"
         assert pods[f"{prefix}.caCertFile"] == "/etc/nimbus/kubernetes-ca.pem"
     assert pods["spark.executor.instances"] == "4"
+
+
+def test_drivers_are_submitted_to_clusters_that_have_rest_as_the_user_of_hadoop(tmp_path: Path) -> None:
+    (tmp_path / "nimbus.yaml").write_text(
+        """
+zookeeper: {hosts: "zk:2181"}
+storage: {bucket: nimbus}
+scheduler: {state_dir: /var/lib/nimbus}
+worker: {data_dir: /srv/data, env: {HADOOP_USER_NAME: etl}}
+spark:
+  targets:
+    hadoop: {kind: yarn, hadoop_conf_dir: /etc/hadoop, rest: ["http://rm:8088"], queue_timeout: 2h,
+             schedulers: ["http://s1:8080"]}
+    silent: {kind: yarn, hadoop_conf_dir: /etc/hadoop}
+    big: {kind: standalone, master: "spark://a:7077", rest: ["http://a:6066"]}
+"""
+    )
+    settings = load_settings(tmp_path / "nimbus.yaml", {})
+    targets = spark_targets(settings, {})
+
+    made = clusters(targets, settings.spark.targets, list, settings.worker)
+
+    assert sorted(made) == ["big", "hadoop"]
+    assert targets["hadoop"].env["HADOOP_USER_NAME"] == hadoop_user(targets["hadoop"].env) == "etl"
+    assert (made["hadoop"].driver_id, made["hadoop"].queue_timeout_s) == ("CONTAINER_ID", 7200)
+    assert list(made["hadoop"].endpoints()) == ["http://s1:8080"]
+    assert made["hadoop"].environment == {}, "places of the worker's host mean nothing there"
 
 
 def test_token_is_read_when_it_is_needed(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """Runs one attempt inside a Spark cluster: claims it, runs the task as its child, and reports the end.
 
-The cluster downloads this file from a scheduler. So it is one file with the standard library alone, for
-Python 3.11 or newer. It reaches the slots of its attempt, and nothing else, through any scheduler's door,
-with a token for this attempt. No credential of ZooKeeper or of storage comes here.
+The cluster downloads this file from a scheduler, or Spark's client uploads it. So it is one file with the
+standard library alone, for Python 3.11 or newer. It reaches the slots of its attempt, and nothing else,
+through any scheduler's door, with a token for this attempt. No credential of ZooKeeper or of storage comes
+here.
 
 What holds:
   * User code starts only after CLAIM names this driver. A second driver of the attempt, whoever started it,

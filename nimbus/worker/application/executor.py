@@ -182,7 +182,7 @@ class ApplicationExecutor:
         tag = self._tag(str(replace(parsed, number=parsed.number - 1)))
         if (left := target.manager.find(tag)) is not None:
             _log.warning("driver_killed", attempt=attempt, driver=left, because="its attempt is closed")
-            target.manager.kill(left)
+            _kill(target.manager, left)
 
     def _submission(
         self, order: Assignment, plan: RunnerPlan, target: ClusterTarget, key: bytes, tag: str

@@ -232,5 +232,5 @@ def _told(answer: Answer) -> str:
 def _reason(said: str) -> str:
     """The exception of a client's output, or else its last lines."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    named = [line for line in lines if "Exception" in line and not line.startswith("at ")]
+    named = [line for line in lines if line.startswith("Exception in thread")]
     return " / ".join(named[:1] or lines[-3:])[:500]
