@@ -15,8 +15,12 @@ if TYPE_CHECKING:
     from nimbus.worker.targets import SparkTarget
 
 _DEADLINE_S = 3.0
-_PODS = ("create", "get", "list", "watch", "delete")
-"""What a submission and its driver do with pods."""
+_RIGHTS = {
+    "pods": ("create", "get", "list", "watch", "delete"),
+    "services": ("create", "patch"),
+    "configmaps": ("create", "get", "patch"),
+}
+"""What a submission, a worker that follows it, and a driver on the worker's host do."""
 
 
 class _Found(NamedTuple):
@@ -156,18 +160,30 @@ def _kubernetes(target: SparkTarget) -> _Found:
     if token is None:
         return _Found(Verdict.OK, f"{known}; no token_file, so rights are not asked")
     namespace = target.conf["spark.kubernetes.namespace"]
-    denied = [verb for verb in _PODS if not _may(server, namespace, verb, token, verify)]
+    denied = [
+        f"{verb} {kind}"
+        for kind, verbs in _RIGHTS.items()
+        for verb in verbs
+        if not _may(server, namespace, verb, kind, token, verify)
+    ]
     if denied:
         advice = f"give the token's account a role in namespace {namespace} that may do this"
-        return _Found(Verdict.FAIL, f"{known}; may not {', '.join(denied)} pods in {namespace}", advice)
-    return _Found(Verdict.OK, f"{known}; may {', '.join(_PODS)} pods in {namespace}")
+        return _Found(Verdict.FAIL, f"{known}; may not {', '.join(denied)} in {namespace}", advice)
+    if _ends_with_newline(target.conf.get("spark.kubernetes.authenticate.submission.oauthTokenFile")):
+        advice = "write it without one: printf %s TOKEN"
+        return _Found(Verdict.FAIL, f"{known}; token_file ends with a newline, which Spark refuses", advice)
+    return _Found(Verdict.OK, f"{known}; may do with {', '.join(_RIGHTS)} in {namespace} what is needed")
 
 
-def _may(server: str, namespace: str, verb: str, token: str, verify: ssl.SSLContext) -> bool:
-    review = {"spec": {"resourceAttributes": {"namespace": namespace, "verb": verb, "resource": "pods"}}}
-    kind = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+def _ends_with_newline(file: str | None) -> bool:
+    return file is not None and Path(file).read_bytes().endswith((b"\n", b"\r"))
+
+
+def _may(server: str, namespace: str, verb: str, kind: str, token: str, verify: ssl.SSLContext) -> bool:
+    review = {"spec": {"resourceAttributes": {"namespace": namespace, "verb": verb, "resource": kind}}}
+    form = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
     place = f"{server}/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-    answer = _ask("POST", place, token, verify, {**kind, **review})
+    answer = _ask("POST", place, token, verify, {**form, **review})
     return answer is not None and bool(answer.said.get("status", {}).get("allowed"))
 
 

@@ -89,7 +89,7 @@ def spark(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kubernetes
                 "spark.kubernetes.driver.pod.excludedFeatureSteps": step,
                 "spark.kubernetes.executor.useDriverPodIP": "true",
             }
-        manager = place.manager(spark_home=SPARK_HOME, java_home=lambda: java_home, timeout_s=120)
+        manager = place.manager(spark_home=SPARK_HOME, java_home=lambda: java_home, timeout_s=240)
         with kubernetes_bench(tmp_path, place, manager, conf) as made:
             made.worker()
             yield made

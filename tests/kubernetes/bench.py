@@ -115,7 +115,7 @@ def kubernetes(root: Path, kind: str, command: Command = bootstrap_alone) -> Ite
         server.store.namespaces.add(namespace)
         server.start()
         url, token_file = server.url, root / "token"
-        token_file.write_text("admin-token\n")
+        token_file.write_text("admin-token")  # Spark takes no newline at its end
     kubelet = Kubelet(root / "pods", url, token_file.read_text().strip(), ca_file, command)
     kubelet.namespace = namespace
     place = Place(
