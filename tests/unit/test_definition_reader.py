@@ -565,6 +565,7 @@ def test_declarative_pipeline_becomes_arguments_of_its_program(keys: str, args: 
     ("{}", "{event_log: true}", {"spark.eventLog.enabled": "true"}),
     ("{event_log: true}", "{}", {"spark.eventLog.enabled": "true"}),
     ("{event_log: true}", "{event_log: false}", {"spark.eventLog.enabled": "false"}),
+    ("{conf: {spark.eventLog.enabled: true}}", "{event_log: false}", {"spark.eventLog.enabled": "false"}),
     ("{event_log: true}", "{mode: connect}", {}),
     ("{}", "{}", {}),
 ])  # fmt: skip
