@@ -56,7 +56,10 @@ def events(api: Api, out: Output, run_id: str, task: str, attempt: int | None, f
         )
     if _is_whole(place):
         place = place.rename(folder / place.name.removesuffix(_UNENDED))
-    out.data({"file": str(place), "size_bytes": offset}) if out.as_json else out.line(str(place))
+    if out.as_json:
+        out.data({"file": str(place), "size_bytes": offset})
+    else:
+        out.line(str(place))
 
 
 def _is_whole(place: Path) -> bool:

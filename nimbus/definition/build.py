@@ -32,7 +32,7 @@ from nimbus.domain.pipeline import (
     TaskSpec,
 )
 
-EVENT_LOG = "spark.eventLog.enabled"
+_EVENT_LOG = "spark.eventLog.enabled"
 
 
 def build_pipeline(model: DefinitionModel) -> PipelineSpec:
@@ -110,10 +110,10 @@ def build_spark(kind: TaskKind, own: SparkModel, defaults: SparkModel) -> Spark:
     usual = defaults.mode if kind in SPARK_KINDS else SparkMode.CLASSIC
     mode = own.mode or usual or SparkMode.CLASSIC
     event_log = defaults.event_log if own.event_log is None else own.event_log
-    said = {} if event_log is None else {EVENT_LOG: str(event_log).lower()}
+    said = {} if event_log is None or mode is SparkMode.CONNECT else {_EVENT_LOG: str(event_log).lower()}
     return Spark(
         mode=mode,
-        conf={**({} if mode is SparkMode.CONNECT else said), **defaults.conf, **own.conf},
+        conf={**defaults.conf, **said, **own.conf},
         target=own.target if "target" in own.model_fields_set else defaults.target,
         deploy=own.deploy or defaults.deploy or SparkDeploy.CLIENT,
     )

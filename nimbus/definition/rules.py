@@ -189,7 +189,7 @@ def _place_faults(task: TaskModel, spark: Spark) -> Iterator[Fault]:
             ("spark", "deploy"),
             "mode: connect takes a Spark that runs already: it deploys no driver; write deploy: client",
         )
-    elif task.type is TaskKind.SPARK_PIPELINE:
+    elif task.type not in SPARK_KINDS:
         yield Fault(
             ("spark", "deploy"), f"the driver of a {task.type} task runs on its worker; write deploy: client"
         )

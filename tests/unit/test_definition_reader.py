@@ -134,6 +134,7 @@ BAD: list[tuple[str, str, str]] = [
     ("jar of another kind", HEAD + "tasks:\n  a: {type: spark_submit, jar: a.zip, main_class: a.B}\n", "4: tasks.a.jar: 'a.zip' must end with .jar, as the task is of type spark_submit"),
     ("no main class", HEAD + "tasks:\n  a: {type: spark_submit, jar: a.jar}\n", "4: tasks.a.main_class: is missing; a spark_submit task needs it"),
     ("bad main class", HEAD + "tasks:\n  a: {type: spark_submit, jar: a.jar, main_class: a/B}\n", "4: tasks.a.main_class: 'a/B' is not the name of a class, such as com.example.Job"),
+    ("jar in cluster mode", HEAD + "tasks:\n  a: {type: spark_submit, jar: a.jar, main_class: a.B, spark: {target: big, deploy: cluster}}\n", "4: tasks.a.spark.deploy: the driver of a spark_submit task runs on its worker; write deploy: client"),
     ("event log on Connect", task("spark: {mode: connect, event_log: true}"), "5: tasks.b.spark.event_log: a Spark Connect server has one event log for all of its sessions; remove this, or use mode: classic"),
     ("no spec", HEAD + "tasks:\n  a: {type: spark_pipeline}\n", "4: tasks.a.spec: is missing; a spark_pipeline task needs it"),
     ("spec of another kind", HEAD + "tasks:\n  a: {type: spark_pipeline, spec: a.json}\n", "4: tasks.a.spec: 'a.json' must end with .yml or .yaml, as the task is of type spark_pipeline"),
@@ -313,7 +314,7 @@ def test_task_takes_the_target_of_the_defaults_unless_it_says_its_own(
     text = (
         f"{HEAD}defaults: {{spark: {default}}}\ntasks:\n"
         f"  a: {{type: sql, script: a.sql, spark: {own}}}\n  b: {{type: python, script: b.py}}\n"
-        f"  c: {{type: spark_submit, jar: c.jar, main_class: C, spark: {own}}}\n"
+        f"  c: {{type: pyspark, script: c.py, spark: {own}}}\n"
     )
     a, b, c = parse_definition(text.encode(), "pipeline.yaml", TEMPLATES).tasks
 
@@ -564,6 +565,7 @@ def test_declarative_pipeline_becomes_arguments_of_its_program(keys: str, args: 
     ("{}", "{event_log: true}", {"spark.eventLog.enabled": "true"}),
     ("{event_log: true}", "{}", {"spark.eventLog.enabled": "true"}),
     ("{event_log: true}", "{event_log: false}", {"spark.eventLog.enabled": "false"}),
+    ("{conf: {spark.eventLog.enabled: true}}", "{event_log: false}", {"spark.eventLog.enabled": "false"}),
     ("{event_log: true}", "{mode: connect}", {}),
     ("{}", "{}", {}),
 ])  # fmt: skip

@@ -13,6 +13,7 @@ import pytest
 from nimbus.domain.ids import PipelineName, ReleaseDigest, WorkerId
 from nimbus.domain.pipeline import SparkMode, TaskKind
 from nimbus.worker.connect_server import RemoteServer
+from nimbus.worker.connect_session import MissingPackagesError
 from nimbus.worker.preparation import CannotRunHereError, prepare, prepare_if_here
 from nimbus.worker.settings import RunnerPlan, WorkerSettings
 from nimbus.worker.testing_bench import Bench
@@ -108,4 +109,18 @@ def test_task_in_mode_connect_cannot_run_on_a_worker_without_it(bench: Bench) ->
     settings = WorkerSettings(id=WorkerId("w1"), work_dir=bench.root / "w1", data_dir=bench.data)
 
     with pytest.raises(CannotRunHereError, match="no Spark Connect"):
+        prepare(order, settings, bench, bench.board.cluster())
+
+
+def test_declarative_pipeline_is_refused_where_spark_connect_is_not_installed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> None:
+        raise MissingPackagesError(["grpcio"])
+
+    monkeypatch.setattr("nimbus.worker.preparation.check_packages", missing)
+    order = bench.order(bench.script("etl.yml", ""), task_kind=TaskKind.SPARK_PIPELINE, args=("run",))
+    settings = WorkerSettings(id=WorkerId("w1"), work_dir=bench.root / "w1", data_dir=bench.data)
+
+    with pytest.raises(MissingPackagesError, match="which also runs declarative pipelines, needs packages"):
         prepare(order, settings, bench, bench.board.cluster())
