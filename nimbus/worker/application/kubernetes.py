@@ -8,8 +8,8 @@ What holds:
   * The client makes the ConfigMap last. A pod whose ConfigMap is missing cannot start: it is deleted, and
     submitted again.
 
-Source: measured with Spark 4.3 and Kubernetes 1.20: the client creates the pod, then applies its Service and
-ConfigMap, and deletes the pod when that fails. It sets `restartPolicy: Never`.
+Source: measured with Spark 4.3 and Kubernetes 1.20: the client creates the pod, then applies its Service,
+NetworkPolicy and ConfigMap, and deletes the pod when that fails. It sets `restartPolicy: Never`.
 """
 
 from __future__ import annotations
