@@ -19,8 +19,11 @@ _RIGHTS = {
     "pods": ("create", "get", "list", "watch", "delete"),
     "services": ("create", "patch"),
     "configmaps": ("create", "get", "patch"),
+    "networkpolicies": ("create", "patch"),
 }
 """What a submission, a worker that follows it, and a driver on the worker's host do."""
+_GROUPS = {"networkpolicies": "networking.k8s.io"}
+"""Of the API; the others are in its core."""
 
 
 class _Found(NamedTuple):
@@ -180,7 +183,8 @@ def _ends_with_newline(file: str | None) -> bool:
 
 
 def _may(server: str, namespace: str, verb: str, kind: str, token: str, verify: ssl.SSLContext) -> bool:
-    review = {"spec": {"resourceAttributes": {"namespace": namespace, "verb": verb, "resource": kind}}}
+    attributes = {"namespace": namespace, "verb": verb, "resource": kind, "group": _GROUPS.get(kind, "")}
+    review = {"spec": {"resourceAttributes": attributes}}
     form = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
     place = f"{server}/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     answer = _ask("POST", place, token, verify, {**form, **review})

@@ -24,7 +24,9 @@ from urllib.parse import parse_qs, urlsplit
 
 from tests.kubernetes.store import KINDS, ApiError, Object, Store, merged
 
-_PLACE = re.compile(r"/api/v1/namespaces/([^/]+)/([a-z]+)(?:/([^/]+))?(?:/(status|binding))?")
+_PLACE = re.compile(
+    r"/(?:api|apis/networking\.k8s\.io)/v1/namespaces/([^/]+)/([a-z]+)(?:/([^/]+))?(?:/(status|binding))?"
+)
 _WEBSOCKET = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _PATCHES = ("merge-patch", "strategic-merge-patch", "apply-patch")
 

@@ -20,6 +20,7 @@ KINDS = {
     "services": "Service",
     "configmaps": "ConfigMap",
     "persistentvolumeclaims": "PersistentVolumeClaim",
+    "networkpolicies": "NetworkPolicy",
 }
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")

@@ -8,8 +8,8 @@ What holds:
   * The client makes the ConfigMap last. A pod whose ConfigMap is missing cannot start: it is deleted, and
     submitted again.
 
-Source: measured with Spark 4.3 and Kubernetes 1.20: the client creates the pod, then applies its Service and
-ConfigMap, and deletes the pod when that fails. It sets `restartPolicy: Never`.
+Source: measured with Spark 4.3 and Kubernetes 1.20: the client creates the pod, then applies its Service,
+NetworkPolicy and ConfigMap, and deletes the pod when that fails. It sets `restartPolicy: Never`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Mapping
 
+from nimbus.java import JavaMissingError
 from nimbus.worker.application.kubernetes_api import KubernetesApi, KubernetesRefusedError, Object
 from nimbus.worker.application.kubernetes_words import report_of
 from nimbus.worker.application.manager import (
@@ -50,6 +51,10 @@ _STATUS = re.compile(r"Message: (.*?)\. Received status: Status\(.*?code=(\d+)",
 _FINAL = ("400", "401", "403", "404", "405", "413", "415", "422")
 
 
+class _BeingDeletedError(ClusterUnreachableError):
+    """The pod is going away: it can be submitted again."""
+
+
 class KubernetesManager:
     """See `nimbus.worker.application.manager.ClusterManager`. A driver's id is the name of its pod."""
 
@@ -72,11 +77,15 @@ class KubernetesManager:
             result = self._client.submit(submission, self._conf(submission.name), submission.bootstrap_url)
         except OSError as exc:
             raise ClusterUnreachableError(f"Spark's client could not be started: {exc}") from exc
+        except JavaMissingError as exc:
+            raise SubmissionRefusedError(str(exc)) from exc
         if result.exit_code == 0:
             return name
         try:
             if self._stands(name):
                 return name
+        except _BeingDeletedError:
+            pass
         except (ClusterUnreachableError, KubernetesRefusedError) as exc:
             raise SubmissionUnknownError(f"{_last_error(result)}; then {exc}") from exc
         raise _error_of(result)
@@ -96,8 +105,9 @@ class KubernetesManager:
         """Whether the pod is submitted. One that cannot start is deleted.
 
         Raises:
-            ClusterUnreachableError: a pod of that name is being deleted, or is a stranger's; or no answer.
-            KubernetesRefusedError: we may not ask.
+            _BeingDeletedError: it is being deleted, now or already.
+            ClusterUnreachableError: no answer.
+            KubernetesRefusedError: we may not ask, or the pod of that name is somebody else's.
         """
         pod = self._api.pod(name)
         if pod is None:
@@ -105,11 +115,11 @@ class KubernetesManager:
         if not _is_ours(pod):
             raise KubernetesRefusedError(f"pod {name} is somebody else's: it has no annotation of ours")
         if pod["metadata"].get("deletionTimestamp"):
-            raise ClusterUnreachableError(f"pod {name} of an earlier submission is being deleted")
+            raise _BeingDeletedError(f"pod {name} of an earlier submission is being deleted")
         if (pod.get("status") or {}).get("phase") != "Pending" or self._can_start(pod):
             return True
         self._api.delete(name, pod["metadata"]["uid"])
-        return False
+        raise _BeingDeletedError(f"pod {name} is half-made, and is deleted")
 
     def _can_start(self, pod: Object) -> bool:
         maps = [volume.get("configMap") or {} for volume in pod["spec"].get("volumes") or ()]
