@@ -328,4 +328,4 @@ def test_queue_that_is_not_there_refuses_the_attempt_with_the_words_of_yarn(stag
 
     assert end.outcome is Outcome.REFUSED
     assert "does not have permission to submit" in end.reason
-    assert stage.applications() == []
+    assert stage.runs() == []

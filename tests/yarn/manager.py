@@ -157,6 +157,13 @@ class ResourceManager:
             self.applications[application.id] = application
         self.before_reply()
 
+    def reject(self, application: Application, words: str) -> None:
+        """Keep an application that was refused, as one that has failed: as YARN does after placing it."""
+        application.state = application.final_status = "FAILED"
+        application.words = words
+        with self._lock:
+            self.applications[application.id] = application
+
     def kill(self, application: str, words: str) -> None:
         """End an application, as a user who may."""
         with self._lock:

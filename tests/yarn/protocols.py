@@ -90,18 +90,20 @@ class ClientProtocol:
 
     def submitApplication(self, request: Any) -> Any:
         context = request.getApplicationSubmissionContext()
-        self._manager.submit(
-            Application(
-                id=context.getApplicationId().toString(),
-                name=str(context.getApplicationName()),
-                user=self._user,
-                queue=str(context.getQueue()),
-                tags=frozenset(str(tag) for tag in context.getApplicationTags()),
-                most_attempts=int(context.getMaxAppAttempts()),
-                master_size=_size_of(context.getResource()),
-                launch=_launch_of(context.getAMContainerSpec()),
-            )
+        application = Application(
+            id=context.getApplicationId().toString(),
+            name=str(context.getApplicationName()),
+            user=self._user,
+            queue=str(context.getQueue()),
+            tags=frozenset(str(tag) for tag in context.getApplicationTags()),
+            most_attempts=int(context.getMaxAppAttempts()),
+            master_size=_size_of(context.getResource()),
+            launch=_launch_of(context.getAMContainerSpec()),
         )
+        try:
+            self._manager.submit(application)
+        except RefusedError as exc:  # py4j cannot throw YarnException
+            self._manager.reject(application, str(exc))
         return self._records.response("SubmitApplication")
 
     def getApplicationReport(self, request: Any) -> Any:
