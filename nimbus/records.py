@@ -7,7 +7,7 @@ is refused with its place instead of half-understood.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from nimbus.domain.commands import Abdication, Command, CommandOutcome
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import TaskName
-from nimbus.domain.run import Run, RunHeader, TaskRun
+from nimbus.domain.run import Run, RunHeader, TaskRun, TaskState
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.tasks import Tasks
@@ -56,9 +56,9 @@ class RecordCodec(Generic[T]):
     adapter: TypeAdapter[T]
     schema: int = SCHEMA
 
-    def encode(self, record: T) -> bytes:
-        """JSON, UTF-8, the schema number first."""
-        body = self.adapter.dump_python(record, mode="json")
+    def encode(self, record: T, exclude: Any = None) -> bytes:
+        """JSON, UTF-8, the schema number first. Without the fields that `exclude` names, as of pydantic."""
+        body = self.adapter.dump_python(record, mode="json", exclude=exclude)
         rest = dict(sorted(body.items()))
         return json.dumps({"schema": self.schema, **rest}, separators=(",", ":")).encode()
 
@@ -95,6 +95,8 @@ class RunBody(RunHeader):
 
 
 _HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
+_NOT_IN_LAYOUT_1 = {"tasks": {"__all__": {"spec": {"requirements", "when", "allow_failure"}}}}
+"""Tasks that have them are refused in a cluster of that schema; without them, more tasks fit into a node."""
 _RUN_BODY: RecordCodec[RunBody] = RecordCodec(TypeAdapter(RunBody))
 
 
@@ -103,12 +105,26 @@ class RunCodec:
 
     def encode(self, run: Run) -> bytes:
         """JSON, UTF-8, with the schema number."""
+        if run.layout == 1:
+            tasks = {name: _in_state(task, _NOT_RUN, _SKIPPED) for name, task in run.tasks.items()}
+            return _RUN_BODY.encode(RunBody(**_header(run), tasks=tasks), _NOT_IN_LAYOUT_1)
         return _RUN_BODY.encode(RunBody(**_header(run), tasks=dict(run.tasks)))
 
     def decode(self, data: bytes, place: str) -> Run:
         """Read a run. UnreadableRecordError: see `RecordCodec.decode`."""
         body = _RUN_BODY.decode(data, place)
-        return Run(**_header(body), tasks=Tasks(body.tasks.values()))
+        tasks = body.tasks.values()
+        if body.layout == 1:
+            return Run(**_header(body), tasks=Tasks(_in_state(task, _SKIPPED, _NOT_RUN) for task in tasks))
+        return Run(**_header(body), tasks=Tasks(tasks))
+
+
+_NOT_RUN, _SKIPPED = TaskState.NOT_RUN, TaskState.SKIPPED
+
+
+def _in_state(task: TaskRun, one: TaskState, other: TaskState) -> TaskRun:
+    """The task; if it is in state `one`, in `other`. Layout 1 calls that skipped which did not run."""
+    return replace(task, state=other) if task.state is one else task
 
 
 def _header(run: RunHeader) -> dict[str, Any]:

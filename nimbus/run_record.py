@@ -216,22 +216,30 @@ def _decode_plan(packed: bytes) -> _Plan:
 
 
 def _must_be_written(run: Run, old: Page, new: Page) -> bool:
-    """Whether a page changed in more than what follows from the header: `_tasks` skips what a stop leaves."""
+    """Whether a page changed in more than what follows from the header: see `_tasks`."""
     if old is new:
         return False
-    stopped = run.state is not RunState.RUNNING
     return any(
         was is not task
-        and not (stopped and was.state is TaskState.WAITING and task.state is TaskState.SKIPPED)
+        and not (
+            was.state is TaskState.WAITING and task.state is TaskState.NOT_RUN and _never(run, task.spec)
+        )
         for was, task in zip(old, new, strict=True)
     )
 
 
+def _never(head: RunHeader, spec: TaskSpec) -> bool:
+    """Whether the header says that a task which has not begun never will."""
+    if head.is_cleaning_up:
+        return not spec.is_clean_up
+    return head.state is not RunState.RUNNING
+
+
 def _tasks(head: RunHeader, plan: _Plan, progress: list[_Progress]) -> Iterator[TaskRun]:
-    stopped = head.state is not RunState.RUNNING
     for spec, found in zip(plan.tasks, progress, strict=True):
         task = TaskRun(spec=spec, **{name: getattr(found, name) for name in _PROGRESS_FIELDS})
-        yield replace(task, state=TaskState.SKIPPED) if stopped and task.state is TaskState.WAITING else task
+        never = task.state is TaskState.WAITING and _never(head, spec)
+        yield replace(task, state=TaskState.NOT_RUN) if never else task
 
 
 def _encode_page(page: Page) -> bytes:

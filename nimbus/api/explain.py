@@ -13,6 +13,7 @@ from typing import assert_never
 
 from nimbus.domain.admission import Capacity, Grant, Need, WaitReason, admit, backs_off, need_of, suited
 from nimbus.domain.ids import TaskName, WorkerId
+from nimbus.domain.needs import TABLE, Verdict
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Run, RunState, TaskRun, TaskState
 from nimbus.domain.slots import ClusterDriver, Slots
@@ -51,12 +52,14 @@ def why(run: Run, task: TaskRun, slots: Slots | None, around: Surroundings) -> s
             return _running(task, slots, around)
         case TaskState.SKIPPED:
             return _skipped(run, task)
+        case TaskState.NOT_RUN:
+            return _not_run(run, task)
         case TaskState.FAILED:
             return _failed(task)
 
 
 def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
-    unmet = [need for need in task.spec.needs if run.tasks[need].state is not TaskState.SUCCEEDED]
+    unmet = [need for need in task.spec.needs if not run.tasks[need].state.is_final]
     if unmet:
         return "needs " + ", ".join(f"{need} ({run.tasks[need].state.value})" for need in unmet)
     if around.leader is None:
@@ -151,14 +154,24 @@ def _submitted(driver: ClusterDriver, slots: Slots) -> str:
 
 
 def _skipped(run: Run, task: TaskRun) -> str:
-    failed = sorted(
-        name
-        for name in _upstream(run, task)
-        if run.tasks[name].state in (TaskState.FAILED, TaskState.SKIPPED)
+    spec = task.spec
+    whose = [
+        f"{need} ({state.value})"
+        for need in spec.needs
+        if TABLE[spec.requirement(need)].get(state := run.tasks[need].state) is Verdict.SKIP
+    ]
+    return f"skipped: it does not follow {', '.join(whose)}" if whose else "skipped: its `when` is false"
+
+
+def _not_run(run: Run, task: TaskRun) -> str:
+    spec = task.spec
+    hindered = any(
+        TABLE[spec.requirement(need)].get(run.tasks[need].state) is Verdict.HINDER for need in spec.needs
     )
-    if failed:
-        return "skipped: " + ", ".join(failed) + " did not succeed"
-    return f"skipped: {run.reason or 'its run ended'}"
+    failed = sorted(name for name in _upstream(run, task) if run.tasks[name].state is TaskState.FAILED)
+    if hindered and failed:
+        return "not run: " + ", ".join(failed) + " failed"
+    return f"not run: {run.reason or 'its run ended'}"
 
 
 def _upstream(run: Run, task: TaskRun) -> frozenset[TaskName]:

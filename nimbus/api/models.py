@@ -13,7 +13,15 @@ from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.failures import FailureClass
-from nimbus.domain.pipeline import CatchUp, FailureStrategy, Priority, SparkDeploy, SparkMode, TaskKind
+from nimbus.domain.pipeline import (
+    CatchUp,
+    FailureStrategy,
+    Priority,
+    Requirement,
+    SparkDeploy,
+    SparkMode,
+    TaskKind,
+)
 from nimbus.domain.schedulers import Role
 
 Seconds = Annotated[
@@ -199,6 +207,11 @@ class TaskSpecModel(Model):
     main_class: str
     args: list[str]
     needs: list[str]
+    requirements: dict[str, Requirement]
+    """How some of `needs` must have ended; all others must have succeeded."""
+    when: str
+    """Template that says whether it is wanted; empty: it is."""
+    allow_failure: bool
     retries: RetryModel
     timeout_s: Seconds | None = Field(None, validation_alias="timeout")
     priority: PriorityName

@@ -46,6 +46,7 @@ STATE_STYLES = {
     "waiting": "yellow",
     "paused": "yellow",
     "skipped": "dim",
+    "not_run": "dim",
 }
 
 

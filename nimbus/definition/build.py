@@ -23,6 +23,7 @@ from nimbus.domain.pipeline import (
     Limits,
     ParameterSpec,
     PipelineSpec,
+    Requirement,
     RetryPolicy,
     Schedule,
     SparkDeploy,
@@ -142,6 +143,13 @@ def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec
         script=model.command[0] if model.command else model.script or model.jar or model.spec or "",
         args=_arguments(model),
         needs=tuple(TaskName(need) for need in model.needs),
+        requirements={
+            TaskName(need): asked
+            for need, asked in model.requirements.items()
+            if asked is not Requirement.SUCCEEDED
+        },
+        when=model.when or "",
+        allow_failure=model.allow_failure,
         retries=build_retries(model.retries, defaults.retries),
         timeout=defaults.timeout if model.timeout is None else model.timeout,
         priority=defaults.priority if model.priority is None else model.priority,

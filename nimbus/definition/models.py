@@ -19,6 +19,7 @@ from nimbus.domain.pipeline import (
     FailureStrategy,
     Isolation,
     Priority,
+    Requirement,
     SparkDeploy,
     SparkMode,
     TaskKind,
@@ -135,6 +136,25 @@ def _no_mishap(value: object) -> object:
     return value
 
 
+def _names_of_needs(value: object) -> object:
+    return list(value) if isinstance(value, dict) else value
+
+
+def _said_of_needs(value: object) -> object:
+    return value if isinstance(value, dict) else {}
+
+
+def _condition(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str) or "{{" not in value:
+        raise SuggestingError(
+            "must be true, false or a template such as {{ params.mode == 'full' }}, "
+            f"not {described(value)}"
+        )
+    return value
+
+
 def _at_least_one(value: object) -> object:
     if value is None or value == {}:
         raise SuggestingError("a pipeline needs at least one task")
@@ -234,7 +254,13 @@ class TaskModel(Strict):
     full_refresh: Datasets | None = None
     full_refresh_all: bool | None = None
     args: list[Annotated[str, BeforeValidator(_argument)]] = Field(default_factory=list)
-    needs: list[str] = Field(default_factory=list)
+    needs: Annotated[list[str], BeforeValidator(_names_of_needs)] = Field(default_factory=list)
+    requirements: Annotated[
+        dict[str, Annotated[Requirement, one_of(Requirement)]], BeforeValidator(_said_of_needs)
+    ] = Field(default_factory=dict, validation_alias="needs")
+    """What a mapping says of each; empty: `needs` is a list."""
+    when: Annotated[str, BeforeValidator(_condition)] | None = None
+    allow_failure: bool = False
     retries: RetriesModel = Field(default_factory=RetriesModel)
     timeout: PositiveDuration | None = None
     priority: PriorityName | None = None

@@ -102,7 +102,7 @@ def _parameter_faults(parameter: ParameterModel) -> Iterator[Fault]:
 def _needs_faults(name: str, task: TaskModel, tasks: Mapping[str, TaskModel]) -> Iterator[Fault]:
     seen = set()
     for number, need in enumerate(task.needs):
-        path = ("needs", number)
+        path = ("needs", need if task.requirements else number)
         if need == name:
             yield Fault(path, "a task cannot need itself; remove it")
         elif need not in tasks:
@@ -173,7 +173,7 @@ def _input_faults(task: TaskModel) -> Iterator[Fault]:
         other = seen.setdefault(name := need.replace("-", "_"), need)
         if other != need:
             yield Fault(
-                ("needs", number),
+                ("needs", need if task.requirements else number),
                 f"{other!r} and {need!r} would both be NIMBUS_INPUT_{name}; rename one of them",
             )
 
@@ -225,6 +225,8 @@ def _argument_faults(model: DefinitionModel, templates: Templates) -> Iterator[F
     """Of all tasks at once: each question costs a way to another process."""
     texts: dict[KeyPath, str] = {}
     for name, task in model.tasks.items():
+        if task.when:
+            texts["tasks", name, "when"] = task.when
         texts |= {("tasks", name, "args", number): text for number, text in enumerate(task.args)}
         if task.command:
             texts |= {("tasks", name, "command", n): text for n, text in enumerate(task.command) if n}

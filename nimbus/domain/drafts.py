@@ -9,7 +9,6 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId
-from nimbus.domain.lifecycle import settle
 from nimbus.domain.parameters import InvalidParametersError, resolve_parameters
 from nimbus.domain.pipeline import PipelineSpec, Priority
 from nimbus.domain.run import Run, RunCause, TaskRun
@@ -34,12 +33,12 @@ class Draft:
 
 
 def new_run(spec: PipelineSpec, draft: Draft) -> Run:
-    """A run that has started nothing yet, pinned to its release; its arguments are as they were written.
+    """A run that has not begun, pinned to its release; its templates are as they were written.
 
     Raises:
         InvalidParametersError: given parameters, or the logical date, do not fit the definition.
     """
-    run = Run(
+    return Run(
         id=draft.id,
         pipeline=draft.pipeline,
         release=draft.release,
@@ -54,7 +53,6 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
         layout=draft.layout,
         tasks=Tasks(TaskRun(spec=task) for task in spec.tasks),
     )
-    return settle(run, draft.asked_at)
 
 
 def _local(spec: PipelineSpec, moment: datetime) -> datetime:

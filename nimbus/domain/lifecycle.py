@@ -2,20 +2,20 @@
 
 Laws, held by `tests/property/test_domain_lifecycle.py`:
   * at most one attempt of a task is open, and attempt n+1 opens only when n has an outcome;
-  * a task that succeeded never changes again;
+  * a task that is final never changes again;
   * a final run has no open attempt and no task that is not final.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from itertools import islice
 
 from nimbus.domain.errors import InvalidTransitionError
 from nimbus.domain.growth import brief, with_attempt
 from nimbus.domain.ids import AttemptId, TaskName, WorkerId
+from nimbus.domain.needs import clean_up, conclude
 from nimbus.domain.pipeline import FailureStrategy
 from nimbus.domain.run import Attempt, Outcome, Run, RunState, TaskRun, TaskState
 from nimbus.domain.slots import End
@@ -28,12 +28,27 @@ MOST_NAMED = 5
 
 
 def is_ready(run: Run, task: TaskRun) -> bool:
-    """Whether a task lacks nothing but a slot, and perhaps the end of a pause (`retry_at`)."""
+    """Whether a task lacks nothing but a slot, and perhaps the end of a pause (`retry_at`).
+
+    One that may not begin does not wait any more once its needs are final: see `nimbus.domain.needs`.
+    """
     return (
         run.state is RunState.RUNNING
         and task.state is TaskState.WAITING
-        and all(run.tasks[need].state is TaskState.SUCCEEDED for need in task.spec.needs)
+        and all(run.tasks[need].state.is_final for need in task.spec.needs)
     )
+
+
+def begin(run: Run, now: datetime) -> Run:
+    """Decide about the tasks of a new run that wait for nothing, and about those behind them."""
+    return settle(replace(run, tasks=conclude(run.tasks, run.tasks)), now)
+
+
+def must_stop(run: Run, name: TaskName) -> bool:
+    """Whether an open attempt of a task is to be stopped."""
+    if run.is_cleaning_up:
+        return not run.tasks[name].spec.is_clean_up
+    return run.state is RunState.STOPPING
 
 
 def open_attempt(run: Run, name: TaskName, *, worker: WorkerId, epoch: int, now: datetime) -> Run:
@@ -83,8 +98,10 @@ def close_attempt(run: Run, attempt: AttemptId, end: End, *, max_mishaps: int, n
     task = replace(task, attempts=(*task.attempts[:-1], closed))
     task = _after_end(run, task, closed, max_mishaps, now)
     run = _with_tasks(run, (task,))
-    if task.state is TaskState.FAILED and run.state is RunState.RUNNING:
-        run = _failed(run, task.spec.name)
+    if task.state is TaskState.FAILED and run.state is RunState.RUNNING and not task.spec.allow_failure:
+        run = _failed(run)
+    if task.state.is_final:
+        run = replace(run, tasks=conclude(run.tasks, run.tasks.dependents(attempt.task)))
     return settle(run, now)
 
 
@@ -92,9 +109,9 @@ def _after_end(run: Run, task: TaskRun, closed: Attempt, max_mishaps: int, now: 
     if closed.outcome is Outcome.SUCCEEDED:
         return replace(task, state=TaskState.SUCCEEDED)
     mishap = closed.outcome is not None and closed.outcome.is_infrastructure
-    if run.state is not RunState.RUNNING:
+    if must_stop(run, task.spec.name):
         unfinished = mishap or closed.outcome is Outcome.STOPPED
-        return replace(task, state=TaskState.SKIPPED if unfinished else TaskState.FAILED)
+        return replace(task, state=TaskState.NOT_RUN if unfinished else TaskState.FAILED)
     if closed.outcome is Outcome.STOPPED:  # by somebody who did not stop the run: not ours to undo
         return replace(task, state=TaskState.FAILED)
     if mishap:
@@ -111,10 +128,12 @@ def _after_end(run: Run, task: TaskRun, closed: Attempt, max_mishaps: int, now: 
 def stop(run: Run, *, verdict: RunState, reason: str, now: datetime) -> Run:
     """Let nothing new start; the run ends as `verdict` once its open attempts have ended.
 
-    A second stop changes nothing: the first reason stands.
+    A second stop changes nothing: the first reason stands. Of a run that has failed it stops the clean-up.
     """
     if run.state is not RunState.RUNNING:
         return run
+    if run.verdict is not None:
+        verdict, reason = run.verdict, f"{run.reason}; its clean-up was stopped: {reason}"
     return settle(_stopping(run, verdict, brief(reason)), now)
 
 
@@ -124,31 +143,38 @@ def settle(run: Run, now: datetime) -> Run:
         return run
     if run.state is RunState.STOPPING:
         return replace(run, state=run.verdict or RunState.STOPPED, finished_at=now)
-    good = run.tasks.count(TaskState.SUCCEEDED) == len(run.tasks)
-    return replace(run, state=RunState.SUCCEEDED if good else RunState.FAILED, finished_at=now)
+    return replace(run, state=RunState.FAILED if any(_failures(run)) else RunState.SUCCEEDED, finished_at=now)
 
 
-def _stopping(run: Run, verdict: RunState, reason: str) -> Run:
-    waiting = (task for task in run.tasks.values() if task.state is TaskState.WAITING)
-    return _skipped(replace(run, state=RunState.STOPPING, verdict=verdict, reason=reason), waiting)
+def _failures(run: Run) -> Iterator[TaskName]:
+    """Tasks whose failure is that of their run."""
+    if run.tasks.count(TaskState.FAILED):
+        for task in run.tasks.in_order():
+            if task.state is TaskState.FAILED and not task.spec.allow_failure:
+                yield task.spec.name
 
 
-def _failed(run: Run, name: TaskName) -> Run:
-    """A task of a running run has failed for good."""
-    failed = (task.spec.name for task in run.tasks.values() if task.state is TaskState.FAILED)
-    named = sorted(islice(failed, MOST_NAMED))
-    more = run.tasks.count(TaskState.FAILED) - len(named)
-    reason = brief(f"failed: {', '.join(named)}{f' and {more} more' if more else ''}")
-    if run.failure_strategy is FailureStrategy.END:
-        return _stopping(run, RunState.FAILED, reason)
-    hindered = (run.tasks[other] for other in run.tasks.downstream(name))
-    return _skipped(
-        replace(run, reason=reason), (task for task in hindered if task.state is TaskState.WAITING)
+def _stopping(run: Run, verdict: RunState, reason: str, kept: Collection[TaskName] = ()) -> Run:
+    """Let nothing new begin but `kept`."""
+    state = RunState.RUNNING if kept else RunState.STOPPING
+    hindered = (
+        replace(task, state=TaskState.NOT_RUN)
+        for task in run.tasks.in_order()
+        if task.state is TaskState.WAITING and task.spec.name not in kept
     )
+    stopping = _with_tasks(replace(run, state=state, verdict=verdict, reason=reason), tuple(hindered))
+    return replace(stopping, tasks=conclude(stopping.tasks, kept))
 
 
-def _skipped(run: Run, tasks: Iterable[TaskRun]) -> Run:
-    return _with_tasks(run, tuple(replace(task, state=TaskState.SKIPPED) for task in tasks))
+def _failed(run: Run) -> Run:
+    """A task of a running run has failed for good."""
+    failed = list(_failures(run))
+    more = len(failed) - MOST_NAMED
+    named = ", ".join(sorted(failed[:MOST_NAMED]))
+    reason = brief(f"failed: {named}{f' and {more} more' if more > 0 else ''}")
+    if run.failure_strategy is FailureStrategy.END and not run.is_cleaning_up:
+        return _stopping(run, RunState.FAILED, reason, clean_up(run.tasks))
+    return replace(run, reason=reason)
 
 
 def ask_to_stop(run: Run, attempt: AttemptId) -> Run:

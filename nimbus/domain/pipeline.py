@@ -77,6 +77,18 @@ SPARK_KINDS = frozenset({TaskKind.PYSPARK, TaskKind.SQL})
 """Their drivers have a Spark session."""
 
 
+class Requirement(StrEnum):
+    """How a task that another one needs must have ended. The table is in `nimbus.domain.needs`."""
+
+    SUCCEEDED = "succeeded"
+    NOT_FAILED = "not_failed"
+    """It succeeded, or was skipped."""
+    FAILED = "failed"
+    """It failed, or could not run since something else failed."""
+    DONE = "done"
+    """In any way."""
+
+
 class FailureStrategy(StrEnum):
     """What a failed task (its retries used up) means for the rest of its run."""
 
@@ -161,6 +173,27 @@ class TaskSpec:
     """Path of the script, SQL file, jar or spec in the release, with `/`; or the program of a shell task."""
     args: tuple[str, ...] = ()
     needs: tuple[TaskName, ...] = ()
+    requirements: Mapping[TaskName, Requirement] = field(default_factory=dict)
+    """Of needs that are asked for something else than success."""
+    when: str = ""
+    """Whether it is wanted: a template; in a run, `true` or `false`. Empty: it is."""
+    allow_failure: bool = False
+    """Its run can succeed without it."""
+
+    def requirement(self, need: TaskName) -> Requirement:
+        """What it asks of a task that it needs."""
+        return self.requirements.get(need, Requirement.SUCCEEDED)
+
+    @property
+    def is_wanted(self) -> bool:
+        """Its condition holds, or it has none. In a run only."""
+        return self.when in ("", "true")
+
+    @property
+    def is_clean_up(self) -> bool:
+        """It may begin in a run that has failed: one of its needs may have failed."""
+        return any(asked in (Requirement.FAILED, Requirement.DONE) for asked in self.requirements.values())
+
     retries: RetryPolicy = field(default_factory=RetryPolicy)
     timeout: timedelta | None = None
     """Of one attempt."""

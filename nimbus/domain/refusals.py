@@ -54,7 +54,7 @@ def with_last(known: Mapping[WorkerId, Refusals], task: TaskRun) -> Mapping[Work
 
 def _is_evidence(task: TaskRun, attempt: Attempt) -> bool:
     """Whether its end says something of its worker, and not of its pipeline or of a stop of its run."""
-    stopped = attempt.outcome is Outcome.FENCED and task.state is TaskState.SKIPPED
+    stopped = attempt.outcome is Outcome.FENCED and task.state is TaskState.NOT_RUN
     return attempt.outcome is not None and not stopped and not attempt.pipeline_at_fault
 
 

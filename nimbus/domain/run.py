@@ -44,6 +44,8 @@ class TaskState(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     SKIPPED = "skipped"
+    """Its `when` is false, or it follows the success of a task that was skipped. This fails no run."""
+    NOT_RUN = "not_run"
     """Never ran to its end, since something it needs failed or its run was stopped."""
 
     @property
@@ -187,11 +189,16 @@ class RunHeader:
     deadline: datetime | None = None
     state: RunState = RunState.RUNNING
     verdict: RunState | None = None
-    """While STOPPING: the final state it is on its way to."""
+    """The final state it is on its way to: while STOPPING; while RUNNING if only its clean-up goes on."""
     reason: str = ""
     finished_at: datetime | None = None
     layout: int = 1
     """How its record lies in ZooKeeper, for its whole life: 1: one node; 2: see `nimbus.run_record`."""
+
+    @property
+    def is_cleaning_up(self) -> bool:
+        """It has failed; tasks that ask for a failure, or for any end, still begin, and no others."""
+        return self.state is RunState.RUNNING and self.verdict is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,17 +12,30 @@ NEWEST_SCHEMA = 2
 """The newest one that this release reads and writes. It also reads and writes the one before.
 
 2: runs are laid out as header, plan and pages (ADR 21), the catalog holds digests (ADR 22), tasks can be of
-kind `shell`, `spark_submit` or `spark_pipeline`, in `mode: connect`, and with a target.
+kind `shell`, `spark_submit` or `spark_pipeline`, in `mode: connect`, with a target, with requirements, with `when`
+and with `allow_failure`.
 """
 
 
 _OLD_KINDS = frozenset({TaskKind.PYSPARK, TaskKind.PYTHON, TaskKind.SQL})
 
 
+def newer_part(task: TaskSpec) -> str:
+    """What a task has that schema 1 does not; empty: nothing."""
+    if task.spark_place is not None:
+        return f"target {task.spark_place.target}"
+    if task.kind not in _OLD_KINDS:
+        return f"kind {task.kind}"
+    if task.spark_mode is SparkMode.CONNECT:
+        return f"mode {task.spark_mode}"
+    if task.requirements:
+        return "needs that may fail or be skipped"
+    return "when" if task.when else "allow_failure" if task.allow_failure else ""
+
+
 def schema_for(task: TaskSpec) -> int:
     """The oldest schema that has such tasks: schedulers and workers that do not know it overlook them."""
-    is_new = task.kind not in _OLD_KINDS or task.spark_mode is SparkMode.CONNECT or task.spark_place
-    return 2 if is_new else 1
+    return 2 if newer_part(task) else 1
 
 
 def older_than(

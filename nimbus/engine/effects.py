@@ -14,6 +14,7 @@ from typing import Protocol, assert_never
 
 import structlog
 
+from nimbus.domain import lifecycle
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.drafts import new_run
 from nimbus.domain.errors import NimbusError, RefusedError
@@ -156,7 +157,9 @@ class Effects:
         draft = effect.draft
         try:
             spec = self._definitions.definition(ReleaseOf(draft.pipeline, draft.release))
-            result: Run | Refusal = self._renderer.render(new_run(spec, draft))
+            result: Run | Refusal = lifecycle.begin(
+                self._renderer.render(new_run(spec, draft)), draft.asked_at
+            )
         except (InvalidParametersError, RefusedError, TemplateError) as exc:
             result = Refusal(exc.code, str(exc))
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nimbus.domain.ids import TaskName
-from nimbus.domain.run import Run, TaskState
+from nimbus.domain.run import Run
 
 
 class Needs:
-    """How many needs of each task have not succeeded. Success is for good, so the counts only fall."""
+    """How many needs of each task are not final. What is final stays so, and the counts only fall."""
 
     def __init__(self, run: Run) -> None:
         self._dependents = run.tasks.dependents
@@ -21,17 +21,17 @@ class Needs:
                 found = run.tasks.get(need)
                 if found is None:
                     unknown.add(need)
-                if found is None or found.state is not TaskState.SUCCEEDED:
+                if found is None or not found.state.is_final:
                     self._unmet[name] = self._unmet.get(name, 0) + 1
         self.unknown = tuple(sorted(unknown))
         """Tasks that others need and the run does not have."""
 
     def met(self, task: TaskName) -> bool:
-        """Whether all that a task needs has succeeded."""
+        """Whether all that a task needs is final."""
         return task not in self._unmet
 
-    def succeeded(self, task: TaskName) -> Iterator[TaskName]:
-        """Take in a success. Yields the tasks that now need nothing more."""
+    def ended(self, task: TaskName) -> Iterator[TaskName]:
+        """Take in that a task is final. Yields the tasks that now wait for no other."""
         for dependent in self._dependents(task):
             self._unmet[dependent] -= 1
             if not self._unmet[dependent]:

@@ -18,6 +18,7 @@ from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.commands import Abdication, ActivatePipeline, PublishRelease, QueuedCommand, is_urgent
 from nimbus.domain.drafts import Draft
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName, WorkerId
+from nimbus.domain.lifecycle import must_stop
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
 from nimbus.domain.run import Attempt, Run, RunState, TaskRun, TaskState
 from nimbus.domain.schedulers import SchedulerInfo
@@ -210,7 +211,7 @@ class State:
             self._needs[run.id] = Needs(run)
             self._runs_of[run.pipeline].add(run.id)
         self.runs[run.id] = run
-        if before is None or (before.state, before.deadline) != (run.state, run.deadline):
+        if before is None or _where(before) != _where(run):
             self.agenda.add(about_run(run.id))
             self._look_at_all_open(run)
         for was, task in run.tasks.changes_since(None if before is None else before.tasks):
@@ -229,8 +230,8 @@ class State:
             self.agenda.look_at(about_worker(worker), found.until)
 
     def _look_at_all_open(self, run: Run) -> None:
-        if run.state is RunState.STOPPING:
-            for attempt in run.open_attempts():
+        for attempt in run.open_attempts():
+            if must_stop(run, attempt.task):
                 self.agenda.add(about_attempt(attempt))
 
     def _put_task(
@@ -251,8 +252,8 @@ class State:
         needs = self._needs[run.id]
         if needs.met(task.spec.name) and (was is None or was.state is not task.state):
             self._put_readiness(run, task)
-        if task.state is TaskState.SUCCEEDED and was is not None and was.state is not TaskState.SUCCEEDED:
-            for name in needs.succeeded(task.spec.name):
+        if task.state.is_final and was is not None and not was.state.is_final:
+            for name in needs.ended(task.spec.name):
                 self._put_readiness(run, run.tasks[name])
 
     def _put_readiness(self, run: Run, task: TaskRun) -> None:
@@ -514,3 +515,8 @@ class State:
                     self.ready.reopen()
                 case _:
                     self.agenda.add(subject)
+
+
+def _where(run: Run) -> tuple[object, ...]:
+    """What decides whether a run must be looked at as a whole."""
+    return run.state, run.verdict, run.deadline

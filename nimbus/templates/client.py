@@ -7,9 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from nimbus.domain.pipeline import TaskSpec
 from nimbus.domain.run import Run
 from nimbus.domain.tasks import Tasks
-from nimbus.templates.answers import Fault, TemplateError
+from nimbus.templates.answers import Fault, TemplateError, short
 
 Question = Literal["render", "arguments", "file"]
 MOST_TEXT = 4 << 20
@@ -23,18 +24,18 @@ class Templates(ABC):
     """
 
     def render(self, run: Run) -> Run:
-        """The run with its tasks' arguments rendered, which so far are as they were written.
+        """The run with its tasks' templates rendered, which so far are as they were written.
 
         Raises:
-            TemplateError: names the task and the argument.
+            TemplateError: names the task, and the argument or `when`.
         """
-        places = [(name, number) for name, task in run.tasks.items() for number in range(len(task.spec.args))]
-        texts = [run.tasks[name].spec.args[number] for name, number in places]
+        places = [(task.spec, number) for task in run.tasks.values() for number in _places(task.spec)]
+        texts = [spec.when if number is None else spec.args[number] for spec, number in places]
         try:
             results = self._results(
                 "render",
                 texts,
-                tasks=[name for name, _ in places],
+                tasks=[spec.name for spec, _ in places],
                 pipeline=run.pipeline,
                 run_id=run.id,
                 logical_date=run.logical_date.isoformat(),
@@ -43,11 +44,12 @@ class Templates(ABC):
         except TemplateError as exc:
             if exc.at is None:
                 raise
-            name, number = places[exc.at]
-            raise TemplateError(f"task {name}, argument {number + 1}: {exc}") from exc
+            spec, number = places[exc.at]
+            where = "when" if number is None else f"argument {number + 1}"
+            raise TemplateError(f"task {spec.name}, {where}: {exc}") from exc
         rendered = iter(results)
         tasks = Tasks(
-            replace(task, spec=replace(task.spec, args=tuple(next(rendered) for _ in task.spec.args)))
+            replace(task, spec=_rendered(task.spec, [next(rendered) for _ in _places(task.spec)]))
             for task in run.tasks.values()
         )
         return replace(run, tasks=tasks)
@@ -90,3 +92,21 @@ class Templates(ABC):
     @abstractmethod
     def _ask(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         """The answer, as `nimbus.templates.program.Program.answer` gives it."""
+
+
+def _places(spec: TaskSpec) -> list[int | None]:
+    """Numbers of the arguments of a task; and None, if it has `when`."""
+    return [*range(len(spec.args)), *([None] if spec.when else [])]
+
+
+def _rendered(spec: TaskSpec, texts: Sequence[str]) -> TaskSpec:
+    """The task with these texts at its `_places`."""
+    if not spec.when:
+        return replace(spec, args=tuple(texts))
+    answer = texts[-1].strip().lower()
+    if answer not in ("true", "false"):
+        raise TemplateError(
+            f"task {spec.name}, when: {short(spec.when)} is {short(texts[-1])}, and must be true or false: "
+            "write a comparison, such as {{ params.mode == 'full' }}"
+        )
+    return replace(spec, args=tuple(texts[:-1]), when=answer)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nimbus.domain import lifecycle
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import FailureStrategy, Priority, RetryPolicy, TaskKind, TaskSpec
+from nimbus.domain.pipeline import FailureStrategy, Priority, Requirement, RetryPolicy, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun, TaskState
 from nimbus.domain.slots import End
 from nimbus.domain.tasks import Tasks
@@ -32,6 +32,9 @@ def runs(draw: st.DrawFn) -> Run:
                 kind=TaskKind.PYTHON,
                 script="x.py",
                 needs=tuple(sorted(needs)),
+                requirements={need: draw(st.sampled_from(Requirement)) for need in sorted(needs)},
+                when=draw(st.sampled_from(["", "", "true", "false"])),
+                allow_failure=draw(st.integers(0, 3)) == 0,
                 retries=RetryPolicy(
                     limit=draw(st.integers(0, 2)),
                     delay=timedelta(seconds=1),
@@ -39,7 +42,7 @@ def runs(draw: st.DrawFn) -> Run:
                 ),
             )
         )
-    return Run(
+    run = Run(
         id=RunId("r"),
         pipeline=PipelineName("p"),
         release=ReleaseDigest("0" * 64),
@@ -51,6 +54,33 @@ def runs(draw: st.DrawFn) -> Run:
         failure_strategy=draw(st.sampled_from(FailureStrategy)),
         tasks=Tasks(tasks.values()),
     )
+    return lifecycle.begin(run, START)
+
+
+WORDS = {
+    ("succeeded", "succeeded"): "go",
+    ("succeeded", "skipped"): "skip",
+    ("not_failed", "succeeded"): "go",
+    ("not_failed", "skipped"): "go",
+    ("failed", "succeeded"): "skip",
+    ("failed", "skipped"): "skip",
+    ("failed", "failed"): "go",
+    ("failed", "not_run"): "go",
+}
+"""What one need means, as the documentation has it; `done` is always go, and what is not here hinders."""
+
+
+def follows(run: Run, spec: TaskSpec) -> TaskState | None:
+    """What the table says of a task; None: it cannot say yet."""
+    found = set()
+    for need in spec.needs:
+        if not (state := run.tasks[need].state).is_final:
+            return None
+        asked = spec.requirements[need].value
+        found.add("go" if asked == "done" else WORDS.get((asked, state.value), "hinder"))
+    if "hinder" in found:
+        return TaskState.NOT_RUN
+    return TaskState.SKIPPED if "skip" in found or spec.when == "false" else TaskState.WAITING
 
 
 def check(before: Run, run: Run) -> None:
@@ -63,16 +93,22 @@ def check(before: Run, run: Run) -> None:
         assert task.failures <= task.spec.retries.limit + 1
         assert task.mishaps <= MAX_MISHAPS
         assert (task.state is TaskState.RUNNING) == (task.open_attempt is not None)
-        if before.tasks[name].state is TaskState.SUCCEEDED:
-            assert task == before.tasks[name], "finished work never changes"
-        if task.attempts:
-            assert all(before.tasks[need].state is TaskState.SUCCEEDED for need in task.spec.needs)
+        if before.tasks[name].state.is_final:
+            assert task == before.tasks[name], "what is final never changes"
+        expected = follows(run, task.spec)
+        if task.attempts or task.state is TaskState.SKIPPED:
+            assert expected is (TaskState.WAITING if task.attempts else TaskState.SKIPPED)
+        if run.state is RunState.RUNNING and expected in (TaskState.SKIPPED, TaskState.NOT_RUN):
+            assert task.state in (expected, TaskState.NOT_RUN), "decided as soon as it can be"
+        if task.state is TaskState.NOT_RUN and run.verdict is None:
+            assert expected is TaskState.NOT_RUN or run.state.is_final, "nothing else hinders a task"
     if run.state.is_final:
         assert not run.open_attempts()
         assert all(task.state.is_final for task in run.tasks.values())
         assert run.finished_at is not None
-        succeeded = all(task.state is TaskState.SUCCEEDED for task in run.tasks.values())
-        assert succeeded or run.state is not RunState.SUCCEEDED
+        bad = [t for t in run.tasks.values() if t.state is TaskState.FAILED and not t.spec.allow_failure]
+        assert (run.state is RunState.SUCCEEDED) <= (not bad)
+        assert run.verdict is not None or (run.state is RunState.FAILED) == bool(bad)
     else:
         assert run.open_attempts() or any(task.state is TaskState.WAITING for task in run.tasks.values()), (
             "a live run can always go on"

@@ -15,7 +15,7 @@ from nimbus.domain import lifecycle
 from nimbus.domain.errors import RecordTooLargeError
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import FailureStrategy, Priority, RetryPolicy, TaskKind, TaskSpec
+from nimbus.domain.pipeline import FailureStrategy, Priority, Requirement, RetryPolicy, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
 from nimbus.domain.slots import End
 from nimbus.domain.tasks import PAGE, Tasks
@@ -46,7 +46,9 @@ def a_run(size: int, *, strategy: FailureStrategy = FailureStrategy.CONTINUE, ar
                     kind=TaskKind.PYTHON,
                     script="x.py",
                     args=(argument,),
-                    needs=(TaskName(f"t{number - 3}"),) if number % 5 == 3 else (),
+                    needs=(TaskName(f"t{number - 3}"),) if number % 5 >= 3 else (),
+                    requirements={TaskName(f"t{number - 3}"): Requirement.DONE} if number % 5 == 4 else {},
+                    allow_failure=number % 7 == 6,
                     retries=RetryPolicy(limit=2, delay=timedelta(seconds=1.5)),
                     timeout=timedelta(minutes=3),
                 )
@@ -89,6 +91,7 @@ def test_what_is_written_step_by_step_reads_back_as_it_was(
     size: int, strategy: FailureStrategy, data: st.DataObject
 ) -> None:
     run = a_run(size, strategy=strategy)
+    run = lifecycle.begin(run, NOW)
     nodes = run_record.encode_new(run)
     assert run_record.decode(nodes, "/runs/r") == run
     for step in range(30):
@@ -113,6 +116,17 @@ def test_a_stop_writes_what_it_means_for_tasks_that_wait_in_the_header_alone() -
     stopped = lifecycle.stop(run, verdict=RunState.STOPPED, reason="by hand", now=NOW)
 
     assert list(run_record.encode_changes(stopped, run)) == [""]
+
+
+def test_a_failure_writes_what_it_means_for_tasks_that_wait_in_the_header_alone() -> None:
+    run = a_run(10_000, strategy=FailureStrategy.END)
+    attempt = AttemptId(run.id, TaskName("t1"), 1)
+    run = lifecycle.open_attempt(run, attempt.task, worker=WorkerId("w"), epoch=1, now=NOW)
+    end = End(attempt=str(attempt), outcome=Outcome.STOPPED, written_by="runner", ended_at=NOW)
+    failed = lifecycle.close_attempt(run, attempt, end, max_mishaps=3, now=NOW)
+
+    assert failed.is_cleaning_up
+    assert sorted(run_record.encode_changes(failed, run)) == ["", "tasks-0"]
 
 
 def test_a_small_run_is_one_node() -> None:

@@ -11,6 +11,7 @@ from nimbus.domain.pipeline import (
     FailureStrategy,
     PipelineSpec,
     Priority,
+    Requirement,
     RetryPolicy,
     Schedule,
     SparkPlace,
@@ -35,12 +36,16 @@ def _task(
     retries: int = 1,
     priority: Priority = Priority.MEDIUM,
     place: SparkPlace | None = None,
+    asks: Requirement = Requirement.SUCCEEDED,
+    allow_failure: bool = False,
 ) -> TaskSpec:
     return TaskSpec(
         name=TaskName(name),
         kind=TaskKind.PYTHON,
         script="x.py",
         needs=tuple(TaskName(need) for need in needs),
+        requirements={} if asks is Requirement.SUCCEEDED else {TaskName(need): asks for need in needs},
+        allow_failure=allow_failure,
         retries=RetryPolicy(limit=retries, delay=timedelta(seconds=2)),
         priority=priority,
         spark_place=place,
@@ -61,6 +66,7 @@ DIAMOND = PipelineSpec(
         _task("b", "a", place=_BIG),
         _task("c", "a", priority=Priority.HIGH, place=_BIG),
         _task("d", "bc", retries=2),
+        _task("e", "d", retries=0, asks=Requirement.NOT_FAILED, allow_failure=True),
     ),
 )
 CHAIN = PipelineSpec(
@@ -68,7 +74,13 @@ CHAIN = PipelineSpec(
     schedule=_every(3, CatchUp.ALL),
     failure_strategy=FailureStrategy.END,
     timeout=timedelta(minutes=15),
-    tasks=(_task("a", retries=0), _task("b", "a", retries=2)),
+    tasks=(
+        _task("a", retries=0),
+        _task("b", "a", retries=2),
+        _task("c", "b", asks=Requirement.DONE),
+        _task("d", "a", asks=Requirement.FAILED),
+        _task("e", "c"),
+    ),
 )
 SINGLE = PipelineSpec(
     name=PipelineName("single"),

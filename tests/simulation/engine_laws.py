@@ -10,7 +10,6 @@ from nimbus.adapters.memory_store import World as Records
 from nimbus.domain import lifecycle
 from nimbus.domain.admission import by_rank
 from nimbus.domain.ids import AttemptId, CommandId
-from nimbus.domain.run import TaskState
 from nimbus.domain.slots import Slots
 from nimbus.engine.agenda import (
     Instant,
@@ -88,7 +87,7 @@ def check_indexes(state: State) -> None:
         for name, task in run.tasks.items():
             if task.open_attempt is not None:
                 opened[AttemptId(run.id, name, task.tried)] = task.attempts[-1].worker
-            met = all(run.tasks[need].state is TaskState.SUCCEEDED for need in task.spec.needs)
+            met = all(run.tasks[need].state.is_final for need in task.spec.needs)
             hold(Law.INDEXES, state._needs[run.id].met(name) == met, run.id, name, "needs")
             subject = run.id, name
             queued = subject in state.ready

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from nimbus.domain import writes as w
 from nimbus.domain.ids import AttemptId, RunId, TaskName, WorkerId
+from nimbus.domain.pipeline import FailureStrategy, Requirement
 from nimbus.domain.run import Outcome, Run, RunState, TaskState
 from nimbus.domain.slots import Claim, End, Slots
 from tests.simulation.catalog import TARGET_SLOTS
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _ROUNDING_S = 1e-3
+
+_MAY_FOLLOW = {
+    Requirement.SUCCEEDED: {TaskState.SUCCEEDED},
+    Requirement.NOT_FAILED: {TaskState.SUCCEEDED, TaskState.SKIPPED},
+    Requirement.FAILED: {TaskState.FAILED, TaskState.NOT_RUN},
+    Requirement.DONE: {TaskState.SUCCEEDED, TaskState.SKIPPED, TaskState.FAILED, TaskState.NOT_RUN},
+}
 
 
 class AttemptLaws:
@@ -77,8 +85,16 @@ class AttemptLaws:
             before = AttemptId(attempt.run, attempt.task, number)
             hold(Law.ONE_AT_A_TIME, before in self.ends, attempt, "opens before the END of", before)
         hold(Law.RETRIES_COUNT, self._runs.may_try(task), attempt, "is one too many")
-        unmet = [need for need in task.spec.needs if run.tasks[need].state is not TaskState.SUCCEEDED]
+        asked = task.spec.requirements
+        unmet = [
+            need
+            for need in task.spec.needs
+            if run.tasks[need].state not in _MAY_FOLLOW[asked.get(need, Requirement.SUCCEEDED)]
+        ]
         hold(Law.NEEDS_FIRST, not unmet, attempt, "opens before", unmet)
+        failed = run.tasks.count(TaskState.FAILED) and run.failure_strategy is FailureStrategy.END
+        is_clean_up = {Requirement.FAILED, Requirement.DONE} & set(asked.values())
+        hold(Law.CLEAN_UP, not failed or is_clean_up, attempt, "opens in a run that has failed")
         hold(Law.FINAL_IS_FINAL, run.state is RunState.RUNNING, attempt, "opens in a run that is", run.state)
 
     def _fenced(self, attempt: AttemptId, end: End, store: FaultyStore) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from nimbus.domain import writes as w
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import RunId
+from nimbus.domain.pipeline import Requirement
 from nimbus.domain.run import Outcome, Run, RunState, TaskRun, TaskState
 from tests.simulation.laws import Law, hold
 
@@ -47,6 +48,13 @@ class RunLaws:
         for was, task in after.tasks.changes_since(before.tasks):
             if was is not None:
                 self._task_moved(after, was, task)
+        if (
+            after.state is RunState.FAILED
+            and after.reason.startswith("failed: ")
+            and "stopped" not in after.reason
+        ):
+            left = [task.spec.name for task in after.tasks.values() if _was_left(after, task)]
+            hold(Law.CLEAN_UP, not left, after.id, "ends without", left)
         unfinished = after.tasks.count(TaskState.WAITING, TaskState.RUNNING)
         hold(Law.FINAL_IS_FINAL, not (after.state.is_final and unfinished), after.id, "has tasks under way")
 
@@ -65,6 +73,7 @@ class RunLaws:
     def _may_fail(self, run: Run, task: TaskRun) -> bool:
         return (
             run.state is not RunState.RUNNING
+            or run.verdict is not None  # only its clean-up is tried again
             or task.attempts[-1].outcome is Outcome.STOPPED
             or not self.may_try(task)
         )
@@ -77,3 +86,15 @@ class RunLaws:
         hopeless = any(attempt.failure is FailureClass.ANALYSIS for attempt in task.attempts)
         within = failures <= task.spec.retries.limit and mishaps < self._world.policy.max_mishaps
         return within and not hopeless
+
+
+def _was_left(run: Run, task: TaskRun) -> bool:
+    """Whether a task did not run though all that it needs has ended as it asks."""
+    asked = task.spec.requirements
+    states = {need: run.tasks[need].state for need in task.spec.needs}
+    met = all(
+        asked.get(need) is Requirement.DONE
+        or (asked.get(need) is Requirement.FAILED and state in (TaskState.FAILED, TaskState.NOT_RUN))
+        for need, state in states.items()
+    )
+    return bool(states) and met and task.state is TaskState.NOT_RUN

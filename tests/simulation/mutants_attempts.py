@@ -133,17 +133,36 @@ def mishaps_never_end() -> Iterator[None]:
 
 
 @mutant
-def success_counted_twice() -> Iterator[None]:
+def end_counted_twice() -> Iterator[None]:
     """AF 7885, 19222: a task runs before all that it needs is done."""
 
-    def succeeded(self: Any, task: Any) -> Iterator[Any]:
+    def ended(self: Any, task: Any) -> Iterator[Any]:
         for dependent in self._dependents(task):
             self._unmet[dependent] = max(0, self._unmet.get(dependent, 0) - 2)
             if not self._unmet[dependent]:
                 del self._unmet[dependent]
                 yield dependent
 
-    with replaced(Needs, succeeded=succeeded):
+    with replaced(Needs, ended=ended):
+        yield
+
+
+@mutant
+def clean_up_is_stopped_with_the_rest() -> Iterator[None]:
+    """DS 11781, 13410: when a task fails nothing starts any more, and the clean-up does not either."""
+    with replaced(lifecycle, clean_up=lambda _: frozenset()):
+        yield
+
+
+@mutant
+def all_goes_on_beside_the_clean_up() -> Iterator[None]:
+    """DS 3642, 5131: what does not depend on the failed task starts, though the run was to end."""
+    original = lifecycle.clean_up
+
+    def keep(tasks: Any) -> Any:
+        return original(tasks) and frozenset(tasks)
+
+    with replaced(lifecycle, clean_up=keep):
         yield
 
 

@@ -297,8 +297,8 @@ def test_a_failed_task_says_how_and_those_after_it_say_what_failed() -> None:
     run = _ended(_opened(_run()), Outcome.FAILED)
 
     assert why(run, run.tasks[A], None, AROUND) == "failed after 1 attempt: failed: exit 1"
-    assert why(run, run.tasks[B], None, AROUND) == "skipped: a did not succeed"
-    assert why(run, run.tasks[C], None, AROUND) == "skipped: a, b did not succeed"
+    assert why(run, run.tasks[B], None, AROUND) == "not run: a failed"
+    assert why(run, run.tasks[C], None, AROUND) == "not run: a failed"
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_task_that_ran_out_of_time_says_so_once() -> None:
 def test_tasks_of_a_stopped_run_say_why_it_was_stopped() -> None:
     run = lifecycle.stop(_run(), verdict=RunState.STOPPED, reason="stopped: late", now=NOW)
 
-    assert why(run, run.tasks[A], None, AROUND) == "skipped: stopped: late"
+    assert why(run, run.tasks[A], None, AROUND) == "not run: stopped: late"
 
 
 def test_a_task_that_succeeded_needs_no_explanation() -> None:

@@ -18,6 +18,7 @@ from nimbus.domain.pipeline import (
     ParameterSpec,
     PipelineSpec,
     Priority,
+    Requirement,
     RetryPolicy,
     Schedule,
     SparkDeploy,
@@ -109,6 +110,11 @@ BAD: list[tuple[str, str, str]] = [
     ("few open files", top("defaults: {limits: {open_files: 3}}"), "3: defaults.limits.open_files: must be at least 64, not 3"),
     ("unknown limit", task("limits: {mem: 1GiB}"), '5: tasks.b.limits.mem: unknown key (did you mean "memory"?)'),
     # graph
+    ("unknown outcome of a need", task("needs: {a: fail}"), '5: tasks.b.needs.a: must be one of succeeded, not_failed, failed, done, not \'fail\' (did you mean "failed"?)'),
+    ("outcome of an unknown need", task("needs: {aa: done}"), '5: tasks.b.needs.aa: there is no task \'aa\' (did you mean "a"?)'),
+    ("condition of text", task("when: never"), "5: tasks.b.when: must be true, false or a template such as {{ params.mode == 'full' }}, not 'never'"),
+    ("condition with an unknown name", task("when: '{{ param.x }}'"), '5: tasks.b.when: there is no \'param\' (did you mean "params"?)'),
+    ("no truth value", task("allow_failure: maybe"), "5: tasks.b.allow_failure: must be true or false, not 'maybe'"),
     ("unknown need", task("needs: [aa]"), '5: tasks.b.needs[0]: there is no task \'aa\' (did you mean "a"?)'),
     ("need of itself", task("needs: [b]"), "5: tasks.b.needs[0]: a task cannot need itself"),
     ("need twice", task("needs: [a, a]"), "5: tasks.b.needs[1]: 'a' is here twice"),
@@ -319,6 +325,33 @@ def test_task_takes_the_target_of_the_defaults_unless_it_says_its_own(
     a, b, c = parse_definition(text.encode(), "pipeline.yaml", TEMPLATES).tasks
 
     assert (a.spark_place, b.spark_place, c.spark_place) == (expected, None, expected)
+
+
+def test_needs_can_say_how_they_must_have_ended() -> None:
+    _, b = parse_definition(
+        (
+            HEAD + "tasks:\n  a: {type: python, script: a.py}\n"
+            "  b: {type: python, script: b.py, needs: {a: not_failed}, allow_failure: true, "
+            "when: \"{{ ds > '2026' }}\"}\n"
+        ).encode(),
+        "x",
+        TEMPLATES,
+    ).tasks
+
+    assert (b.needs, b.requirements) == (("a",), {"a": Requirement.NOT_FAILED})
+    assert (b.when, b.allow_failure) == ("{{ ds > '2026' }}", True)
+
+
+def test_a_need_that_must_succeed_is_written_as_in_a_list() -> None:
+    text = HEAD + "tasks:\n  a: {type: python, script: a.py}\n"
+    listed, mapped = (
+        parse_definition(
+            (text + f"  b: {{type: python, script: b.py, needs: {needs}}}\n").encode(), "x", None
+        )
+        for needs in ("[a]", "{a: succeeded}")
+    )
+
+    assert listed == mapped
 
 
 def test_definition_becomes_the_pipeline_that_it_describes() -> None:

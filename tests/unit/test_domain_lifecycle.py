@@ -13,6 +13,7 @@ from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, Tas
 from nimbus.domain.pipeline import (
     FailureStrategy,
     Priority,
+    Requirement,
     RetryPolicy,
     TaskKind,
     TaskSpec,
@@ -31,12 +32,18 @@ def spec(
     retries: int = 0,
     priority: Priority = Priority.MEDIUM,
     on: tuple[FailureClass, ...] | None = None,
+    asks: str = "succeeded",
+    when: str = "",
+    allow_failure: bool = False,
 ) -> TaskSpec:
     return TaskSpec(
         name=TaskName(name),
         kind=TaskKind.PYTHON,
         script=f"{name}.py",
         needs=tuple(TaskName(need) for need in needs),
+        requirements={} if asks == "succeeded" else {TaskName(need): Requirement(asks) for need in needs},
+        when=when,
+        allow_failure=allow_failure,
         retries=RetryPolicy(limit=retries, delay=timedelta(seconds=10), on=on),
         priority=priority,
     )
@@ -122,12 +129,12 @@ def test_a_failure_within_the_retry_limit_waits_for_its_pause() -> None:
     assert ready(run, NOW + timedelta(seconds=10)) == ["a"]
 
 
-def test_a_failure_beyond_the_retry_limit_fails_the_run_and_skips_the_rest() -> None:
+def test_a_failure_beyond_the_retry_limit_fails_the_run_and_runs_nothing_more() -> None:
     run = closed(opened(a_run(spec("a"), spec("b", "a")), "a"), "a", Outcome.TIMED_OUT)
 
     assert run.state is RunState.FAILED
     assert run.finished_at == NOW
-    assert run.tasks[TaskName("b")].state is TaskState.SKIPPED
+    assert run.tasks[TaskName("b")].state is TaskState.NOT_RUN
     assert run.reason == "failed: a"
 
 
@@ -136,18 +143,18 @@ def test_strategy_end_lets_the_run_stop_what_is_open_before_it_fails() -> None:
     run = closed(run, "a", Outcome.FAILED)
 
     assert run.state is RunState.STOPPING
-    assert run.tasks[TaskName("c")].state is TaskState.SKIPPED
+    assert run.tasks[TaskName("c")].state is TaskState.NOT_RUN
     assert closed(run, "b", Outcome.STOPPED).state is RunState.FAILED
 
 
-def test_strategy_continue_skips_only_what_depends_on_the_failure() -> None:
+def test_strategy_continue_hinders_only_what_depends_on_the_failure() -> None:
     run = a_run(spec("a"), spec("b", "a"), spec("c", "b"), spec("d"), strategy=FailureStrategy.CONTINUE)
     run = closed(opened(run, "a"), "a", Outcome.FAILED)
 
     assert run.state is RunState.RUNNING
     assert [run.tasks[TaskName(t)].state for t in "bcd"] == [
-        TaskState.SKIPPED,
-        TaskState.SKIPPED,
+        TaskState.NOT_RUN,
+        TaskState.NOT_RUN,
         TaskState.WAITING,
     ]
     assert closed(opened(run, "d"), "d", Outcome.SUCCEEDED).state is RunState.FAILED
@@ -178,7 +185,7 @@ def test_success_that_arrives_while_the_run_stops_still_counts_for_its_task() ->
 
     assert run.state is RunState.STOPPED
     assert run.tasks[TaskName("a")].state is TaskState.SUCCEEDED
-    assert run.tasks[TaskName("b")].state is TaskState.SKIPPED
+    assert run.tasks[TaskName("b")].state is TaskState.NOT_RUN
 
 
 def test_a_second_stop_keeps_the_first_reason() -> None:
@@ -223,3 +230,119 @@ def test_what_was_lost_or_never_ran_is_tried_again_whatever_the_retries_name(out
     run = opened(a_run(spec("a", retries=0, on=(FailureClass.KILLED,))), "a")
 
     assert closed(run, "a", outcome).tasks[TaskName("a")].state is TaskState.WAITING
+
+
+def states(run: Run) -> dict[str, str]:
+    return {str(name): task.state.value for name, task in run.tasks.items()}
+
+
+@pytest.mark.parametrize("ending", ["succeeded", "skipped", "failed", "not_run"])
+@pytest.mark.parametrize(
+    ("asks", "expected"),
+    [
+        ("succeeded", ("waiting", "skipped", "not_run", "not_run")),
+        ("not_failed", ("waiting", "waiting", "not_run", "not_run")),
+        ("failed", ("skipped", "skipped", "waiting", "waiting")),
+        ("done", ("waiting", "waiting", "waiting", "waiting")),
+    ],
+)
+def test_a_task_follows_how_its_need_has_ended(asks: str, expected: tuple[str, ...], ending: str) -> None:
+    first, middle = spec("first", allow_failure=True), spec("middle", "first")
+    if ending == "skipped":
+        middle = spec("middle", "first", when="false")
+    if ending == "failed":
+        middle = spec("middle", "first", allow_failure=True)
+    last = spec("last", "middle", asks=asks)
+    run = opened(lifecycle.begin(a_run(first, middle, last), NOW), "first")
+    run = closed(run, "first", Outcome.FAILED if ending == "not_run" else Outcome.SUCCEEDED)
+    if ending in ("succeeded", "failed"):
+        run = closed(opened(run, "middle"), "middle", Outcome(ending))
+
+    column = ["succeeded", "skipped", "failed", "not_run"].index(ending)
+    assert states(run)["middle"] == ending
+    assert states(run)["last"] == expected[column]
+
+
+def test_a_task_is_not_decided_about_before_all_its_needs_are_final() -> None:
+    run = a_run(spec("a"), spec("b"), spec("c", "a", "b"), strategy=FailureStrategy.CONTINUE)
+    run = closed(opened(opened(run, "a"), "b"), "a", Outcome.FAILED)
+
+    assert states(run)["c"] == "waiting"
+    assert states(closed(run, "b", Outcome.SUCCEEDED))["c"] == "not_run"
+
+
+def test_a_run_whose_tasks_are_all_skipped_has_succeeded() -> None:
+    run = lifecycle.begin(a_run(spec("a", when="false"), spec("b", "a")), NOW)
+
+    assert (run.state, states(run)) == (RunState.SUCCEEDED, {"a": "skipped", "b": "skipped"})
+
+
+def test_a_run_succeeds_without_a_task_that_may_fail() -> None:
+    run = a_run(spec("a"), spec("extras", "a", allow_failure=True), spec("after", "extras"))
+    run = closed(opened(run, "a"), "a", Outcome.SUCCEEDED)
+    run = closed(opened(run, "extras"), "extras", Outcome.FAILED)
+
+    assert (run.state, states(run)["after"]) == (RunState.SUCCEEDED, "not_run")
+
+
+def test_a_failure_that_is_handled_fails_the_run_all_the_same() -> None:
+    run = opened(a_run(spec("a"), spec("page", "a", asks="failed")), "a")
+    run = closed(opened(closed(run, "a", Outcome.FAILED), "page"), "page", Outcome.SUCCEEDED)
+
+    assert (run.state, run.reason) == (RunState.FAILED, "failed: a")
+
+
+def test_clean_up_runs_though_its_run_ends_with_the_first_failure() -> None:
+    run = a_run(
+        spec("load"),
+        spec("other"),
+        spec("publish", "load"),
+        spec("clean", "publish", asks="done"),
+        spec("page", "publish", asks="failed"),
+        spec("after", "clean"),
+    )
+    run = closed(opened(opened(run, "load"), "other"), "load", Outcome.FAILED)
+
+    assert run.is_cleaning_up
+    assert ready(run, NOW) == ["clean", "page"]
+    assert [name for name in ("load", "other", "clean") if lifecycle.must_stop(run, TaskName(name))] == [
+        "load",
+        "other",
+    ]
+    run = closed(run, "other", Outcome.STOPPED)
+    run = closed(opened(run, "clean"), "clean", Outcome.SUCCEEDED)
+    run = closed(opened(run, "page"), "page", Outcome.SUCCEEDED)
+    assert (run.state, run.reason) == (RunState.FAILED, "failed: load")
+    assert states(run) == {
+        "load": "failed",
+        "other": "not_run",
+        "publish": "not_run",
+        "clean": "succeeded",
+        "page": "succeeded",
+        "after": "not_run",
+    }
+
+
+def test_clean_up_waits_for_what_is_being_stopped() -> None:
+    run = a_run(spec("a"), spec("b"), spec("clean", "a", "b", asks="done"))
+    run = closed(opened(opened(run, "a"), "b"), "a", Outcome.FAILED)
+
+    assert ready(run, NOW) == []
+    assert ready(closed(run, "b", Outcome.STOPPED), NOW) == ["clean"]
+
+
+def test_a_stop_by_hand_starts_no_clean_up() -> None:
+    run = opened(a_run(spec("a"), spec("clean", "a", asks="done")), "a")
+    run = lifecycle.stop(run, verdict=RunState.STOPPED, reason="by hand", now=NOW)
+    run = closed(run, "a", Outcome.STOPPED)
+
+    assert (run.state, states(run)["clean"]) == (RunState.STOPPED, "not_run")
+
+
+def test_a_stop_by_hand_ends_a_clean_up_and_the_run_has_failed() -> None:
+    run = closed(opened(a_run(spec("a"), spec("clean", "a", asks="done")), "a"), "a", Outcome.FAILED)
+    run = lifecycle.stop(opened(run, "clean"), verdict=RunState.STOPPED, reason="by hand", now=NOW)
+    run = closed(run, "clean", Outcome.STOPPED)
+
+    assert (run.state, states(run)["clean"]) == (RunState.FAILED, "not_run")
+    assert run.reason == "failed: a; its clean-up was stopped: by hand"

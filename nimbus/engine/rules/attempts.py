@@ -8,7 +8,7 @@ from typing import assert_never
 from nimbus.domain import lifecycle
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.orders import order_for
-from nimbus.domain.run import Attempt, Run, RunState
+from nimbus.domain.run import Attempt, Run
 from nimbus.domain.slots import End
 from nimbus.domain.supervision import (
     Action,
@@ -44,7 +44,7 @@ def supervise_attempt(state: State, attempt_id: AttemptId, now: Instant) -> Answ
 
 def _action(state: State, attempt_id: AttemptId, run: Run, attempt: Attempt, now: Instant) -> Action:
     slots = state.slots[attempt_id]
-    if run.state is RunState.STOPPING and slots.claim is None and slots.end is None:
+    if lifecycle.must_stop(run, attempt_id.task) and slots.claim is None and slots.end is None:
         return FenceClaim(f"its run is being stopped: {run.reason}")
     since_s = state.silent_since.get(attempt_id)
     return supervise(

@@ -24,9 +24,9 @@ from nimbus.domain.commands import (
 from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import CommandId, InvalidNameError, PipelineName, run_id
-from nimbus.domain.pipeline import SPARK_KINDS, PipelineSpec
+from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import Run, RunCause, RunState
-from nimbus.domain.schema import schema_for
+from nimbus.domain.schema import newer_part, schema_for
 from nimbus.domain.writes import (
     ConsumeCommand,
     CreateRun,
@@ -152,13 +152,11 @@ def _check_schema(state: State, spec: PipelineSpec) -> None:
     """Raise RefusedError if older schedulers, which may lead next, would not see the pipeline."""
     for task in spec.tasks:
         if (needed := schema_for(task)) > state.schema:
-            has = f"kind {task.kind}" if task.kind not in SPARK_KINDS else f"mode {task.spark_mode}"
-            if task.spark_place is not None:
-                has = f"target {task.spark_place.target}"
             raise RefusedError(
                 "schema_too_old",
-                f"task {task.name} has {has}, and the cluster's schema is {state.schema}, not {needed}: "
-                "`nimbus cluster status` says who must be upgraded before the leader raises it.",
+                f"task {task.name} has {newer_part(task)}, and the cluster's schema is {state.schema}, "
+                f"not {needed}: `nimbus cluster status` says who must be upgraded before the leader "
+                "raises it.",
             )
 
 

@@ -1,0 +1,118 @@
+"""What follows for a task from how those it needs have ended. Pure.
+
+A task is decided about once, when all its needs are final. Laws: `tests/property/test_domain_lifecycle.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from enum import Enum
+from types import MappingProxyType
+
+from nimbus.domain.ids import TaskName
+from nimbus.domain.pipeline import Requirement, TaskSpec
+from nimbus.domain.run import TaskRun, TaskState
+from nimbus.domain.tasks import Tasks
+
+
+class Verdict(Enum):
+    """What one need means for the task that has it."""
+
+    GO = "go"
+    SKIP = "skip"
+    HINDER = "hinder"
+
+
+_GO, _SKIP, _HINDER = Verdict.GO, Verdict.SKIP, Verdict.HINDER
+_ENDINGS = (TaskState.SUCCEEDED, TaskState.SKIPPED, TaskState.FAILED, TaskState.NOT_RUN)
+TABLE: Mapping[Requirement, Mapping[TaskState, Verdict]] = MappingProxyType(
+    {
+        requirement: MappingProxyType(dict(zip(_ENDINGS, verdicts, strict=True)))
+        for requirement, verdicts in {
+            Requirement.SUCCEEDED: (_GO, _SKIP, _HINDER, _HINDER),
+            Requirement.NOT_FAILED: (_GO, _GO, _HINDER, _HINDER),
+            Requirement.FAILED: (_SKIP, _SKIP, _GO, _GO),
+            Requirement.DONE: (_GO, _GO, _GO, _GO),
+        }.items()
+    }
+)
+"""By what is asked of a need, and how the need has ended."""
+
+
+def state_after(spec: TaskSpec, state_of: Callable[[TaskName], TaskState]) -> TaskState | None:
+    """The state of a task that has not begun, once its needs are final; None: they are not.
+
+    WAITING: it may begin. SKIPPED, NOT_RUN: it never does.
+    """
+    found = set()
+    for need in reversed(spec.needs):  # tasks end in about the order of the plan: the last one tells most
+        state = state_of(need)
+        if not state.is_final:
+            return None
+        found.add(TABLE[spec.requirement(need)][state])
+    if Verdict.HINDER in found:
+        return TaskState.NOT_RUN
+    if Verdict.SKIP in found or not spec.is_wanted:
+        return TaskState.SKIPPED
+    return TaskState.WAITING
+
+
+def conclude(tasks: Tasks, names: Iterable[TaskName]) -> Tasks:
+    """Decide about the tasks of `names` whose needs are final, and about those behind them.
+
+    Args:
+        tasks: Of a run.
+        names: Tasks with a need that has just become final, or all at the start of a run.
+    """
+    decided: dict[TaskName, TaskRun] = {}
+
+    def state_of(name: TaskName) -> TaskState:
+        return (decided.get(name) or tasks[name]).state
+
+    edge = list(names)
+    while edge:
+        name = edge.pop()
+        task = tasks[name]
+        if task.state is not TaskState.WAITING or name in decided:
+            continue
+        state = state_after(task.spec, state_of)
+        if state is not None and state.is_final:
+            decided[name] = replace(task, state=state)
+            edge.extend(tasks.dependents(name))
+    return tasks.replaced(decided.values())
+
+
+def clean_up(tasks: Tasks) -> frozenset[TaskName]:
+    """Waiting tasks that may begin even though their run has failed: what they ask for can still come true.
+
+    What runs is being stopped, and what waits does not begin, but for these themselves.
+    """
+    kept = {
+        task.spec.name
+        for task in tasks.in_order()
+        if task.state is TaskState.WAITING and task.spec.is_clean_up
+    }
+    hindered = [name for name in kept if not _possible(tasks, name, kept)]
+    while hindered:
+        name = hindered.pop()
+        kept.discard(name)
+        hindered += [
+            other for other in tasks.dependents(name) if other in kept and not _possible(tasks, other, kept)
+        ]
+    return frozenset(kept)
+
+
+def _possible(tasks: Tasks, name: TaskName, kept: set[TaskName]) -> bool:
+    spec = tasks[name].spec
+    for need in spec.needs:
+        other = tasks[need]
+        if other.state.is_final:
+            ending = other.state
+        elif need in kept or (other.state is TaskState.RUNNING and other.spec.is_clean_up):
+            continue  # it may end in any way
+        else:
+            ending = TaskState.NOT_RUN
+        if TABLE[spec.requirement(need)][ending] is Verdict.HINDER:
+            return False
+    return True

@@ -1,0 +1,51 @@
+"""A run of layout 1 is written as release 0.1 wrote it, which had one word for what was skipped or did not run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from nimbus import records
+from nimbus.domain import lifecycle
+from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
+from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
+from nimbus.domain.run import Run, RunCause, RunState, TaskRun, TaskState
+from nimbus.domain.tasks import Tasks
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+A = TaskName("a")
+RUN = lifecycle.stop(
+    Run(
+        id=RunId("r"),
+        pipeline=PipelineName("p"),
+        release=ReleaseDigest("0" * 64),
+        parameters={},
+        logical_date=NOW,
+        created_at=NOW,
+        cause=RunCause.MANUAL,
+        priority=Priority.MEDIUM,
+        failure_strategy=FailureStrategy.END,
+        layout=1,
+        tasks=Tasks([TaskRun(spec=TaskSpec(name=A, kind=TaskKind.PYTHON, script="a.py"))]),
+    ),
+    verdict=RunState.STOPPED,
+    reason="by hand",
+    now=NOW,
+)
+
+
+def test_a_task_that_did_not_run_is_skipped_in_layout_1_and_reads_back() -> None:
+    data = records.RUN.encode(RUN)
+
+    task = json.loads(data)["tasks"]["a"]
+    assert task["state"] == "skipped"
+    assert not {"requirements", "when", "allow_failure"} & task["spec"].keys()
+    assert records.RUN.decode(data, "/runs/r") == RUN
+    assert RUN.tasks[A].state is TaskState.NOT_RUN
+
+
+def test_a_task_that_did_not_run_keeps_its_state_in_layout_2() -> None:
+    run = replace(RUN, layout=2)
+
+    assert records.RUN.decode(records.RUN.encode(run), "runs/r.json") == run
