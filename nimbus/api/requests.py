@@ -19,6 +19,7 @@ from pydantic import (
     StrictBool,
     StringConstraints,
     WithJsonSchema,
+    model_validator,
 )
 from pydantic_core import to_jsonable_python
 
@@ -91,6 +92,21 @@ class ActivateBody(_Body):
     digest: DigestText | None = Field(None, description="Without it: the newest published release.")
 
 
+class DataIntervalBody(_Body):
+    """The data that a run stands for."""
+
+    start: Annotated[datetime, AfterValidator(_utc)] = Field(description="With offset.")
+    end: Annotated[datetime, AfterValidator(_utc)] = Field(description="It ends before this moment.")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> DataIntervalBody:
+        if self.end <= self.start:
+            raise ValueError(
+                f"must end after it starts; {self.end.isoformat()} is not after {self.start.isoformat()}"
+            )
+        return self
+
+
 class StartRunBody(_Body):
     """Start a run of the active release."""
 
@@ -101,6 +117,9 @@ class StartRunBody(_Body):
     parameters: Annotated[dict[str, Any], AfterValidator(_storable)] = Field(default_factory=dict)
     logical_date: Annotated[datetime, AfterValidator(_utc)] | None = Field(
         None, description="The time the run stands for, with offset. Without it: the time of acceptance."
+    )
+    data_interval: DataIntervalBody | None = Field(
+        None, description="Without it the run has none, and templates that name its start or end refuse it."
     )
     priority: Annotated[Priority, BeforeValidator(_priority, json_schema_input_type=_PriorityName)] | None = (
         Field(None, description="highest, high, medium, low or lowest. Without it: the pipeline's.")

@@ -100,16 +100,16 @@ def check_timezone(name: str) -> None:
 @lru_cache(maxsize=4096)
 def next_fire(schedule: Schedule, after: datetime) -> datetime | None:
     """The first fire time later than `after` (aware), in UTC; None if there is none."""
-    return next(_fires(schedule, after), None)
+    return next(fires_after(schedule, after), None)
 
 
 def fires_between(schedule: Schedule, after: datetime, until: datetime, limit: int) -> tuple[datetime, ...]:
     """Fire times after `after` and up to `until` (both aware), in UTC, oldest first, at most `limit`."""
-    return tuple(islice(takewhile(lambda fire: fire <= until, _fires(schedule, after)), limit))
+    return tuple(islice(takewhile(lambda fire: fire <= until, fires_after(schedule, after)), limit))
 
 
-def _fires(schedule: Schedule, after: datetime) -> Iterator[datetime]:
-    """Each fire time once, in order.
+def fires_after(schedule: Schedule, after: datetime) -> Iterator[datetime]:
+    """Each fire time after `after` (aware) once, in UTC, in order.
 
     cronsim works on local time: started inside a repeated hour it answers with the first of the two, which is
     over; and two fire times within a missing hour both come out as its end. Both would be a second run.

@@ -200,6 +200,10 @@ class Schedule:
     timezone: str
     """IANA name."""
     catchup: CatchUp = CatchUp.LATEST
+    catchup_window: timedelta | None = None
+    """Missed fire times that are older are skipped; None: however old they are."""
+    data_interval: timedelta | None = None
+    """How long before its fire time a run's data interval starts; None: at the fire time before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ NEWEST_SCHEMA = 2
 """The newest one that this release reads and writes. It also reads and writes the one before.
 
 2: runs are laid out as header, plan and pages (ADR 21), the catalog holds digests (ADR 22), tasks can be of
-kind `shell` or `spark_submit`, in `mode: connect`, and with a target.
+kind `shell` or `spark_submit`, in `mode: connect`, and with a target; runs have data intervals.
 """
 
 

@@ -30,6 +30,7 @@ class Templates(ABC):
         """
         places = [(name, number) for name, task in run.tasks.items() for number in range(len(task.spec.args))]
         texts = [run.tasks[name].spec.args[number] for name, number in places]
+        interval = run.data_interval
         try:
             results = self._results(
                 "render",
@@ -38,6 +39,8 @@ class Templates(ABC):
                 pipeline=run.pipeline,
                 run_id=run.id,
                 logical_date=run.logical_date.isoformat(),
+                data_interval=interval and [interval.start.isoformat(), interval.end.isoformat()],
+                timezone=run.timezone,
                 parameters=dict(run.parameters),
             )
         except TemplateError as exc:
