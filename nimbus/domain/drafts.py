@@ -9,7 +9,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId
-from nimbus.domain.intervals import DataInterval
+from nimbus.domain.intervals import NO_INTERVAL, DataInterval
 from nimbus.domain.lifecycle import settle
 from nimbus.domain.local_dates import local
 from nimbus.domain.parameters import InvalidParametersError, resolve_parameters
@@ -40,10 +40,13 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
     """A run that has started nothing yet, pinned to its release; its arguments are as they were written.
 
     Raises:
-        InvalidParametersError: given parameters, or the logical date, do not fit the definition.
+        InvalidParametersError: given parameters or dates do not fit the definition, or there is no data
+            interval and one is needed.
     """
     zone = ZoneInfo("UTC" if spec.schedule is None else spec.schedule.timezone)
     says_interval = draft.layout > 1
+    if spec.interval_files and (draft.data_interval is None or not says_interval):
+        raise InvalidParametersError((f"{spec.interval_files[0]} needs a data interval: {NO_INTERVAL}",))
     run = Run(
         id=draft.id,
         pipeline=draft.pipeline,

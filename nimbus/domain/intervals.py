@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+NO_INTERVAL = (
+    "this run has no data interval; a scheduled run has one, a run that is started by hand takes "
+    "`--data-interval FROM TO`"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataInterval:

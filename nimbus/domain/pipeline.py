@@ -239,3 +239,5 @@ class PipelineSpec:
     python_path: tuple[str, ...] = ()
     """Folders of the release that every task can import from."""
     tasks: tuple[TaskSpec, ...] = ()
+    interval_files: tuple[str, ...] = ()
+    """SQL files that need a data interval; found out where the files of the release are."""

@@ -13,14 +13,11 @@ from zoneinfo import ZoneInfo
 
 from jinja2 import StrictUndefined
 
+from nimbus.domain.intervals import NO_INTERVAL
 from nimbus.domain.local_dates import local, on_calendar
 from nimbus.templates.names import INTERVAL
 from nimbus.templates.sandbox import check_format
 
-NO_INTERVAL = (
-    "this run has no data interval; a scheduled run has one, a run that is started by hand takes "
-    "`--data-interval FROM TO`"
-)
 NO_ZONE = "this run has no time zone: an earlier release made it"
 
 

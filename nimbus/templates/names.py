@@ -11,9 +11,20 @@ ADDED = ("logical_date", *INTERVAL, "tz", *FUNCTIONS)
 DATES = ("ds", "ds_nodash", *ADDED)
 
 _CODE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _NAME = re.compile(r"(?<![\w.])[a-z_]+\b(?!\s*=[^=])")
+
+_ASKED = frozenset({"defined", "undefined", "default", "d"})
+"""Tests and filters for what may be missing."""
+
+
+def needs_interval(text: str) -> bool:
+    """Whether a template names the data interval, and does not ask whether there is one."""
+    names = names_in(text)
+    return not names.isdisjoint(INTERVAL) and names.isdisjoint(_ASKED)
 
 
 def names_in(text: str) -> frozenset[str]:
-    """Words of a template that may be names. Those in quotes are among them; attributes are not."""
-    return frozenset(name for code in _CODE.findall(text) for name in _NAME.findall(code))
+    """Words of a template's code that may be names: not attributes, and nothing in quotes."""
+    codes = (_QUOTED.sub("''", code) for code in _CODE.findall(text))
+    return frozenset(name for code in codes for name in _NAME.findall(code))

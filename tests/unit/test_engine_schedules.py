@@ -26,12 +26,18 @@ DATES = "{{ data_interval_start }}/{{ data_interval_end }}/{{ tz }}"
 
 
 def bench_of(
-    schedule: Schedule | None, *args: str, position: datetime = NOW, cluster_schema: int = 2
+    schedule: Schedule | None,
+    *args: str,
+    position: datetime = NOW,
+    cluster_schema: int = 2,
+    interval_files: tuple[str, ...] = (),
 ) -> Bench:
     task = TaskSpec(name=TaskName("a"), kind=TaskKind.PYTHON, script="a.py", args=args)
     bench = Bench()
     record = active(
-        PipelineSpec(name=NAME, schedule=schedule, tasks=(task,)), schedule_position=position, updated_at=NOW
+        PipelineSpec(name=NAME, schedule=schedule, tasks=(task,), interval_files=interval_files),
+        schedule_position=position,
+        updated_at=NOW,
     )
     bench.cluster.change(schema=cluster_schema, pipelines={NAME: record})
     bench.clocks.wall = position
@@ -109,6 +115,20 @@ def test_run_by_hand_without_an_interval_is_refused_with_a_hint_if_a_template_na
     assert "--data-interval FROM TO" in outcome.message
 
 
+def test_run_by_hand_without_an_interval_is_refused_with_a_hint_if_a_sql_file_names_it() -> None:
+    bench = bench_of(HOURLY, interval_files=("a.sql",))
+    refused = bench.submit(StartRun(pipeline=NAME, run_id=RunId("p-1")))
+    bench.decide()
+    given = DataInterval(start=NOW - HOUR, end=NOW)
+    accepted = bench.submit(StartRun(pipeline=NAME, run_id=RunId("p-2"), data_interval=given))
+    bench.decide()
+
+    outcomes = bench.cluster.world.outcomes
+    assert (outcomes[refused].accepted, outcomes[accepted].accepted) == (False, True)
+    assert outcomes[refused].message.startswith("a.sql needs a data interval: ")
+    assert "--data-interval FROM TO" in outcomes[refused].message
+
+
 def test_runs_of_a_cluster_of_schema_1_have_no_interval() -> None:
     bench = bench_of(HOURLY, cluster_schema=1)
     given = DataInterval(start=NOW - HOUR, end=NOW)
@@ -126,6 +146,7 @@ def test_runs_of_a_cluster_of_schema_1_have_no_interval() -> None:
         (replace(HOURLY, data_interval=HOUR), (), "the schedule has data_interval"),
         (HOURLY, ("{{ ds }}", "{{ days(ds, 1) }}"), "task a uses days in its arguments"),
         (None, ("{{ data_interval_start }}",), "task a uses data_interval_start in its arguments"),
+        (HOURLY, (), "a.sql uses the data interval"),
     ],
 )
 @pytest.mark.parametrize("cluster_schema", [1, 2])
@@ -133,7 +154,8 @@ def test_release_whose_dates_the_clusters_schema_does_not_have_is_refused(
     cluster_schema: int, schedule: Schedule | None, args: tuple[str, ...], what: str
 ) -> None:
     task = TaskSpec(name=TaskName("a"), kind=TaskKind.PYTHON, script="a.py", args=args)
-    spec = PipelineSpec(name=NAME, schedule=schedule, tasks=(task,))
+    files = ("a.sql",) if what.startswith("a.sql") else ()
+    spec = PipelineSpec(name=NAME, schedule=schedule, tasks=(task,), interval_files=files)
     bench = bench_of(None, cluster_schema=cluster_schema)
     key = bench.submit(PublishRelease(pipeline=NAME, digest=digest_of(spec), activate=True))
 

@@ -120,6 +120,7 @@ def test_run_of_an_earlier_release_counts_by_the_offset_of_its_date() -> None:
         ("{{ days(logical_date, -1) }}", {"days", "logical_date"}),
         ("{% if tz == 'UTC' %}a{% endif %}\n{{\nfmt(ds) }}", {"tz", "fmt"}),
         ("{{ f(days=1) }}", set()),
+        ("{{ params.x or 'days' }} {{ f(\"tz\") }}", set()),
     ],
 )
 def test_new_names_are_found_in_code_of_templates_alone(text: str, names: set[str]) -> None:

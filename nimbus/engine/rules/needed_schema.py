@@ -14,6 +14,8 @@ def check_dates(schema: int, spec: PipelineSpec) -> None:
     for key in ("catchup_window", "data_interval"):
         if getattr(spec.schedule, key, None) is not None:
             _refuse(f"the schedule has {key}")
+    for file in spec.interval_files:
+        _refuse(f"{file} uses the data interval")
     for task in spec.tasks:
         for name in sorted(names_in("\n".join(task.args)) & set(ADDED)):
             _refuse(f"task {task.name} uses {name} in its arguments")
