@@ -60,7 +60,7 @@ def run() -> None:
     "--data-interval",
     nargs=2,
     metavar="FROM TO",
-    help="The data the run stands for, without TO: two times as above. Without it the run has none.",
+    help="The data the run stands for: from FROM up to, and without, TO. Else it has no data interval.",
 )
 @click.option("--priority", type=click.Choice(_PRIORITIES), help="Instead of the pipeline's.")
 @click.option("--watch", "watching", is_flag=True, help="Follow it; the exit code is the run's result.")

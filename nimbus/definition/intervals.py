@@ -43,6 +43,13 @@ def interval_of(schedule: Schedule, fire: datetime) -> DataInterval | None:
     if length is None:
         start = previous_fire(schedule, fire)
     else:
-        days = timedelta(days=length.days)
-        start = on_calendar(fire, ZoneInfo(schedule.timezone), lambda at: at - days) - (length - days)
+        start = _earlier(fire, length, ZoneInfo(schedule.timezone))
     return None if start is None else DataInterval(start=start, end=fire)
+
+
+def _earlier(moment: datetime, length: timedelta, zone: ZoneInfo) -> datetime | None:
+    days = timedelta(days=length.days)
+    try:
+        return on_calendar(moment, zone, lambda at: at - days) - (length - days)
+    except OverflowError:
+        return None

@@ -20,7 +20,11 @@ def local(moment: datetime, zone: tzinfo) -> datetime:
 def on_calendar(moment: datetime, zone: tzinfo, change: Callable[[datetime], Any]) -> datetime:
     """`moment` with its local date and time changed by `change`, which is given them without a zone.
 
-    A time within a missing hour becomes the one as long after it; within a repeated hour, the first is meant.
+    A time within a missing hour becomes the one as long after it; within a repeated hour, the first is meant,
+    unless nothing changes.
     """
-    changed = change(moment.astimezone(zone).replace(tzinfo=None, fold=0))
+    shown = moment.astimezone(zone).replace(tzinfo=None, fold=0)
+    changed = change(shown)
+    if changed == shown:
+        return local(moment, zone)
     return local(changed.replace(tzinfo=zone).astimezone(UTC), zone)

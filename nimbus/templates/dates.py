@@ -109,7 +109,7 @@ def _date(value: Any) -> date:
     if isinstance(value, str):
         return date.fromisoformat(value) if len(value) <= len("2026-01-31") else datetime.fromisoformat(value)
     if not isinstance(value, date):
-        raise TypeError(f"{value!r} is neither a date nor a text such as 2026-01-31")
+        raise TypeError(f"{type(value).__name__} is neither a date nor a text such as 2026-01-31")
     return value
 
 
@@ -119,5 +119,5 @@ def _midnight(day: Any) -> Any:
 
 def _whole(number: Any) -> int:
     if not isinstance(number, int) or isinstance(number, bool):
-        raise TypeError(f"{number!r} is no whole number")
+        raise TypeError(f"{type(number).__name__} is no whole number")
     return number

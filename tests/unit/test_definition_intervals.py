@@ -61,6 +61,22 @@ def test_whole_days_of_a_given_length_are_days_of_the_calendar(length: timedelta
     assert (found.start, found.end) == (at(start), at("2026-03-30T04:00"))
 
 
+def test_length_in_hours_is_time_that_passes_also_within_a_repeated_hour() -> None:
+    schedule = Schedule(cron="30 * * * *", timezone=BERLIN, data_interval=timedelta(hours=6))
+    second = at("2026-10-25T01:30")  # 02:30 for the second time
+
+    found = interval_of(schedule, second)
+
+    assert found is not None
+    assert found.end - found.start == timedelta(hours=6)
+
+
+def test_length_that_begins_before_all_dates_gives_no_interval() -> None:
+    schedule = Schedule(cron="0 6 * * *", timezone=BERLIN, data_interval=timedelta(days=999_999))
+
+    assert interval_of(schedule, at("2026-10-25T05:00")) is None
+
+
 def test_schedule_without_an_earlier_fire_time_has_no_interval() -> None:
     yearly = Schedule(cron="0 0 1 1 *", timezone="UTC")
 

@@ -232,6 +232,12 @@ def test_short_window_skips_nothing_that_is_seen_within_the_grace_of_a_takeover(
     assert len(runs_at(bench, NOW + HOUR + MISFIRE_GRACE)) == 1
 
 
+def test_window_that_begins_before_all_dates_skips_nothing() -> None:
+    bench = bench_of(replace(HOURLY, catchup_window=timedelta(days=999_999)))
+
+    assert len(runs_at(bench, NOW + 2 * HOUR)) == 2
+
+
 def test_many_skipped_fire_times_make_one_entry() -> None:
     bench = bench_of(replace(HOURLY, catchup=CatchUp.LATEST))
 

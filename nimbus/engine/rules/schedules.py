@@ -58,13 +58,11 @@ class _Step(NamedTuple):
 
 def _next(schedule: Schedule, passed: tuple[datetime, ...], begun: Built | None, now: datetime) -> _Step:
     why = f"missed, and catchup is {schedule.catchup}"
-    if (
-        begun is not None and (due := begun.draft.logical_date) in passed
-    ):  # was due when the run was asked for
-        return _Step(passed[: passed.index(due)], why, due)
+    if begun is not None and (due := begun.draft.logical_date) in passed:
+        return _Step(passed[: passed.index(due)], why, due)  # was due when the run was asked for
     if schedule.catchup_window is not None:
-        oldest = now - max(schedule.catchup_window, MISFIRE_GRACE)
-        if too_old := tuple(fire for fire in passed if fire < oldest):
+        window = max(schedule.catchup_window, MISFIRE_GRACE)
+        if too_old := tuple(fire for fire in passed if now - fire > window):
             return _Step(too_old, "missed, and older than catchup_window")
     if schedule.catchup is CatchUp.ALL:
         return _Step((), why, passed[0])
@@ -123,7 +121,8 @@ def _skipped(state: State, before: PipelineRecord, record: PipelineRecord) -> De
 
 def _about(before: PipelineRecord, record: PipelineRecord) -> dict[str, str]:
     """For log lines: how many fire times are skipped, and the newest entry of the list of those."""
-    about = {"pipeline": str(record.name), "position": str(record.schedule_position)}
+    position = record.schedule_position
+    about = {"pipeline": str(record.name), "position": "" if position is None else position.isoformat()}
     if count := record.skips.total - before.skips.total:
         last = record.skips.listed[-1]
         about |= {"skipped": str(count), "since": last.first.isoformat(), "why": last.reason}
