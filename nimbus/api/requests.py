@@ -19,7 +19,6 @@ from pydantic import (
     StrictBool,
     StringConstraints,
     WithJsonSchema,
-    model_validator,
 )
 from pydantic_core import to_jsonable_python
 
@@ -97,14 +96,6 @@ class DataIntervalBody(_Body):
 
     start: Annotated[datetime, AfterValidator(_utc)] = Field(description="With offset.")
     end: Annotated[datetime, AfterValidator(_utc)] = Field(description="It ends before this moment.")
-
-    @model_validator(mode="after")
-    def _in_order(self) -> DataIntervalBody:
-        if self.end <= self.start:
-            raise ValueError(
-                f"must end after it starts; {self.end.isoformat()} is not after {self.start.isoformat()}"
-            )
-        return self
 
 
 class StartRunBody(_Body):

@@ -138,16 +138,23 @@ def _start(services: ApiServices, body: StartRunBody) -> StartRun:
 
 
 def _interval(services: ApiServices, body: StartRunBody) -> DataInterval | None:
-    """The data interval that is asked for. RefusedError if a scheduler that leads may overlook it."""
-    if body.data_interval is None:
+    """The data interval that is asked for. RefusedError: it is empty, or a leader may overlook it."""
+    given = body.data_interval
+    if given is None:
         return None
+    if given.end <= given.start:
+        raise RefusedError(
+            "empty_interval",
+            f"a data interval ends after it starts; {given.end.isoformat()} is not after "
+            f"{given.start.isoformat()}.",
+        )
     if (services.health.schema() or 1) < 2:
         raise RefusedError(
             "schema_too_old",
             "a run with a data interval needs schema 2, and the cluster's is 1: `nimbus cluster status` says "
             "who must be upgraded before the leader raises it.",
         )
-    return DataInterval(start=body.data_interval.start, end=body.data_interval.end)
+    return DataInterval(start=given.start, end=given.end)
 
 
 def _stop(services: ApiServices, run_id: str, reason: str) -> StopRun:
