@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 from nimbus.domain.catalog import Definitions, PipelineRecord, PipelineState, Profile, profile_of
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.skipped import Skips
 from nimbus.records import RecordCodec
 
 _SCHEMA_2 = b'{"schema":2,'
@@ -45,6 +46,7 @@ class _Body2:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Position:
     position: datetime
+    skips: Skips = Skips()  # noqa: RUF009 - immutable
 
 
 _BODY_1: RecordCodec[_Body1] = RecordCodec(TypeAdapter(_Body1))
@@ -81,10 +83,10 @@ def encode(record: PipelineRecord) -> bytes:
 
 
 def encode_position(record: PipelineRecord) -> bytes | None:
-    """The node of the schedule's position; None where there is none."""
+    """The node of the schedule's position, with what it passed over; None where there is none."""
     if record.definitions is not None or record.schedule_position is None:
         return None
-    return _POSITION.encode(_Position(position=record.schedule_position))
+    return _POSITION.encode(_Position(position=record.schedule_position, skips=record.skips))
 
 
 def decode(data: bytes, place: str) -> PipelineRecord:
@@ -111,7 +113,8 @@ def with_position(record: PipelineRecord, data: bytes | None, place: str) -> Pip
     """
     if data is None or record.definitions is not None:
         return record
-    return replace(record, schedule_position=_POSITION.decode(data, place).position)
+    found = _POSITION.decode(data, place)
+    return replace(record, schedule_position=found.position, skips=found.skips)
 
 
 def _fields(body: Any) -> dict[str, Any]:

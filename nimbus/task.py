@@ -48,6 +48,12 @@ class TaskContext:
     """1 for the first attempt of the task in this run."""
     logical_date: datetime
     """The time the run stands for, not when it runs. Aware, with the offset of the schedule's time zone."""
+    data_interval_start: datetime | None = None
+    """The data that the run stands for begins here. None: a run by hand that was given no data interval."""
+    data_interval_end: datetime | None = None
+    """It ends before this moment."""
+    tz: str | None = None
+    """IANA name of the schedule's time zone, or UTC. None: an earlier release made the run."""
     parameters: Mapping[str, Any]
     inputs: Mapping[str, Path]
     """Committed output folders of the tasks this one needs, by task name. Inside a cluster, with outputs in a
@@ -131,6 +137,9 @@ def context() -> TaskContext:
         task=document["task"],
         attempt=document["attempt"],
         logical_date=datetime.fromisoformat(document["logical_date"]),
+        data_interval_start=_time(document.get("data_interval_start")),
+        data_interval_end=_time(document.get("data_interval_end")),
+        tz=document.get("tz"),
         parameters=document["parameters"],
         inputs=_wrapped({task: Path(place) for task, place in document["inputs"].items()}),
         output=Path(document["output"]),
@@ -138,6 +147,10 @@ def context() -> TaskContext:
         release_root=Path(document["release_root"]),
         fence_token=f"{document['attempt']:06d}",
     )
+
+
+def _time(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
 
 
 def _data(document: Mapping[str, Any]) -> Mapping[str, Any]:

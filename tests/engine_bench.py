@@ -76,6 +76,7 @@ class Bench:
 
     def elect(self, epoch: int, store: type[MemoryLeaderStore] = MemoryLeaderStore) -> Reign:
         self.cluster.change(epoch=epoch)
+        self.registry = CollectorRegistry()
         self.reign = Reign(
             epoch=epoch,
             schema=self.cluster.world.schema,
@@ -84,7 +85,7 @@ class Bench:
             start_effect=self._start,
             policy=Policy(),
             clock=self.clocks,
-            metrics=EngineMetrics(CollectorRegistry()),
+            metrics=EngineMetrics(self.registry),
         )
         recover(self.reign)
         return self.reign

@@ -162,6 +162,9 @@ class ScheduleModel(Model):
     cron: str
     timezone: str
     catchup: CatchUp
+    catchup_window_s: Seconds | None = Field(None, validation_alias="catchup_window")
+    data_interval_s: Seconds | None = Field(None, validation_alias="data_interval")
+    """Null: since the fire time before."""
 
 
 class ParameterModel(Model):
@@ -252,10 +255,25 @@ class PipelineSummaryModel(Model):
     updated_at: datetime
 
 
+class SkippedFiresModel(Model):
+    """Fire times in a row that started no run, for one reason."""
+
+    first: datetime
+    last: datetime
+    count: int
+    reason: str
+    at: datetime
+    """When the last one was skipped."""
+
+
 class PipelineModel(PipelineSummaryModel):
     """One pipeline in full. `spec` is of the active release; of the newest, while none is active."""
 
     schedule_position: datetime | None
+    skipped_fires_total: int
+    """Fire times of its schedule that started no run."""
+    skipped_fires: list[SkippedFiresModel]
+    """The last ones, oldest first; at most 20 entries."""
     spec: PipelineSpecModel | None
     """Null while the release is not on the disk of the scheduler that answers."""
 

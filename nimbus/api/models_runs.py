@@ -49,6 +49,13 @@ class TaskModel(Model):
     """Oldest first; of a run with many tasks only the last ones. `number` counts those left out, too."""
 
 
+class DataIntervalModel(Model):
+    """The data that a run stands for: from `start` up to, and without, `end`."""
+
+    start: datetime
+    end: datetime
+
+
 class RunSummaryModel(Model):
     """One line of the list of runs."""
 
@@ -60,6 +67,10 @@ class RunSummaryModel(Model):
     cause: RunCause
     priority: PriorityName
     logical_date: datetime
+    data_interval: DataIntervalModel | None
+    """Null: of a run that was started by hand without one, or by an earlier release."""
+    timezone: str | None
+    """IANA name of the zone of its dates; null: an earlier release made the run."""
     created_at: datetime
     finished_at: datetime | None
     tasks_total: int

@@ -91,6 +91,13 @@ class ActivateBody(_Body):
     digest: DigestText | None = Field(None, description="Without it: the newest published release.")
 
 
+class DataIntervalBody(_Body):
+    """The data that a run stands for."""
+
+    start: Annotated[datetime, AfterValidator(_utc)] = Field(description="With offset.")
+    end: Annotated[datetime, AfterValidator(_utc)] = Field(description="It ends before this moment.")
+
+
 class StartRunBody(_Body):
     """Start a run of the active release."""
 
@@ -101,6 +108,9 @@ class StartRunBody(_Body):
     parameters: Annotated[dict[str, Any], AfterValidator(_storable)] = Field(default_factory=dict)
     logical_date: Annotated[datetime, AfterValidator(_utc)] | None = Field(
         None, description="The time the run stands for, with offset. Without it: the time of acceptance."
+    )
+    data_interval: DataIntervalBody | None = Field(
+        None, description="Without it the run has none, and templates that name its start or end refuse it."
     )
     priority: Annotated[Priority, BeforeValidator(_priority, json_schema_input_type=_PriorityName)] | None = (
         Field(None, description="highest, high, medium, low or lowest. Without it: the pipeline's.")

@@ -29,6 +29,7 @@ from nimbus.api.timeline import timeline
 from nimbus.domain.commands import StartRun, StopRun
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
+from nimbus.domain.intervals import DataInterval
 from nimbus.domain.run import Run, RunState
 from nimbus.ports import Kept
 
@@ -159,8 +160,29 @@ def _start(services: ApiServices, body: StartRunBody) -> StartRun:
         run_id=RunId(body.run_id) if body.run_id else make_run_id(record.name, services.clock.now()),
         parameters=body.parameters,
         logical_date=body.logical_date,
+        data_interval=_interval(services, body),
         priority=body.priority,
     )
+
+
+def _interval(services: ApiServices, body: StartRunBody) -> DataInterval | None:
+    """The data interval that is asked for. RefusedError: it is empty, or a leader may overlook it."""
+    given = body.data_interval
+    if given is None:
+        return None
+    if given.end <= given.start:
+        raise RefusedError(
+            "empty_interval",
+            f"a data interval ends after it starts; {given.end.isoformat()} is not after "
+            f"{given.start.isoformat()}.",
+        )
+    if (services.health.schema() or 1) < 2:
+        raise RefusedError(
+            "schema_too_old",
+            "a run with a data interval needs schema 2, and the cluster's is 1: `nimbus cluster status` says "
+            "who must be upgraded before the leader raises it.",
+        )
+    return DataInterval(start=given.start, end=given.end)
 
 
 def _stop(services: ApiServices, run_id: str, reason: str) -> StopRun:

@@ -143,6 +143,8 @@ def pipeline_model(
         {
             **_pipeline_fields(record, bad),
             "schedule_position": record.schedule_position,
+            "skipped_fires_total": record.skips.total,
+            "skipped_fires": record.skips.listed,
             "spec": None if spec is None else PipelineSpecModel.model_validate(spec),
         }
     )
@@ -186,7 +188,7 @@ def run_model(
 
 def _run_fields(run: Run, archived: bool) -> dict[str, object]:
     names = ("id", "pipeline", "release", "state", "reason", "cause", "priority")
-    times = ("logical_date", "created_at", "finished_at")
+    times = ("logical_date", "data_interval", "timezone", "created_at", "finished_at")
     return {
         **{name: getattr(run, name) for name in (*names, *times)},
         "tasks_total": len(run.tasks),

@@ -57,6 +57,12 @@ def run() -> None:
 @click.option(
     "--logical-date", metavar="TIME", help="The time the run stands for, such as 2026-01-31T06:00:00Z."
 )
+@click.option(
+    "--data-interval",
+    nargs=2,
+    metavar="FROM TO",
+    help="The data the run stands for: from FROM up to, and without, TO. Else it has no data interval.",
+)
 @click.option("--priority", type=click.Choice(_PRIORITIES), help="Instead of the pipeline's.")
 @click.option("--watch", "watching", is_flag=True, help="Follow it; the exit code is the run's result.")
 @click.option(
@@ -71,6 +77,7 @@ def start(
     document: str | None,
     run_id: str | None,
     logical_date: str | None,
+    data_interval: tuple[str, str] | None,
     priority: str | None,
     watching: bool,
     watch_timeout: float | None,
@@ -83,6 +90,7 @@ def start(
         "run_id": run_id or f"{pipeline}-{now:%Y%m%dt%H%M%Sz}-{secrets.token_hex(3)}",
         "parameters": parameters(pairs, document),
         "logical_date": logical_date,
+        "data_interval": data_interval and dict(zip(("start", "end"), data_interval, strict=True)),
         "priority": priority,
     }
     answer = api.command("POST", "/runs", {key: value for key, value in body.items() if value is not None})
@@ -147,6 +155,8 @@ def show(api: Api, out: Output, run_id: str) -> None:
     out.line(f"pipeline  {answer['pipeline']}, release {short(answer['release'])}")
     when = f"{clock(answer['created_at'])} ({answer['cause']}), for {clock(answer['logical_date'])}"
     out.line(f"created   {when}")
+    if interval := answer["data_interval"]:
+        out.line(f"data      from {clock(interval['start'])} to {clock(interval['end'])}")
     if answer["parameters"]:
         out.line("with      " + ", ".join(f"{key}={value}" for key, value in answer["parameters"].items()))
     out.line("")

@@ -121,7 +121,13 @@ def build_spark(kind: TaskKind, own: SparkModel, defaults: SparkModel) -> Spark:
 
 
 def _schedule(model: ScheduleModel) -> Schedule:
-    return Schedule(cron=model.cron, timezone=model.timezone, catchup=model.catchup)
+    return Schedule(
+        cron=model.cron,
+        timezone=model.timezone,
+        catchup=model.catchup,
+        catchup_window=model.catchup_window,
+        data_interval=model.data_interval,
+    )
 
 
 def _arguments(model: TaskModel) -> tuple[str, ...]:

@@ -2,14 +2,15 @@
 
 Where a schedule names its minutes and hours, no fire time is lost or doubled when clocks change: one within a
 missing hour happens right after it, one within a repeated hour the first time only. With `*` for minutes or
-hours, it follows the time that really passes. Source: Debian's cron(8), which cronsim follows.
+hours, it follows the clocks of the zone. Source: Debian's cron(8), which cronsim follows, but for changes of
+half an hour.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import islice, takewhile
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
@@ -100,27 +101,72 @@ def check_timezone(name: str) -> None:
 @lru_cache(maxsize=4096)
 def next_fire(schedule: Schedule, after: datetime) -> datetime | None:
     """The first fire time later than `after` (aware), in UTC; None if there is none."""
-    return next(_fires(schedule, after), None)
+    return next(fires_after(schedule, after), None)
 
 
 def fires_between(schedule: Schedule, after: datetime, until: datetime, limit: int) -> tuple[datetime, ...]:
     """Fire times after `after` and up to `until` (both aware), in UTC, oldest first, at most `limit`."""
-    return tuple(islice(takewhile(lambda fire: fire <= until, _fires(schedule, after)), limit))
+    return tuple(islice(takewhile(lambda fire: fire <= until, fires_after(schedule, after)), limit))
 
 
-def _fires(schedule: Schedule, after: datetime) -> Iterator[datetime]:
-    """Each fire time once, in order.
+def fires_after(schedule: Schedule, after: datetime) -> Iterator[datetime]:
+    """Each fire time after `after` (aware) once, in UTC, in order."""
+    fields, zone = expanded(schedule.cron), ZoneInfo(schedule.timezone)
+    find = _by_clock if any(field.startswith("*") for field in fields.split()[:2]) else _by_name
+    try:
+        yield from find(fields, zone, after.astimezone(UTC))
+    except (CronSimError, OverflowError):  # an expression that never fires, or the end of all dates
+        return
+
+
+def _by_name(fields: str, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:
+    """Fire times of a schedule that names its minutes and hours.
 
     cronsim works on local time: started inside a repeated hour it answers with the first of the two, which is
     over; and two fire times within a missing hour both come out as its end. Both would be a second run.
     """
-    last = after.astimezone(UTC)
-    try:
-        fires = CronSim(expanded(schedule.cron), last.astimezone(ZoneInfo(schedule.timezone)))
-        for fire in fires:
-            utc = fire.astimezone(UTC)
-            if utc > last:
-                last = utc
-                yield utc
-    except (CronSimError, OverflowError):  # an expression that never fires, or the end of all dates
-        return
+    last = after
+    for fire in CronSim(fields, after.astimezone(zone)):
+        utc = fire.astimezone(UTC)
+        if utc > last:
+            last = utc
+            yield utc
+
+
+def _by_clock(fields: str, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:
+    """Fire times of a schedule with `*`: whenever the clocks of the zone show a time that matches.
+
+    cronsim goes from hour to hour, and misses fire times where clocks change by half an hour. So it is asked
+    about one stretch of time after the other in which they do not change.
+    """
+    known = start = after
+    while True:
+        offset = _offset(zone, known)
+        for shown in CronSim(fields, start + offset):
+            fire = shown - offset
+            change = _first_change(zone, known, fire)
+            if change is not None:
+                known, start = change, change - timedelta(seconds=1)
+                break
+            known = fire
+            yield fire
+        else:
+            return
+
+
+def _offset(zone: ZoneInfo, moment: datetime) -> timedelta:
+    return moment.astimezone(zone).utcoffset() or timedelta(0)
+
+
+def _first_change(zone: ZoneInfo, after: datetime, until: datetime) -> datetime | None:
+    """The first second after `after` and up to `until` at which a zone has another offset; None: none has."""
+    offset, low = _offset(zone, after), after.replace(microsecond=0)
+    while low < until:
+        high = min(low + timedelta(days=1), until)
+        if _offset(zone, high) != offset:
+            while high - low > timedelta(seconds=1):
+                middle = low + timedelta(seconds=(high - low) // timedelta(seconds=2))
+                low, high = (middle, high) if _offset(zone, middle) == offset else (low, middle)
+            return high
+        low = high
+    return None

@@ -201,6 +201,8 @@ class ScheduleModel(Strict):
     cron: Annotated[str, BeforeValidator(_cron)]
     timezone: Annotated[str, BeforeValidator(_timezone)] = "UTC"
     catchup: Annotated[CatchUp, one_of(CatchUp)] = CatchUp.LATEST
+    catchup_window: PositiveDuration | None = None
+    data_interval: PositiveDuration | None = None
 
 
 class ParameterModel(Strict):

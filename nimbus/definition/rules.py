@@ -11,7 +11,7 @@ from nimbus.config.values import format_duration
 from nimbus.definition.build import Spark, build_parameter, build_retries, build_spark
 from nimbus.definition.models import DefinitionModel, ParameterModel, TaskModel
 from nimbus.domain.parameters import has_type, value_fault
-from nimbus.domain.pipeline import SPARK_KINDS, Isolation, SparkDeploy, SparkMode, TaskKind
+from nimbus.domain.pipeline import SPARK_KINDS, CatchUp, Isolation, SparkDeploy, SparkMode, TaskKind
 from nimbus.domain.spelling import closest
 from nimbus.templates.client import Templates
 
@@ -68,6 +68,11 @@ def faults(model: DefinitionModel, templates: Templates | None) -> Iterator[Faul
 
 
 def _schedule_faults(model: DefinitionModel) -> Iterator[Fault]:
+    schedule = model.schedule
+    if schedule is not None and schedule.catchup is CatchUp.NONE and schedule.catchup_window is not None:
+        yield Fault(
+            ("schedule", "catchup_window"), "catchup: none makes up for nothing; remove the one or the other"
+        )
     needed = sorted(name for name, parameter in model.parameters.items() if parameter.required)
     if model.schedule is not None and needed:
         yield Fault(

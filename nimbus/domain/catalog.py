@@ -10,6 +10,7 @@ from enum import StrEnum
 from nimbus.domain.growth import brief
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import PipelineSpec, Schedule
+from nimbus.domain.skipped import Skips
 
 
 class PipelineState(StrEnum):
@@ -64,6 +65,8 @@ class PipelineRecord:
     """Of the active release; of the newest, while none is active."""
     schedule_position: datetime | None = None
     """Fire times up to here are dealt with; moved in the same transaction that creates the run."""
+    skips: Skips = Skips()  # noqa: RUF009 - immutable
+    """Fire times that started no run. ZooKeeper keeps them in layout 2 only."""
     updated_at: datetime
     definitions: Definitions | None = None
     """In layout 1 only."""

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest, RunId
+from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Priority
 
 
@@ -55,6 +56,8 @@ class StartRun:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     logical_date: datetime | None = None
     """None: the time of acceptance."""
+    data_interval: DataInterval | None = None
+    """Release 0.1 overlooks it."""
     priority: Priority | None = None
     type: Literal["start_run"] = "start_run"
 

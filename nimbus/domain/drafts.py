@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId
+from nimbus.domain.intervals import NO_INTERVAL, DataInterval
+from nimbus.domain.local_dates import local
 from nimbus.domain.parameters import InvalidParametersError, resolve_parameters
 from nimbus.domain.pipeline import PipelineSpec, Priority
 from nimbus.domain.run import Run, RunCause, TaskRun
@@ -25,6 +27,7 @@ class Draft:
     parameters: Mapping[str, Any]
     """As they were given: unchecked, without defaults."""
     logical_date: datetime
+    data_interval: DataInterval | None = None
     cause: RunCause
     priority: Priority | None = None
     """None: the pipeline's."""
@@ -36,14 +39,21 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
     """A run that has not begun, pinned to its release; its templates are as they were written.
 
     Raises:
-        InvalidParametersError: given parameters, or the logical date, do not fit the definition.
+        InvalidParametersError: given parameters or dates do not fit the definition, or there is no data
+            interval and one is needed.
     """
+    zone = ZoneInfo("UTC" if spec.schedule is None else spec.schedule.timezone)
+    says_interval = draft.layout > 1
+    if spec.interval_files and (draft.data_interval is None or not says_interval):
+        raise InvalidParametersError((f"{spec.interval_files[0]} needs a data interval: {NO_INTERVAL}",))
     return Run(
         id=draft.id,
         pipeline=draft.pipeline,
         release=draft.release,
         parameters=resolve_parameters(spec, draft.parameters),
-        logical_date=_local(spec, draft.logical_date),
+        logical_date=_local("logical_date", draft.logical_date, zone),
+        data_interval=_local_interval(draft.data_interval, zone) if says_interval else None,
+        timezone=zone.key if says_interval else None,
         created_at=draft.asked_at,
         cause=draft.cause,
         priority=spec.priority if draft.priority is None else draft.priority,
@@ -55,20 +65,22 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
     )
 
 
-def _local(spec: PipelineSpec, moment: datetime) -> datetime:
-    """`moment` in the time zone of the pipeline's schedule; in UTC if it has none.
+def _local_interval(interval: DataInterval | None, zone: tzinfo) -> DataInterval | None:
+    if interval is None:
+        return None
+    return DataInterval(
+        start=_local("data_interval start", interval.start, zone),
+        end=_local("data_interval end", interval.end, zone),
+    )
 
-    With the zone's offset, in whole minutes, and not the zone: a record keeps no more, and a date of a named
-    zone within a repeated hour equals no date that was read.
+
+def _local(name: str, moment: datetime, zone: tzinfo) -> datetime:
+    """`moment` in the time zone of the pipeline's schedule; in UTC if it has none.
 
     Raises:
         InvalidParametersError: the zone's calendar does not reach that far.
     """
-    zone = ZoneInfo("UTC" if spec.schedule is None else spec.schedule.timezone)
     try:
-        offset = moment.astimezone(zone).utcoffset() or timedelta(0)
-        return moment.astimezone(timezone(timedelta(minutes=round(offset / timedelta(minutes=1)))))
+        return local(moment, zone)
     except OverflowError as exc:
-        raise InvalidParametersError(
-            (f"logical_date {moment.isoformat()} has no local date in {zone}",)
-        ) from exc
+        raise InvalidParametersError((f"{name} {moment.isoformat()} has no local date in {zone}",)) from exc

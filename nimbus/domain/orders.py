@@ -29,6 +29,8 @@ def order_for(
         run=run.id,
         task=spec,
         logical_date=run.logical_date,
+        data_interval=run.data_interval,
+        timezone=run.timezone,
         parameters=run.parameters,
         python_path=run.python_path,
         inputs=committed_outputs(run, spec.needs),

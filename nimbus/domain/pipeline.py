@@ -239,6 +239,10 @@ class Schedule:
     timezone: str
     """IANA name."""
     catchup: CatchUp = CatchUp.LATEST
+    catchup_window: timedelta | None = None
+    """Missed fire times that are older are skipped; None: however old they are."""
+    data_interval: timedelta | None = None
+    """How long before its fire time a run's data interval starts; None: at the fire time before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,3 +278,5 @@ class PipelineSpec:
     python_path: tuple[str, ...] = ()
     """Folders of the release that every task can import from."""
     tasks: tuple[TaskSpec, ...] = ()
+    interval_files: tuple[str, ...] = ()
+    """SQL files that need a data interval; found out where the files of the release are."""

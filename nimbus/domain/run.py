@@ -14,6 +14,7 @@ from typing import Any
 
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, WorkerId
+from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskSpec
 from nimbus.domain.tasks import Tasks
 
@@ -192,6 +193,10 @@ class RunHeader:
     """The final state it is on its way to: while STOPPING; while RUNNING if only its clean-up goes on."""
     reason: str = ""
     finished_at: datetime | None = None
+    data_interval: DataInterval | None = None
+    """Local as `logical_date`. None: of a run by hand that was given none, or one of release 0.1."""
+    timezone: str | None = None
+    """IANA name of the schedule's, or UTC. None: release 0.1 made the run."""
     layout: int = 1
     """How its record lies in ZooKeeper, for its whole life: 1: one node; 2: see `nimbus.run_record`."""
 

@@ -12,8 +12,8 @@ NEWEST_SCHEMA = 2
 """The newest one that this release reads and writes. It also reads and writes the one before.
 
 2: runs are laid out as header, plan and pages (ADR 21), the catalog holds digests (ADR 22), tasks can be of
-kind `shell`, `spark_submit` or `spark_pipeline`, in `mode: connect`, with a target, with requirements, with `when`
-and with `allow_failure`.
+kind `shell`, `spark_submit` or `spark_pipeline`, in `mode: connect`, with a target, with requirements,
+with `when` and with `allow_failure`; runs have data intervals.
 """
 
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from nimbus.domain.ids import HostId, PipelineName, ReleaseDigest, RunId, WorkerId
+from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import TaskSpec
 from nimbus.domain.slots import Claim
 
@@ -72,6 +73,8 @@ class Assignment:
     python_path: tuple[str, ...] = ()
     inputs: Mapping[str, str] = field(default_factory=dict)
     """References of the committed outputs of the needed tasks."""
+    data_interval: DataInterval | None = None
+    timezone: str | None = None
     output: str = ""
     """Where the attempt's own output is to lie, relative to `worker.data`; in a bucket with a nonce."""
     timeout: timedelta | None = None

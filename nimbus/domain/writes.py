@@ -50,6 +50,11 @@ class PutPipeline:
     before: PipelineRecord
     """As it stands now: what does not differ need not be written."""
 
+    @property
+    def skipped(self) -> int:
+        """Fire times that the schedule passes over."""
+        return self.record.skips.total - self.before.skips.total
+
 
 @dataclass(frozen=True, slots=True)
 class RemovePipelineRecord:

@@ -358,6 +358,9 @@ class Reign:
             self._metrics.decided(decision.name, took_s)
             for before, after in moved:
                 self._metrics.run_moved(before, after)
+            for write in decision.writes:
+                if isinstance(write, w.PutPipeline) and (skipped := write.skipped):
+                    self._metrics.fires_skipped(write.record.name, skipped)
             _log.info(decision.name, epoch=self.state.epoch, **decision.about)
             for effect in decision.effects:
                 self._start_effect(effect)

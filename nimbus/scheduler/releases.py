@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from nimbus.definition import parse_definition
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import PipelineName, ReleaseDigest
-from nimbus.domain.pipeline import DEFINITION_FILE, PipelineSpec
+from nimbus.domain.pipeline import DEFINITION_FILE, PipelineSpec, TaskKind
 from nimbus.ports import DefinitionNotHereError
 from nimbus.templates.helper import TemplateHelper
+from nimbus.templates.names import needs_interval
 
 PREPARE_TIMEOUT = timedelta(seconds=60)
 """How long a release may take to come from storage."""
@@ -47,11 +49,10 @@ class LocalReleases:
     def prepare(self, release: ReleaseOf) -> PipelineSpec:
         """Bring a release here, and check its definition. See `nimbus.engine.effects.ReleasePreparer`."""
         try:
-            text = self._text(release)
+            with TemplateHelper() as templates:
+                spec = self._read(release, templates)
         except BlobSyncError as exc:
             raise RefusedError(exc.code, f"release {release.digest[:12]} cannot be used: {exc}") from exc
-        with TemplateHelper() as templates:
-            spec = _parsed(release, text, templates)
         self._keep(release, spec)
         return spec
 
@@ -65,23 +66,24 @@ class LocalReleases:
         try:
             if not self.is_here(release.pipeline, release.digest):
                 raise DefinitionNotHereError(release)
-            text = self._text(release)
+            spec = self._read(release, None)
         except BlobSyncError as exc:
             raise DefinitionNotHereError(release) from exc
-        spec = _parsed(release, text, None)
         self._keep(release, spec)
         return spec
 
-    def _text(self, release: ReleaseOf) -> bytes:
-        """The definition file of a release; fetches the release if it is not here."""
+    def _read(self, release: ReleaseOf, templates: TemplateHelper | None) -> PipelineSpec:
+        """The definition of a release; fetches the release if it is not here."""
         with self.pinned(release.pipeline, release.digest, PREPARE_TIMEOUT) as folder:
             try:
-                return (folder / DEFINITION_FILE).read_bytes()
+                text = (folder / DEFINITION_FILE).read_bytes()
             except FileNotFoundError as exc:
                 raise RefusedError(
                     "no_definition",
                     f"release {release.digest[:12]} has no {DEFINITION_FILE}: publish the pipeline's folder.",
                 ) from exc
+            spec = _parsed(release, text, templates)
+            return replace(spec, interval_files=_interval_files(folder, spec))
 
     def _keep(self, release: ReleaseOf, spec: PipelineSpec) -> None:
         with self._lock:
@@ -89,6 +91,16 @@ class LocalReleases:
             tasks = sum(len(kept.tasks) for kept in self._definitions.values())
             while tasks > MOST_TASKS_KEPT and len(self._definitions) > 1:
                 tasks -= len(self._definitions.popitem(last=False)[1].tasks)
+
+
+def _interval_files(folder: Path, spec: PipelineSpec) -> tuple[str, ...]:
+    """SQL files that need a data interval. One that cannot be read fails its task, with the reason."""
+    found = []
+    for name in sorted({task.script for task in spec.tasks if task.kind is TaskKind.SQL}):
+        with suppress(OSError, UnicodeDecodeError):
+            if needs_interval((folder / name).read_text(encoding="utf-8")):
+                found.append(name)
+    return tuple(found)
 
 
 def _parsed(release: ReleaseOf, text: bytes, templates: TemplateHelper | None) -> PipelineSpec:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from nimbus.domain.ids import PipelineName
 from nimbus.domain.run import Run
 
 
@@ -35,6 +36,12 @@ class EngineMetrics:
         self._fenced = Counter(
             "nimbus_fenced_writes_total", "Writes refused because another scheduler leads.", registry=registry
         )
+        self._skipped = Counter(
+            "nimbus_schedule_skipped_fires_total",
+            "Fire times of schedules that started no run.",
+            ("pipeline",),
+            registry=registry,
+        )
 
     def decided(self, name: str, took_s: float) -> None:
         """A decision was written."""
@@ -53,6 +60,10 @@ class EngineMetrics:
         if after.finished_at is not None and (before is None or before.finished_at is None):
             took = after.finished_at - after.created_at
             self._run_took.labels(after.pipeline, after.state.value).observe(took.total_seconds())
+
+    def fires_skipped(self, pipeline: PipelineName, count: int) -> None:
+        """A schedule passed over fire times."""
+        self._skipped.labels(pipeline).inc(count)
 
     def leading(self, epoch: int | None) -> None:
         """Leadership came or went."""

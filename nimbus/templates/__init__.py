@@ -5,7 +5,8 @@ constants when it compiles. So neither a scheduler nor the command line compiles
 they ask `nimbus.templates.helper`, which runs this package as a program with limits
 (docs/adr/0019-templates-are-rendered-in-a-helper-process.md).
 
-- `client`, `helper`, `answers`, `wire`: for other packages. They do not import Jinja.
+- `client`, `helper`, `answers`, `names`, `wire`: for other packages. They do not import Jinja.
+- `dates`: also for SQL files, which are rendered in the driver.
 - `__main__`, `program`, `checking`, `rendering`, `sandbox`: the program. No other package imports them.
 
 This module imports nothing, because the program passes through it and must start quickly.

@@ -12,6 +12,7 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from nimbus.domain.spelling import closest
 from nimbus.templates.answers import Fault
+from nimbus.templates.names import DATES
 from nimbus.templates.rendering import BROKEN
 from nimbus.templates.sandbox import Sandbox
 
@@ -22,7 +23,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "pipeline": ("name",),
     "task": ("name",),
 }
-NAMES = ("params", *_FIELDS, "ds", "ds_nodash")
+NAMES = ("params", *_FIELDS, *DATES)
 """What templates can use; `nimbus.templates.rendering.render_context` provides it."""
 
 _sandbox = Sandbox()

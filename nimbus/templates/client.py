@@ -31,6 +31,7 @@ class Templates(ABC):
         """
         places = [(task.spec, number) for task in run.tasks.values() for number in _places(task.spec)]
         texts = [spec.when if number is None else spec.args[number] for spec, number in places]
+        interval = run.data_interval
         try:
             results = self._results(
                 "render",
@@ -39,6 +40,8 @@ class Templates(ABC):
                 pipeline=run.pipeline,
                 run_id=run.id,
                 logical_date=run.logical_date.isoformat(),
+                data_interval=interval and [interval.start.isoformat(), interval.end.isoformat()],
+                timezone=run.timezone,
                 parameters=dict(run.parameters),
             )
         except TemplateError as exc:

@@ -13,6 +13,7 @@ from jinja2 import Template
 from jinja2 import TemplateError as JinjaError
 
 from nimbus.templates.answers import TemplateError, short
+from nimbus.templates.dates import date_values
 from nimbus.templates.sandbox import Sandbox
 
 LONGEST_ARGUMENT = 64 * 1024
@@ -81,14 +82,19 @@ class Renderer:
 
 
 def render_context(
-    *, pipeline: str, task: str, run_id: str, logical_date: datetime, parameters: Mapping[str, Any]
+    *,
+    pipeline: str,
+    task: str,
+    run_id: str,
+    logical_date: datetime,
+    parameters: Mapping[str, Any],
+    dates: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The names that a template may use."""
+    """The names that a template may use. `dates`: as `nimbus.templates.dates.date_values` makes them."""
     return {
         "params": dict(parameters),
         "run": {"id": run_id, "logical_date": logical_date},
-        "ds": f"{logical_date:%Y-%m-%d}",
-        "ds_nodash": f"{logical_date:%Y%m%d}",
+        **dates,
         "pipeline": {"name": pipeline},
         "task": {"name": task},
     }
@@ -102,17 +108,20 @@ def render_arguments(
     Args:
         renderer: Keeps them compiled.
         texts: The arguments of all tasks.
-        run: `pipeline`, `run_id`, `logical_date` (ISO), `parameters`; `tasks`: the task's name for each text.
+        run: `pipeline`, `run_id`, `logical_date` (ISO), `data_interval` (two ISO dates, or None), `timezone`,
+            `parameters`; `tasks`: the task's name for each text.
         at: Called with the number of each text before it is rendered.
 
     Raises:
         TemplateError: of one text, or of all together.
     """
+    logical_date, interval = datetime.fromisoformat(run["logical_date"]), run["data_interval"]
     whole = {
         "pipeline": run["pipeline"],
         "run_id": run["run_id"],
-        "logical_date": datetime.fromisoformat(run["logical_date"]),
+        "logical_date": logical_date,
         "parameters": run["parameters"],
+        "dates": date_values(logical_date, interval and _times(interval), run["timezone"]),
     }
     rendered = []
     size = 0
@@ -129,3 +138,8 @@ def render_arguments(
                 f"put what is long into a file"
             )
     return rendered
+
+
+def _times(interval: Sequence[str]) -> tuple[datetime, datetime]:
+    start, end = interval
+    return datetime.fromisoformat(start), datetime.fromisoformat(end)

@@ -72,7 +72,7 @@ class Sandbox(SandboxedEnvironment):
     def call(self, context: Context, function: Any, /, *args: Any, **names: Any) -> Any:
         """Keep `strftime` from making a text of megabytes; see the base class."""
         if getattr(function, "__name__", "") == "strftime":
-            _check_format(str(args[0]) if args else "")
+            check_format(str(args[0]) if args else "")
         return super().call(context, function, *args, **names)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
@@ -86,7 +86,7 @@ class Sandbox(SandboxedEnvironment):
                 _check_product(right, left)
             case _:
                 if isinstance(left, str):
-                    _check_format(left)
+                    check_format(left)
         return super().call_binop(context, operator, left, right)
 
 
@@ -99,7 +99,8 @@ def _check_product(sequence: Any, times: Any) -> None:
         raise SecurityError(f"a text or list repeated {times} times is too long")
 
 
-def _check_format(text: str) -> None:
+def check_format(text: str) -> None:
+    """Raise SecurityError for a pattern that could make a text of megabytes."""
     if len(text) > _LONGEST_FORMAT:
         raise SecurityError(f"a format may have {_LONGEST_FORMAT} characters at most")
     if _WIDE.search(text):
@@ -107,7 +108,7 @@ def _check_format(text: str) -> None:
 
 
 def _format(text: str, *values: Any, **names: Any) -> str:
-    _check_format(str(text))
+    check_format(str(text))
     return str(text) % (names or values)
 
 

@@ -51,7 +51,7 @@ def driver_document(plan: RunnerPlan, order: Assignment) -> dict[str, Any]:
 
 def context_document(plan: RunnerPlan, order: Assignment, own_output: Path) -> dict[str, Any]:
     """What `nimbus.task.context` reads. `own_output`: of the attempt, where outputs go into a bucket."""
-    place = place_of(plan)
+    place, interval = place_of(plan), order.data_interval
     return {
         "schema": 1,
         "pipeline": order.pipeline,
@@ -60,6 +60,9 @@ def context_document(plan: RunnerPlan, order: Assignment, own_output: Path) -> d
         "task": order.task.name,
         "attempt": AttemptId.parse(order.attempt).number,
         "logical_date": order.logical_date.isoformat(),
+        "data_interval_start": interval and interval.start.isoformat(),
+        "data_interval_end": interval and interval.end.isoformat(),
+        "tz": order.timezone,
         "parameters": dict(order.parameters),
         "inputs": {task: str(place.input(reference)) for task, reference in order.inputs.items()},
         "output": str(place.output(order.output, own_output)),

@@ -66,6 +66,11 @@ def variables(task: TaskContext) -> dict[str, str]:
         "OUTPUT_URI": task.output_uri,
         "RELEASE_ROOT": str(task.release_root),
     }
+    if task.data_interval_start is not None and task.data_interval_end is not None:
+        found["DATA_INTERVAL_START"] = task.data_interval_start.isoformat()
+        found["DATA_INTERVAL_END"] = task.data_interval_end.isoformat()
+    if task.tz is not None:
+        found["TZ"] = task.tz
     found |= {f"INPUT_{name.replace('-', '_')}": str(folder) for name, folder in task.inputs.items()}
     found |= {f"INPUT_URI_{name.replace('-', '_')}": task.input_uri(name) for name in task.inputs}
     found |= {f"PARAM_{name}": _text(value) for name, value in task.parameters.items()}

@@ -17,6 +17,7 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from nimbus.domain.errors import NimbusError
 from nimbus.task import TaskContext, context
+from nimbus.templates.dates import date_values
 from nimbus.worker.sql_split import split_statements
 
 if TYPE_CHECKING:
@@ -34,17 +35,17 @@ class SqlTaskError(NimbusError):
 def render_sql(text: str, task: TaskContext, place: str) -> str:
     """Fill in a SQL template.
 
-    It sees `params`, `run.id`, `run.logical_date`, `ds`, `ds_nodash`, `pipeline.name` and `task.name`.
+    It sees what the arguments of tasks see.
 
     Raises:
         SqlTaskError: the template is broken or names something that is not there.
     """
-    day = task.logical_date.strftime("%Y-%m-%d")
+    start, end = task.data_interval_start, task.data_interval_end
+    interval = None if start is None or end is None else (start, end)
     values: dict[str, Any] = {
         "params": dict(task.parameters),
         "run": {"id": task.run_id, "logical_date": task.logical_date},
-        "ds": day,
-        "ds_nodash": day.replace("-", ""),
+        **date_values(task.logical_date, interval, task.tz),
         "pipeline": {"name": task.pipeline},
         "task": {"name": task.task},
     }
@@ -52,10 +53,11 @@ def render_sql(text: str, task: TaskContext, place: str) -> str:
     environment = SandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
     try:
         return environment.from_string(text).render(values)
-    except TemplateError as exc:
+    except (TemplateError, ArithmeticError, TypeError, ValueError) as exc:
         line = getattr(exc, "lineno", None)
         where = f"{place}:{line}" if line else place
-        raise SqlTaskError(f"{where}: the template cannot be filled in: {exc.message}") from exc
+        why = getattr(exc, "message", None) or exc
+        raise SqlTaskError(f"{where}: the template cannot be filled in: {why}") from exc
 
 
 def views(needed: Iterable[str]) -> dict[str, str]:

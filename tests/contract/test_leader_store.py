@@ -30,9 +30,11 @@ from nimbus.domain.ids import (
     TaskName,
     WorkerId,
 )
+from nimbus.domain.intervals import DataInterval
 from nimbus.domain.lifecycle import open_attempt, stop
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, Schedule, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
+from nimbus.domain.skipped import Skips
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import Assignment, AssignmentKind, WorkerInfo
@@ -175,7 +177,14 @@ def with_open_attempt(bench: Bench) -> None:
 @pytest.mark.parametrize("size", [1, 150])
 def test_a_run_in_pages_is_loaded_as_it_was_written(bench: Bench, size: int) -> None:
     specs = [replace(SPEC, name=TaskName(f"t{number}")) for number in range(size)]
-    run = replace(RUN, layout=2, tasks=Tasks(TaskRun(spec=spec) for spec in specs))
+    interval = DataInterval(start=NOW - timedelta(hours=23), end=NOW)
+    run = replace(
+        RUN,
+        layout=2,
+        data_interval=interval,
+        timezone="Europe/Berlin",
+        tasks=Tasks(TaskRun(spec=spec) for spec in specs),
+    )
     opened = open_attempt(run, TaskName(f"t{size - 1}"), worker=WORKER, epoch=1, now=NOW)
     stopped = stop(opened, verdict=RunState.STOPPED, reason="by hand", now=NOW)
     loaded(bench.store)
@@ -244,7 +253,8 @@ def test_a_pipeline_of_layout_1_is_rewritten_and_keeps_its_position(bench: Bench
     fired = replace(OLD_RECORD, definitions=None, schedule_position=NOW + timedelta(hours=1))
     commit(bench.store, [w.PutPipeline(fired, OLD_RECORD)])
     assert loaded(bench.store).pipelines == {RECORD.name: fired}
-    again = replace(fired, schedule_position=NOW + timedelta(hours=2))
+    skips = Skips().with_fires((NOW + timedelta(hours=2),), "missed", after=fired.schedule_position, now=NOW)
+    again = replace(fired, schedule_position=NOW + timedelta(hours=2), skips=skips)
     commit(bench.store, [w.PutPipeline(again, fired)])
     assert bench.store.read_pipeline(RECORD.name) == again
     commit(bench.store, [w.RemovePipelineRecord(again)], [w.CreatePipeline(again)])

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
+from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunCause, TaskRun
 from nimbus.templates.answers import Fault, TemplateError
 from nimbus.templates.checking import NAMES
 from nimbus.templates.client import MOST_TEXT, Templates
+from nimbus.templates.dates import date_values
 from nimbus.templates.helper import TemplateHelper
 from nimbus.templates.rendering import LONGEST_ARGUMENT, render_context
 from tests.conftest import LongLived
@@ -59,6 +61,8 @@ def draft(*args: str, parameters: dict[str, Any]) -> Run:
         parameters=parameters,
         logical_date=WHEN,
         created_at=WHEN,
+        data_interval=DataInterval(start=WHEN - timedelta(days=1), end=WHEN),
+        timezone="Europe/Berlin",
         cause=RunCause.MANUAL,
         priority=Priority.MEDIUM,
         failure_strategy=FailureStrategy.END,
@@ -78,6 +82,8 @@ def quiet(load: TaskSpec) -> TaskSpec:
         ("{{ params['month'] + 1 }}", "4"),
         ("{{ run.id }}/{{ ds }}/{{ ds_nodash }}", "r1/2013-02-05/20130205"),
         ("{{ run.logical_date }}", "2013-02-05 06:00:00+00:00"),
+        ("{{ data_interval_start }}", "2013-02-04 06:00:00+00:00"),
+        ("{{ fmt(days(data_interval_end, -1), '%d. %H:%M') }} {{ tz }}", "04. 07:00 Europe/Berlin"),
         ("{{ run.logical_date.strftime('%d.%m.%Y') }}", "05.02.2013"),
         ("{{ run.logical_date.isoformat() }}", "2013-02-05T06:00:00+00:00"),
         ("{{ pipeline.name }}.{{ task.name }}", "flights.load"),
@@ -211,6 +217,9 @@ def test_faults_of_a_file_have_lines(templates: Templates) -> None:
 
 
 def test_context_has_the_names_that_the_check_knows() -> None:
-    context = render_context(pipeline="p", task="t", run_id="r", logical_date=WHEN, parameters={})
+    dates = date_values(WHEN, None, "UTC")
+    context = render_context(
+        pipeline="p", task="t", run_id="r", logical_date=WHEN, parameters={}, dates=dates
+    )
 
     assert set(context) == set(NAMES)

@@ -155,7 +155,8 @@ class World:
         code, message = self.refuse or ("ok", "done")
         command = queued.command
         if isinstance(command, StartRun) and code == "ok" and self.cluster.run(command.run_id) is None:
-            self.cluster.put(self.new_run(command.run_id, parameters=dict(command.parameters)))
+            given = {"parameters": dict(command.parameters), "data_interval": command.data_interval}
+            self.cluster.put(self.new_run(command.run_id, timezone="UTC", **given))
         return CommandOutcome(
             command=queued.id,
             accepted=code == "ok",

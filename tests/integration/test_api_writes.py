@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -19,11 +20,13 @@ from nimbus.domain.commands import (
     StartRun,
     StopRun,
 )
+from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Priority
 
 DIGEST = "ab" * 32
 EARLIEST, LATEST = "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"
 """Times that are none in UTC."""
+START = "2026-01-30T00:00:00+02:00"
 
 
 def _queued(cluster: MemoryCluster) -> Any:
@@ -86,6 +89,7 @@ def test_every_field_of_a_start_is_handed_on(world: Any, api: httpx.Client) -> N
         "run_id": "mine",
         "parameters": {"months": [1, 2]},
         "logical_date": "2026-01-31T02:00:00+02:00",
+        "data_interval": {"start": START, "end": "2026-01-31T00:00:00Z"},
         "priority": "high",
     }
 
@@ -94,6 +98,31 @@ def test_every_field_of_a_start_is_handed_on(world: Any, api: httpx.Client) -> N
     command = _queued(world.cluster)
     assert command.logical_date.isoformat() == "2026-01-31T00:00:00+00:00"
     assert (command.priority, command.parameters) == (Priority.HIGH, {"months": [1, 2]})
+    assert command.data_interval == DataInterval(
+        start=datetime(2026, 1, 29, 22, tzinfo=UTC), end=datetime(2026, 1, 31, tzinfo=UTC)
+    )
+
+
+def test_start_with_an_interval_that_does_not_end_after_it_starts_is_refused(
+    world: Any, api: httpx.Client
+) -> None:
+    refused = api.post("/runs", json={"pipeline": "sums", "data_interval": {"start": START, "end": START}})
+
+    assert (refused.status_code, refused.json()["code"]) == (409, "empty_interval")
+    assert world.cluster.commands() == ()
+
+
+@pytest.mark.parametrize("schema", [None, 1])
+def test_start_with_an_interval_is_refused_while_a_leader_may_overlook_it(
+    world: Any, api: httpx.Client, schema: int | None
+) -> None:
+    world.health.cluster_schema = schema
+    body = {"pipeline": "sums", "data_interval": {"start": START, "end": "2026-01-31T00:00:00Z"}}
+
+    refused = api.post("/runs", json=body)
+
+    assert (refused.status_code, refused.json()["code"]) == (409, "schema_too_old")
+    assert world.cluster.commands() == ()
 
 
 def test_waiting_answers_the_leaders_decision(world: Any, api: httpx.Client) -> None:
@@ -160,6 +189,20 @@ def test_a_finished_run_cannot_be_stopped(world: Any, api: httpx.Client) -> None
         ),
         ("POST", "/runs", {"pipeline": "sums", "logical_date": EARLIEST}, 422, "body.logical_date"),
         ("POST", "/runs", {"pipeline": "sums", "logical_date": LATEST}, 422, "body.logical_date"),
+        (
+            "POST",
+            "/runs",
+            {"pipeline": "sums", "data_interval": {"start": "2026-01-01T00:00:00", "end": START}},
+            422,
+            "body.data_interval.start",
+        ),
+        (
+            "POST",
+            "/runs",
+            {"pipeline": "sums", "data_interval": {"start": START}},
+            422,
+            "body.data_interval.end",
+        ),
         ("POST", "/runs", {"pipeline": "sums", "priority": "urgent"}, 422, "body.priority"),
         ("POST", "/runs?wait=61", {"pipeline": "sums"}, 422, "query.wait"),
         ("POST", "/runs/r1/stop", {"reason": "  "}, 422, "body.reason"),

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from nimbus.cli.main import cli
 from nimbus.domain.commands import Abdicate, StopRun
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.run import Outcome
+from nimbus.domain.skipped import Skips
 from nimbus.ports import Kept
 
 Invoke = Callable[..., Result]
@@ -151,6 +153,43 @@ def test_show_says_why_a_task_waits_and_draws_the_attempts(world: Any, nimbus: I
     assert "failed after 2 attempts: failed (missing_input): exit 1" in shown
     assert "skipped: extract did not succeed" in shown
     assert re.search(r"^extract #2 .*░.* failed \(missing_input\) on w1$", shown, re.MULTILINE)
+
+
+def test_show_names_the_data_interval_that_a_run_was_started_with(nimbus: Invoke) -> None:
+    interval = ("2026-01-30T00:00:00+01:00", "2026-01-31T00:00:00+01:00")
+    assert nimbus("run", "start", "sums", "--run-id", "r1", "--data-interval", *interval).exit_code == 0
+
+    shown, document = nimbus("run", "show", "r1").stdout, nimbus("run", "show", "r1", "-o", "json").stdout
+
+    assert "from 2026-01-29 23:00:00Z to 2026-01-30 23:00:00Z" in shown
+    answer = json.loads(document)
+    assert answer["data_interval"] == {"start": "2026-01-29T23:00:00Z", "end": "2026-01-30T23:00:00Z"}
+    assert answer["timezone"] == "UTC"
+
+
+def test_show_lists_the_fire_times_that_a_pipeline_skipped(world: Any, nimbus: Invoke) -> None:
+    fires = (datetime(2026, 1, 30, 6, tzinfo=UTC), datetime(2026, 1, 31, 6, tzinfo=UTC))
+    skips = Skips().with_fires(fires, "missed, and catchup is none", after=None, now=fires[-1])
+    world.cluster.put(replace(world.record, skips=skips))
+
+    shown, document = nimbus("pipeline", "show", "sums"), nimbus("pipeline", "show", "sums", "-o", "json")
+
+    assert re.search(
+        r"^2026-01-30 06:00:00Z +2026-01-31 06:00:00Z +2 +missed, and catchup is none$",
+        shown.stdout,
+        re.MULTILINE,
+    )
+    answer = json.loads(document.stdout)
+    assert answer["skipped_fires_total"] == 2
+    assert answer["skipped_fires"] == [
+        {
+            "first": "2026-01-30T06:00:00Z",
+            "last": "2026-01-31T06:00:00Z",
+            "count": 2,
+            "reason": "missed, and catchup is none",
+            "at": "2026-01-31T06:00:00Z",
+        }
+    ]
 
 
 def test_start_prints_the_run_id_alone_on_stdout(world: Any, nimbus: Invoke) -> None:
@@ -375,6 +414,12 @@ def test_stop_and_abdicate_hand_their_reason_on(world: Any, nimbus: Invoke) -> N
         (("run", "start", "sums", "--params", "{"), 2, "no JSON"),
         (("run", "start", "sums", "--params", "[1]"), 2, "JSON object"),
         (("run", "start", "sums", "--logical-date", "yesterday"), 2, "body.logical_date"),
+        (("run", "start", "sums", "--data-interval", "2026-01-31T00:00:00Z"), 2, "requires 2 arguments"),
+        (
+            ("run", "start", "sums", "--data-interval", "2026-01-31T00:00:00Z", "2026-01-30T00:00:00Z"),
+            4,
+            "ends after it starts",
+        ),
         (("run", "start", "sums", "--priority", "urgent"), 2, "urgent"),
         (("run", "list", "--limit", "0"), 2, "limit"),
         (("run", "stop", "r1"), 2, "reason"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given, settings
@@ -15,11 +15,12 @@ from nimbus.domain import lifecycle
 from nimbus.domain.errors import RecordTooLargeError
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, Priority, Requirement, RetryPolicy, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
 from nimbus.domain.slots import End
 from nimbus.domain.tasks import PAGE, Tasks
-from nimbus.records import END, UnreadableRecordError
+from nimbus.records import END, RUN, UnreadableRecordError
 
 NOW = datetime(2026, 3, 1, 12, 30, 15, 250_000, tzinfo=UTC)
 LARGEST_NODE = 128 * 1024
@@ -102,6 +103,31 @@ def test_what_is_written_step_by_step_reads_back_as_it_was(
         assert changed.keys() <= nodes.keys(), "no node is made after the run was"
         nodes |= changed
         assert run_record.decode(nodes, "/runs/r") == run
+
+
+def test_interval_and_zone_read_back_as_they_were() -> None:
+    berlin = timezone(timedelta(hours=1))
+    end = datetime(2026, 3, 1, tzinfo=berlin)
+    interval = DataInterval(start=end - timedelta(days=1), end=end)
+    run = replace(a_run(3), data_interval=interval, timezone="Europe/Berlin")
+
+    read = run_record.decode(run_record.encode_new(run), "/runs/r")
+
+    assert read == run
+    assert read.data_interval is not None
+    assert read.data_interval.end.isoformat() == "2026-03-01T00:00:00+01:00"
+
+
+@pytest.mark.parametrize("layout", [1, 2])
+def test_run_of_a_release_without_intervals_is_read_and_has_none(layout: int) -> None:
+    run = replace(a_run(3), layout=layout)
+    body = json.loads(run_record.encode_new(run)[""] if layout == 2 else RUN.encode(run))
+    assert body.pop("data_interval") is body.pop("timezone") is None
+    data = json.dumps(body, separators=(",", ":")).encode()
+
+    read = run_record.decode({"": data}, "/runs/r") if layout == 2 else RUN.decode(data, "/runs/r")
+
+    assert read == run
 
 
 def test_one_task_that_moves_writes_one_page() -> None:

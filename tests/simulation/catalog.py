@@ -52,8 +52,8 @@ def _task(
     )
 
 
-def _every(minutes: int, catchup: CatchUp) -> Schedule:
-    return Schedule(cron=f"*/{minutes} * * * *", timezone="UTC", catchup=catchup)
+def _every(minutes: int, catchup: CatchUp, window: timedelta | None = None) -> Schedule:
+    return Schedule(cron=f"*/{minutes} * * * *", timezone="UTC", catchup=catchup, catchup_window=window)
 
 
 _BIG = SparkPlace(target=TARGET)
@@ -71,7 +71,7 @@ DIAMOND = PipelineSpec(
 )
 CHAIN = PipelineSpec(
     name=PipelineName("chain"),
-    schedule=_every(3, CatchUp.ALL),
+    schedule=_every(3, CatchUp.ALL, timedelta(minutes=4)),
     failure_strategy=FailureStrategy.END,
     timeout=timedelta(minutes=15),
     tasks=(

@@ -79,17 +79,31 @@ class ScheduleLaws:
             hold(Law.FIRE_ONCE, run.logical_date == new, name, "fires", run.logical_date, "at", new)
             hold(Law.FIRE_ONCE, (name, new) not in self._fired, name, "fires twice for", new)
             self._fired.add((name, new))
-        elif schedule.catchup is not CatchUp.NONE:  # which drops what is late
+        else:
+            run = None
+        too_old = self._listed(before, record, len(passed) - (run is not None))
+        if run is None and not too_old and schedule.catchup is not CatchUp.NONE:  # which drops what is late
             by_hand = any(
                 known.pipeline == name and known.logical_date == new for known in self._runs.live.values()
             )
             hold(Law.FIRE_MISSED, by_hand, name, "passes", new, "and starts nothing")
-        if schedule.catchup is CatchUp.ALL:
+        if schedule.catchup is CatchUp.ALL and not too_old:
             hold(Law.FIRE_MISSED, len(passed) == 1, name, "passes over", passed[:-1])
         elif run is not None:
             later = next_fire(schedule, new)
             newest = later is None or later > run.created_at or run.id in self.waited
             hold(Law.FIRE_ONCE, newest, name, "fires", new, "though", later, "had passed")
+
+    def _listed(self, before: PipelineRecord, record: PipelineRecord, expected: int) -> bool:
+        """Take in what a move lists as skipped. Returns whether that was too old to be made up for."""
+        counted = record.skips.total - before.skips.total
+        hold(Law.FIRE_LISTED, counted == expected, record.name, "lists", counted, "of", expected)
+        if not counted or "catchup_window" not in record.skips.listed[-1].reason:
+            return False
+        skipped, schedule = record.skips.listed[-1], record.profile.schedule
+        late = schedule and schedule.catchup_window and skipped.at - skipped.last > schedule.catchup_window
+        hold(Law.FIRE_MISSED, late, record.name, "skips", skipped.last, "as too old at", skipped.at)
+        return True
 
     def _forget(self, name: PipelineName) -> None:
         self._fired = {fired for fired in self._fired if fired[0] != name}

@@ -8,6 +8,7 @@ from typing import Any
 
 from nimbus.adapters.memory_store import MemoryLeaderStore
 from nimbus.domain import writes as w
+from nimbus.domain.skipped import Skips
 from nimbus.engine import reign
 from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import Decision, Nothing, ResignLeadership
@@ -70,6 +71,13 @@ def run_started_before_the_position_moves() -> Iterator[None]:
         return replace(decision, writes=tuple(x for x in decision.writes if isinstance(x, w.CreateRun)))
 
     with replaced(schedules, _fired=fired):
+        yield
+
+
+@mutant
+def skipped_fires_are_not_counted() -> Iterator[None]:
+    """Temporal 8087: nobody can see that fire times were skipped."""
+    with replaced(Skips, with_fires=lambda self, *_fires, **_more: self):
         yield
 
 

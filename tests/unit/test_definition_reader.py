@@ -173,6 +173,9 @@ BAD: list[tuple[str, str, str]] = [
     ("conf is empty", task("spark: {conf: {spark.x: }}"), "5: tasks.b.spark.conf.spark.x: a Spark property must be text, a number, true or false, not nothing"),
     ("conf without spark", task("spark: {conf: {sql.x: 1}}"), '5: tasks.b.spark.conf.sql.x: \'sql.x\' is no Spark property: they begin with spark. (did you mean "spark.sql.x"?)'),
     # schedule
+    ("window without catch-up", top('schedule: {cron: "@daily", catchup: none, catchup_window: 3d}'), "3: schedule.catchup_window: catchup: none makes up for nothing; remove the one or the other"),
+    ("no data interval", top('schedule: {cron: "@daily", data_interval: 0s}'), "3: schedule.data_interval: must be"),
+    ("function of dates misspelt", HEAD + "tasks:\n  a: {type: python, script: a.py, args: ['{{ day(ds, 1) }}']}\n", '(did you mean "days"?)'),
     ("cron of four", top('schedule: {cron: "0 6 * *"}'), "3: schedule.cron: '0 6 * *' has 4 fields; a schedule has five"),
     ("cron with seconds", top('schedule: {cron: "0 0 6 * * *"}'), "has 6 fields; a schedule has five"),
     ("cron out of range", top('schedule: {cron: "0 25 * * *"}'), "3: schedule.cron: '25' is no hour field: 0 to 23"),
@@ -616,3 +619,13 @@ def test_spec_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert disk_refusal(place) == [
         "pipeline.yaml:4: tasks.a.spec: there is no file 'a.yml' in the pipeline's folder"
     ]
+
+
+def test_schedule_says_how_far_back_it_looks() -> None:
+    text = top('schedule: {cron: "@daily", catchup: all, catchup_window: 30d, data_interval: 7d}')
+
+    spec = parse_definition(text.encode(), "pipeline.yaml", TEMPLATES)
+
+    assert spec.schedule is not None
+    assert spec.schedule.catchup_window == timedelta(days=30)
+    assert spec.schedule.data_interval == timedelta(days=7)

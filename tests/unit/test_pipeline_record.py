@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -12,6 +12,7 @@ from nimbus import pipeline_record
 from nimbus.domain.catalog import Definitions, PipelineState, profile_of
 from nimbus.domain.ids import PipelineName, TaskName
 from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, Schedule, TaskKind, TaskSpec
+from nimbus.domain.skipped import Skips
 from nimbus.records import UnreadableRecordError
 from tests.definitions import active
 
@@ -73,6 +74,27 @@ def test_a_small_record_says_what_others_need_without_the_definition() -> None:
     assert position is not None
     found = pipeline_record.with_position(pipeline_record.decode(data, ""), position, "")
     assert found == RECORD
+
+
+def test_a_position_keeps_the_fire_times_that_were_skipped_and_is_small() -> None:
+    skips = Skips()
+    for day in range(100):
+        at = NOW + timedelta(days=day)
+        skips = skips.with_fires((at, at), "\u4e2d" * 1000, after=None, now=NOW)
+    record = replace(RECORD, skips=skips)
+
+    position = pipeline_record.encode_position(record)
+
+    assert position is not None
+    assert len(position) < 16 * 1024
+    assert pipeline_record.with_position(RECORD, position, "") == record
+    assert pipeline_record.encode(record) == pipeline_record.encode(RECORD), "the position alone has them"
+
+
+def test_a_position_that_says_nothing_of_skipped_fire_times_is_read() -> None:
+    position = b'{"schema":2,"position":"2026-03-01T12:00:00Z"}'
+
+    assert pipeline_record.with_position(RECORD, position, "") == RECORD
 
 
 def test_a_record_is_small_whatever_the_definition() -> None:

@@ -1,4 +1,4 @@
-"""A run of layout 1 is written as release 0.1 wrote it, which had one word for what was skipped or did not run."""
+"""Runs of layout 1 are written as release 0.1 wrote them: it had one word for skipped and for not run."""
 
 from __future__ import annotations
 

@@ -93,6 +93,27 @@ def test_a_new_process_reads_the_definition_of_a_release_that_is_on_its_disk(tmp
     assert found.name == "p"
 
 
+@pytest.mark.parametrize(
+    ("sql", "names_it"),
+    [
+        ("SELECT '{{ data_interval_start }}'", True),
+        ("SELECT {{ fmt(data_interval_end, '%d') }}", True),
+        ("SELECT '{{ ds }}' -- data_interval_start", False),
+        ("{% if data_interval_start is defined %}SELECT '{{ data_interval_start }}'{% endif %}", False),
+        ("SELECT '{{ data_interval_start | default(ds) }}'", False),
+    ],
+)
+def test_a_definition_knows_which_sql_files_need_a_data_interval(
+    disk: Disk, sql: str, names_it: bool
+) -> None:
+    local, release = LocalReleases(cast("Syncer", disk)), disk.put("p")
+    text = "schema: 1\nname: p\ntasks:\n  a: {type: sql, script: a.sql}\n  b: {type: sql, script: b.sql}\n"
+    (disk.root / "p" / DEFINITION_FILE).write_text(text)
+    (disk.root / "p" / "a.sql").write_text(sql)  # there is no b.sql: the task says so when it runs
+
+    assert local.definition(release).interval_files == (("a.sql",) if names_it else ())
+
+
 def test_a_release_without_a_definition_is_refused(disk: Disk) -> None:
     release = disk.put("p")
     (disk.root / "p" / DEFINITION_FILE).unlink()

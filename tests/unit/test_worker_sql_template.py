@@ -1,14 +1,39 @@
-"""The template of a SQL file, as the driver fills it in."""
+"""Dates as a task sees them: in the template of a SQL file, in the environment, in its context."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from nimbus.task import TaskContext
-from nimbus.worker.sql_task import render_sql
+from nimbus.domain.intervals import DataInterval
+from nimbus.task import CONTEXT_VARIABLE, TaskContext, context
+from nimbus.worker.driver_plan import context_document
+from nimbus.worker.program import variables
+from nimbus.worker.sql_task import SqlTaskError, render_sql
+from nimbus.worker.testing_bench import Bench
+
+DAY, BEFORE = (datetime.fromisoformat(text) for text in ("2026-03-29T06:00+02:00", "2026-03-28T06:00+01:00"))
+TASK = TaskContext(
+    pipeline="p",
+    release="a" * 64,
+    run_id="p-1",
+    task="t",
+    attempt=1,
+    logical_date=DAY,
+    data_interval_start=BEFORE,
+    data_interval_end=DAY,
+    tz="Europe/Berlin",
+    parameters={},
+    inputs={},
+    output=Path("out"),
+    release_root=Path("release"),
+    fence_token="000001",
+)
+WITHOUT = replace(TASK, data_interval_start=None, data_interval_end=None, tz=None)
 
 
 @pytest.mark.parametrize(
@@ -16,20 +41,57 @@ from nimbus.worker.sql_task import render_sql
     [("2026-03-02T00:30:00+01:00", "2026-03-02"), ("2026-03-01T23:30:00Z", "2026-03-01")],
 )
 def test_dates_in_a_sql_file_are_the_local_day_of_the_logical_date(logical_date: str, day: str) -> None:
-    task = TaskContext(
-        pipeline="p",
-        release="a" * 64,
-        run_id="p-1",
-        task="t",
-        attempt=1,
-        logical_date=datetime.fromisoformat(logical_date),
-        parameters={},
-        inputs={},
-        output=Path("out"),
-        release_root=Path("release"),
-        fence_token="000001",
-    )
+    task = replace(TASK, logical_date=datetime.fromisoformat(logical_date))
 
     rendered = render_sql("{{ ds }} {{ ds_nodash }} {{ run.logical_date.day }}", task, "t.sql")
 
     assert rendered == f"{day} {day.replace('-', '')} {int(day[-2:])}"
+
+
+def test_sql_file_sees_the_interval_and_functions_on_dates() -> None:
+    text = "{{ data_interval_start }} {{ data_interval_end }} {{ tz }} {{ days(logical_date, -1) }}"
+
+    assert render_sql(text, TASK, "t.sql") == f"{BEFORE} {DAY} Europe/Berlin {BEFORE}"
+
+
+def test_sql_file_that_names_an_interval_which_is_not_there_or_no_date_says_so() -> None:
+    with pytest.raises(SqlTaskError, match=r"t\.sql: .*--data-interval FROM TO"):
+        render_sql("{{ data_interval_start }}", WITHOUT, "t.sql")
+    with pytest.raises(SqlTaskError, match=r"t\.sql: .*no whole number"):
+        render_sql("{{ days(ds, 'x') }}", TASK, "t.sql")
+
+
+def test_program_sees_interval_and_zone_in_its_environment() -> None:
+    found = variables(TASK)
+
+    assert found["NIMBUS_DATA_INTERVAL_START"] == "2026-03-28T06:00:00+01:00"
+    assert found["NIMBUS_DATA_INTERVAL_END"] == found["NIMBUS_LOGICAL_DATE"] == "2026-03-29T06:00:00+02:00"
+    assert found["NIMBUS_TZ"] == "Europe/Berlin"
+    assert found.keys() - variables(WITHOUT).keys() == {
+        "NIMBUS_DATA_INTERVAL_START",
+        "NIMBUS_DATA_INTERVAL_END",
+        "NIMBUS_TZ",
+    }
+
+
+@pytest.mark.parametrize("interval", [None, DataInterval(start=BEFORE, end=DAY)], ids=["none", "given"])
+def test_context_of_a_task_has_the_interval_and_zone_of_its_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interval: DataInterval | None
+) -> None:
+    bench = Bench(tmp_path)
+    order = bench.order("task.py")
+    order = replace(order, data_interval=interval, timezone="Europe/Berlin" if interval else None)
+    file = tmp_path / "context.json"
+    file.write_text(json.dumps(context_document(bench.startup().plan, order, tmp_path)))
+    bench.close()
+    monkeypatch.setenv(CONTEXT_VARIABLE, str(file))
+    context.cache_clear()
+
+    found = context()
+
+    context.cache_clear()
+    if interval is None:
+        assert (found.data_interval_start, found.data_interval_end, found.tz) == (None, None, None)
+    else:
+        assert (found.data_interval_start, found.data_interval_end) == (interval.start, interval.end)
+        assert found.tz == "Europe/Berlin"

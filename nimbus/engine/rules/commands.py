@@ -38,6 +38,7 @@ from nimbus.domain.writes import (
 from nimbus.engine.agenda import about_command
 from nimbus.engine.decision import Answer, Decision, Nothing, PrepareRelease
 from nimbus.engine.rules.catalog import activated, published, put
+from nimbus.engine.rules.needed_schema import check_dates
 from nimbus.engine.rules.new_run import built
 from nimbus.engine.state import Refusal, State
 
@@ -150,6 +151,7 @@ def _prepared(state: State, release: ReleaseOf) -> PipelineSpec | Answer:
 
 def _check_schema(state: State, spec: PipelineSpec) -> None:
     """Raise RefusedError if older schedulers, which may lead next, would not see the pipeline."""
+    check_dates(state.schema, spec)
     for task in spec.tasks:
         if (needed := schema_for(task)) > state.schema:
             raise RefusedError(
@@ -259,6 +261,7 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
         release=record.release,
         parameters=command.parameters,
         logical_date=command.logical_date or now,
+        data_interval=command.data_interval,
         cause=RunCause.MANUAL,
         priority=command.priority,
         layout=state.schema,

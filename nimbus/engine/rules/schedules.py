@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from nimbus.definition.cron import fires_between, next_fire
+from nimbus.definition.intervals import interval_of
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.pipeline import CatchUp
+from nimbus.domain.pipeline import CatchUp, Schedule
 from nimbus.domain.run import Run, RunCause
 from nimbus.domain.writes import CreateRun
 from nimbus.engine.agenda import about_pipeline
@@ -42,33 +44,47 @@ def fire_schedule(state: State, name: PipelineName, now: datetime) -> Answer:
     begun = state.built.get(subject)
     if begun is not None and begun.draft.release != record.release:
         begun = None  # another release became active meanwhile
-    due, moved_to = _next(schedule.catchup, passed, begun, now)
-    return _fired(state, record, due, moved_to, now)
+    return _fired(state, record, _next(schedule, passed, begun, now), now)
 
 
-def _next(
-    catchup: CatchUp, passed: tuple[datetime, ...], begun: Built | None, now: datetime
-) -> tuple[datetime | None, datetime]:
-    """The fire time to start a run for, if there is one, and where the position moves."""
-    for fire in passed:
-        if begun is not None and fire == begun.draft.logical_date:
-            return fire, fire  # was due when the run was asked for
-    if catchup is CatchUp.ALL:
-        return passed[0], passed[0]
+class _Step(NamedTuple):
+    """What becomes of fire times that have passed, oldest first."""
+
+    skipped: tuple[datetime, ...]
+    why: str
+    due: datetime | None = None
+    """The next one, which starts a run."""
+
+
+def _next(schedule: Schedule, passed: tuple[datetime, ...], begun: Built | None, now: datetime) -> _Step:
+    why = f"missed, and catchup is {schedule.catchup}"
+    if begun is not None and (due := begun.draft.logical_date) in passed:
+        return _Step(passed[: passed.index(due)], why, due)  # was due when the run was asked for
+    if schedule.catchup_window is not None:
+        window = max(schedule.catchup_window, MISFIRE_GRACE)
+        if too_old := tuple(fire for fire in passed if now - fire > window):
+            return _Step(too_old, "missed, and older than catchup_window")
+    if schedule.catchup is CatchUp.ALL:
+        return _Step((), why, passed[0])
     if len(passed) == MOST_AT_ONCE:
-        return None, passed[-2]  # the last may be the latest of all: the next look decides
-    on_time = catchup is CatchUp.LATEST or now - passed[-1] <= MISFIRE_GRACE
-    return passed[-1] if on_time else None, passed[-1]
+        return _Step(passed[:-1], why)  # the last may be the latest of all: the next look decides
+    on_time = schedule.catchup is CatchUp.LATEST or now - passed[-1] <= MISFIRE_GRACE
+    return _Step(passed[:-1], why, passed[-1]) if on_time else _Step(passed, why)
 
 
-def _fired(
-    state: State, record: PipelineRecord, due: datetime | None, moved_to: datetime, now: datetime
-) -> Answer:
-    moved = put(state, replace(record, schedule_position=moved_to), record)
-    about = {"pipeline": str(record.name), "position": moved_to.isoformat()}
-    skipped = Decision(name="schedule_skipped", writes=(moved,), about=about)
-    if due is None or record.release is None:
-        return skipped
+def _moved(record: PipelineRecord, fires: tuple[datetime, ...], why: str, now: datetime) -> PipelineRecord:
+    """The record with its position past fire times that are skipped; as it was, if there are none."""
+    if not fires:
+        return record
+    skips = record.skips.with_fires(fires, why, after=record.schedule_position, now=now)
+    return replace(record, schedule_position=fires[-1], skips=skips)
+
+
+def _fired(state: State, record: PipelineRecord, step: _Step, now: datetime) -> Answer:
+    passed_over = _moved(record, step.skipped, step.why, now)
+    if step.due is None or record.release is None:
+        return _skipped(state, record, passed_over)
+    due, schedule = step.due, record.profile.schedule
     draft = Draft(
         # Made of the fire time, so that no two leaders can start its run twice.
         id=RunId(f"{record.name}-{due:%Y%m%dt%H%M%Sz}"),
@@ -76,20 +92,38 @@ def _fired(
         release=record.release,
         parameters={},
         logical_date=due,
+        data_interval=None if schedule is None else interval_of(schedule, due),
         cause=RunCause.SCHEDULE,
         layout=state.schema,
         asked_at=now,
     )
     if draft.id in state.runs or draft.id in state.finished:  # started by hand under this fire time's id
-        return skipped
+        return _skipped(state, record, _moved(passed_over, (due,), f"run {draft.id} is there already", now))
     try:
         run = built(state, about_pipeline(record.name), draft)
     except RefusedError as exc:
-        return replace(skipped, name="schedule_refused", about=about | {"error": str(exc)})
+        refused = _skipped(state, record, _moved(passed_over, (due,), f"refused: {exc}", now))
+        return replace(refused, name="schedule_refused", about={**refused.about, "error": str(exc)})
     if not isinstance(run, Run):
         return run
     return Decision(
         name="schedule_fired",
-        writes=(moved, CreateRun(run)),
-        about=about | {"run": run.id},
+        writes=(put(state, replace(passed_over, schedule_position=due), record), CreateRun(run)),
+        about={**_about(record, passed_over), "position": due.isoformat(), "run": run.id},
     )
+
+
+def _skipped(state: State, before: PipelineRecord, record: PipelineRecord) -> Decision:
+    return Decision(
+        name="schedule_skipped", writes=(put(state, record, before),), about=_about(before, record)
+    )
+
+
+def _about(before: PipelineRecord, record: PipelineRecord) -> dict[str, str]:
+    """For log lines: how many fire times are skipped, and the newest entry of the list of those."""
+    position = record.schedule_position
+    about = {"pipeline": str(record.name), "position": "" if position is None else position.isoformat()}
+    if count := record.skips.total - before.skips.total:
+        last = record.skips.listed[-1]
+        about |= {"skipped": str(count), "since": last.first.isoformat(), "why": last.reason}
+    return about

@@ -1,0 +1,54 @@
+"""Fire times of a schedule that started no run: a bounded list, and how many there were in all. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from nimbus.domain.growth import brief
+
+MOST_LISTED = 20
+"""Entries. Each has at most about 0.5 KiB, so the node of a schedule's position stays small."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedFires:
+    """Fire times in a row that were skipped for one reason."""
+
+    first: datetime
+    last: datetime
+    count: int
+    reason: str
+    at: datetime
+    """When the last one was skipped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skips:
+    """Of one pipeline, since it was published."""
+
+    total: int = 0
+    listed: tuple[SkippedFires, ...] = ()
+    """The last ones, oldest first."""
+
+    def with_fires(
+        self, fires: Sequence[datetime], reason: str, *, after: datetime | None, now: datetime
+    ) -> Skips:
+        """These, and more.
+
+        Args:
+            fires: Fire times in a row, oldest first.
+            reason: Why they start no run.
+            after: Position of the schedule so far. If the last entry ends there and has the same reason,
+                the entry grows.
+            now: The time.
+        """
+        if not fires:
+            return self
+        more = SkippedFires(first=fires[0], last=fires[-1], count=len(fires), reason=brief(reason), at=now)
+        listed = self.listed
+        if listed and listed[-1].last == after and listed[-1].reason == more.reason:
+            more = replace(more, first=listed[-1].first, count=listed[-1].count + more.count)
+            listed = listed[:-1]
+        return Skips(total=self.total + len(fires), listed=(*listed, more)[-MOST_LISTED:])

@@ -1,0 +1,30 @@
+"""Names of dates and of functions on dates that templates may use. Imports no Jinja."""
+
+from __future__ import annotations
+
+import re
+
+INTERVAL = ("data_interval_start", "data_interval_end")
+FUNCTIONS = ("days", "months", "month_start", "month_end", "week_start", "fmt")
+ADDED = ("logical_date", *INTERVAL, "tz", *FUNCTIONS)
+"""Those that release 0.1 does not know."""
+DATES = ("ds", "ds_nodash", *ADDED)
+
+_CODE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_NAME = re.compile(r"(?<![\w.])[a-z_]+\b(?!\s*=[^=])")
+
+_ASKED = frozenset({"defined", "undefined", "default", "d"})
+"""Tests and filters for what may be missing."""
+
+
+def needs_interval(text: str) -> bool:
+    """Whether a template names the data interval, and does not ask whether there is one."""
+    names = names_in(text)
+    return not names.isdisjoint(INTERVAL) and names.isdisjoint(_ASKED)
+
+
+def names_in(text: str) -> frozenset[str]:
+    """Words of a template's code that may be names: not attributes, and nothing in quotes."""
+    codes = (_QUOTED.sub("''", code) for code in _CODE.findall(text))
+    return frozenset(name for code in codes for name in _NAME.findall(code))
