@@ -23,7 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from nimbus.domain.errors import RecordTooLargeError
 from nimbus.domain.pipeline import TaskSpec
-from nimbus.domain.run import Attempt, ListedRun, Run, RunHeader, RunState, TaskRun, TaskState
+from nimbus.domain.run import Attempt, ListedRun, Run, RunHeader, TaskRun, TaskState
 from nimbus.domain.tasks import PAGE, Page, Tasks
 from nimbus.records import UnreadableRecordError
 
@@ -219,7 +219,7 @@ def _must_be_written(run: Run, old: Page, new: Page) -> bool:
     """Whether a page changed in more than what follows from the header: `_tasks` skips what a stop leaves."""
     if old is new:
         return False
-    stopped = run.state is not RunState.RUNNING
+    stopped = run.state.is_ending
     return any(
         was is not task
         and not (stopped and was.state is TaskState.WAITING and task.state is TaskState.SKIPPED)
@@ -228,7 +228,7 @@ def _must_be_written(run: Run, old: Page, new: Page) -> bool:
 
 
 def _tasks(head: RunHeader, plan: _Plan, progress: list[_Progress]) -> Iterator[TaskRun]:
-    stopped = head.state is not RunState.RUNNING
+    stopped = head.state.is_ending
     for spec, found in zip(plan.tasks, progress, strict=True):
         task = TaskRun(spec=spec, **{name: getattr(found, name) for name in _PROGRESS_FIELDS})
         yield replace(task, state=TaskState.SKIPPED) if stopped and task.state is TaskState.WAITING else task

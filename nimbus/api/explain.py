@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import assert_never
 
+from nimbus.api.explain_queue import QueueView, why_queued
 from nimbus.domain.admission import Capacity, Grant, WaitReason, admit, backs_off, need_of, suited
 from nimbus.domain.ids import TaskName, WorkerId
 from nimbus.domain.refusals import Refusals
@@ -28,6 +29,15 @@ class Surroundings:
     """Id of the confirmed leader."""
     capacity: Callable[[], Capacity]
     """Read when the first explanation asks for it: most runs have no task that waits for a worker."""
+    queue: Callable[[Run], QueueView] | None = None
+    """Read for a queued run. None: of this run it is not asked, since it is not queued."""
+
+
+def why_run(run: Run, around: Surroundings) -> str | None:
+    """Explain a run that is queued; None: it is not."""
+    if run.state is not RunState.QUEUED or around.queue is None:
+        return None
+    return why_queued(run, around.queue(run), around.leader)
 
 
 def why(run: Run, task: TaskRun, slots: Slots | None, around: Surroundings) -> str | None:
@@ -56,6 +66,8 @@ def why(run: Run, task: TaskRun, slots: Slots | None, around: Surroundings) -> s
 
 
 def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
+    if run.state is RunState.QUEUED:
+        return "its run is queued"
     unmet = [need for need in task.spec.needs if run.tasks[need].state is not TaskState.SUCCEEDED]
     if unmet:
         return "needs " + ", ".join(f"{need} ({run.tasks[need].state.value})" for need in unmet)

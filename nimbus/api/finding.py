@@ -10,6 +10,7 @@ import structlog
 
 from nimbus.api import views
 from nimbus.api.explain import Surroundings
+from nimbus.api.explain_queue import QueueView
 from nimbus.api.models_runs import RequestedRunModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.services import ApiServices
@@ -160,6 +161,23 @@ def surroundings(services: ApiServices) -> Surroundings:
         now=services.clock.now(),
         leader=leader.id if leader else None,
         capacity=cache(partial(_capacity, services)),
+        queue=partial(_queue, services),
+    )
+
+
+def _queue(services: ApiServices, run: Run) -> QueueView:
+    record = services.reader.pipeline(run.pipeline)
+    concurrency = None if record is None else record.profile.concurrency
+    of_all = services.max_running is not None
+    live = (
+        listed.id
+        for listed in services.reader.run_list().values()
+        if not listed.state.is_final and (of_all or listed.pipeline == run.pipeline)
+    )
+    return QueueView(
+        live=services.reader.runs(live).values(),
+        limit=None if concurrency is None else concurrency.limit,
+        max_running=services.max_running,
     )
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
 from nimbus.domain.catalog import PipelineState
+from nimbus.domain.concurrency import WhenFull
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.pipeline import CatchUp, FailureStrategy, Priority, SparkDeploy, SparkMode, TaskKind
 from nimbus.domain.schedulers import Role
@@ -210,6 +211,13 @@ class TaskSpecModel(Model):
     """Where its driver runs; null without a target."""
 
 
+class ConcurrencyModel(Model):
+    """How many runs of a pipeline may be under way at once."""
+
+    limit: int
+    when_full: WhenFull
+
+
 class PipelineSpecModel(Model):
     """A pipeline as its release defines it."""
 
@@ -218,6 +226,7 @@ class PipelineSpecModel(Model):
     failure_strategy: FailureStrategy
     priority: PriorityName
     timeout_s: Seconds | None = Field(None, validation_alias="timeout")
+    concurrency: ConcurrencyModel | None
     parameters: dict[str, ParameterModel]
     tasks: list[TaskSpecModel]
 

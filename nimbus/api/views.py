@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
-from nimbus.api.explain import Surroundings, why
+from nimbus.api.explain import Surroundings, why, why_run
 from nimbus.api.models import (
     LeaderModel,
     ParticipantModel,
@@ -170,6 +170,7 @@ def run_model(
             "parameters": dict(run.parameters),
             "verdict": run.verdict,
             "deadline": run.deadline,
+            "why": why_run(run, around),
             "failure_strategy": run.failure_strategy,
             "tasks": [_task(run, task, slots, around) for task in in_order(run)],
         }
@@ -178,7 +179,7 @@ def run_model(
 
 def _run_fields(run: Run, archived: bool) -> dict[str, object]:
     names = ("id", "pipeline", "release", "state", "reason", "cause", "priority")
-    times = ("logical_date", "created_at", "finished_at")
+    times = ("logical_date", "created_at", "started_at", "finished_at")
     return {
         **{name: getattr(run, name) for name in (*names, *times)},
         "tasks_total": len(run.tasks),

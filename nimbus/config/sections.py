@@ -186,9 +186,11 @@ class Supervision(Strict):
 
 
 class Runs(Strict):
-    """What is kept of runs in ZooKeeper."""
+    """How many runs there are at once, and how long they are kept in ZooKeeper."""
 
     keep_finished: Duration = timedelta(hours=1)
+    max_running: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
+    """In the whole cluster; further ones queue. None: any number."""
 
 
 class Sync(Strict):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from nimbus.config.checking import Strict
 from nimbus.definition.models import (
+    ConcurrencyModel,
     DefaultsModel,
     DefinitionModel,
     LimitsModel,
@@ -17,6 +18,7 @@ from nimbus.definition.models import (
     SparkModel,
     TaskModel,
 )
+from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import PipelineName, TaskName
 from nimbus.domain.pipeline import (
     Limits,
@@ -41,6 +43,7 @@ def build_pipeline(model: DefinitionModel) -> PipelineSpec:
         failure_strategy=model.failure_strategy,
         priority=model.priority,
         timeout=model.timeout,
+        concurrency=None if model.concurrency is None else _concurrency(model.concurrency),
         parameters={name: build_parameter(parameter) for name, parameter in model.parameters.items()},
         files=tuple(model.files),
         dependencies=tuple(model.dependencies),
@@ -108,6 +111,10 @@ def build_spark(kind: TaskKind, own: SparkModel, defaults: SparkModel) -> Spark:
         target=own.target if "target" in own.model_fields_set else defaults.target,
         deploy=own.deploy or defaults.deploy or SparkDeploy.CLIENT,
     )
+
+
+def _concurrency(model: ConcurrencyModel) -> Concurrency:
+    return Concurrency(limit=model.limit, when_full=model.when_full)
 
 
 def _schedule(model: ScheduleModel) -> Schedule:

@@ -12,6 +12,7 @@ from nimbus.config.problems import SuggestingError
 from nimbus.config.texts import plain_name, scalar_text, spark_key
 from nimbus.config.values import Duration, PositiveDuration, described, named, one_of, size_at_least
 from nimbus.definition.cron import check_cron, check_timezone
+from nimbus.domain.concurrency import WhenFull
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.pipeline import (
     MOST_MEMORY_SCALE,
@@ -172,6 +173,13 @@ class ScheduleModel(Strict):
     catchup: Annotated[CatchUp, one_of(CatchUp)] = CatchUp.LATEST
 
 
+class ConcurrencyModel(Strict):
+    """How many runs of the pipeline may be under way at once."""
+
+    limit: Annotated[int, Field(ge=1, le=100_000)]
+    when_full: Annotated[WhenFull, one_of(WhenFull)] = WhenFull.QUEUE
+
+
 class ParameterModel(Strict):
     """One parameter of a run."""
 
@@ -238,6 +246,7 @@ class DefinitionModel(Strict):
     failure_strategy: Annotated[FailureStrategy, one_of(FailureStrategy)] = FailureStrategy.END
     priority: PriorityName = Priority.MEDIUM
     timeout: PositiveDuration | None = None
+    concurrency: ConcurrencyModel | None = None
     parameters: dict[Annotated[str, BeforeValidator(_parameter_name)], ParameterModel] = Field(
         default_factory=dict
     )

@@ -9,7 +9,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId
-from nimbus.domain.lifecycle import settle
+from nimbus.domain.lifecycle import settle, started
 from nimbus.domain.parameters import InvalidParametersError, resolve_parameters
 from nimbus.domain.pipeline import PipelineSpec, Priority
 from nimbus.domain.run import Run, RunCause, TaskRun
@@ -50,11 +50,11 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
         priority=spec.priority if draft.priority is None else draft.priority,
         failure_strategy=spec.failure_strategy,
         python_path=spec.python_path,
-        deadline=None if spec.timeout is None else draft.asked_at + spec.timeout,
+        timeout=spec.timeout,
         layout=draft.layout,
         tasks=Tasks(TaskRun(spec=task) for task in spec.tasks),
     )
-    return settle(run, draft.asked_at)
+    return settle(started(run, draft.asked_at), draft.asked_at)
 
 
 def _local(spec: PipelineSpec, moment: datetime) -> datetime:

@@ -9,6 +9,7 @@ from enum import IntEnum, StrEnum
 from pathlib import PurePosixPath
 from typing import Any
 
+from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import PipelineName, TaskName
 
@@ -226,7 +227,9 @@ class PipelineSpec:
     failure_strategy: FailureStrategy = FailureStrategy.END
     priority: Priority = Priority.MEDIUM
     timeout: timedelta | None = None
-    """Of a whole run."""
+    """Of a whole run, from its start."""
+    concurrency: Concurrency | None = None
+    """None: any number of runs at once."""
     parameters: Mapping[str, ParameterSpec] = field(default_factory=dict)
     files: tuple[str, ...] = ("**/*",)
     """Globs, relative to the pipeline's folder, of the release's code."""

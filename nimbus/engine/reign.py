@@ -375,7 +375,7 @@ class Reign:
             del self._conflicts[subject.owner]
             self._give_up(subject, exc)
             return
-        if subject.kind in ("attempt", "run", "task", "finished"):
+        if subject.kind in ("attempt", "run", "queue", "task", "finished"):
             self._read_run(subject.run)
         for write in decision.writes:
             match write:

@@ -34,6 +34,7 @@ from nimbus.engine.agenda import (
     about_command,
     about_finished,
     about_pipeline,
+    about_queued,
     about_run,
     about_task,
     about_worker,
@@ -44,6 +45,7 @@ from nimbus.engine.finished import Finished, finished
 from nimbus.engine.needs import Needs
 from nimbus.engine.policy import Policy
 from nimbus.engine.ready import ReadyTasks
+from nimbus.engine.run_queue import RunQueue
 from nimbus.engine.workers import Workers
 
 
@@ -103,6 +105,7 @@ class State:
         self.finished: dict[RunId, Finished] = {}
         self._runs_of: defaultdict[PipelineName, set[RunId]] = defaultdict(set)
         self._needs: dict[RunId, Needs] = {}
+        self.queue = RunQueue(self._limit_of, self.policy.max_running)
         self.ready = ReadyTasks()
 
         self.none_older_since: float | None = None
@@ -140,6 +143,18 @@ class State:
         if run is None or current is None or current.number != attempt.number:
             return None
         return run, current
+
+    def _limit_of(self, pipeline: PipelineName) -> int | None:
+        record = self.pipelines.get(pipeline)
+        if record is None:  # so its limit is not known
+            return 0
+        concurrency = record.profile.concurrency
+        return None if concurrency is None else concurrency.limit
+
+    def next_queued(self) -> Subject | None:
+        """The queued run that starts next."""
+        found = self.queue.first()
+        return None if found is None else about_queued(found)
 
     def next_ready(self) -> Subject | None:
         """The most urgent task that could start, while there may be a slot for it."""
@@ -210,11 +225,18 @@ class State:
             self._needs[run.id] = Needs(run)
             self._runs_of[run.pipeline].add(run.id)
         self.runs[run.id] = run
+        if before is None or before.state is not run.state:
+            self._put_in_queue(run)
         if before is None or (before.state, before.deadline) != (run.state, run.deadline):
             self.agenda.add(about_run(run.id))
             self._look_at_all_open(run)
-        for was, task in run.tasks.changes_since(None if before is None else before.tasks):
+        known = None if before is None or before.state is RunState.QUEUED else before.tasks
+        for was, task in run.tasks.changes_since(known):
             self._put_task(run, was, task, now, slots)
+
+    def _put_in_queue(self, run: Run) -> None:
+        if run.state is not RunState.QUEUED or about_run(run.id) not in self.set_aside:
+            self.queue.put(run)
 
     def _note_refusals(self, before: Run, run: Run) -> None:
         changed = False
@@ -289,6 +311,7 @@ class State:
         if run is None:
             return
         self.agenda.forget(about_run(run_id))
+        self.queue.discard(run_id)
         self._runs_of[run.pipeline].discard(run_id)
         del self._needs[run_id]
         for name, task in run.tasks.items():
@@ -377,6 +400,7 @@ class State:
         if before is not None and before.schedule_position != record.schedule_position:
             self.built.pop(about_pipeline(record.name), None)
         self.pipelines[record.name] = record
+        self.queue.reopen()
         self.agenda.add(about_pipeline(record.name))
 
     def forget_pipeline(self, name: PipelineName) -> None:
@@ -490,6 +514,8 @@ class State:
         """Do not ask about a subject that is set aside. It comes back when it is read again."""
         if subject.kind == "task":
             self.ready.discard(subject.run, subject.task)
+        elif subject.kind == "queue":
+            self.queue.discard(subject.run)
         else:
             self.agenda.done(subject)
 
@@ -497,6 +523,9 @@ class State:
         """There is nothing to decide about a subject now."""
         if subject.kind == "task":
             self.ready.close(subject.run, subject.task)
+            return
+        if subject.kind == "queue":
+            self.queue.close()
             return
         self.agenda.done(subject)
         if until.at is not None:

@@ -37,7 +37,8 @@ def a_run(size: int, *, strategy: FailureStrategy = FailureStrategy.CONTINUE, ar
         priority=Priority.LOW,
         failure_strategy=strategy,
         python_path=("lib",),
-        deadline=NOW + timedelta(hours=1),
+        timeout=timedelta(hours=1),
+        state=RunState.QUEUED,
         layout=2,
         tasks=Tasks(
             TaskRun(
@@ -59,6 +60,8 @@ def a_run(size: int, *, strategy: FailureStrategy = FailureStrategy.CONTINUE, ar
 def moved(run: Run, data: st.DataObject, now: datetime) -> Run:
     """One thing that may happen to a run."""
     ready = [task.spec.name for task in run.tasks.values() if lifecycle.is_ready(run, task)]
+    if run.state is RunState.QUEUED:
+        return lifecycle.started(run, now)
     choices = ["open"] * bool(ready) + ["close"] * bool(run.open_attempts())
     if not data.draw(st.integers(0, 20)):
         choices.append("stop")
@@ -103,6 +106,7 @@ def test_what_is_written_step_by_step_reads_back_as_it_was(
 
 def test_one_task_that_moves_writes_one_page() -> None:
     run = a_run(1000)
+    run = lifecycle.started(run, NOW)
     opened = lifecycle.open_attempt(run, TaskName("t100"), worker=WorkerId("w"), epoch=1, now=NOW)
 
     assert list(run_record.encode_changes(opened, run)) == ["tasks-1"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from nimbus.domain.catalog import Definitions, PipelineRecord, PipelineState, ReleaseOf, profile_of
+from nimbus.domain.concurrency import Concurrency, WhenFull
 from nimbus.domain.ids import PipelineName, ReleaseDigest, TaskName
 from nimbus.domain.pipeline import (
     CatchUp,
@@ -76,13 +78,25 @@ SINGLE = PipelineSpec(
     priority=Priority.HIGH,
     tasks=(_task("a"),),
 )
-SPECS = (DIAMOND, CHAIN, SINGLE)
+NARROW_LIMIT = 2
+NARROW = PipelineSpec(
+    name=PipelineName("narrow"),
+    schedule=_every(2, CatchUp.ALL),
+    timeout=timedelta(minutes=15),
+    concurrency=Concurrency(limit=NARROW_LIMIT),
+    tasks=(_task("a"), _task("b", "a")),
+)
+SPECS = (DIAMOND, CHAIN, SINGLE, NARROW)
 NAMES = tuple(spec.name for spec in SPECS)
 RELEASES = {ReleaseOf(spec.name, digest): spec for spec in SPECS for digest in (FIRST, SECOND)}
+for _digest, _when_full in ((FIRST, WhenFull.REPLACE), (SECOND, WhenFull.SKIP)):
+    _full = Concurrency(limit=NARROW_LIMIT, when_full=_when_full)
+    RELEASES[ReleaseOf(NARROW.name, _digest)] = replace(NARROW, concurrency=_full)
+MAX_RUNNING = 6
 
 
-def first_records() -> dict[PipelineName, PipelineRecord]:
-    """All pipelines, active."""
+def first_records(schema: int) -> dict[PipelineName, PipelineRecord]:
+    """All pipelines that a cluster of this schema can have, active."""
     return {
         spec.name: PipelineRecord(
             name=spec.name,
@@ -92,7 +106,8 @@ def first_records() -> dict[PipelineName, PipelineRecord]:
             profile=profile_of(spec),
             schedule_position=START,
             updated_at=START,
-            definitions=Definitions(spec, spec),
+            definitions=Definitions(spec, spec) if schema == 1 else None,
         )
         for spec in SPECS
+        if schema > 1 or spec.concurrency is None
     }

@@ -10,7 +10,7 @@ from nimbus.adapters.memory_store import World as Records
 from nimbus.domain import lifecycle
 from nimbus.domain.admission import by_rank
 from nimbus.domain.ids import AttemptId, CommandId
-from nimbus.domain.run import TaskState
+from nimbus.domain.run import RunState, TaskState
 from nimbus.domain.slots import Slots
 from nimbus.engine.agenda import (
     Instant,
@@ -19,6 +19,7 @@ from nimbus.engine.agenda import (
     about_command,
     about_finished,
     about_pipeline,
+    about_queued,
     about_run,
     about_task,
 )
@@ -107,6 +108,9 @@ def check_indexes(state: State) -> None:
         runs_of[run.pipeline].add(run.id)
     hold(Law.INDEXES, {name: ids for name, ids in state._runs_of.items() if ids} == runs_of, "runs of")
     _check_lines(state)
+    queued = {run.id for run in state.runs.values() if run.state is RunState.QUEUED}
+    hold(Law.INDEXES, state.queue._ranks.keys() == queued, "queued:", queued)
+    hold(Law.INDEXES, state.queue._under_way.keys() == state.runs.keys() - queued, "under way")
 
 
 def _check_silence(state: State) -> None:
@@ -166,6 +170,7 @@ def _all_back_off(state: State, now: Instant) -> bool:
 def _subjects(state: State, now: Instant) -> Iterator[Subject]:
     yield from map(about_attempt, state.slots)
     yield from map(about_run, state.runs)
+    yield from (about_queued(key) for key, run in state.runs.items() if run.state is RunState.QUEUED)
     yield from map(about_command, state.commands)
     yield from map(about_pipeline, state.pipelines)
     yield from map(about_finished, state.finished)

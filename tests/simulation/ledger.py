@@ -11,7 +11,6 @@ from nimbus.domain import commands as c
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.ids import AttemptId, CommandId
-from nimbus.domain.run import RunState
 from tests.simulation.laws import Law, hold
 from tests.simulation.ledger_attempts import AttemptLaws
 from tests.simulation.ledger_runs import RunLaws
@@ -66,7 +65,7 @@ class Ledger:
                 case w.CreatePipeline() | w.PutPipeline() | w.RemovePipelineRecord():
                     self.schedules.written(write, writes[at + 1 :])
                 case w.CreateRun() | w.PutRun() | w.RemoveRun():
-                    self.runs.written(write)
+                    self.runs.written(write, self.schedules.pipelines)
                 case _:
                     self.attempts.written(write, store)
             if isinstance(write, w.CreateRun):
@@ -90,7 +89,7 @@ class Ledger:
             case c.StartRun(run_id=run):
                 return run in runs
             case c.StopRun(run_id=run):
-                return run in runs and runs[run].state is not RunState.RUNNING
+                return run in runs and runs[run].state.is_ending
             case c.PausePipeline(pipeline=name):
                 return pipelines[name].state is PipelineState.PAUSED
             case c.ActivatePipeline(pipeline=name):

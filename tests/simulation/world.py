@@ -67,7 +67,10 @@ class World:
         self.storage = Storage(RELEASES)
         self.zookeeper = Ensemble(self.time)
         schedulers = tuple(_registration(number) for number in range(3))
-        self.zookeeper.cluster.change(epoch=0, pipelines=first_records(), schedulers=schedulers)
+        schema = 1 + seed % 2
+        self.zookeeper.cluster.change(
+            epoch=0, schema=schema, pipelines=first_records(schema), schedulers=schedulers
+        )
         self.ledger = Ledger(self)
         self.zookeeper.on_slots = self.ledger.attempts.slots_changed
         self.election = Election(self)

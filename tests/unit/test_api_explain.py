@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from nimbus.api.explain import Surroundings, why
+from nimbus.api.explain import Surroundings, why, why_run
+from nimbus.api.explain_queue import QueueView
 from nimbus.domain import lifecycle
 from nimbus.domain.admission import Capacity, by_rank, target_slots
 from nimbus.domain.failures import FailureClass
@@ -285,3 +286,46 @@ def test_a_task_that_succeeded_needs_no_explanation() -> None:
     run = _ended(_opened(_run()), Outcome.SUCCEEDED)
 
     assert why(run, run.tasks[A], None, AROUND) is None
+
+
+def _queue(*others: Run, limit: int | None = 1, max_running: int | None = None) -> QueueView:
+    return QueueView(live=others, limit=limit, max_running=max_running)
+
+
+FIRST = _run(id=RunId("first"))
+QUEUED = _run(state=RunState.QUEUED, created_at=NOW + timedelta(minutes=2))
+AHEAD = replace(QUEUED, id=RunId("ahead"), created_at=NOW + timedelta(minutes=1))
+BEHIND = replace(QUEUED, id=RunId("behind"), created_at=NOW + timedelta(minutes=3))
+ELSEWHERE = _run(id=RunId("elsewhere"), pipeline=PipelineName("q"))
+
+
+@pytest.mark.parametrize(
+    ("view", "sentence"),
+    [
+        (
+            _queue(FIRST, QUEUED, AHEAD, BEHIND),
+            "2nd of 3 in the queue, waits for run first to end, of pipeline p: concurrency.limit is 1",
+        ),
+        (
+            _queue(FIRST, replace(FIRST, id=RunId("other"), state=RunState.STOPPING), QUEUED, limit=2),
+            (
+                "1st of 1 in the queue, waits for one of 2 runs (first, other) to end, of pipeline p: "
+                "concurrency.limit is 2"
+            ),
+        ),
+        (
+            _queue(ELSEWHERE, QUEUED, limit=None, max_running=1),
+            "1st of 1 in the queue, waits for run elsewhere to end, of the cluster: runs.max_running is 1",
+        ),
+        (_queue(QUEUED), "there is room: the leader starts it next"),
+    ],
+)
+def test_queued_run_says_its_place_and_what_it_waits_for(view: QueueView, sentence: str) -> None:
+    around = replace(AROUND, queue=lambda _: view)
+
+    assert why_run(QUEUED, around) == sentence
+    assert why(QUEUED, QUEUED.tasks[A], None, around) == "its run is queued"
+
+
+def test_run_that_is_not_queued_has_nothing_to_explain() -> None:
+    assert why_run(FIRST, AROUND) is None

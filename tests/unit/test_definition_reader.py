@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nimbus.definition import InvalidDefinitionError, parse_definition, read_definition
+from nimbus.domain.concurrency import Concurrency, WhenFull
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.pipeline import (
     CatchUp,
@@ -241,6 +242,7 @@ schedule: {cron: "0 6 * * *", timezone: America/New_York, catchup: all}
 failure_strategy: continue
 priority: low
 timeout: 30m
+concurrency: {limit: 3, when_full: replace}
 parameters:
   month: {type: integer, default: 1, minimum: 1, maximum: 12, description: Which.}
   who: {type: string, default: a, choices: [a, b]}
@@ -322,6 +324,7 @@ def test_definition_becomes_the_pipeline_that_it_describes() -> None:
         failure_strategy=FailureStrategy.CONTINUE,
         priority=Priority.LOW,
         timeout=timedelta(minutes=30),
+        concurrency=Concurrency(limit=3, when_full=WhenFull.REPLACE),
         parameters={
             "month": ParameterSpec(type="integer", default=1, minimum=1, maximum=12, description="Which."),
             "who": ParameterSpec(type="string", default="a", choices=("a", "b")),

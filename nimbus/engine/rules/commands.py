@@ -38,6 +38,7 @@ from nimbus.domain.writes import (
 from nimbus.engine.agenda import about_command
 from nimbus.engine.decision import Answer, Decision, Nothing, PrepareRelease
 from nimbus.engine.rules.catalog import activated, published, put
+from nimbus.engine.rules.concurrency import queued_if_full
 from nimbus.engine.rules.new_run import built
 from nimbus.engine.state import Refusal, State
 
@@ -150,16 +151,21 @@ def _prepared(state: State, release: ReleaseOf) -> PipelineSpec | Answer:
 
 def _check_schema(state: State, spec: PipelineSpec) -> None:
     """Raise RefusedError if older schedulers, which may lead next, would not see the pipeline."""
+    if spec.concurrency is not None and state.schema < 2:
+        raise RefusedError("schema_too_old", _too_old(state, "the pipeline has concurrency", 2))
     for task in spec.tasks:
         if (needed := schema_for(task)) > state.schema:
             has = f"kind {task.kind}" if task.kind.is_program else f"mode {task.spark_mode}"
             if task.spark_place is not None:
                 has = f"target {task.spark_place.target}"
-            raise RefusedError(
-                "schema_too_old",
-                f"task {task.name} has {has}, and the cluster's schema is {state.schema}, not {needed}: "
-                "`nimbus cluster status` says who must be upgraded before the leader raises it.",
-            )
+            raise RefusedError("schema_too_old", _too_old(state, f"task {task.name} has {has}", needed))
+
+
+def _too_old(state: State, what: str, needed: int) -> str:
+    return (
+        f"{what}, and the cluster's schema is {state.schema}, not {needed}: "
+        "`nimbus cluster status` says who must be upgraded before the leader raises it."
+    )
 
 
 def _publish(state: State, queued: QueuedCommand, command: PublishRelease, now: datetime) -> Answer:
@@ -269,11 +275,13 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
     run = built(state, about_command(queued.id), draft)
     if not isinstance(run, Run):
         return run
+    run = queued_if_full(state, run)
+    what = "is queued" if run.state is RunState.QUEUED else "started"
     return _consumed(
         state,
         queued,
         now,
-        message=f"run {run.id} of release {run.release[:12]} started",
+        message=f"run {run.id} of release {run.release[:12]} {what}",
         writes=(CreateRun(run),),
     )
 

@@ -16,6 +16,7 @@ from nimbus.domain.writes import CreateRun
 from nimbus.engine.agenda import about_pipeline
 from nimbus.engine.decision import Answer, Decision, Nothing
 from nimbus.engine.rules.catalog import put
+from nimbus.engine.rules.concurrency import is_skipped, queued_if_full, replaced
 from nimbus.engine.rules.new_run import built
 from nimbus.engine.state import Built, State
 
@@ -69,6 +70,8 @@ def _fired(
     skipped = Decision(name="schedule_skipped", writes=(moved,), about=about)
     if due is None or record.release is None:
         return skipped
+    if is_skipped(state, record):
+        return replace(skipped, name="fire_skipped_full", about=about | {"fire": due.isoformat()})
     draft = Draft(
         # Made of the fire time, so that no two leaders can start its run twice.
         id=RunId(f"{record.name}-{due:%Y%m%dt%H%M%Sz}"),
@@ -88,8 +91,9 @@ def _fired(
         return replace(skipped, name="schedule_refused", about=about | {"error": str(exc)})
     if not isinstance(run, Run):
         return run
+    run = queued_if_full(state, run)
     return Decision(
         name="schedule_fired",
-        writes=(moved, CreateRun(run)),
-        about=about | {"run": run.id},
+        writes=(moved, CreateRun(run), *replaced(state, record, run, now)),
+        about=about | {"run": run.id, "run_state": run.state},
     )
