@@ -6,18 +6,16 @@ Follows the leader's own rules (`domain.lifecycle.is_ready`, `domain.admission.a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import assert_never
 
+from nimbus.api.explain_admission import why_not_admitted
 from nimbus.api.explain_queue import QueueView, why_queued
-from nimbus.domain.admission import Capacity, Grant, WaitReason, admit, backs_off, need_of, suited
-from nimbus.domain.ids import TaskName, WorkerId
-from nimbus.domain.refusals import Refusals
+from nimbus.domain.admission import Capacity
+from nimbus.domain.ids import TaskName
 from nimbus.domain.run import Run, RunState, TaskRun, TaskState
 from nimbus.domain.slots import Slots
-from nimbus.domain.workers import WorkerInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,51 +77,7 @@ def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
         last = task.attempts[-1] if task.attempts else None
         cause = f" after attempt {last.number}: {last.ending}" if last and last.outcome else ""
         return f"tried again at {task.retry_at:%Y-%m-%d %H:%M:%SZ}{cause}"
-    return _admission(task, around.capacity(), around.now)
-
-
-def _admission(task: TaskRun, capacity: Capacity, now: datetime) -> str:
-    answer = admit(task, capacity, now)
-    if isinstance(answer, Grant):
-        return "ready: the leader gives it to a worker next"
-    able = list(filter(suited(need_of(task.spec), capacity.workers), capacity.workers))
-    match answer.reason:
-        case WaitReason.NO_WORKER:
-            return "no worker is registered: start one with `nimbus worker --config FILE`"
-        case WaitReason.ALL_OLDER:
-            return (
-                f"all {len(capacity.workers)} workers are of a release that cannot run this task: upgrade one"
-            )
-        case WaitReason.NO_TARGET:
-            target = need_of(task.spec).target
-            return f"no worker has target {target}: add it to spark.targets of a worker's configuration"
-        case WaitReason.TARGET_FULL:
-            target = need_of(task.spec).target or ""
-            return f"all {capacity.target_slots[target]} slots of target {target} are taken"
-        case WaitReason.ALL_DRAINING:
-            return f"all {len(able)} workers are draining: they end what they have and take nothing new"
-        case WaitReason.ALL_BUSY:
-            of_those = "" if len(able) == len(capacity.workers) else " that can run it"
-            return f"no free worker{of_those}: " + "; ".join(_all_busy(able, capacity.refusals, now))
-        case _:
-            assert_never(answer.reason)
-
-
-def _all_busy(
-    workers: list[WorkerInfo], refusals: Mapping[WorkerId, Refusals], now: datetime
-) -> Iterator[str]:
-    accepting = [worker for worker in workers if not worker.draining]
-    resting = [worker for worker in accepting if backs_off(worker, refusals, now)]
-    if len(resting) == len(accepting):
-        resting = []  # when all of them back off, none is spared
-    slots = sum(worker.slots for worker in accepting) - sum(worker.slots for worker in resting)
-    yield f"all {slots} slots are busy"
-    for worker in resting:
-        found = refusals[worker.id]
-        yield (
-            f"worker {worker.id} did not start its last {found.count} attempts: "
-            f"none before {found.until:%H:%M:%SZ}"
-        )
+    return why_not_admitted(run, task, around.capacity(), around.now)
 
 
 def _running(task: TaskRun, slots: Slots | None, around: Surroundings) -> str | None:

@@ -227,6 +227,7 @@ class PipelineSpecModel(Model):
     priority: PriorityName
     timeout_s: Seconds | None = Field(None, validation_alias="timeout")
     concurrency: ConcurrencyModel | None
+    max_parallel_tasks: int | None
     parameters: dict[str, ParameterModel]
     tasks: list[TaskSpecModel]
 

@@ -44,6 +44,7 @@ def build_pipeline(model: DefinitionModel) -> PipelineSpec:
         priority=model.priority,
         timeout=model.timeout,
         concurrency=None if model.concurrency is None else _concurrency(model.concurrency),
+        max_parallel_tasks=model.max_parallel_tasks,
         parameters={name: build_parameter(parameter) for name, parameter in model.parameters.items()},
         files=tuple(model.files),
         dependencies=tuple(model.dependencies),

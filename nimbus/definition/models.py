@@ -247,6 +247,7 @@ class DefinitionModel(Strict):
     priority: PriorityName = Priority.MEDIUM
     timeout: PositiveDuration | None = None
     concurrency: ConcurrencyModel | None = None
+    max_parallel_tasks: Annotated[int, Field(ge=1, le=MOST_TASKS)] | None = None
     parameters: dict[Annotated[str, BeforeValidator(_parameter_name)], ParameterModel] = Field(
         default_factory=dict
     )

@@ -1,25 +1,32 @@
 """Decides whether a ready task may start, and on which worker. The leader's rule asks it, and explanations.
 
-Pools and limits of pipelines, runs and the cluster will be asked here, too.
+Which run may start is another question, see `nimbus.engine.run_queue`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.pipeline import SparkDeploy, SparkMode, TaskSpec
 from nimbus.domain.refusals import Refusals
-from nimbus.domain.run import TaskRun
+from nimbus.domain.run import Run, TaskRun, TaskState
 from nimbus.domain.schema import schema_for
 from nimbus.domain.workers import WorkerInfo
 
 Rank = tuple[int, int, float, WorkerId]
 """Of a worker with free slots: refusals in a row, free slots negated, load, id. The least is best."""
+
+
+class Gate(NamedTuple):
+    """A limit that some tasks share: that of their run, or of a pool."""
+
+    kind: Literal["run", "pool"]
+    name: str
 
 
 class Need(NamedTuple):
@@ -61,6 +68,10 @@ class Capacity:
     """Of those workers, see `target_slots`."""
     open_at: Callable[[str], int]
     """How many attempts are open whose Spark runs at a target."""
+    pools: Mapping[str, int] = field(default_factory=dict)
+    """The size of each."""
+    used: Callable[[str], int] = lambda _: 0
+    """What open attempts take of a pool."""
 
     def takers(self, need: Need) -> Iterable[WorkerInfo]:
         """Workers that have room for such a task, best first."""
@@ -77,6 +88,12 @@ class Grant:
 class WaitReason(StrEnum):
     """Why a task does not start."""
 
+    RUN_FULL = "run_full"
+    """So many tasks of its run are open as `max_parallel_tasks` says."""
+    NO_POOL = "no_pool"
+    """A pool of the task does not exist."""
+    POOL_FULL = "pool_full"
+    """A pool has less left than the task takes."""
     NO_WORKER = "no_worker"
     ALL_OLDER = "all_older"
     """No worker is of a release that can read the task's order."""
@@ -96,13 +113,20 @@ class Wait:
     reason: WaitReason
     until: datetime | None = None
     """When the first worker with free slots ends its back-off; None: when a slot or a worker comes."""
+    gates: tuple[Gate, ...] = ()
+    """Nobody passes these before the task; without them it waits for a worker."""
+    about: str = ""
+    """Name of the pool."""
 
 
-def admit(task: TaskRun, capacity: Capacity, now: datetime) -> Grant | Wait:
+def admit(run: Run, task: TaskRun, capacity: Capacity, now: datetime) -> Grant | Wait:
     """Decide about a ready task. Workers that failed it by their own fault are taken when there is no other.
 
     The cost of a grant does not grow with the number of workers, but for those that back off or do not suit.
     """
+    held = _held_at_gate(run, task, capacity)
+    if held is not None:
+        return held
     need = need_of(task.spec)
     if _is_full(need, capacity):
         return Wait(WaitReason.TARGET_FULL)
@@ -123,6 +147,20 @@ def admit(task: TaskRun, capacity: Capacity, now: datetime) -> Grant | Wait:
     free = (worker for worker in capacity.takers(need) if suits(worker))
     until = min((capacity.refusals[worker.id].until for worker in free), default=None)
     return Wait(WaitReason.ALL_BUSY, until)
+
+
+def _held_at_gate(run: Run, task: TaskRun, capacity: Capacity) -> Wait | None:
+    most = run.max_parallel_tasks
+    if most is not None and run.tasks.count(TaskState.RUNNING) >= most:
+        return Wait(WaitReason.RUN_FULL, gates=(Gate("run", run.id),))
+    pools = task.spec.pools
+    gates = tuple(Gate("pool", name) for name in sorted(pools))
+    for name in sorted(pools):
+        if name not in capacity.pools:
+            return Wait(WaitReason.NO_POOL, gates=gates, about=name)
+        if capacity.used(name) + pools[name] > capacity.pools[name]:
+            return Wait(WaitReason.POOL_FULL, gates=gates, about=name)
+    return None
 
 
 def _is_full(need: Need, capacity: Capacity) -> bool:

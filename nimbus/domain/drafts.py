@@ -51,6 +51,7 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
         failure_strategy=spec.failure_strategy,
         python_path=spec.python_path,
         timeout=spec.timeout,
+        max_parallel_tasks=spec.max_parallel_tasks,
         layout=draft.layout,
         tasks=Tasks(TaskRun(spec=task) for task in spec.tasks),
     )

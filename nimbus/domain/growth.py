@@ -90,6 +90,7 @@ def largest(run: Run, *, extra: int = 0) -> Run:
         state=verdict,
         reason=reason,
         timeout=timedelta.max,
+        max_parallel_tasks=10**6,
         started_at=_SOME_TIME,
         deadline=_SOME_TIME,
         finished_at=_SOME_TIME,

@@ -190,6 +190,8 @@ class TaskSpec:
     spark_mode: SparkMode = SparkMode.CLASSIC
     spark_place: SparkPlace | None = None
     """None: the worker's own Spark. It is in the order of each attempt, so it takes little room there."""
+    pools: Mapping[str, int] = field(default_factory=dict)
+    """What an open attempt takes of each pool."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +232,8 @@ class PipelineSpec:
     """Of a whole run, from its start."""
     concurrency: Concurrency | None = None
     """None: any number of runs at once."""
+    max_parallel_tasks: int | None = None
+    """Of one run; None: as many as there are slots."""
     parameters: Mapping[str, ParameterSpec] = field(default_factory=dict)
     files: tuple[str, ...] = ("**/*",)
     """Globs, relative to the pipeline's folder, of the release's code."""

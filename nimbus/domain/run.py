@@ -191,6 +191,8 @@ class RunHeader:
     priority: Priority
     failure_strategy: FailureStrategy
     python_path: tuple[str, ...] = ()
+    max_parallel_tasks: int | None = None
+    """Attempts that may be open at once; None: as many as there are slots."""
     timeout: timedelta | None = None
     """From the start to the deadline. In records of release 0.1 the deadline alone says it."""
     started_at: datetime | None = None

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import assert_never
 
 from nimbus.domain import writes as w
-from nimbus.domain.admission import need_of
+from nimbus.domain.admission import Gate, need_of
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.commands import Abdication, ActivatePipeline, PublishRelease, QueuedCommand, is_urgent
 from nimbus.domain.drafts import Draft
@@ -369,6 +369,7 @@ class State:
         self.silent_since.pop(attempt, None)
         self.agenda.forget(about_attempt(attempt))
         self.ready.reopen()
+        self.ready.open(Gate("run", attempt.run))
 
     def _note_silence(self, attempt_id: AttemptId, now: Instant) -> None:
         """Start, keep or stop the clock of an attempt without a sign of life, and look at the attempt.
@@ -522,7 +523,7 @@ class State:
     def postpone(self, subject: Subject, until: Nothing) -> None:
         """There is nothing to decide about a subject now."""
         if subject.kind == "task":
-            self.ready.close(subject.run, subject.task)
+            self.ready.close(subject.run, subject.task, until.gates)
             return
         if subject.kind == "queue":
             self.queue.close()

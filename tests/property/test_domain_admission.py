@@ -145,7 +145,7 @@ def test_the_rule_and_the_explanation_agree_for_any_cluster(
 
     assert list(state.workers.free) == capacity.free
     assert isinstance(decision, Decision) == (told == "ready: the leader gives it to a worker next")
-    answer = admit(ready.tasks[A], capacity, NOW)
+    answer = admit(ready, ready.tasks[A], capacity, NOW)
     assert isinstance(decision, Decision) == isinstance(answer, Grant)
     if isinstance(decision, Decision) and isinstance(answer, Grant):
         assert decision.about["worker"] == answer.worker.id
@@ -204,7 +204,7 @@ def test_the_best_worker_is_granted_and_a_wait_is_no_longer_than_needed(
         target_slots=target_slots(workers),
         open_at=lambda _: at_big,
     )
-    answer = admit(task, capacity, NOW)
+    answer = admit(_run("p"), task, capacity, NOW)
 
     if isinstance(answer, Grant):
         assert not full
@@ -214,7 +214,7 @@ def test_the_best_worker_is_granted_and_a_wait_is_no_longer_than_needed(
     assert full or not able
     assert (answer.reason is WaitReason.TARGET_FULL) <= full
     if answer.until is not None:
-        assert isinstance(admit(task, capacity, answer.until), Grant)
+        assert isinstance(admit(_run("p"), task, capacity, answer.until), Grant)
 
 
 def test_driver_in_a_cluster_takes_no_slot_of_its_worker() -> None:
@@ -224,8 +224,8 @@ def test_driver_in_a_cluster_takes_no_slot_of_its_worker() -> None:
     state.put_workers([worker], now)
     for number in range(3):
         run = _run(f"r{number}", TaskKind.PYSPARK, place)
-        answer = admit(run.tasks[A], state.workers.capacity(), NOW)
+        answer = admit(run, run.tasks[A], state.workers.capacity(), NOW)
         assert isinstance(answer, Grant)
         state.put_run(lifecycle.open_attempt(run, A, worker=worker.id, epoch=1, now=NOW), now)
 
-    assert isinstance(admit(_run("p").tasks[A], state.workers.capacity(), NOW), Grant)
+    assert isinstance(admit(_run("p"), _run("p").tasks[A], state.workers.capacity(), NOW), Grant)

@@ -84,7 +84,8 @@ NARROW = PipelineSpec(
     schedule=_every(2, CatchUp.ALL),
     timeout=timedelta(minutes=15),
     concurrency=Concurrency(limit=NARROW_LIMIT),
-    tasks=(_task("a"), _task("b", "a")),
+    max_parallel_tasks=2,
+    tasks=(_task("a"), _task("b"), _task("c"), _task("d", "a")),
 )
 SPECS = (DIAMOND, CHAIN, SINGLE, NARROW)
 NAMES = tuple(spec.name for spec in SPECS)

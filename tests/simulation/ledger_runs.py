@@ -79,6 +79,8 @@ class RunLaws:
         back = before.state.is_ending and not after.state.is_ending
         back |= before.state is RunState.RUNNING and after.state is RunState.QUEUED
         hold(Law.FINAL_IS_FINAL, not back, after.id, "goes on after it was stopped")
+        most, open_now = after.max_parallel_tasks, len(after.open_attempts())
+        hold(Law.PARALLEL_TASKS, most is None or open_now <= most, after.id, open_now, "of", most)
         for was, task in after.tasks.changes_since(before.tasks):
             if was is not None:
                 self._task_moved(after, was, task)

@@ -327,5 +327,16 @@ def test_queued_run_says_its_place_and_what_it_waits_for(view: QueueView, senten
     assert why(QUEUED, QUEUED.tasks[A], None, around) == "its run is queued"
 
 
+def test_task_says_that_its_run_has_as_many_open_tasks_as_it_may() -> None:
+    run = replace(_opened(_run()), max_parallel_tasks=1)
+    free = replace(
+        run, tasks=run.tasks.replaced([replace(run.tasks[B], spec=replace(run.tasks[B].spec, needs=()))])
+    )
+
+    said = why(free, free.tasks[B], None, AROUND)
+
+    assert said == "1 tasks of its run are open: max_parallel_tasks is reached"
+
+
 def test_run_that_is_not_queued_has_nothing_to_explain() -> None:
     assert why_run(FIRST, AROUND) is None

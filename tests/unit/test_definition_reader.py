@@ -243,6 +243,7 @@ failure_strategy: continue
 priority: low
 timeout: 30m
 concurrency: {limit: 3, when_full: replace}
+max_parallel_tasks: 8
 parameters:
   month: {type: integer, default: 1, minimum: 1, maximum: 12, description: Which.}
   who: {type: string, default: a, choices: [a, b]}
@@ -325,6 +326,7 @@ def test_definition_becomes_the_pipeline_that_it_describes() -> None:
         priority=Priority.LOW,
         timeout=timedelta(minutes=30),
         concurrency=Concurrency(limit=3, when_full=WhenFull.REPLACE),
+        max_parallel_tasks=8,
         parameters={
             "month": ParameterSpec(type="integer", default=1, minimum=1, maximum=12, description="Which."),
             "who": ParameterSpec(type="string", default="a", choices=("a", "b")),

@@ -151,8 +151,9 @@ def _prepared(state: State, release: ReleaseOf) -> PipelineSpec | Answer:
 
 def _check_schema(state: State, spec: PipelineSpec) -> None:
     """Raise RefusedError if older schedulers, which may lead next, would not see the pipeline."""
-    if spec.concurrency is not None and state.schema < 2:
-        raise RefusedError("schema_too_old", _too_old(state, "the pipeline has concurrency", 2))
+    for key in ("concurrency", "max_parallel_tasks"):
+        if getattr(spec, key) is not None and state.schema < 2:
+            raise RefusedError("schema_too_old", _too_old(state, f"the pipeline has {key}", 2))
     for task in spec.tasks:
         if (needed := schema_for(task)) > state.schema:
             has = f"kind {task.kind}" if task.kind.is_program else f"mode {task.spark_mode}"

@@ -1,0 +1,89 @@
+"""Says why a ready task is not given to a worker, in words for people. Asks what the leader's rule asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Literal, assert_never
+
+from nimbus.domain.admission import Capacity, Grant, WaitReason, admit, backs_off, need_of, suited
+from nimbus.domain.ids import WorkerId
+from nimbus.domain.refusals import Refusals
+from nimbus.domain.run import Run, TaskRun
+from nimbus.domain.workers import WorkerInfo
+
+
+def why_not_admitted(run: Run, task: TaskRun, capacity: Capacity, now: datetime) -> str:
+    """Explain a task that lacks nothing but room or a worker."""
+    answer = admit(run, task, capacity, now)
+    if isinstance(answer, Grant):
+        return "ready: the leader gives it to a worker next"
+    match answer.reason:
+        case WaitReason.RUN_FULL:
+            return f"{run.max_parallel_tasks} tasks of its run are open: max_parallel_tasks is reached"
+        case WaitReason.NO_POOL:
+            return f"there is no pool {answer.about}: `nimbus pool set {answer.about} SIZE`"
+        case WaitReason.POOL_FULL:
+            return _pool_full(answer.about, task, capacity)
+        case reason:
+            return _no_worker(reason, task, capacity, now)
+
+
+def _no_worker(
+    reason: Literal[
+        WaitReason.NO_WORKER,
+        WaitReason.ALL_OLDER,
+        WaitReason.NO_TARGET,
+        WaitReason.TARGET_FULL,
+        WaitReason.ALL_DRAINING,
+        WaitReason.ALL_BUSY,
+    ],
+    task: TaskRun,
+    capacity: Capacity,
+    now: datetime,
+) -> str:
+    able = list(filter(suited(need_of(task.spec), capacity.workers), capacity.workers))
+    match reason:
+        case WaitReason.NO_WORKER:
+            return "no worker is registered: start one with `nimbus worker --config FILE`"
+        case WaitReason.ALL_OLDER:
+            return (
+                f"all {len(capacity.workers)} workers are of a release that cannot run this task: upgrade one"
+            )
+        case WaitReason.NO_TARGET:
+            target = need_of(task.spec).target
+            return f"no worker has target {target}: add it to spark.targets of a worker's configuration"
+        case WaitReason.TARGET_FULL:
+            target = need_of(task.spec).target or ""
+            return f"all {capacity.target_slots[target]} slots of target {target} are taken"
+        case WaitReason.ALL_DRAINING:
+            return f"all {len(able)} workers are draining: they end what they have and take nothing new"
+        case WaitReason.ALL_BUSY:
+            of_those = "" if len(able) == len(capacity.workers) else " that can run it"
+            return f"no free worker{of_those}: " + "; ".join(_all_busy(able, capacity.refusals, now))
+        case _:
+            assert_never(reason)
+
+
+def _pool_full(name: str, task: TaskRun, capacity: Capacity) -> str:
+    size, used, wanted = capacity.pools[name], capacity.used(name), task.spec.pools[name]
+    if wanted > size:
+        return f"it takes {wanted} of pool {name}, which has {size}: `nimbus pool set {name} {wanted}`"
+    return f"it takes {wanted} of pool {name}, of which {used} of {size} are taken"
+
+
+def _all_busy(
+    workers: list[WorkerInfo], refusals: Mapping[WorkerId, Refusals], now: datetime
+) -> Iterator[str]:
+    accepting = [worker for worker in workers if not worker.draining]
+    resting = [worker for worker in accepting if backs_off(worker, refusals, now)]
+    if len(resting) == len(accepting):
+        resting = []  # when all of them back off, none is spared
+    slots = sum(worker.slots for worker in accepting) - sum(worker.slots for worker in resting)
+    yield f"all {slots} slots are busy"
+    for worker in resting:
+        found = refusals[worker.id]
+        yield (
+            f"worker {worker.id} did not start its last {found.count} attempts: "
+            f"none before {found.until:%H:%M:%SZ}"
+        )
