@@ -17,6 +17,7 @@ from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import TaskName
 from nimbus.domain.run import Run, RunHeader, TaskRun
 from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import Assignment, WorkerInfo
@@ -118,6 +119,7 @@ def _header(run: RunHeader) -> dict[str, Any]:
 RUN = RunCodec()
 OUTCOME: RecordCodec[CommandOutcome] = RecordCodec(TypeAdapter(CommandOutcome))
 ABDICATION: RecordCodec[Abdication] = RecordCodec(TypeAdapter(Abdication))
+SETTINGS: RecordCodec[ClusterSettings] = RecordCodec(TypeAdapter(ClusterSettings))
 CLAIM: RecordCodec[Claim] = RecordCodec(TypeAdapter(Claim))
 END: RecordCodec[End] = RecordCodec(TypeAdapter(End))
 WORKER: RecordCodec[WorkerInfo] = RecordCodec(TypeAdapter(WorkerInfo))

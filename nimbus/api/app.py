@@ -6,7 +6,14 @@ from collections.abc import Iterable
 
 from fastapi import FastAPI
 
-from nimbus.api import routes_attempts, routes_cluster, routes_health, routes_pipelines, routes_runs
+from nimbus.api import (
+    routes_attempts,
+    routes_cluster,
+    routes_health,
+    routes_limits,
+    routes_pipelines,
+    routes_runs,
+)
 from nimbus.api.cross_site import CrossSiteGuard
 from nimbus.api.document import DocumentedApi
 from nimbus.api.middleware import AnswerHead, BodyLimit, HttpMetrics, Measure
@@ -43,7 +50,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
     app.add_middleware(CrossSiteGuard, allowed_hosts=allowed_hosts)
     app.add_middleware(Measure, metrics=HttpMetrics(services.metrics))
     app.add_middleware(AnswerHead)
-    for part in (routes_cluster, routes_pipelines, routes_runs):
+    for part in (routes_cluster, routes_limits, routes_pipelines, routes_runs):
         app.include_router(part.router(services, PREFIX))
     app.include_router(routes_health.router(services))
     if services.door is not None:

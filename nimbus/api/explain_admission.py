@@ -6,7 +6,17 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Literal, assert_never
 
-from nimbus.domain.admission import Capacity, Grant, WaitReason, admit, backs_off, need_of, suited
+from nimbus.domain.admission import (
+    Capacity,
+    Grant,
+    Wait,
+    WaitReason,
+    admit,
+    backs_off,
+    held_behind,
+    need_of,
+    suited,
+)
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Run, TaskRun
@@ -16,15 +26,21 @@ from nimbus.domain.workers import WorkerInfo
 def why_not_admitted(run: Run, task: TaskRun, capacity: Capacity, now: datetime) -> str:
     """Explain a task that lacks nothing but room or a worker."""
     answer = admit(run, task, capacity, now)
+    behind = held_behind(run, task, capacity)
+    if behind is not None and (isinstance(answer, Grant) or not answer.gates):
+        ahead_run, ahead, held = behind
+        shared = ", ".join(sorted(task.spec.pools.keys() & ahead.spec.pools.keys()))
+        return (
+            f"pool {shared} is held for task {ahead.spec.name} of run {ahead_run.id}, which is more urgent: "
+            + _at_pool(held, ahead, capacity)
+        )
     if isinstance(answer, Grant):
         return "ready: the leader gives it to a worker next"
     match answer.reason:
         case WaitReason.RUN_FULL:
             return f"{run.max_parallel_tasks} tasks of its run are open: max_parallel_tasks is reached"
-        case WaitReason.NO_POOL:
-            return f"there is no pool {answer.about}: `nimbus pool set {answer.about} SIZE`"
-        case WaitReason.POOL_FULL:
-            return _pool_full(answer.about, task, capacity)
+        case WaitReason.NO_POOL | WaitReason.POOL_FULL:
+            return _at_pool(answer, task, capacity)
         case reason:
             return _no_worker(reason, task, capacity, now)
 
@@ -57,7 +73,8 @@ def _no_worker(
             target = need_of(task.spec).target or ""
             return f"all {capacity.target_slots[target]} slots of target {target} are taken"
         case WaitReason.ALL_DRAINING:
-            return f"all {len(able)} workers are draining: they end what they have and take nothing new"
+            count = f"all {len(able)} workers"
+            return f"{count} are draining or cordoned: they end what they have and take nothing new"
         case WaitReason.ALL_BUSY:
             of_those = "" if len(able) == len(capacity.workers) else " that can run it"
             return f"no free worker{of_those}: " + "; ".join(_all_busy(able, capacity.refusals, now))
@@ -65,7 +82,10 @@ def _no_worker(
             assert_never(reason)
 
 
-def _pool_full(name: str, task: TaskRun, capacity: Capacity) -> str:
+def _at_pool(wait: Wait, task: TaskRun, capacity: Capacity) -> str:
+    name = wait.about
+    if name not in capacity.pools:
+        return f"there is no pool {name}: `nimbus pool set {name} SIZE`"
     size, used, wanted = capacity.pools[name], capacity.used(name), task.spec.pools[name]
     if wanted > size:
         return f"it takes {wanted} of pool {name}, which has {size}: `nimbus pool set {name} {wanted}`"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache, partial
 from heapq import nlargest
 
@@ -19,7 +22,8 @@ from nimbus.domain.admission import Capacity, by_rank, need_of, target_slots
 from nimbus.domain.commands import CommandOutcome, StartRun
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import CommandId, PipelineName, RunId
-from nimbus.domain.run import ListedRun, Run, RunState
+from nimbus.domain.lifecycle import is_ready
+from nimbus.domain.run import ListedRun, Run, RunState, TaskRun
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -183,7 +187,8 @@ def _queue(services: ApiServices, run: Run) -> QueueView:
 
 def _capacity(services: ApiServices) -> Capacity:
     reader = services.reader
-    workers, refused = reader.workers(), views.refusals(reader.schedulers())
+    settings, takers = reader.settings(), cache(partial(takers_of_pools, services))
+    workers, refused = settings.applied_to(reader.workers()), views.refusals(reader.schedulers())
     busy = reader.busy(worker.id for worker in workers)
     return Capacity(
         workers=workers,
@@ -192,7 +197,37 @@ def _capacity(services: ApiServices) -> Capacity:
         refusals=refused,
         target_slots=target_slots(workers),
         open_at=cache(partial(_open_at, services)),
+        pools=settings.pools,
+        used=lambda pool: pool_use(takers())[pool],
+        takers_waiting=lambda: waiting_for_pools(takers(), services.clock.now()),
     )
+
+
+def takers_of_pools(services: ApiServices) -> tuple[Run, ...]:
+    """Live runs with tasks that take of pools. Reads all live runs."""
+    live = (run.id for run in services.reader.run_list().values() if not run.state.is_final)
+    runs = services.reader.runs(live).values()
+    return tuple(run for run in runs if any(task.spec.pools for task in run.tasks.values()))
+
+
+def pool_use(runs: Iterable[Run]) -> Counter[str]:
+    """What open attempts take of each pool, counted as the leader does."""
+    used: Counter[str] = Counter()
+    for run in runs:
+        for task in run.tasks.values():
+            if task.open_attempt is not None:
+                used.update(task.spec.pools)
+    return used
+
+
+def waiting_for_pools(runs: Iterable[Run], now: datetime) -> list[tuple[Run, TaskRun]]:
+    """Ready tasks that take of pools."""
+    return [
+        (run, task)
+        for run in runs
+        for task in run.tasks.values()
+        if task.spec.pools and is_ready(run, task) and (task.retry_at is None or task.retry_at <= now)
+    ]
 
 
 def _open_at(services: ApiServices, target: str) -> int:

@@ -134,6 +134,8 @@ class WorkerModel(Model):
     version: str
     started_at: datetime
     draining: bool
+    cordoned: str | None = None
+    """Why it is given nothing new, as an operator said; null if it is not cordoned."""
     load_average: float
     memory_available_bytes: int
     scheduler_id: str | None
@@ -145,6 +147,23 @@ class WorkerModel(Model):
     """How many Spark drivers wait for an attempt, or why none does."""
     executor: str = ""
     """The pid of the executor process that takes pooled attempts, or why there is none."""
+
+
+class PoolModel(Model):
+    """A pool that tasks take of."""
+
+    name: str
+    size: int
+    used: int
+    """What open attempts take."""
+    waiting: int
+    """Ready tasks that take of it."""
+
+
+class PoolsModel(Model):
+    """All pools, by name."""
+
+    pools: list[PoolModel]
 
 
 class ScheduleModel(Model):
@@ -209,6 +228,8 @@ class TaskSpecModel(Model):
     """Name of the place where its Spark runs; null: the worker's own."""
     spark_deploy: SparkDeploy | None = Field(None, validation_alias=AliasPath("spark_place", "deploy"))
     """Where its driver runs; null without a target."""
+    pools: dict[str, int]
+    """What an open attempt takes of each pool."""
 
 
 class ConcurrencyModel(Model):

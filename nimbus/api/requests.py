@@ -17,6 +17,7 @@ from pydantic import (
     ConfigDict,
     Field,
     StrictBool,
+    StrictInt,
     StringConstraints,
     WithJsonSchema,
 )
@@ -74,6 +75,9 @@ CommandIdText = Annotated[
 ]
 
 
+WorkerIdText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,126}$")]
+
+
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -105,6 +109,12 @@ class StartRunBody(_Body):
     priority: Annotated[Priority, BeforeValidator(_priority, json_schema_input_type=_PriorityName)] | None = (
         Field(None, description="highest, high, medium, low or lowest. Without it: the pipeline's.")
     )
+
+
+class PoolBody(_Body):
+    """Set the size of a pool."""
+
+    size: StrictInt = Field(ge=0, le=1_000_000, description="0: nothing takes of it any more.")
 
 
 class ReasonBody(_Body):

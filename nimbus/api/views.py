@@ -67,12 +67,15 @@ def participants_model(
 
 
 def worker_models(
-    workers: Iterable[WorkerInfo], busy: Mapping[WorkerId, int], refused: Mapping[WorkerId, Refusals]
+    workers: Iterable[WorkerInfo],
+    busy: Mapping[WorkerId, int],
+    refused: Mapping[WorkerId, Refusals],
+    cordoned: Mapping[WorkerId, str],
 ) -> list[WorkerModel]:
     """Workers by id, with how much they have to do, and what they did not start."""
     models = []
     for worker in sorted(workers, key=lambda worker: worker.id):
-        update: dict[str, object] = {"busy": busy.get(worker.id, 0)}
+        update: dict[str, object] = {"busy": busy.get(worker.id, 0), "cordoned": cordoned.get(worker.id)}
         if worker.id in refused:
             found = refused[worker.id]
             update |= {"refusals": found.count, "backoff_until": found.until}

@@ -104,7 +104,13 @@ def workers(api: Api, out: Output) -> None:
             row["id"],
             row["hostname"],
             f"{row['busy']}/{row['slots']}",
-            "draining" if row["draining"] else f"{row['refusals']} not started" if row["refusals"] else "",
+            f"cordoned: {row['cordoned']}"
+            if row.get("cordoned")
+            else "draining"
+            if row["draining"]
+            else f"{row['refusals']} not started"
+            if row["refusals"]
+            else "",
             f"{row['load_average']:.1f}",
             size(row["memory_available_bytes"]),
             ", ".join(f"{name} ({slots})" for name, slots in sorted(row.get("targets", {}).items())),

@@ -140,4 +140,5 @@ def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec
         main_class=model.main_class or "",
         limits=_limits(model.limits, defaults.limits),
         isolation=model.isolation,
+        pools=dict(model.pool),
     )

@@ -6,13 +6,13 @@ Which run may start is another question, see `nimbus.engine.run_queue`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Literal, NamedTuple
 
-from nimbus.domain.ids import WorkerId
-from nimbus.domain.pipeline import SparkDeploy, SparkMode, TaskSpec
+from nimbus.domain.ids import RunId, TaskName, WorkerId
+from nimbus.domain.pipeline import Priority, SparkDeploy, SparkMode, TaskSpec
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Run, TaskRun, TaskState
 from nimbus.domain.schema import schema_for
@@ -20,6 +20,15 @@ from nimbus.domain.workers import WorkerInfo
 
 Rank = tuple[int, int, float, WorkerId]
 """Of a worker with free slots: refusals in a row, free slots negated, load, id. The least is best."""
+
+
+TaskRank = tuple[Priority, datetime, RunId, Priority, TaskName]
+"""By the run's priority, its age, the task's priority; ids make it a total order. The least starts first."""
+
+
+def task_rank(run: Run, task: TaskRun) -> TaskRank:
+    """How urgent a ready task is."""
+    return run.priority, run.created_at, run.id, task.spec.priority, task.spec.name
 
 
 class Gate(NamedTuple):
@@ -68,10 +77,12 @@ class Capacity:
     """Of those workers, see `target_slots`."""
     open_at: Callable[[str], int]
     """How many attempts are open whose Spark runs at a target."""
-    pools: Mapping[str, int] = field(default_factory=dict)
+    pools: Mapping[str, int]
     """The size of each."""
-    used: Callable[[str], int] = lambda _: 0
+    used: Callable[[str], int]
     """What open attempts take of a pool."""
+    takers_waiting: Callable[[], Iterable[tuple[Run, TaskRun]]] = tuple
+    """Ready tasks that take of pools. For explanations; the leader keeps them in lines."""
 
     def takers(self, need: Need) -> Iterable[WorkerInfo]:
         """Workers that have room for such a task, best first."""
@@ -147,6 +158,18 @@ def admit(run: Run, task: TaskRun, capacity: Capacity, now: datetime) -> Grant |
     free = (worker for worker in capacity.takers(need) if suits(worker))
     until = min((capacity.refusals[worker.id].until for worker in free), default=None)
     return Wait(WaitReason.ALL_BUSY, until)
+
+
+def held_behind(run: Run, task: TaskRun, capacity: Capacity) -> tuple[Run, TaskRun, Wait] | None:
+    """The most urgent task that waits for a pool which a task takes of, too: nobody overtakes it there."""
+    before = sorted(capacity.takers_waiting(), key=lambda pair: task_rank(*pair)) if task.spec.pools else ()
+    for other_run, other in before:
+        if task_rank(other_run, other) >= task_rank(run, task):
+            return None
+        held = _held_at_gate(other_run, other, capacity)
+        if held is not None and held.about and task.spec.pools.keys() & other.spec.pools.keys():
+            return other_run, other, held
+    return None
 
 
 def _held_at_gate(run: Run, task: TaskRun, capacity: Capacity) -> Wait | None:

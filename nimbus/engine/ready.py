@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from datetime import datetime
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import NamedTuple
 
-from nimbus.domain.admission import Gate, Need, need_of
+from nimbus.domain.admission import Gate, Need, TaskRank, need_of, task_rank
 from nimbus.domain.ids import RunId, TaskName
-from nimbus.domain.pipeline import Priority
 from nimbus.domain.run import Run, TaskRun
 
-Rank = tuple[Priority, datetime, RunId, Priority, TaskName]
-"""By the run's priority, its age, the task's priority; ids make it a total order."""
 Key = tuple[RunId, TaskName]
 
 
@@ -33,16 +29,16 @@ class ReadyTasks:
     """
 
     def __init__(self) -> None:
-        self._tasks: dict[Key, tuple[_Line, Rank]] = {}
-        self._lines: dict[_Line, list[Rank]] = {}
+        self._tasks: dict[Key, tuple[_Line, TaskRank]] = {}
+        self._lines: dict[_Line, list[TaskRank]] = {}
         """Also hold ranks of tasks that were discarded: `_tasks` says which count."""
-        self._heads: defaultdict[Need, list[tuple[Rank, _Line]]] = defaultdict(list)
+        self._heads: defaultdict[Need, list[tuple[TaskRank, _Line]]] = defaultdict(list)
         """The first of each line with open gates. Also hold earlier ones: `_head_of` says which count."""
-        self._head_of: dict[_Line, Rank] = {}
+        self._head_of: dict[_Line, TaskRank] = {}
         self._closed: set[Need] = set()
         """No worker was found for them since slots or workers last changed."""
-        self._behind: dict[Gate, set[_Line]] = {}
-        """Closed gates, with the lines that were found to wait there."""
+        self._behind: dict[Gate, tuple[tuple[Gate, ...], set[_Line]]] = {}
+        """Closed gates: those that one task closed together, and the lines that were found to wait there."""
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -53,7 +49,7 @@ class ReadyTasks:
     def add(self, run: Run, task: TaskRun) -> None:
         """Queue a task."""
         line = _Line(need_of(task.spec), _gates(run, task))
-        rank = (run.priority, run.created_at, run.id, task.spec.priority, task.spec.name)
+        rank = task_rank(run, task)
         self._closed.discard(line.need)
         for gate in line.gates:
             self.open(gate)
@@ -81,20 +77,25 @@ class ReadyTasks:
         if not gates:
             self._closed.add(self._tasks[run, task][0].need)
         for gate in gates:
-            self._behind.setdefault(gate, set())
+            self._behind[gate] = gates, set()
 
     def reopen(self) -> None:
         """There may be a worker for any task."""
         self._closed.clear()
 
     def open(self, gate: Gate) -> None:
-        """A task may pass a gate."""
-        for line in self._behind.pop(gate, ()):
+        """The task that closed a gate may pass; so may whoever waits at others that it closed with it."""
+        gates, lines = self._behind.pop(gate, ((), set()))
+        for line in lines:
             self._promote(line)
+        for other in gates:
+            self.open(other)
 
     def _promote(self, line: _Line) -> None:
         """Let the first of a line stand among those of its need."""
         rank = self._head(line)
+        if rank is None and line not in self._head_of:
+            del self._lines[line]
         if rank is None or self._head_of.get(line) == rank:
             return
         self._head_of[line] = rank
@@ -104,7 +105,7 @@ class ReadyTasks:
             heads[:] = [(rank, other) for other, rank in self._head_of.items() if other.need == line.need]
             heapify(heads)
 
-    def _first(self, need: Need) -> Rank | None:
+    def _first(self, need: Need) -> TaskRank | None:
         heads = self._heads[need]
         while heads:
             rank, line = heads[0]
@@ -119,7 +120,7 @@ class ReadyTasks:
         return None
 
     def _move(
-        self, heads: list[tuple[Rank, _Line]], line: _Line, head: Rank | None, closed: Gate | None
+        self, heads: list[tuple[TaskRank, _Line]], line: _Line, head: TaskRank | None, closed: Gate | None
     ) -> None:
         """Put what is right in the place of the first of `heads`: the line's head, or nothing."""
         if head is not None and closed is None:
@@ -131,9 +132,9 @@ class ReadyTasks:
         if head is None:
             del self._lines[line]
         elif closed is not None:
-            self._behind[closed].add(line)
+            self._behind[closed][1].add(line)
 
-    def _head(self, line: _Line) -> Rank | None:
+    def _head(self, line: _Line) -> TaskRank | None:
         heap = self._lines[line]
         while heap and self._tasks.get(_key(heap[0])) != (line, heap[0]):
             heappop(heap)
@@ -145,5 +146,5 @@ def _gates(run: Run, task: TaskRun) -> tuple[Gate, ...]:
     return (*of_run, *(Gate("pool", name) for name in sorted(task.spec.pools)))
 
 
-def _key(rank: Rank) -> Key:
+def _key(rank: TaskRank) -> Key:
     return rank[2], rank[4]

@@ -149,7 +149,10 @@ class Reign:
     def _take_in(self, part: LoadedPart) -> None:
         state, now = self.state, self._now()
         match part:
-            case RegisteredPart(workers=workers, schedulers=schedulers, abdication=abdication):
+            case RegisteredPart(
+                workers=workers, schedulers=schedulers, abdication=abdication, settings=settings
+            ):
+                state.put_settings(settings, now)
                 state.put_workers(workers, now)
                 state.put_schedulers(schedulers, now)
                 state.put_abdication(abdication)

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import assert_never
 
 from nimbus.domain import writes as w
-from nimbus.domain.admission import Gate, need_of
+from nimbus.domain.admission import Capacity, Gate, need_of
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.commands import Abdication, ActivatePipeline, PublishRelease, QueuedCommand, is_urgent
 from nimbus.domain.drafts import Draft
@@ -22,6 +22,7 @@ from nimbus.domain.pipeline import PipelineSpec, TaskSpec
 from nimbus.domain.run import Attempt, Run, RunState, TaskRun, TaskState
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.schema import NEWEST_SCHEMA, older_than
+from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.agenda import (
@@ -44,6 +45,7 @@ from nimbus.engine.decision import ArchiveRun, BuildRun, Decision, Nothing, Prep
 from nimbus.engine.finished import Finished, finished
 from nimbus.engine.needs import Needs
 from nimbus.engine.policy import Policy
+from nimbus.engine.pools import PoolUse
 from nimbus.engine.ready import ReadyTasks
 from nimbus.engine.run_queue import RunQueue
 from nimbus.engine.workers import Workers
@@ -111,7 +113,11 @@ class State:
         self.none_older_since: float | None = None
         """Elapsed seconds at the moment from which on all that are registered know a newer schema."""
 
+        self.settings = ClusterSettings()
+        self._registered: tuple[WorkerInfo, ...] = ()
+        """As they say themselves; `workers` has them as the settings make them."""
         self.workers = Workers()
+        self.pools = PoolUse()
         self.slots: dict[AttemptId, Slots] = {}
         """Of every open attempt."""
         self.silent_since: dict[AttemptId, float] = {}
@@ -156,6 +162,10 @@ class State:
         found = self.queue.first()
         return None if found is None else about_queued(found)
 
+    def capacity(self) -> Capacity:
+        """What ready tasks may take."""
+        return self.workers.capacity(self.settings.pools, self.pools.used)
+
     def next_ready(self) -> Subject | None:
         """The most urgent task that could start, while there may be a slot for it."""
         found = self.ready.first()
@@ -196,6 +206,8 @@ class State:
                 self.drop_command(outcome.command)
             case w.PutAbdication(abdication):
                 self.put_abdication(abdication)
+            case w.PutSettings(settings):
+                self.put_settings(settings, now)
             case w.RaiseSchema(schema):
                 self.schema, self.none_older_since = schema, None
             case _:
@@ -347,7 +359,8 @@ class State:
 
     def put_workers(self, workers: Iterable[WorkerInfo], now: Instant) -> None:
         """Take in who is registered."""
-        changed = self.workers.register(workers)
+        self._registered = tuple(workers)
+        changed = self.workers.register(self.settings.applied_to(self._registered))
         for worker in changed:
             for attempt in sorted(self.workers.open_on(worker)):
                 self._note_silence(attempt, now)
@@ -356,10 +369,18 @@ class State:
                 self.agenda.add(about_attempt(attempt))
         self.ready.reopen()
 
+    def put_settings(self, settings: ClusterSettings, now: Instant) -> None:
+        """Take in what operators have set."""
+        for pool in self.settings.pools.keys() | settings.pools.keys():
+            self.ready.open(Gate("pool", pool))
+        self.settings = settings
+        self.put_workers(self._registered, now)
+
     def _put_attempt(
         self, attempt_id: AttemptId, attempt: Attempt, task: TaskSpec, slots: Slots, now: Instant
     ) -> None:
         self.workers.opened(attempt_id, attempt.worker, need_of(task))
+        self.pools.opened(attempt_id, task.pools)
         self.slots[attempt_id] = slots
         self._note_silence(attempt_id, now)
 
@@ -370,6 +391,8 @@ class State:
         self.agenda.forget(about_attempt(attempt))
         self.ready.reopen()
         self.ready.open(Gate("run", attempt.run))
+        for pool in self.pools.closed(attempt):
+            self.ready.open(Gate("pool", pool))
 
     def _note_silence(self, attempt_id: AttemptId, now: Instant) -> None:
         """Start, keep or stop the clock of an attempt without a sign of life, and look at the attempt.

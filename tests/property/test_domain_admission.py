@@ -140,6 +140,8 @@ def test_the_rule_and_the_explanation_agree_for_any_cluster(
         refusals=dict(refusals),
         target_slots=target_slots(later),
         open_at=lambda _: len(at_big),
+        pools={},
+        used=lambda _: 0,
     )
     told = why(ready, ready.tasks[A], None, Surroundings(now=NOW, leader="s", capacity=lambda: capacity))
 
@@ -203,6 +205,8 @@ def test_the_best_worker_is_granted_and_a_wait_is_no_longer_than_needed(
         refusals=refused,
         target_slots=target_slots(workers),
         open_at=lambda _: at_big,
+        pools={},
+        used=lambda _: 0,
     )
     answer = admit(_run("p"), task, capacity, NOW)
 
@@ -224,8 +228,8 @@ def test_driver_in_a_cluster_takes_no_slot_of_its_worker() -> None:
     state.put_workers([worker], now)
     for number in range(3):
         run = _run(f"r{number}", TaskKind.PYSPARK, place)
-        answer = admit(run, run.tasks[A], state.workers.capacity(), NOW)
+        answer = admit(run, run.tasks[A], state.capacity(), NOW)
         assert isinstance(answer, Grant)
         state.put_run(lifecycle.open_attempt(run, A, worker=worker.id, epoch=1, now=NOW), now)
 
-    assert isinstance(admit(_run("p"), _run("p").tasks[A], state.workers.capacity(), NOW), Grant)
+    assert isinstance(admit(_run("p"), _run("p").tasks[A], state.capacity(), NOW), Grant)

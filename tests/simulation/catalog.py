@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
@@ -37,6 +38,7 @@ def _task(
     retries: int = 1,
     priority: Priority = Priority.MEDIUM,
     place: SparkPlace | None = None,
+    pools: Mapping[str, int] | None = None,
 ) -> TaskSpec:
     return TaskSpec(
         name=TaskName(name),
@@ -46,6 +48,7 @@ def _task(
         retries=RetryPolicy(limit=retries, delay=timedelta(seconds=2)),
         priority=priority,
         spark_place=place,
+        pools=pools or {},
     )
 
 
@@ -85,7 +88,12 @@ NARROW = PipelineSpec(
     timeout=timedelta(minutes=15),
     concurrency=Concurrency(limit=NARROW_LIMIT),
     max_parallel_tasks=2,
-    tasks=(_task("a"), _task("b"), _task("c"), _task("d", "a")),
+    tasks=(
+        _task("a", pools={"p": 1}),
+        _task("b", pools={"p": 2, "q": 1}),
+        _task("c", pools={"q": 1}),
+        _task("d", "a"),
+    ),
 )
 SPECS = (DIAMOND, CHAIN, SINGLE, NARROW)
 NAMES = tuple(spec.name for spec in SPECS)
@@ -94,6 +102,7 @@ for _digest, _when_full in ((FIRST, WhenFull.REPLACE), (SECOND, WhenFull.SKIP)):
     _full = Concurrency(limit=NARROW_LIMIT, when_full=_when_full)
     RELEASES[ReleaseOf(NARROW.name, _digest)] = replace(NARROW, concurrency=_full)
 MAX_RUNNING = 6
+POOLS = {"p": 2, "q": 1}
 
 
 def first_records(schema: int) -> dict[PipelineName, PipelineRecord]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Set
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nimbus.adapters.memory_store import World as Records
 from nimbus.domain import lifecycle
-from nimbus.domain.admission import by_rank
+from nimbus.domain.admission import by_rank, held_behind
 from nimbus.domain.ids import AttemptId, CommandId
 from nimbus.domain.run import RunState, TaskState
 from nimbus.domain.slots import Slots
@@ -23,7 +24,7 @@ from nimbus.engine.agenda import (
     about_run,
     about_task,
 )
-from nimbus.engine.decision import Nothing
+from nimbus.engine.decision import Decision, Nothing
 from nimbus.engine.rules import ask
 from nimbus.engine.state import State
 from nimbus.ports import DefinitionNotHereError
@@ -97,7 +98,7 @@ def check_indexes(state: State) -> None:
             hold(Law.INDEXES, (queued or timed) == lifecycle.is_ready(run, task), subject, queued, timed)
     hold(Law.INDEXES, state.slots.keys() == opened.keys(), "open:", sorted(map(str, opened)))
     at_target = sum(state.runs[a.run].tasks[a.task].spec.spark_place is not None for a in opened)
-    hold(Law.INDEXES, state.workers.capacity().open_at(TARGET) == at_target, "at target:", at_target)
+    hold(Law.INDEXES, state.capacity().open_at(TARGET) == at_target, "at target:", at_target)
     busy = state.workers.busy()
     hold(Law.INDEXES, busy == Counter(opened.values()), "busy:", busy)
     free = by_rank(state.workers.registered.values(), Counter(opened.values()), state.workers.refusals)
@@ -108,6 +109,10 @@ def check_indexes(state: State) -> None:
         runs_of[run.pipeline].add(run.id)
     hold(Law.INDEXES, {name: ids for name, ids in state._runs_of.items() if ids} == runs_of, "runs of")
     _check_lines(state)
+    used = Counter[str]()
+    for attempt in opened:
+        used.update(state.runs[attempt.run].tasks[attempt.task].spec.pools)
+    hold(Law.INDEXES, +state.pools._used == +used, "pools:", used)
     queued = {run.id for run in state.runs.values() if run.state is RunState.QUEUED}
     hold(Law.INDEXES, state.queue._ranks.keys() == queued, "queued:", queued)
     hold(Law.INDEXES, state.queue._under_way.keys() == state.runs.keys() - queued, "under way")
@@ -153,9 +158,26 @@ def _nothing_forgotten(state: State, now: Instant) -> None:
             continue  # a grace that began before the wall clock stepped ends when it really is over
         if subject.kind == "task" and _all_back_off(state, now):
             continue  # since the wall clock stepped back: the next look at the workers asks again
+        decided = isinstance(answer, Decision)
+        if decided and subject.kind == "task" and _is_held_behind(state, subject, now):
+            continue
         hold(Law.NOTHING_FORGOTTEN, isinstance(answer, Nothing), subject, "was not asked about:", answer)
         if isinstance(answer, Nothing) and (answer.at is not None or answer.after_s is not None):
             hold(Law.NOTHING_FORGOTTEN, state.agenda.is_timed(subject), subject, "has no timer for", answer)
+
+
+def _is_held_behind(state: State, subject: Subject, now: Instant) -> bool:
+    """Whether a more urgent task waits at a pool of a task."""
+    ready = [
+        (run, task)
+        for run in state.runs.values()
+        if about_run(run.id) not in state.set_aside
+        for task in run.tasks.values()
+        if lifecycle.is_ready(run, task) and (task.retry_at is None or task.retry_at <= now.wall)
+    ]
+    run = state.runs[subject.run]
+    capacity = replace(state.capacity(), takers_waiting=lambda: ready)
+    return held_behind(run, run.tasks[subject.task], capacity) is not None
 
 
 def _all_back_off(state: State, now: Instant) -> bool:

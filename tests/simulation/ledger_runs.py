@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -50,12 +51,24 @@ class RunLaws:
                 before = self.live[run.id]
                 self._moved(before, run)
                 self.all[run.id] = self.live[run.id] = run
+                for was, task in run.tasks.changes_since(before.tasks):
+                    if task.open_attempt is not None and (was is None or was.open_attempt is None):
+                        self._pools_hold(task)
                 if (before.state, run.state) == (RunState.QUEUED, RunState.RUNNING):
                     self._started(run, pipelines)
             case w.RemoveRun(run_id):
                 run = self.live.pop(run_id)
                 kept = self._world.storage.history.get(run_id)
                 hold(Law.ARCHIVED, run == kept, run_id, "was removed, and history has", kept)
+
+    def _pools_hold(self, opened: TaskRun) -> None:
+        sizes = self._world.ledger.settings.pools
+        used: Counter[str] = Counter()
+        for run in self.live.values():
+            for task in run.tasks.values():
+                used.update(task.spec.pools if task.open_attempt is not None else {})
+        for pool in opened.spec.pools:
+            hold(Law.POOLS, used[pool] <= sizes.get(pool, 0), pool, used[pool], "of", sizes)
 
     def _started(self, run: Run, pipelines: Mapping[PipelineName, PipelineRecord]) -> None:
         live = [other for other in self.live.values() if not other.state.is_final]

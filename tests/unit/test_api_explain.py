@@ -36,6 +36,9 @@ def _around(
     busy: Mapping[WorkerId, int] | None = None,
     refusals: Mapping[WorkerId, Refusals] | None = None,
     open_at: int = 0,
+    pools: Mapping[str, int] | None = None,
+    used: int = 0,
+    takers: tuple[tuple[Run, TaskRun], ...] = (),
 ) -> Surroundings:
     refusals = refusals or {}
     capacity = Capacity(
@@ -45,6 +48,9 @@ def _around(
         refusals=refusals,
         target_slots=target_slots(workers),
         open_at=lambda _: open_at,
+        pools=pools or {},
+        used=lambda _: used,
+        takers_waiting=lambda: takers,
     )
     return Surroundings(now=NOW, leader=leader, capacity=lambda: capacity)
 
@@ -101,7 +107,7 @@ REFUSED = {W1: Refusals(3, NOW)}
     [
         ({"leader": None}, "no scheduler leads"),
         ({"workers": ()}, "no worker is registered"),
-        ({"workers": (replace(WORKER, draining=True),)}, "all 1 workers are draining"),
+        ({"workers": (replace(WORKER, draining=True),)}, "all 1 workers are draining or cordoned"),
         ({"busy": {W1: 2}}, "no free worker: all 2 slots are busy"),
         (
             {"refusals": REFUSED, "busy": {W1: 2}},
@@ -176,7 +182,7 @@ def test_a_spark_task_waits_for_a_worker_with_java_if_there_is_one(
             {"workers": (WORKER, NEWER), "busy": {NEWER.id: 2}},
             "no free worker that can run it: all 2 slots are busy",
         ),
-        ({"workers": (WORKER, replace(NEWER, draining=True))}, "all 1 workers are draining"),
+        ({"workers": (WORKER, replace(NEWER, draining=True))}, "all 1 workers are draining or cordoned"),
         ({"workers": (WORKER, NEWER)}, "ready: the leader gives it to a worker next"),
     ],
 )
@@ -336,6 +342,37 @@ def test_task_says_that_its_run_has_as_many_open_tasks_as_it_may() -> None:
     said = why(free, free.tasks[B], None, AROUND)
 
     assert said == "1 tasks of its run are open: max_parallel_tasks is reached"
+
+
+def _taking(size: int, name: str = "r", priority: Priority = Priority.MEDIUM) -> Run:
+    run = _run(id=RunId(name), priority=priority)
+    spec = replace(run.tasks[A].spec, pools={"db": size})
+    return replace(run, tasks=run.tasks.replaced([replace(run.tasks[A], spec=spec)]))
+
+
+AHEAD_OF_ALL = _taking(3, "large", Priority.HIGH)
+
+
+@pytest.mark.parametrize(
+    ("around", "sentence"),
+    [
+        (_around(), "there is no pool db: `nimbus pool set db SIZE`"),
+        (_around(pools={"db": 1}), "it takes 2 of pool db, which has 1: `nimbus pool set db 2`"),
+        (_around(pools={"db": 4}, used=3), "it takes 2 of pool db, of which 3 of 4 are taken"),
+        (
+            _around(pools={"db": 4}, used=2, takers=((AHEAD_OF_ALL, AHEAD_OF_ALL.tasks[A]),)),
+            (
+                "pool db is held for task a of run large, which is more urgent: "
+                "it takes 3 of pool db, of which 2 of 4 are taken"
+            ),
+        ),
+        (_around(workers=(NEWER,), pools={"db": 4}, used=2), "ready: the leader gives it to a worker next"),
+    ],
+)
+def test_task_says_which_pool_it_waits_for(around: Surroundings, sentence: str) -> None:
+    run = _taking(2)
+
+    assert why(run, run.tasks[A], None, around) == sentence
 
 
 def test_run_that_is_not_queued_has_nothing_to_explain() -> None:

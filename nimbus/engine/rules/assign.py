@@ -18,7 +18,7 @@ def open_attempt(state: State, run_id: RunId, name: TaskName, now: datetime) -> 
     """A ready task goes to the best worker: the intent is written."""
     run = state.runs[run_id]
     task = run.tasks[name]
-    answer = admit(run, task, state.workers.capacity(), now)
+    answer = admit(run, task, state.capacity(), now)
     if isinstance(answer, Wait):
         return Nothing(gates=answer.gates)  # workers, slots and back-offs that end reopen admission
     worker = answer.worker

@@ -13,12 +13,16 @@ from nimbus.domain.commands import (
     Abdication,
     ActivatePipeline,
     CommandOutcome,
+    CordonWorker,
     PausePipeline,
     PublishRelease,
     QueuedCommand,
     RemovePipeline,
+    RemovePool,
+    SetPool,
     StartRun,
     StopRun,
+    UncordonWorker,
     Unreadable,
 )
 from nimbus.domain.drafts import Draft
@@ -32,6 +36,7 @@ from nimbus.domain.writes import (
     CreateRun,
     PutAbdication,
     PutRun,
+    PutSettings,
     RemovePipelineRecord,
     Write,
 )
@@ -40,6 +45,7 @@ from nimbus.engine.decision import Answer, Decision, Nothing, PrepareRelease
 from nimbus.engine.rules.catalog import activated, published, put
 from nimbus.engine.rules.concurrency import queued_if_full
 from nimbus.engine.rules.new_run import built
+from nimbus.engine.rules.settings import changed, check_pools
 from nimbus.engine.state import Refusal, State
 
 MOST_NAMED = 5
@@ -78,6 +84,9 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
             return _start(state, queued, command, now)
         case StopRun() as command:
             return _stop(state, queued, command, now)
+        case SetPool() | RemovePool() | CordonWorker() | UncordonWorker() as command:
+            settings, message = changed(state, command)
+            return _consumed(state, queued, now, message=message, writes=(PutSettings(settings),))
         case Abdicate() as command:
             return _consumed(
                 state,
@@ -146,6 +155,7 @@ def _prepared(state: State, release: ReleaseOf) -> PipelineSpec | Answer:
     if isinstance(found, Refusal):
         raise RefusedError(found.code, found.message)
     _check_schema(state, found)
+    check_pools(state, found)
     return found
 
 
@@ -157,7 +167,9 @@ def _check_schema(state: State, spec: PipelineSpec) -> None:
     for task in spec.tasks:
         if (needed := schema_for(task)) > state.schema:
             has = f"kind {task.kind}" if task.kind.is_program else f"mode {task.spark_mode}"
-            if task.spark_place is not None:
+            if task.pools:
+                has = "pools"
+            elif task.spark_place is not None:
                 has = f"target {task.spark_place.target}"
             raise RefusedError("schema_too_old", _too_old(state, f"task {task.name} has {has}", needed))
 
