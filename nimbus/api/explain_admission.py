@@ -50,8 +50,10 @@ def _no_worker(
         WaitReason.NO_WORKER,
         WaitReason.ALL_OLDER,
         WaitReason.NO_TARGET,
+        WaitReason.NO_LABELS,
         WaitReason.TARGET_FULL,
         WaitReason.ALL_DRAINING,
+        WaitReason.ALL_LOW,
         WaitReason.ALL_BUSY,
     ],
     task: TaskRun,
@@ -69,17 +71,34 @@ def _no_worker(
         case WaitReason.NO_TARGET:
             target = need_of(task.spec).target
             return f"no worker has target {target}: add it to spark.targets of a worker's configuration"
+        case WaitReason.NO_LABELS:
+            return _no_labels(need_of(task.spec).labels, capacity)
         case WaitReason.TARGET_FULL:
             target = need_of(task.spec).target or ""
             return f"all {capacity.target_slots[target]} slots of target {target} are taken"
         case WaitReason.ALL_DRAINING:
             count = f"all {len(able)} workers"
             return f"{count} are draining or cordoned: they end what they have and take nothing new"
+        case WaitReason.ALL_LOW:
+            return "no worker takes anything new: " + "; ".join(_low(able))
         case WaitReason.ALL_BUSY:
             of_those = "" if len(able) == len(capacity.workers) else " that can run it"
             return f"no free worker{of_those}: " + "; ".join(_all_busy(able, capacity.refusals, now))
         case _:
             assert_never(reason)
+
+
+def _no_labels(labels: tuple[str, ...], capacity: Capacity) -> str:
+    known = {label for worker in capacity.workers for label in worker.labels}
+    missing = [label for label in labels if label not in known]
+    if missing:
+        return f"no worker has label {', '.join(missing)}: add it to worker.labels of a worker"
+    return f"no worker has all of the labels {', '.join(labels)}"
+
+
+def _low(workers: list[WorkerInfo]) -> Iterator[str]:
+    for worker in workers:
+        yield f"worker {worker.id} {'drains' if worker.draining else 'has ' + worker.lacks}"
 
 
 def _at_pool(wait: Wait, task: TaskRun, capacity: Capacity) -> str:
@@ -95,7 +114,7 @@ def _at_pool(wait: Wait, task: TaskRun, capacity: Capacity) -> str:
 def _all_busy(
     workers: list[WorkerInfo], refusals: Mapping[WorkerId, Refusals], now: datetime
 ) -> Iterator[str]:
-    accepting = [worker for worker in workers if not worker.draining]
+    accepting = [worker for worker in workers if not (worker.draining or worker.lacks)]
     resting = [worker for worker in accepting if backs_off(worker, refusals, now)]
     if len(resting) == len(accepting):
         resting = []  # when all of them back off, none is spared

@@ -193,7 +193,7 @@ def _capacity(services: ApiServices) -> Capacity:
     return Capacity(
         workers=workers,
         free=by_rank(workers, busy, refused),
-        submitting=[worker for worker in workers if not worker.draining],
+        submitting=[worker for worker in workers if not (worker.draining or worker.lacks)],
         refusals=refused,
         target_slots=target_slots(workers),
         open_at=cache(partial(_open_at, services)),

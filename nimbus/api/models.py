@@ -141,6 +141,10 @@ class WorkerModel(Model):
     scheduler_id: str | None
     targets: Mapping[str, int] = {}
     """Names of the places where it can run a task's Spark, beside its own, with the slots of each."""
+    labels: list[str] = []
+    """What tasks can ask for with `runs_on`."""
+    lacks: str = ""
+    """What its host has too little of, so that it is given nothing new."""
     class_archive: str = ""
     """How it is with the class-data archive of Spark's jars: ready, or why not."""
     warm_drivers: str = ""
@@ -230,6 +234,8 @@ class TaskSpecModel(Model):
     """Where its driver runs; null without a target."""
     pools: dict[str, int]
     """What an open attempt takes of each pool."""
+    runs_on: list[str]
+    """Labels that its worker must have."""
 
 
 class ConcurrencyModel(Model):

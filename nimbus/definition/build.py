@@ -141,4 +141,5 @@ def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec
         limits=_limits(model.limits, defaults.limits),
         isolation=model.isolation,
         pools=dict(model.pool),
+        runs_on=tuple(sorted(set(model.runs_on))),
     )

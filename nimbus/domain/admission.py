@@ -48,6 +48,8 @@ class Need(NamedTuple):
     """Name of the place where the task's Spark runs."""
     in_cluster: bool = False
     """Its driver runs there, too: it takes none of the worker's slots."""
+    labels: tuple[str, ...] = ()
+    """That the worker must have."""
 
 
 def need_of(task: TaskSpec) -> Need:
@@ -58,6 +60,7 @@ def need_of(task: TaskSpec) -> Need:
         java=task.kind.uses_spark and task.spark_mode is SparkMode.CLASSIC,
         target=None if place is None else place.target,
         in_cluster=place is not None and place.deploy is SparkDeploy.CLUSTER,
+        labels=task.runs_on,
     )
 
 
@@ -110,9 +113,13 @@ class WaitReason(StrEnum):
     """No worker is of a release that can read the task's order."""
     NO_TARGET = "no_target"
     """No worker has the target of the task."""
+    NO_LABELS = "no_labels"
+    """No worker has all labels that the task asks for."""
     TARGET_FULL = "target_full"
     """So many attempts of the target are open as it has slots."""
     ALL_DRAINING = "all_draining"
+    ALL_LOW = "all_low"
+    """None takes anything new: they drain, or their hosts have too little memory or disk free."""
     ALL_BUSY = "all_busy"
     """No slot is free on a worker that may be given something."""
 
@@ -155,6 +162,8 @@ def admit(run: Run, task: TaskRun, capacity: Capacity, now: datetime) -> Grant |
         return Wait(_why_none(need, capacity.workers))
     if all(worker.draining for worker in able):
         return Wait(WaitReason.ALL_DRAINING)
+    if all(worker.draining or worker.lacks for worker in able):
+        return Wait(WaitReason.ALL_LOW)
     free = (worker for worker in capacity.takers(need) if suits(worker))
     until = min((capacity.refusals[worker.id].until for worker in free), default=None)
     return Wait(WaitReason.ALL_BUSY, until)
@@ -194,9 +203,12 @@ def _is_full(need: Need, capacity: Capacity) -> bool:
 def _why_none(need: Need, workers: Collection[WorkerInfo]) -> WaitReason:
     if not workers:
         return WaitReason.NO_WORKER
-    if any(worker.newest_schema >= need.schema for worker in workers):
-        return WaitReason.NO_TARGET
-    return WaitReason.ALL_OLDER
+    newer = [worker for worker in workers if worker.newest_schema >= need.schema]
+    if not newer:
+        return WaitReason.ALL_OLDER
+    if not any(set(need.labels) <= set(worker.labels) for worker in newer):
+        return WaitReason.NO_LABELS
+    return WaitReason.NO_TARGET
 
 
 def target_slots(workers: Iterable[WorkerInfo]) -> dict[str, int]:
@@ -221,19 +233,22 @@ def candidates(
             backing_off.append(worker)
         else:
             yield worker
-    if backing_off and all(w.draining or backs_off(w, refusals, now) for w in capacity.workers if suits(w)):
+    if backing_off and all(
+        w.draining or w.lacks or backs_off(w, refusals, now) for w in capacity.workers if suits(w)
+    ):
         yield from backing_off
 
 
 def suited(need: Need, workers: Collection[WorkerInfo]) -> Callable[[WorkerInfo], bool]:
-    """Tell which workers can run a task: those that can read its order, and have its target and its Java.
+    """Tell which workers can run a task: they can read its order, and have its target, labels and Java.
 
     If none of these has Java, each of them is as good: it refuses the attempt, and says why.
     """
 
     def could(worker: WorkerInfo) -> bool:
         has_target = need.target is None or need.target in worker.targets
-        return has_target and worker.newest_schema >= need.schema
+        has_labels = set(need.labels) <= set(worker.labels)
+        return has_target and has_labels and worker.newest_schema >= need.schema
 
     java = need.java and any(worker.has_java and could(worker) for worker in workers)
     return lambda worker: could(worker) and (worker.has_java or not java)
@@ -246,21 +261,21 @@ def backs_off(worker: WorkerInfo, refusals: Mapping[WorkerId, Refusals], now: da
 
 
 def rank(worker: WorkerInfo, busy: int, refused: Refusals | None) -> Rank | None:
-    """How good a choice a worker is; None: it drains, or has no free slot.
+    """How good a choice a worker is; None: it takes nothing new, or has no free slot.
 
     Args:
         worker: Which.
         busy: Its open attempts.
         refused: Its refusals, if it has any.
     """
-    if worker.draining or busy >= worker.slots:
+    if worker.draining or worker.lacks or busy >= worker.slots:
         return None
     return (refused.count if refused else 0, busy - worker.slots, worker.load_average, worker.id)
 
 
 def rank_to_submit(worker: WorkerInfo, submitted: int, refused: Refusals | None) -> Rank | None:
     """As `rank`, for tasks whose drivers run in clusters; `submitted`: such attempts that it has open."""
-    if worker.draining:
+    if worker.draining or worker.lacks:
         return None
     return (refused.count if refused else 0, submitted, worker.load_average, worker.id)
 

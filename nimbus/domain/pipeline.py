@@ -192,6 +192,8 @@ class TaskSpec:
     """None: the worker's own Spark. It is in the order of each attempt, so it takes little room there."""
     pools: Mapping[str, int] = field(default_factory=dict)
     """What an open attempt takes of each pool."""
+    runs_on: tuple[str, ...] = ()
+    """Labels that its worker must have, all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

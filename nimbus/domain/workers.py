@@ -35,6 +35,10 @@ class WorkerInfo:
     """It found a Java at its start. Releases that do not say this do not start without one."""
     targets: Mapping[str, int] = field(default_factory=dict)
     """Names of the places where it can run a task's Spark, beside its own, with the slots of each."""
+    labels: tuple[str, ...] = ()
+    """What tasks can ask for with `runs_on`."""
+    lacks: str = ""
+    """What its host has too little of (`worker.min_free`): it is given nothing new so long."""
     class_archive: str = ""
     """How it is with the class-data archive of Spark's jars, for people."""
     warm_drivers: str = ""

@@ -350,6 +350,37 @@ def _taking(size: int, name: str = "r", priority: Priority = Priority.MEDIUM) ->
     return replace(run, tasks=run.tasks.replaced([replace(run.tasks[A], spec=spec)]))
 
 
+LABELLED = replace(NEWER, id=WorkerId("w5"), labels=("eu", "gpu"))
+FULL = replace(LABELLED, id=WorkerId("w4"), lacks="9 MiB of disk free")
+
+
+@pytest.mark.parametrize(
+    ("workers", "sentence"),
+    [
+        ((NEWER,), "no worker has label eu, gpu: add it to worker.labels of a worker"),
+        ((replace(NEWER, labels=("eu",)),), "no worker has label gpu: add it to worker.labels of a worker"),
+        (
+            (replace(NEWER, labels=("eu",)), replace(LABELLED, labels=("gpu",))),
+            "no worker has all of the labels eu, gpu",
+        ),
+        ((NEWER, LABELLED), "ready: the leader gives it to a worker next"),
+        ((NEWER, replace(LABELLED, draining=True)), "all 1 workers are draining or cordoned: they end what"),
+        (
+            (NEWER, FULL),
+            "no worker takes anything new: worker w4 has 9 MiB of disk free",
+        ),
+    ],
+)
+def test_task_says_which_label_or_room_it_waits_for(workers: tuple[WorkerInfo, ...], sentence: str) -> None:
+    run = _run()
+    spec = replace(run.tasks[A].spec, runs_on=("eu", "gpu"))
+
+    said = why(run, replace(run.tasks[A], spec=spec), None, _around(workers=workers))
+
+    assert said is not None
+    assert said.startswith(sentence)
+
+
 AHEAD_OF_ALL = _taking(3, "large", Priority.HIGH)
 
 

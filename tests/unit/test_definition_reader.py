@@ -27,6 +27,7 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
+from nimbus.domain.schema import schema_for
 from tests.in_process_templates import InProcessTemplates
 
 TEMPLATES = InProcessTemplates()
@@ -538,3 +539,28 @@ def test_sql_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
 
 def test_missing_definition_is_refused(tmp_path: Path) -> None:
     assert disk_refusal(tmp_path) == ["pipeline.yaml: there is no such file"]
+
+
+def test_task_says_what_it_takes_of_pools_and_which_labels_its_worker_must_have() -> None:
+    tasks = TASKS.replace("script: a.py", "script: a.py, pool: {warehouse: 2}, runs_on: [gpu, eu, gpu]")
+
+    (task,) = parse_definition((HEAD + tasks).encode(), "x", TEMPLATES).tasks
+
+    assert (task.pools, task.runs_on) == ({"warehouse": 2}, ("eu", "gpu"))
+    assert schema_for(task) == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("concurrency: {limit: 0}", "concurrency.limit: must be at least 1"),
+        ("concurrency: {when_full: skip}", "concurrency.limit: is missing"),
+        ("concurrency: {limit: 1, when_full: drop}", "concurrency.when_full: must be one of"),
+        ("max_parallel_tasks: 0", "max_parallel_tasks: must be at least 1"),
+    ],
+)
+def test_limit_that_cannot_be_is_refused(key: str, message: str) -> None:
+    with pytest.raises(InvalidDefinitionError) as told:
+        parse_definition(f"{HEAD}{key}\n{TASKS}".encode(), "x", TEMPLATES)
+
+    assert message in str(told.value)

@@ -291,3 +291,27 @@ def test_cordoned_worker_keeps_what_it_has() -> None:
 
     assert [str(attempt) for attempt in state.slots] == ["r.a.1"]
     assert open_all(state) == []
+
+
+def test_task_waits_for_a_worker_with_all_its_labels_and_holds_up_no_other() -> None:
+    labelled = replace(a_task("a"), runs_on=("eu", "gpu"))
+    state = known(a_run("r", labelled, priority=Priority.HIGHEST), a_run("s", a_task("a")))
+    assert open_all(state) == ["s.a.1"]
+
+    half = replace(WORKER, id=WorkerId("half"), labels=("gpu",))
+    state.put_workers([WORKER, half], at())
+    assert open_all(state) == []
+    state.put_workers([WORKER, half, replace(half, id=WorkerId("whole"), labels=("eu", "gpu"))], at())
+
+    assert open_all(state) == ["r.a.1"]
+    assert state.runs[RunId("r")].tasks[TaskName("a")].attempts[0].worker == "whole"
+
+
+def test_worker_whose_host_has_too_little_room_is_given_nothing_new() -> None:
+    state = known(a_run("r", a_task("a")))
+    state.put_workers([replace(WORKER, lacks="1 MiB of disk free")], at())
+    assert open_all(state) == []
+
+    state.put_workers([WORKER], at())
+
+    assert open_all(state) == ["r.a.1"]
