@@ -13,6 +13,7 @@ from datetime import datetime
 from nimbus.api.explain_admission import why_not_admitted
 from nimbus.api.explain_queue import QueueView, why_queued
 from nimbus.domain.admission import Capacity
+from nimbus.domain.earliest import not_before
 from nimbus.domain.ids import TaskName
 from nimbus.domain.run import Run, RunState, TaskRun, TaskState
 from nimbus.domain.slots import Slots
@@ -77,6 +78,9 @@ def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
         last = task.attempts[-1] if task.attempts else None
         cause = f" after attempt {last.number}: {last.ending}" if last and last.outcome else ""
         return f"tried again at {task.retry_at:%Y-%m-%d %H:%M:%SZ}{cause}"
+    start = not_before(run, task)
+    if start is not None and start > around.now:
+        return f"starts at {start:%Y-%m-%d %H:%M:%SZ} at the earliest: start_after"
     return why_not_admitted(run, task, around.capacity(), around.now)
 
 

@@ -20,6 +20,7 @@ from nimbus.api.services import ApiServices
 from nimbus.api.submitting import command_model
 from nimbus.domain.admission import Capacity, by_rank, need_of, target_slots
 from nimbus.domain.commands import CommandOutcome, StartRun
+from nimbus.domain.earliest import not_before
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import CommandId, PipelineName, RunId
 from nimbus.domain.lifecycle import is_ready
@@ -226,7 +227,7 @@ def waiting_for_pools(runs: Iterable[Run], now: datetime) -> list[tuple[Run, Tas
         (run, task)
         for run in runs
         for task in run.tasks.values()
-        if task.spec.pools and is_ready(run, task) and (task.retry_at is None or task.retry_at <= now)
+        if task.spec.pools and is_ready(run, task) and (not_before(run, task) or now) <= now
     ]
 
 

@@ -236,6 +236,7 @@ class TaskSpecModel(Model):
     """What an open attempt takes of each pool."""
     runs_on: list[str]
     """Labels that its worker must have."""
+    start_after_s: Seconds | None = Field(None, validation_alias="start_after")
 
 
 class ConcurrencyModel(Model):

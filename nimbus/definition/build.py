@@ -141,5 +141,6 @@ def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec
         limits=_limits(model.limits, defaults.limits),
         isolation=model.isolation,
         pools=dict(model.pool),
+        start_after=model.start_after,
         runs_on=tuple(sorted(set(model.runs_on))),
     )

@@ -234,6 +234,7 @@ class TaskModel(Strict):
     spark: SparkModel = Field(default_factory=SparkModel)
     isolation: Annotated[Isolation, one_of(Isolation)] | None = None
     limits: LimitsModel = Field(default_factory=LimitsModel)
+    start_after: PositiveDuration | None = None
     runs_on: Annotated[list[Name], Field(max_length=16)] = Field(default_factory=list)
     pool: Annotated[dict[Name, Annotated[int, Field(ge=1, le=1_000_000)]], Field(max_length=16)] = Field(
         default_factory=dict

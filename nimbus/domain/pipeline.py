@@ -194,6 +194,8 @@ class TaskSpec:
     """What an open attempt takes of each pool."""
     runs_on: tuple[str, ...] = ()
     """Labels that its worker must have, all of them."""
+    start_after: timedelta | None = None
+    """From the moment when its needs are met to its first attempt, at least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

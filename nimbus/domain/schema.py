@@ -12,14 +12,15 @@ NEWEST_SCHEMA = 2
 """The newest one that this release reads and writes. It also reads and writes the one before.
 
 2: runs are laid out as header, plan and pages (ADR 21), the catalog holds digests (ADR 22), tasks can be of
-kind `shell` or `spark_submit`, in `mode: connect`, with a target, pools, and labels. Runs can be queued.
+kind `shell` or `spark_submit`, in `mode: connect`, with a target, pools, labels and `start_after`. Runs can
+be queued.
 """
 
 
 def schema_for(task: TaskSpec) -> int:
     """The oldest schema that has such tasks: schedulers and workers that do not know it overlook them."""
     is_new = task.kind.is_program or task.spark_mode is SparkMode.CONNECT
-    is_new |= bool(task.spark_place or task.pools or task.runs_on)
+    is_new |= bool(task.spark_place or task.pools or task.runs_on or task.start_after)
     return 2 if is_new else 1
 
 

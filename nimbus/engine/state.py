@@ -17,6 +17,7 @@ from nimbus.domain.admission import Capacity, Gate, need_of
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.commands import Abdication, ActivatePipeline, PublishRelease, QueuedCommand, is_urgent
 from nimbus.domain.drafts import Draft
+from nimbus.domain.earliest import not_before
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
 from nimbus.domain.run import Attempt, Run, RunState, TaskRun, TaskState
@@ -295,8 +296,8 @@ class State:
         if task.state is not TaskState.WAITING or run.state is not RunState.RUNNING:
             self.ready.discard(run.id, task.spec.name)
             self.agenda.forget(subject)
-        elif task.retry_at is not None:
-            self.agenda.look_at(subject, task.retry_at)
+        elif (moment := not_before(run, task)) is not None:
+            self.agenda.look_at(subject, moment)
         else:
             self._add_ready(run.id, task.spec.name)
 

@@ -39,6 +39,7 @@ def _task(
     priority: Priority = Priority.MEDIUM,
     place: SparkPlace | None = None,
     pools: Mapping[str, int] | None = None,
+    start_after: timedelta | None = None,
 ) -> TaskSpec:
     return TaskSpec(
         name=TaskName(name),
@@ -49,6 +50,7 @@ def _task(
         priority=priority,
         spark_place=place,
         pools=pools or {},
+        start_after=start_after,
     )
 
 
@@ -92,7 +94,7 @@ NARROW = PipelineSpec(
         _task("a", pools={"p": 1}),
         _task("b", pools={"p": 2, "q": 1}),
         _task("c", pools={"q": 1}),
-        _task("d", "a"),
+        _task("d", "a", start_after=timedelta(seconds=5)),
     ),
 )
 SPECS = (DIAMOND, CHAIN, SINGLE, NARROW)

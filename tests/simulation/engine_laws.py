@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from nimbus.adapters.memory_store import World as Records
 from nimbus.domain import lifecycle
 from nimbus.domain.admission import by_rank, held_behind
+from nimbus.domain.earliest import not_before
 from nimbus.domain.ids import AttemptId, CommandId
 from nimbus.domain.run import RunState, TaskState
 from nimbus.domain.slots import Slots
@@ -173,7 +174,7 @@ def _is_held_behind(state: State, subject: Subject, now: Instant) -> bool:
         for run in state.runs.values()
         if about_run(run.id) not in state.set_aside
         for task in run.tasks.values()
-        if lifecycle.is_ready(run, task) and (task.retry_at is None or task.retry_at <= now.wall)
+        if lifecycle.is_ready(run, task) and (not_before(run, task) or now.wall) <= now.wall
     ]
     run = state.runs[subject.run]
     capacity = replace(state.capacity(), takers_waiting=lambda: ready)
@@ -198,5 +199,5 @@ def _subjects(state: State, now: Instant) -> Iterator[Subject]:
     yield from map(about_finished, state.finished)
     for run in state.runs.values():
         for name, task in run.tasks.items():
-            if lifecycle.is_ready(run, task) and (task.retry_at is None or task.retry_at <= now.wall):
+            if lifecycle.is_ready(run, task) and (not_before(run, task) or now.wall) <= now.wall:
                 yield about_task(run.id, name)

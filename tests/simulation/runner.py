@@ -18,7 +18,7 @@ from tests.simulation.laws import Law
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.simulation import Outcome, simulate
 
-MUTANT_SEEDS = 1000
+MUTANT_SEEDS = 2000
 _CHUNK = 50
 
 

@@ -406,5 +406,12 @@ def test_task_says_which_pool_it_waits_for(around: Surroundings, sentence: str) 
     assert why(run, run.tasks[A], None, around) == sentence
 
 
+def test_task_says_when_it_starts_at_the_earliest() -> None:
+    run = _run(started_at=NOW - timedelta(minutes=4))
+    task = replace(run.tasks[A], spec=replace(run.tasks[A].spec, start_after=timedelta(minutes=10)))
+
+    assert why(run, task, None, AROUND) == "starts at 2026-03-01 06:06:00Z at the earliest: start_after"
+
+
 def test_run_that_is_not_queued_has_nothing_to_explain() -> None:
     assert why_run(FIRST, AROUND) is None

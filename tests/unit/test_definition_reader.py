@@ -542,11 +542,14 @@ def test_missing_definition_is_refused(tmp_path: Path) -> None:
 
 
 def test_task_says_what_it_takes_of_pools_and_which_labels_its_worker_must_have() -> None:
-    tasks = TASKS.replace("script: a.py", "script: a.py, pool: {warehouse: 2}, runs_on: [gpu, eu, gpu]")
+    tasks = TASKS.replace(
+        "script: a.py", "script: a.py, pool: {warehouse: 2}, runs_on: [gpu, eu, gpu], start_after: 10m"
+    )
 
     (task,) = parse_definition((HEAD + tasks).encode(), "x", TEMPLATES).tasks
 
     assert (task.pools, task.runs_on) == ({"warehouse": 2}, ("eu", "gpu"))
+    assert task.start_after == timedelta(minutes=10)
     assert schema_for(task) == 2
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from nimbus.domain import lifecycle
 from nimbus.domain import writes as w
@@ -80,13 +80,14 @@ def known(*runs: Run, slots: int = 10) -> State:
     return state
 
 
-def open_all(state: State) -> list[str]:
+def open_all(state: State, now: datetime = NOW) -> list[str]:
     """Decide until there is nothing more to decide. The attempts that were opened, in order."""
     opened = []
+    state.wake(at(now))
     while (subject := next_subject(state)) is not None:
-        answer = ask(state, subject, at())
+        answer = ask(state, subject, at(now))
         if isinstance(answer, Decision):
-            state.apply(answer, at())
+            state.apply(answer, at(now))
             if answer.name == "attempt_opened":
                 opened.append(answer.about["attempt"])
         else:
@@ -315,3 +316,16 @@ def test_worker_whose_host_has_too_little_room_is_given_nothing_new() -> None:
     state.put_workers([WORKER], at())
 
     assert open_all(state) == ["r.a.1"]
+
+
+def test_task_starts_no_sooner_than_start_after_its_needs_are_met_under_any_leader() -> None:
+    late = replace(a_task("b"), needs=(TaskName("a"),), start_after=timedelta(minutes=10))
+    state = known(a_run("r", a_task("a"), late))
+    open_all(state)
+    end(state, "r.a.1")
+    assert open_all(state) == []
+
+    heir = known(*state.runs.values())
+
+    assert open_all(heir, NOW + timedelta(minutes=9)) == []
+    assert open_all(heir, NOW + timedelta(minutes=10)) == ["r.b.1"]

@@ -167,8 +167,8 @@ def _check_schema(state: State, spec: PipelineSpec) -> None:
     for task in spec.tasks:
         if (needed := schema_for(task)) > state.schema:
             has = f"kind {task.kind}" if task.kind.is_program else f"mode {task.spark_mode}"
-            if task.pools or task.runs_on:
-                has = "pool" if task.pools else "runs_on"
+            if task.pools or task.runs_on or task.start_after:
+                has = "pool" if task.pools else "runs_on" if task.runs_on else "start_after"
             elif task.spark_place is not None:
                 has = f"target {task.spark_place.target}"
             raise RefusedError("schema_too_old", _too_old(state, f"task {task.name} has {has}", needed))
