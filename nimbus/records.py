@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic.main import IncEx
 
 from nimbus.domain.commands import Abdication, Command, CommandOutcome
 from nimbus.domain.errors import NimbusError
@@ -57,9 +58,9 @@ class RecordCodec(Generic[T]):
     adapter: TypeAdapter[T]
     schema: int = SCHEMA
 
-    def encode(self, record: T) -> bytes:
-        """JSON, UTF-8, the schema number first."""
-        body = self.adapter.dump_python(record, mode="json")
+    def encode(self, record: T, exclude: IncEx | None = None) -> bytes:
+        """JSON, UTF-8, the schema number first. `exclude`: fields to leave out, as Pydantic spells them."""
+        body = self.adapter.dump_python(record, mode="json", exclude=exclude)
         rest = dict(sorted(body.items()))
         return json.dumps({"schema": self.schema, **rest}, separators=(",", ":")).encode()
 
@@ -96,6 +97,8 @@ class RunBody(RunHeader):
 
 
 _HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
+_NOT_IN_LAYOUT_1: IncEx = {"tasks": {"__all__": {"spec": {"pools", "runs_on", "start_after"}}}}
+"""A cluster of schema 1 has no such tasks, and the record of a run is one node."""
 _RUN_BODY: RecordCodec[RunBody] = RecordCodec(TypeAdapter(RunBody))
 
 
@@ -104,7 +107,8 @@ class RunCodec:
 
     def encode(self, run: Run) -> bytes:
         """JSON, UTF-8, with the schema number."""
-        return _RUN_BODY.encode(RunBody(**_header(run), tasks=dict(run.tasks)))
+        exclude = _NOT_IN_LAYOUT_1 if run.layout == 1 else None
+        return _RUN_BODY.encode(RunBody(**_header(run), tasks=dict(run.tasks)), exclude)
 
     def decode(self, data: bytes, place: str) -> Run:
         """Read a run. UnreadableRecordError: see `RecordCodec.decode`."""
