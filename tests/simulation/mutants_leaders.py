@@ -12,6 +12,7 @@ from nimbus.domain.run import RunState
 from nimbus.engine import reign
 from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import Decision, Nothing, ResignLeadership
+from nimbus.engine.pools import PoolUse
 from nimbus.engine.reign import Reign
 from nimbus.engine.rules import abdication, archive, commands, schedules
 from nimbus.engine.run_queue import RunQueue
@@ -282,4 +283,15 @@ def queue_is_checked_at_creation_alone() -> Iterator[None]:
         return None
 
     with replaced(State, next_queued=next_queued):
+        yield
+
+
+@mutant
+def pool_counter_leaks() -> Iterator[None]:
+    """DS 9910, 13726, 18338: what a task has taken of its group is not given back."""
+
+    def closed(_self: Any, _attempt: Any) -> tuple[str, ...]:
+        return ()
+
+    with replaced(PoolUse, closed=closed):
         yield
