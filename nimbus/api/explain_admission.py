@@ -28,7 +28,7 @@ def why_not_admitted(run: Run, task: TaskRun, capacity: Capacity, now: datetime)
     answer = admit(run, task, capacity, now)
     behind = held_behind(run, task, capacity)
     if behind is not None and (isinstance(answer, Grant) or not answer.gates):
-        ahead_run, ahead, held = behind
+        _, ahead_run, ahead, held = behind
         shared = ", ".join(sorted(task.spec.pools.keys() & ahead.spec.pools.keys()))
         return (
             f"pool {shared} is held for task {ahead.spec.name} of run {ahead_run.id}, which is more urgent: "

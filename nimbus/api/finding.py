@@ -18,7 +18,7 @@ from nimbus.api.models_runs import RequestedRunModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import command_model
-from nimbus.domain.admission import Capacity, by_rank, need_of, target_slots
+from nimbus.domain.admission import Capacity, by_rank, need_of, pool_holders, target_slots
 from nimbus.domain.commands import CommandOutcome, StartRun
 from nimbus.domain.earliest import not_before
 from nimbus.domain.errors import NimbusError, RefusedError
@@ -191,7 +191,8 @@ def _capacity(services: ApiServices) -> Capacity:
     settings, takers = reader.settings(), cache(partial(takers_of_pools, services))
     workers, refused = settings.applied_to(reader.workers()), views.refusals(reader.schedulers())
     busy = reader.busy(worker.id for worker in workers)
-    return Capacity(
+    used = cache(lambda: pool_use(takers()))
+    capacity = Capacity(
         workers=workers,
         free=by_rank(workers, busy, refused),
         submitting=[worker for worker in workers if not (worker.draining or worker.lacks)],
@@ -199,9 +200,10 @@ def _capacity(services: ApiServices) -> Capacity:
         target_slots=target_slots(workers),
         open_at=cache(partial(_open_at, services)),
         pools=settings.pools,
-        used=lambda pool: pool_use(takers())[pool],
-        takers_waiting=lambda: waiting_for_pools(takers(), services.clock.now()),
+        used=lambda pool: used()[pool],
+        holders=cache(lambda: pool_holders(waiting_for_pools(takers(), services.clock.now()), capacity)),
     )
+    return capacity
 
 
 def takers_of_pools(services: ApiServices) -> tuple[Run, ...]:

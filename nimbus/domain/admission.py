@@ -84,8 +84,8 @@ class Capacity:
     """The size of each."""
     used: Callable[[str], int]
     """What open attempts take of a pool."""
-    takers_waiting: Callable[[], Iterable[tuple[Run, TaskRun]]] = tuple
-    """Ready tasks that take of pools. For explanations; the leader keeps them in lines."""
+    holders: Callable[[], Mapping[str, Holder]] = dict
+    """See `pool_holders`. For explanations; the leader keeps tasks in lines."""
 
     def takers(self, need: Need) -> Iterable[WorkerInfo]:
         """Workers that have room for such a task, best first."""
@@ -137,6 +137,15 @@ class Wait:
     """Name of the pool."""
 
 
+class Holder(NamedTuple):
+    """A ready task that holds a pool for itself until it fits."""
+
+    rank: TaskRank
+    run: Run
+    task: TaskRun
+    wait: Wait
+
+
 def admit(run: Run, task: TaskRun, capacity: Capacity, now: datetime) -> Grant | Wait:
     """Decide about a ready task. Workers that failed it by their own fault are taken when there is no other.
 
@@ -169,16 +178,24 @@ def admit(run: Run, task: TaskRun, capacity: Capacity, now: datetime) -> Grant |
     return Wait(WaitReason.ALL_BUSY, until)
 
 
-def held_behind(run: Run, task: TaskRun, capacity: Capacity) -> tuple[Run, TaskRun, Wait] | None:
-    """The most urgent task that waits for a pool which a task takes of, too: nobody overtakes it there."""
-    before = sorted(capacity.takers_waiting(), key=lambda pair: task_rank(*pair)) if task.spec.pools else ()
-    for other_run, other in before:
-        if task_rank(other_run, other) >= task_rank(run, task):
-            return None
-        held = _held_at_gate(other_run, other, capacity)
-        if held is not None and held.about and task.spec.pools.keys() & other.spec.pools.keys():
-            return other_run, other, held
-    return None
+def pool_holders(waiting: Iterable[tuple[Run, TaskRun]], capacity: Capacity) -> dict[str, Holder]:
+    """The most urgent ready task of each pool that waits at a pool: nobody overtakes it there."""
+    holders: dict[str, Holder] = {}
+    for run, task in sorted(waiting, key=lambda pair: task_rank(*pair)):
+        held = _held_at_gate(run, task, capacity)
+        if held is None or not held.about:
+            continue
+        for pool in task.spec.pools:
+            holders.setdefault(pool, Holder(task_rank(run, task), run, task, held))
+    return holders
+
+
+def held_behind(run: Run, task: TaskRun, capacity: Capacity) -> Holder | None:
+    """Who holds a pool that a task takes of, if that is not the task itself."""
+    holders = capacity.holders() if task.spec.pools else {}
+    held = [holders[pool] for pool in task.spec.pools if pool in holders]
+    first = min(held, key=lambda holder: holder.rank, default=None)
+    return first if first is not None and first.rank < task_rank(run, task) else None
 
 
 def _held_at_gate(run: Run, task: TaskRun, capacity: Capacity) -> Wait | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from nimbus.adapters.memory_store import World as Records
 from nimbus.domain import lifecycle
-from nimbus.domain.admission import by_rank, held_behind
+from nimbus.domain.admission import by_rank, held_behind, pool_holders
 from nimbus.domain.earliest import not_before
 from nimbus.domain.ids import AttemptId, CommandId
 from nimbus.domain.run import RunState, TaskState
@@ -177,7 +177,8 @@ def _is_held_behind(state: State, subject: Subject, now: Instant) -> bool:
         if lifecycle.is_ready(run, task) and (not_before(run, task) or now.wall) <= now.wall
     ]
     run = state.runs[subject.run]
-    capacity = replace(state.capacity(), takers_waiting=lambda: ready)
+    holders = pool_holders(ready, state.capacity())
+    capacity = replace(state.capacity(), holders=lambda: holders)
     return held_behind(run, run.tasks[subject.task], capacity) is not None
 
 

@@ -12,7 +12,7 @@ import pytest
 from nimbus.api.explain import Surroundings, why, why_run
 from nimbus.api.explain_queue import QueueView
 from nimbus.domain import lifecycle
-from nimbus.domain.admission import Capacity, by_rank, target_slots
+from nimbus.domain.admission import Capacity, by_rank, pool_holders, target_slots
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Priority, RetryPolicy, SparkPlace, TaskKind, TaskSpec
@@ -50,8 +50,9 @@ def _around(
         open_at=lambda _: open_at,
         pools=pools or {},
         used=lambda _: used,
-        takers_waiting=lambda: takers,
     )
+    holders = pool_holders(takers, capacity)
+    capacity = replace(capacity, holders=lambda: holders)
     return Surroundings(now=NOW, leader=leader, capacity=lambda: capacity)
 
 

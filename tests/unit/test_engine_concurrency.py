@@ -296,3 +296,14 @@ def test_successor_counts_the_runs_that_it_reads() -> None:
     submit(heir, StopRun(run_id=RunId("r1"), reason="test"))
     decide_all(heir)
     assert states(heir) == {"r2": "running", "r3": "queued"}
+
+
+@pytest.mark.parametrize("when_full", [WhenFull.SKIP, WhenFull.REPLACE])
+def test_scheduled_run_queues_when_the_cluster_is_full_and_its_pipeline_is_not(when_full: WhenFull) -> None:
+    spec = replace(SCHEDULED, concurrency=Concurrency(limit=2, when_full=when_full))
+    state = known(spec, max_running=1)
+    decide_all(state, NOW + timedelta(minutes=5))
+
+    decide_all(state, NOW + timedelta(minutes=10))
+
+    assert list(states(state).values()) == ["running", "queued"]

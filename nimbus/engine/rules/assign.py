@@ -20,7 +20,7 @@ def open_attempt(state: State, run_id: RunId, name: TaskName, now: datetime) -> 
     task = run.tasks[name]
     answer = admit(run, task, state.capacity(), now)
     if isinstance(answer, Wait):
-        return Nothing(gates=answer.gates)  # workers, slots and back-offs that end reopen admission
+        return Nothing(gates=answer.gates)  # what it waits for reopens admission
     worker = answer.worker
     opened = lifecycle.open_attempt(run, name, worker=worker.id, epoch=state.epoch, now=now)
     attempt = AttemptId(run_id, name, task.tried + 1)

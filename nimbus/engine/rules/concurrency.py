@@ -45,7 +45,7 @@ def is_skipped(state: State, record: PipelineRecord) -> bool:
 def replaced(state: State, record: PipelineRecord, by: Run, now: datetime) -> tuple[PutRun, ...]:
     """The stop of the run that a new scheduled one replaces, if there is one.
 
-    A queued run goes first. No second run is stopped while the room of one that is being stopped is free.
+    A queued one is replaced first. With none queued, a run that is being stopped already makes the room.
     """
     if _when_full(state, record) is not WhenFull.REPLACE:
         return ()
@@ -60,9 +60,9 @@ def replaced(state: State, record: PipelineRecord, by: Run, now: datetime) -> tu
 
 
 def _when_full(state: State, record: PipelineRecord) -> WhenFull | None:
-    """None: there is room."""
+    """None: there is room, or only the cluster has none."""
     concurrency = record.profile.concurrency
-    if concurrency is None or state.queue.has_room(record.name):
+    if concurrency is None or len(state.live_runs_of(record.name)) < concurrency.limit:
         return None
     return concurrency.when_full
 
