@@ -60,6 +60,11 @@ def _storable(parameters: dict[str, Any]) -> dict[str, Any]:
     return parameters
 
 
+def _whole(value: Any) -> Any:
+    """For JSON 3.0 is a whole number."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def _matching(pattern: re.Pattern[str]) -> dict[str, str]:
     """What the schema shows of a text that a function checks."""
     return {"type": "string", "pattern": f"^{pattern.pattern}$"}
@@ -114,7 +119,9 @@ class StartRunBody(_Body):
 class PoolBody(_Body):
     """Set the size of a pool."""
 
-    size: StrictInt = Field(ge=0, le=1_000_000, description="0: nothing takes of it any more.")
+    size: Annotated[StrictInt, BeforeValidator(_whole)] = Field(
+        ge=0, le=1_000_000, description="0: nothing takes of it any more."
+    )
 
 
 class ReasonBody(_Body):
