@@ -19,6 +19,7 @@ from nimbus.domain.ids import AttemptId, ClusterId, CommandId, PipelineName, Run
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
 from nimbus.domain.workers import Assignment, WorkerInfo
 from nimbus.domain.writes import Write
@@ -70,6 +71,7 @@ class RegisteredPart:
     schedulers: tuple[SchedulerInfo, ...] = ()
     abdication: Abdication | None = None
     """The last one that was accepted, whatever its epoch."""
+    settings: ClusterSettings = field(default_factory=ClusterSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +248,10 @@ class ClusterReader(Protocol):
 
     def commands(self) -> tuple[QueuedCommand, ...]:
         """Commands that wait."""
+        ...
+
+    def settings(self) -> ClusterSettings:
+        """Pools, and workers that are cordoned."""
         ...
 
 

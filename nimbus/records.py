@@ -11,12 +11,14 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic.main import IncEx
 
 from nimbus.domain.commands import Abdication, Command, CommandOutcome
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import TaskName
 from nimbus.domain.run import Run, RunHeader, TaskRun, TaskState
 from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import Assignment, WorkerInfo
@@ -56,8 +58,8 @@ class RecordCodec(Generic[T]):
     adapter: TypeAdapter[T]
     schema: int = SCHEMA
 
-    def encode(self, record: T, exclude: Any = None) -> bytes:
-        """JSON, UTF-8, the schema number first. Without the fields that `exclude` names, as of pydantic."""
+    def encode(self, record: T, exclude: IncEx | None = None) -> bytes:
+        """JSON, UTF-8, the schema number first. `exclude`: fields to leave out, as Pydantic spells them."""
         body = self.adapter.dump_python(record, mode="json", exclude=exclude)
         rest = dict(sorted(body.items()))
         return json.dumps({"schema": self.schema, **rest}, separators=(",", ":")).encode()
@@ -95,8 +97,12 @@ class RunBody(RunHeader):
 
 
 _HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
-_NOT_IN_LAYOUT_1 = {"tasks": {"__all__": {"spec": {"requirements", "when", "allow_failure"}}}}
-"""Tasks that have them are refused in a cluster of that schema; without them, more tasks fit into a node."""
+_NOT_IN_LAYOUT_1: IncEx = {
+    "tasks": {
+        "__all__": {"spec": {"requirements", "when", "allow_failure", "pools", "runs_on", "start_after"}}
+    }
+}
+"""A cluster of schema 1 has no such tasks, and the record of a run is one node."""
 _RUN_BODY: RecordCodec[RunBody] = RecordCodec(TypeAdapter(RunBody))
 
 
@@ -134,6 +140,7 @@ def _header(run: RunHeader) -> dict[str, Any]:
 RUN = RunCodec()
 OUTCOME: RecordCodec[CommandOutcome] = RecordCodec(TypeAdapter(CommandOutcome))
 ABDICATION: RecordCodec[Abdication] = RecordCodec(TypeAdapter(Abdication))
+SETTINGS: RecordCodec[ClusterSettings] = RecordCodec(TypeAdapter(ClusterSettings))
 CLAIM: RecordCodec[Claim] = RecordCodec(TypeAdapter(Claim))
 END: RecordCodec[End] = RecordCodec(TypeAdapter(End))
 WORKER: RecordCodec[WorkerInfo] = RecordCodec(TypeAdapter(WorkerInfo))

@@ -23,7 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from nimbus.domain.errors import RecordTooLargeError
 from nimbus.domain.pipeline import TaskSpec
-from nimbus.domain.run import Attempt, ListedRun, Run, RunHeader, RunState, TaskRun, TaskState
+from nimbus.domain.run import Attempt, ListedRun, Run, RunHeader, TaskRun, TaskState
 from nimbus.domain.tasks import PAGE, Page, Tasks
 from nimbus.records import UnreadableRecordError
 
@@ -232,7 +232,7 @@ def _never(head: RunHeader, spec: TaskSpec) -> bool:
     """Whether the header says that a task which has not begun never will."""
     if head.is_cleaning_up:
         return not spec.is_clean_up
-    return head.state is not RunState.RUNNING
+    return head.state.is_ending
 
 
 def _tasks(head: RunHeader, plan: _Plan, progress: list[_Progress]) -> Iterator[TaskRun]:

@@ -12,6 +12,7 @@ from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand, newes
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import Enqueue, Kept, StoreUnavailableError
@@ -38,10 +39,11 @@ class MemoryCluster:
         self._waiting: dict[CommandId, QueuedCommand] = {}
         self._outcomes: dict[CommandId, CommandOutcome] = {}
         self._watches: dict[CommandId, list[Enqueue]] = {}
+        self._settings = ClusterSettings()
         self._count = 0
         self._down = False
 
-    def put(self, *records: PipelineRecord | Run | SchedulerInfo | WorkerInfo) -> None:
+    def put(self, *records: PipelineRecord | Run | SchedulerInfo | WorkerInfo | ClusterSettings) -> None:
         """Add or replace records."""
         with self._lock:
             for record in records:
@@ -54,6 +56,8 @@ class MemoryCluster:
                         self._schedulers[record.id] = record
                     case WorkerInfo():
                         self._workers[record.id] = record
+                    case ClusterSettings():
+                        self._settings = record
 
     def put_slots(self, attempt: AttemptId, slots: Slots) -> None:
         """Set what there is of an attempt."""
@@ -109,6 +113,12 @@ class MemoryCluster:
         with self._lock:
             self._check()
             return newest_refusal(run, self._outcomes.values())
+
+    def settings(self) -> ClusterSettings:
+        """See `nimbus.ports.ClusterReader.settings`."""
+        with self._lock:
+            self._check()
+            return self._settings
 
     def pipelines(self) -> tuple[PipelineRecord, ...]:
         """See `nimbus.ports.ClusterReader.pipelines`."""

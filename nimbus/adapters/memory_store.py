@@ -17,6 +17,7 @@ from nimbus.domain.commands import Abdication, CommandOutcome, QueuedCommand
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.run import Run
 from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import Assignment, WorkerInfo
 from nimbus.ports import (
@@ -43,6 +44,7 @@ class World:
     commands: dict[CommandId, QueuedCommand] = field(default_factory=dict)
     outcomes: dict[CommandId, CommandOutcome] = field(default_factory=dict)
     abdication: Abdication | None = None
+    settings: ClusterSettings = field(default_factory=ClusterSettings)
     workers: dict[WorkerId, WorkerInfo] = field(default_factory=dict)
     schedulers: tuple[SchedulerInfo, ...] = ()
     slots: dict[AttemptId, Slots] = field(default_factory=dict)
@@ -119,6 +121,7 @@ class MemoryLeaderStore:
             workers=self.read_workers(),
             schedulers=self.read_schedulers(),
             abdication=self._world().abdication,
+            settings=self._world().settings,
         )
         names = tuple(self._world().runs)
         for start in range(0, len(names), self._runs_at_once):
@@ -221,6 +224,8 @@ def _applied(world: World, write: w.Write) -> World:
             )
         case w.PutAbdication(abdication):
             return replace(world, abdication=abdication)
+        case w.PutSettings(settings):
+            return replace(world, settings=settings)
         case w.RaiseSchema(schema):
             return replace(world, schema=schema)
         case w.Assign() | w.Unassign():

@@ -6,18 +6,18 @@ Follows the leader's own rules (`domain.lifecycle.is_ready`, `domain.admission.a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import assert_never
 
-from nimbus.domain.admission import Capacity, Grant, Need, WaitReason, admit, backs_off, need_of, suited
-from nimbus.domain.ids import TaskName, WorkerId
+from nimbus.api.explain_admission import why_not_admitted
+from nimbus.api.explain_queue import QueueView, why_queued
+from nimbus.domain.admission import Capacity
+from nimbus.domain.earliest import not_before
+from nimbus.domain.ids import TaskName
 from nimbus.domain.needs import TABLE, Verdict
-from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Run, RunState, TaskRun, TaskState
 from nimbus.domain.slots import ClusterDriver, Slots
-from nimbus.domain.workers import WorkerInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +29,15 @@ class Surroundings:
     """Id of the confirmed leader."""
     capacity: Callable[[], Capacity]
     """Read when the first explanation asks for it: most runs have no task that waits for a worker."""
+    queue: Callable[[Run], QueueView] | None = None
+    """Read for a queued run. None: of this run it is not asked, since it is not queued."""
+
+
+def why_run(run: Run, around: Surroundings) -> str | None:
+    """Explain a run that is queued; None: it is not."""
+    if run.state is not RunState.QUEUED or around.queue is None:
+        return None
+    return why_queued(run, around.queue(run), around.leader)
 
 
 def why(run: Run, task: TaskRun, slots: Slots | None, around: Surroundings) -> str | None:
@@ -59,6 +68,8 @@ def why(run: Run, task: TaskRun, slots: Slots | None, around: Surroundings) -> s
 
 
 def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
+    if run.state is RunState.QUEUED:
+        return "its run is queued"
     unmet = [need for need in task.spec.needs if not run.tasks[need].state.is_final]
     if unmet:
         return "needs " + ", ".join(f"{need} ({run.tasks[need].state.value})" for need in unmet)
@@ -70,57 +81,10 @@ def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
         last = task.attempts[-1] if task.attempts else None
         cause = f" after attempt {last.number}: {last.ending}" if last and last.outcome else ""
         return f"tried again at {task.retry_at:%Y-%m-%d %H:%M:%SZ}{cause}"
-    return _admission(task, around.capacity(), around.now)
-
-
-def _admission(task: TaskRun, capacity: Capacity, now: datetime) -> str:
-    answer = admit(task, capacity, now)
-    if isinstance(answer, Grant):
-        return "ready: the leader gives it to a worker next"
-    able = list(filter(suited(need_of(task.spec), capacity.workers), capacity.workers))
-    match answer.reason:
-        case WaitReason.NO_WORKER:
-            return "no worker is registered: start one with `nimbus worker --config FILE`"
-        case WaitReason.ALL_OLDER:
-            return (
-                f"all {len(capacity.workers)} workers are of a release that cannot run this task: upgrade one"
-            )
-        case WaitReason.NO_TARGET:
-            return _no_target(need_of(task.spec))
-        case WaitReason.TARGET_FULL:
-            target = need_of(task.spec).target or ""
-            return f"all {capacity.target_slots[target]} slots of target {target} are taken"
-        case WaitReason.ALL_DRAINING:
-            return f"all {len(able)} workers are draining: they end what they have and take nothing new"
-        case WaitReason.ALL_BUSY:
-            of_those = "" if len(able) == len(capacity.workers) else " that can run it"
-            return f"no free worker{of_those}: " + "; ".join(_all_busy(able, capacity.refusals, now))
-        case _:
-            assert_never(answer.reason)
-
-
-def _no_target(need: Need) -> str:
-    where = "spark.targets of a worker's configuration"
-    if need.in_cluster:
-        return f"no worker submits drivers to target {need.target}: see `rest` in {where}"
-    return f"no worker has target {need.target}: add it to {where}"
-
-
-def _all_busy(
-    workers: list[WorkerInfo], refusals: Mapping[WorkerId, Refusals], now: datetime
-) -> Iterator[str]:
-    accepting = [worker for worker in workers if not worker.draining]
-    resting = [worker for worker in accepting if backs_off(worker, refusals, now)]
-    if len(resting) == len(accepting):
-        resting = []  # when all of them back off, none is spared
-    slots = sum(worker.slots for worker in accepting) - sum(worker.slots for worker in resting)
-    yield f"all {slots} slots are busy"
-    for worker in resting:
-        found = refusals[worker.id]
-        yield (
-            f"worker {worker.id} did not start its last {found.count} attempts: "
-            f"none before {found.until:%H:%M:%SZ}"
-        )
+    start = not_before(run, task)
+    if start is not None and start > around.now:
+        return f"starts at {start:%Y-%m-%d %H:%M:%SZ} at the earliest: start_after"
+    return why_not_admitted(run, task, around.capacity(), around.now)
 
 
 def _running(task: TaskRun, slots: Slots | None, around: Surroundings) -> str | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache, partial
 from heapq import nlargest
 
@@ -10,15 +13,18 @@ import structlog
 
 from nimbus.api import views
 from nimbus.api.explain import Surroundings
+from nimbus.api.explain_queue import QueueView
 from nimbus.api.models_runs import RequestedRunModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import command_model
-from nimbus.domain.admission import Capacity, by_rank, need_of, target_slots
+from nimbus.domain.admission import Capacity, by_rank, need_of, pool_holders, target_slots
 from nimbus.domain.commands import CommandOutcome, StartRun
+from nimbus.domain.earliest import not_before
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import CommandId, PipelineName, RunId
-from nimbus.domain.run import ListedRun, Run, RunState
+from nimbus.domain.lifecycle import is_ready
+from nimbus.domain.run import ListedRun, Run, RunState, TaskRun
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -160,21 +166,71 @@ def surroundings(services: ApiServices) -> Surroundings:
         now=services.clock.now(),
         leader=leader.id if leader else None,
         capacity=cache(partial(_capacity, services)),
+        queue=partial(_queue, services),
+    )
+
+
+def _queue(services: ApiServices, run: Run) -> QueueView:
+    record = services.reader.pipeline(run.pipeline)
+    concurrency = None if record is None else record.profile.concurrency
+    of_all = services.max_running is not None
+    live = (
+        listed.id
+        for listed in services.reader.run_list().values()
+        if not listed.state.is_final and (of_all or listed.pipeline == run.pipeline)
+    )
+    return QueueView(
+        live=services.reader.runs(live).values(),
+        limit=None if concurrency is None else concurrency.limit,
+        max_running=services.max_running,
     )
 
 
 def _capacity(services: ApiServices) -> Capacity:
     reader = services.reader
-    workers, refused = reader.workers(), views.refusals(reader.schedulers())
+    settings, takers = reader.settings(), cache(partial(takers_of_pools, services))
+    workers, refused = settings.applied_to(reader.workers()), views.refusals(reader.schedulers())
     busy = views.busy_slots(reader.busy(worker.id for worker in workers), workers)
-    return Capacity(
+    used = cache(lambda: pool_use(takers()))
+    capacity = Capacity(
         workers=workers,
         free=by_rank(workers, busy, refused),
-        submitting=[worker for worker in workers if not worker.draining],
+        submitting=[worker for worker in workers if not (worker.draining or worker.lacks)],
         refusals=refused,
         target_slots=target_slots(workers),
         open_at=cache(partial(_open_at, services)),
+        pools=settings.pools,
+        used=lambda pool: used()[pool],
+        holders=cache(lambda: pool_holders(waiting_for_pools(takers(), services.clock.now()), capacity)),
     )
+    return capacity
+
+
+def takers_of_pools(services: ApiServices) -> tuple[Run, ...]:
+    """Live runs with tasks that take of pools. Reads all live runs."""
+    live = (run.id for run in services.reader.run_list().values() if not run.state.is_final)
+    runs = services.reader.runs(live).values()
+    return tuple(run for run in runs if any(task.spec.pools for task in run.tasks.values()))
+
+
+def pool_use(runs: Iterable[Run]) -> Counter[str]:
+    """What open attempts take of each pool, counted as the leader does."""
+    used: Counter[str] = Counter()
+    for run in runs:
+        for task in run.tasks.values():
+            if task.open_attempt is not None:
+                used.update(task.spec.pools)
+    return used
+
+
+def waiting_for_pools(runs: Iterable[Run], now: datetime) -> list[tuple[Run, TaskRun]]:
+    """Ready tasks that take of pools."""
+    return [
+        (run, task)
+        for run in runs
+        for task in run.tasks.values()
+        if task.spec.pools and is_ready(run, task) and (not_before(run, task) or now) <= now
+    ]
 
 
 def _open_at(services: ApiServices, target: str) -> int:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
 from nimbus.domain.catalog import PipelineState
+from nimbus.domain.concurrency import WhenFull
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.pipeline import (
     CatchUp,
@@ -143,17 +144,40 @@ class WorkerModel(Model):
     version: str
     started_at: datetime
     draining: bool
+    cordoned: str | None = None
+    """Why it is given nothing new, as an operator said; null if it is not cordoned."""
     load_average: float
     memory_available_bytes: int
     scheduler_id: str | None
     targets: Mapping[str, int] = {}
     """Names of the places where it can run a task's Spark, beside its own, with the slots of each."""
+    labels: list[str] = []
+    """What tasks can ask for with `runs_on`."""
+    lacks: str = ""
+    """What its host has too little of, so that it is given nothing new."""
     class_archive: str = ""
     """How it is with the class-data archive of Spark's jars: ready, or why not."""
     warm_drivers: str = ""
     """How many Spark drivers wait for an attempt, or why none does."""
     executor: str = ""
     """The pid of the executor process that takes pooled attempts, or why there is none."""
+
+
+class PoolModel(Model):
+    """A pool that tasks take of."""
+
+    name: str
+    size: int
+    used: int
+    """What open attempts take."""
+    waiting: int
+    """Ready tasks that take of it."""
+
+
+class PoolsModel(Model):
+    """All pools, by name."""
+
+    pools: list[PoolModel]
 
 
 class ScheduleModel(Model):
@@ -226,6 +250,18 @@ class TaskSpecModel(Model):
     """Name of the place where its Spark runs; null: the worker's own."""
     spark_deploy: SparkDeploy | None = Field(None, validation_alias=AliasPath("spark_place", "deploy"))
     """Where its driver runs; null without a target."""
+    pools: dict[str, int]
+    """What an open attempt takes of each pool."""
+    runs_on: list[str]
+    """Labels that its worker must have."""
+    start_after_s: Seconds | None = Field(None, validation_alias="start_after")
+
+
+class ConcurrencyModel(Model):
+    """How many runs of a pipeline may be under way at once."""
+
+    limit: int
+    when_full: WhenFull
 
 
 class PipelineSpecModel(Model):
@@ -236,6 +272,8 @@ class PipelineSpecModel(Model):
     failure_strategy: FailureStrategy
     priority: PriorityName
     timeout_s: Seconds | None = Field(None, validation_alias="timeout")
+    concurrency: ConcurrencyModel | None
+    max_parallel_tasks: int | None
     parameters: dict[str, ParameterModel]
     tasks: list[TaskSpecModel]
 

@@ -72,6 +72,8 @@ class RunSummaryModel(Model):
     timezone: str | None
     """IANA name of the zone of its dates; null: an earlier release made the run."""
     created_at: datetime
+    started_at: datetime | None
+    """Null while it is queued, if it ended so, or in history of release 0.1, where runs start at once."""
     finished_at: datetime | None
     tasks_total: int
     tasks_done: int
@@ -85,6 +87,9 @@ class RunModel(RunSummaryModel):
     parameters: Mapping[str, Any]
     verdict: RunState | None
     deadline: datetime | None
+    """Null: there is none, or the run is queued."""
+    why: str | None = None
+    """Why it is queued; null when it is not."""
     failure_strategy: FailureStrategy
     tasks: list[TaskModel]
 

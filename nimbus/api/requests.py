@@ -17,6 +17,7 @@ from pydantic import (
     ConfigDict,
     Field,
     StrictBool,
+    StrictInt,
     StringConstraints,
     WithJsonSchema,
 )
@@ -59,6 +60,11 @@ def _storable(parameters: dict[str, Any]) -> dict[str, Any]:
     return parameters
 
 
+def _whole(value: Any) -> Any:
+    """For JSON 3.0 is a whole number."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def _matching(pattern: re.Pattern[str]) -> dict[str, str]:
     """What the schema shows of a text that a function checks."""
     return {"type": "string", "pattern": f"^{pattern.pattern}$"}
@@ -72,6 +78,9 @@ DigestText = Annotated[str, AfterValidator(ids.release_digest), WithJsonSchema(_
 CommandIdText = Annotated[
     str, AfterValidator(ids.command_id), WithJsonSchema(_matching(ids.COMMAND_ID_PATTERN))
 ]
+
+
+WorkerIdText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,126}$")]
 
 
 class _Body(BaseModel):
@@ -114,6 +123,14 @@ class StartRunBody(_Body):
     )
     priority: Annotated[Priority, BeforeValidator(_priority, json_schema_input_type=_PriorityName)] | None = (
         Field(None, description="highest, high, medium, low or lowest. Without it: the pipeline's.")
+    )
+
+
+class PoolBody(_Body):
+    """Set the size of a pool."""
+
+    size: Annotated[StrictInt, BeforeValidator(_whole)] = Field(
+        ge=0, le=1_000_000, description="0: nothing takes of it any more."
     )
 
 

@@ -72,7 +72,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         reader = services.reader
         found, refused = reader.workers(), views.refusals(reader.schedulers())
         busy = views.busy_slots(reader.busy(worker.id for worker in found), found)
-        return {"workers": views.worker_models(found, busy, refused)}
+        return {"workers": views.worker_models(found, busy, refused, reader.settings().cordoned)}
 
     @routes.get("/commands/{command_id}")
     async def command(command_id: CommandIdText, wait: Wait = 0) -> CommandModel:

@@ -187,5 +187,7 @@ class ApiServices:
     health: HealthPort
     metrics: CollectorRegistry
     clock: Clock
+    max_running: int | None = None
+    """As in the engine's policy."""
     door: AttemptDoor | None = None
     """For drivers in clusters."""

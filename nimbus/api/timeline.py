@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from nimbus.api.models_runs import TimelineEventModel, TimelineModel
 from nimbus.domain.run import Attempt, Run, TaskRun
 
-_ORDER = ("run_created", "attempt_opened", "attempt_started", "attempt_ended", "retry_due", "run_finished")
+_ORDER = (
+    "run_created",
+    "run_started",
+    "attempt_opened",
+    "attempt_started",
+    "attempt_ended",
+    "retry_due",
+    "run_finished",
+)
 """Of events with the same time."""
 
 
@@ -20,6 +28,8 @@ def timeline(run: Run) -> TimelineModel:
 def _events(run: Run) -> Iterator[TimelineEventModel]:
     detail = f"{run.cause.value}, release {run.release[:12]}"
     yield TimelineEventModel(at=run.created_at, kind="run_created", detail=detail)
+    if run.started_at is not None and run.started_at != run.created_at:
+        yield TimelineEventModel(at=run.started_at, kind="run_started", detail="it was queued")
     for task in run.tasks.values():
         for attempt in task.attempts:
             yield from _attempt_events(task, attempt)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
-from nimbus.api.explain import Surroundings, why
+from nimbus.api.explain import Surroundings, why, why_run
 from nimbus.api.models import (
     LeaderModel,
     ParticipantModel,
@@ -67,7 +67,10 @@ def participants_model(
 
 
 def worker_models(
-    workers: Iterable[WorkerInfo], busy: Mapping[WorkerId, int], refused: Mapping[WorkerId, Refusals]
+    workers: Iterable[WorkerInfo],
+    busy: Mapping[WorkerId, int],
+    refused: Mapping[WorkerId, Refusals],
+    cordoned: Mapping[WorkerId, str],
 ) -> list[WorkerModel]:
     """Workers by id, with how much they have to do, and what they did not start."""
     models = []
@@ -75,6 +78,7 @@ def worker_models(
         update: dict[str, object] = {
             "busy": busy.get(worker.id, 0),
             "in_clusters": worker.orders_in_clusters,
+            "cordoned": cordoned.get(worker.id),
         }
         if worker.id in refused:
             found = refused[worker.id]
@@ -180,6 +184,7 @@ def run_model(
             "parameters": dict(run.parameters),
             "verdict": run.verdict,
             "deadline": run.deadline,
+            "why": why_run(run, around),
             "failure_strategy": run.failure_strategy,
             "tasks": [_task(run, task, slots, around) for task in in_order(run)],
         }
@@ -188,7 +193,7 @@ def run_model(
 
 def _run_fields(run: Run, archived: bool) -> dict[str, object]:
     names = ("id", "pipeline", "release", "state", "reason", "cause", "priority")
-    times = ("logical_date", "data_interval", "timezone", "created_at", "finished_at")
+    times = ("logical_date", "data_interval", "timezone", "created_at", "started_at", "finished_at")
     return {
         **{name: getattr(run, name) for name in (*names, *times)},
         "tasks_total": len(run.tasks),

@@ -140,6 +140,7 @@ def build_parts(foundation: Foundation) -> Parts:
             health=report,
             metrics=registry,
             clock=foundation.clock,
+            max_running=settings.runs.max_running,
             door=ClusterDoor(
                 board=ZooKeeperAttemptBoard(session, root),
                 logs=S3LogArchive(foundation.store),
@@ -229,6 +230,7 @@ def _policy(settings: Settings) -> Policy:
         ),
         max_mishaps=supervision.max_mishaps,
         keep_finished=settings.runs.keep_finished,
+        max_running=settings.runs.max_running,
         raise_schema_after=settings.leadership.raise_schema_after,
     )
 

@@ -34,6 +34,7 @@ from nimbus.worker.connect_server import LocalServer, RemoteServer
 from nimbus.worker.connect_start import LocalServerSettings
 from nimbus.worker.connections import Connections, open_data
 from nimbus.worker.data.bucket import BucketPlace
+from nimbus.worker.free_room import MinFree
 from nimbus.worker.settings import ConnectProvider, WorkerSettings
 from nimbus.worker.task_user import find_users, refuse_readable_secrets
 from nimbus.worker.worker import Worker
@@ -79,6 +80,8 @@ def build_worker(
             version=__version__,
             connect=_connect_provider(settings),
             targets=targets,
+            labels=tuple(sorted(set(worker.labels))),
+            min_free=MinFree(memory_bytes=worker.min_free.memory, disk_bytes=worker.min_free.disk),
             scheduler_id=scheduler_id,
         ),
         board=ZooKeeperAttemptBoard(foundation.session, settings.cluster.root),

@@ -88,7 +88,7 @@ class Api:
         """Submit a command and wait for the leader's decision.
 
         Args:
-            method: `POST` or `DELETE`.
+            method: `POST`, `PUT` or `DELETE`.
             path: Below `/api/v1`.
             body: JSON.
             repeatable: Doing it twice is the same as once, so it is sent again when in doubt.

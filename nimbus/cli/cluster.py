@@ -104,9 +104,10 @@ def workers(api: Api, out: Output) -> None:
             row["id"],
             row["hostname"],
             f"{row['busy']}/{row['slots']}",
-            "draining" if row["draining"] else f"{row['refusals']} not started" if row["refusals"] else "",
+            _closed(row),
             f"{row['load_average']:.1f}",
             size(row["memory_available_bytes"]),
+            ", ".join(row.get("labels", [])),
             ", ".join(f"{name} ({slots})" for name, slots in sorted(row.get("targets", {}).items())),
             row.get("executor", ""),
             row.get("warm_drivers", ""),
@@ -117,9 +118,20 @@ def workers(api: Api, out: Output) -> None:
     ]
     columns = (
         "worker", "host", "slots", "", "load", "memory free",
-        "targets (slots)", "executor", "warm drivers", "class archive", "version",
+        "labels", "targets (slots)", "executor", "warm drivers", "class archive", "version",
     )  # fmt: skip
     out.table(columns, rows, empty="no worker is registered: start one with `nimbus worker --config FILE`")
+
+
+def _closed(row: dict[str, Any]) -> str:
+    """Why a worker is given nothing, or less than others."""
+    if row.get("cordoned"):
+        return f"cordoned: {row['cordoned']}"
+    if row["draining"]:
+        return "draining"
+    if row.get("lacks"):
+        return f"has {row['lacks']}"
+    return f"{row['refusals']} not started" if row["refusals"] else ""
 
 
 @cluster.command(epilog=examples('nimbus cluster abdicate --reason "update of this machine"'))

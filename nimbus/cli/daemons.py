@@ -1,4 +1,4 @@
-"""`nimbus scheduler` and `nimbus worker`: the daemons, from a configuration file."""
+"""`nimbus scheduler`: the daemon, from a configuration file."""
 
 from __future__ import annotations
 
@@ -33,18 +33,3 @@ def scheduler(config: Path) -> int:
     from nimbus.bootstrap import run_scheduler
 
     return run_scheduler(settings)
-
-
-@click.command(epilog=examples("nimbus worker --config configs/ha.yaml"))
-@_config
-def worker(config: Path) -> int:
-    """Run a worker until SIGTERM or Ctrl-C. The tasks it has started go on; it finds them again.
-
-    Exit codes: as of `nimbus scheduler`.
-    """
-    from nimbus.config import load_settings
-
-    settings = load_settings(config, os.environ)
-    from nimbus.bootstrap import run_worker
-
-    return run_worker(settings)

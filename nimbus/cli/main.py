@@ -16,10 +16,11 @@ _COMMANDS = {
     "up": Lazy("nimbus.cli.up:up", "Start a whole cluster on this machine, to try it out."),
     "pipeline": Lazy("nimbus.cli.pipelines:pipeline", "Validate, publish and steer pipelines."),
     "run": Lazy("nimbus.cli.runs:run", "Start, watch and stop runs; read their logs."),
+    "pool": Lazy("nimbus.cli.pools:pool", "Limit what tasks of all pipelines take together."),
     "artifacts": Lazy("nimbus.cli.artifacts:artifacts", "See what lies in storage that nobody needs."),
     "cluster": Lazy("nimbus.cli.cluster:cluster", "See schedulers and workers; hand leadership over."),
     "scheduler": Lazy("nimbus.cli.daemons:scheduler", "Run a scheduler (a daemon)."),
-    "worker": Lazy("nimbus.cli.daemons:worker", "Run a worker (a daemon)."),
+    "worker": Lazy("nimbus.cli.workers:worker", "Run a worker (a daemon); cordon and drain workers."),
     "doctor": Lazy("nimbus.cli.doctor:doctor", "Look for what would keep Nimbus from working here."),
     "version": Lazy("nimbus.cli.version:version", "Print the version."),
 }

@@ -44,6 +44,7 @@ STATE_STYLES = {
     "stopped": "yellow",
     "warn": "yellow",
     "waiting": "yellow",
+    "queued": "yellow",
     "paused": "yellow",
     "skipped": "dim",
     "not_run": "dim",

@@ -19,7 +19,7 @@ from nimbus.cli.words import between, clock, short
 if TYPE_CHECKING:
     from nimbus.cli.client import Api
 
-_STATES = ["running", "stopping", "succeeded", "failed", "stopped"]
+_STATES = ["queued", "running", "stopping", "succeeded", "failed", "stopped"]
 _PRIORITIES = ["highest", "high", "medium", "low", "lowest"]
 
 
@@ -157,6 +157,8 @@ def show(api: Api, out: Output, run_id: str) -> None:
     out.line(f"created   {when}")
     if interval := answer["data_interval"]:
         out.line(f"data      from {clock(interval['start'])} to {clock(interval['end'])}")
+    if answer["why"]:
+        out.line(f"waits     {answer['why']}")
     if answer["parameters"]:
         out.line("with      " + ", ".join(f"{key}={value}" for key, value in answer["parameters"].items()))
     out.line("")

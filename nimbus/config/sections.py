@@ -15,7 +15,14 @@ from nimbus.config import texts
 from nimbus.config.checking import Strict
 from nimbus.config.problems import InvalidConfigurationError, Problem
 from nimbus.config.targets import Target
-from nimbus.config.values import AbsoluteFile, AbsolutePath, Duration, PositiveDuration, at_least
+from nimbus.config.values import (
+    AbsoluteFile,
+    AbsolutePath,
+    Duration,
+    PositiveDuration,
+    at_least,
+    size_at_least,
+)
 
 MemberId = Annotated[str, BeforeValidator(texts.member_id)]
 Text = Annotated[str, BeforeValidator(texts.scalar)]
@@ -89,6 +96,13 @@ class Leadership(Strict):
     """Whether a small program beside the scheduler ends its session when it crashes."""
 
 
+class MinFree(Strict):
+    """What a host must have free, or its worker takes nothing new. None: it is not looked at."""
+
+    memory: Annotated[int, size_at_least(1 << 20)] | None = None
+    disk: Annotated[int, size_at_least(1 << 20)] | None = None
+
+
 class Worker(Strict):
     """The worker of this host."""
 
@@ -96,6 +110,9 @@ class Worker(Strict):
     id: MemberId
     """Derived: scheduler.id."""
     slots: Annotated[int, Field(ge=1, le=1024)] = 2
+    labels: list[Annotated[str, BeforeValidator(texts.plain_name)]] = Field(default_factory=list)
+    """What tasks can ask for with `runs_on`."""
+    min_free: MinFree = Field(default_factory=MinFree)
     work_dir: AbsolutePath
     """Derived: the folder `worker` in scheduler.state_dir."""
     data: Annotated[str, BeforeValidator(texts.data_place)] | None = None
@@ -186,9 +203,11 @@ class Supervision(Strict):
 
 
 class Runs(Strict):
-    """What is kept of runs in ZooKeeper."""
+    """How many runs there are at once, and how long they are kept in ZooKeeper."""
 
     keep_finished: Duration = timedelta(hours=1)
+    max_running: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
+    """In the whole cluster; further ones queue. None: any number."""
 
 
 class Sync(Strict):

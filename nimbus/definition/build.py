@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from nimbus.config.checking import Strict
 from nimbus.definition.models import (
+    ConcurrencyModel,
     DefaultsModel,
     DefinitionModel,
     LimitsModel,
@@ -17,6 +18,7 @@ from nimbus.definition.models import (
     SparkModel,
     TaskModel,
 )
+from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import PipelineName, TaskName
 from nimbus.domain.pipeline import (
     SPARK_KINDS,
@@ -45,6 +47,8 @@ def build_pipeline(model: DefinitionModel) -> PipelineSpec:
         failure_strategy=model.failure_strategy,
         priority=model.priority,
         timeout=model.timeout,
+        concurrency=None if model.concurrency is None else _concurrency(model.concurrency),
+        max_parallel_tasks=model.max_parallel_tasks,
         parameters={name: build_parameter(parameter) for name, parameter in model.parameters.items()},
         files=tuple(model.files),
         dependencies=tuple(model.dependencies),
@@ -120,6 +124,10 @@ def build_spark(kind: TaskKind, own: SparkModel, defaults: SparkModel) -> Spark:
     )
 
 
+def _concurrency(model: ConcurrencyModel) -> Concurrency:
+    return Concurrency(limit=model.limit, when_full=model.when_full)
+
+
 def _schedule(model: ScheduleModel) -> Schedule:
     return Schedule(
         cron=model.cron,
@@ -165,4 +173,7 @@ def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec
         main_class=model.main_class or "",
         limits=_limits(model.limits, defaults.limits),
         isolation=model.isolation,
+        pools=dict(model.pool),
+        start_after=model.start_after,
+        runs_on=tuple(sorted(set(model.runs_on))),
     )

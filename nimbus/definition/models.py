@@ -12,6 +12,7 @@ from nimbus.config.problems import SuggestingError
 from nimbus.config.texts import plain_name, scalar_text, spark_key
 from nimbus.config.values import Duration, PositiveDuration, described, named, one_of, size_at_least
 from nimbus.definition.cron import check_cron, check_timezone
+from nimbus.domain.concurrency import WhenFull
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.pipeline import (
     MOST_MEMORY_SCALE,
@@ -205,6 +206,13 @@ class ScheduleModel(Strict):
     data_interval: PositiveDuration | None = None
 
 
+class ConcurrencyModel(Strict):
+    """How many runs of the pipeline may be under way at once."""
+
+    limit: Annotated[int, Field(ge=1, le=100_000)]
+    when_full: Annotated[WhenFull, one_of(WhenFull)] = WhenFull.QUEUE
+
+
 class ParameterModel(Strict):
     """One parameter of a run."""
 
@@ -269,6 +277,11 @@ class TaskModel(Strict):
     spark: SparkModel = Field(default_factory=SparkModel)
     isolation: Annotated[Isolation, one_of(Isolation)] | None = None
     limits: LimitsModel = Field(default_factory=LimitsModel)
+    start_after: PositiveDuration | None = None
+    runs_on: Annotated[list[Name], Field(max_length=16)] = Field(default_factory=list)
+    pool: Annotated[dict[Name, Annotated[int, Field(ge=1, le=1_000_000)]], Field(max_length=16)] = Field(
+        default_factory=dict
+    )
 
 
 class DefinitionModel(Strict):
@@ -281,6 +294,8 @@ class DefinitionModel(Strict):
     failure_strategy: Annotated[FailureStrategy, one_of(FailureStrategy)] = FailureStrategy.END
     priority: PriorityName = Priority.MEDIUM
     timeout: PositiveDuration | None = None
+    concurrency: ConcurrencyModel | None = None
+    max_parallel_tasks: Annotated[int, Field(ge=1, le=MOST_TASKS)] | None = None
     parameters: dict[Annotated[str, BeforeValidator(_parameter_name)], ParameterModel] = Field(
         default_factory=dict
     )

@@ -1,6 +1,6 @@
 """Decides whether a ready task may start, and on which worker. The leader's rule asks it, and explanations.
 
-Pools and limits of pipelines, runs and the cluster will be asked here, too.
+Which run may start is another question, see `nimbus.engine.run_queue`.
 """
 
 from __future__ import annotations
@@ -9,17 +9,33 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from nimbus.domain.ids import WorkerId
-from nimbus.domain.pipeline import SparkDeploy, SparkMode, TaskSpec
+from nimbus.domain.ids import RunId, TaskName, WorkerId
+from nimbus.domain.pipeline import Priority, SparkDeploy, SparkMode, TaskSpec
 from nimbus.domain.refusals import Refusals
-from nimbus.domain.run import TaskRun
+from nimbus.domain.run import Run, TaskRun, TaskState
 from nimbus.domain.schema import schema_for
 from nimbus.domain.workers import WorkerInfo
 
 Rank = tuple[int, int, float, WorkerId]
 """Of a worker with free slots: refusals in a row, free slots negated, load, id. The least is best."""
+
+
+TaskRank = tuple[Priority, datetime, RunId, Priority, TaskName]
+"""By the run's priority, its age, the task's priority; ids make it a total order. The least starts first."""
+
+
+def task_rank(run: Run, task: TaskRun) -> TaskRank:
+    """How urgent a ready task is."""
+    return run.priority, run.created_at, run.id, task.spec.priority, task.spec.name
+
+
+class Gate(NamedTuple):
+    """A limit that some tasks share: that of their run, or of a pool."""
+
+    kind: Literal["run", "pool"]
+    name: str
 
 
 class Need(NamedTuple):
@@ -32,6 +48,8 @@ class Need(NamedTuple):
     """Name of the place where the task's Spark runs."""
     in_cluster: bool = False
     """Its driver runs there, too: it takes none of the worker's slots."""
+    labels: tuple[str, ...] = ()
+    """That the worker must have."""
 
 
 def need_of(task: TaskSpec) -> Need:
@@ -42,6 +60,7 @@ def need_of(task: TaskSpec) -> Need:
         java=task.kind.uses_spark and task.spark_mode is SparkMode.CLASSIC,
         target=None if place is None else place.target,
         in_cluster=place is not None and place.deploy is SparkDeploy.CLUSTER,
+        labels=task.runs_on,
     )
 
 
@@ -61,6 +80,12 @@ class Capacity:
     """Of those workers, see `target_slots`."""
     open_at: Callable[[str], int]
     """How many attempts are open whose Spark runs at a target."""
+    pools: Mapping[str, int]
+    """The size of each."""
+    used: Callable[[str], int]
+    """What open attempts take of a pool."""
+    holders: Callable[[], Mapping[str, Holder]] = dict
+    """See `pool_holders`. For explanations; the leader keeps tasks in lines."""
 
     def takers(self, need: Need) -> Iterable[WorkerInfo]:
         """Workers that have room for such a task, best first."""
@@ -77,14 +102,24 @@ class Grant:
 class WaitReason(StrEnum):
     """Why a task does not start."""
 
+    RUN_FULL = "run_full"
+    """So many tasks of its run are open as `max_parallel_tasks` says."""
+    NO_POOL = "no_pool"
+    """A pool of the task does not exist."""
+    POOL_FULL = "pool_full"
+    """A pool has less left than the task takes."""
     NO_WORKER = "no_worker"
     ALL_OLDER = "all_older"
     """No worker is of a release that can read the task's order."""
     NO_TARGET = "no_target"
     """No worker has the target of the task, or none submits drivers to it."""
+    NO_LABELS = "no_labels"
+    """No worker has all labels that the task asks for."""
     TARGET_FULL = "target_full"
     """So many attempts of the target are open as it has slots."""
     ALL_DRAINING = "all_draining"
+    ALL_LOW = "all_low"
+    """None takes anything new: they drain, or their hosts have too little memory or disk free."""
     ALL_BUSY = "all_busy"
     """No slot is free on a worker that may be given something."""
 
@@ -96,13 +131,29 @@ class Wait:
     reason: WaitReason
     until: datetime | None = None
     """When the first worker with free slots ends its back-off; None: when a slot or a worker comes."""
+    gates: tuple[Gate, ...] = ()
+    """Nobody passes these before the task; without them it waits for a worker."""
+    about: str = ""
+    """Name of the pool."""
 
 
-def admit(task: TaskRun, capacity: Capacity, now: datetime) -> Grant | Wait:
+class Holder(NamedTuple):
+    """A ready task that holds a pool for itself until it fits."""
+
+    rank: TaskRank
+    run: Run
+    task: TaskRun
+    wait: Wait
+
+
+def admit(run: Run, task: TaskRun, capacity: Capacity, now: datetime) -> Grant | Wait:
     """Decide about a ready task. Workers that failed it by their own fault are taken when there is no other.
 
     The cost of a grant does not grow with the number of workers, but for those that back off or do not suit.
     """
+    held = _held_at_gate(run, task, capacity)
+    if held is not None:
+        return held
     need = need_of(task.spec)
     if _is_full(need, capacity):
         return Wait(WaitReason.TARGET_FULL)
@@ -120,9 +171,45 @@ def admit(task: TaskRun, capacity: Capacity, now: datetime) -> Grant | Wait:
         return Wait(_why_none(need, capacity.workers))
     if all(worker.draining for worker in able):
         return Wait(WaitReason.ALL_DRAINING)
+    if all(worker.draining or worker.lacks for worker in able):
+        return Wait(WaitReason.ALL_LOW)
     free = (worker for worker in capacity.takers(need) if suits(worker))
     until = min((capacity.refusals[worker.id].until for worker in free), default=None)
     return Wait(WaitReason.ALL_BUSY, until)
+
+
+def pool_holders(waiting: Iterable[tuple[Run, TaskRun]], capacity: Capacity) -> dict[str, Holder]:
+    """The most urgent ready task of each pool that waits at a pool: nobody overtakes it there."""
+    holders: dict[str, Holder] = {}
+    for run, task in sorted(waiting, key=lambda pair: task_rank(*pair)):
+        held = _held_at_gate(run, task, capacity)
+        if held is None or not held.about:
+            continue
+        for pool in task.spec.pools:
+            holders.setdefault(pool, Holder(task_rank(run, task), run, task, held))
+    return holders
+
+
+def held_behind(run: Run, task: TaskRun, capacity: Capacity) -> Holder | None:
+    """Who holds a pool that a task takes of, if that is not the task itself."""
+    holders = capacity.holders() if task.spec.pools else {}
+    held = [holders[pool] for pool in task.spec.pools if pool in holders]
+    first = min(held, key=lambda holder: holder.rank, default=None)
+    return first if first is not None and first.rank < task_rank(run, task) else None
+
+
+def _held_at_gate(run: Run, task: TaskRun, capacity: Capacity) -> Wait | None:
+    most = run.max_parallel_tasks
+    if most is not None and run.tasks.count(TaskState.RUNNING) >= most:
+        return Wait(WaitReason.RUN_FULL, gates=(Gate("run", run.id),))
+    pools = task.spec.pools
+    gates = tuple(Gate("pool", name) for name in sorted(pools))
+    for name in sorted(pools):
+        if name not in capacity.pools:
+            return Wait(WaitReason.NO_POOL, gates=gates, about=name)
+        if capacity.used(name) + pools[name] > capacity.pools[name]:
+            return Wait(WaitReason.POOL_FULL, gates=gates, about=name)
+    return None
 
 
 def _is_full(need: Need, capacity: Capacity) -> bool:
@@ -133,9 +220,12 @@ def _is_full(need: Need, capacity: Capacity) -> bool:
 def _why_none(need: Need, workers: Collection[WorkerInfo]) -> WaitReason:
     if not workers:
         return WaitReason.NO_WORKER
-    if any(worker.newest_schema >= need.schema for worker in workers):
-        return WaitReason.NO_TARGET
-    return WaitReason.ALL_OLDER
+    newer = [worker for worker in workers if worker.newest_schema >= need.schema]
+    if not newer:
+        return WaitReason.ALL_OLDER
+    if not any(set(need.labels) <= set(worker.labels) for worker in newer):
+        return WaitReason.NO_LABELS
+    return WaitReason.NO_TARGET
 
 
 def target_slots(workers: Iterable[WorkerInfo]) -> dict[str, int]:
@@ -160,12 +250,14 @@ def candidates(
             backing_off.append(worker)
         else:
             yield worker
-    if backing_off and all(w.draining or backs_off(w, refusals, now) for w in capacity.workers if suits(w)):
+    if backing_off and all(
+        w.draining or w.lacks or backs_off(w, refusals, now) for w in capacity.workers if suits(w)
+    ):
         yield from backing_off
 
 
 def suited(need: Need, workers: Collection[WorkerInfo]) -> Callable[[WorkerInfo], bool]:
-    """Tell which workers can run a task: those that can read its order, and have its target and its Java.
+    """Tell which workers can run a task: they can read its order, and have its target, labels and Java.
 
     If none of these has Java, each of them is as good: it refuses the attempt, and says why.
     """
@@ -173,7 +265,8 @@ def suited(need: Need, workers: Collection[WorkerInfo]) -> Callable[[WorkerInfo]
     def could(worker: WorkerInfo) -> bool:
         places = worker.submits if need.in_cluster else worker.targets
         has_target = need.target is None or need.target in places
-        return has_target and worker.newest_schema >= need.schema
+        has_labels = set(need.labels) <= set(worker.labels)
+        return has_target and has_labels and worker.newest_schema >= need.schema
 
     java = need.java and any(worker.has_java and could(worker) for worker in workers)
     return lambda worker: could(worker) and (worker.has_java or not java)
@@ -186,21 +279,21 @@ def backs_off(worker: WorkerInfo, refusals: Mapping[WorkerId, Refusals], now: da
 
 
 def rank(worker: WorkerInfo, busy: int, refused: Refusals | None) -> Rank | None:
-    """How good a choice a worker is; None: it drains, or has no free slot.
+    """How good a choice a worker is; None: it takes nothing new, or has no free slot.
 
     Args:
         worker: Which.
         busy: Its open attempts.
         refused: Its refusals, if it has any.
     """
-    if worker.draining or busy >= worker.slots:
+    if worker.draining or worker.lacks or busy >= worker.slots:
         return None
     return (refused.count if refused else 0, busy - worker.slots, worker.load_average, worker.id)
 
 
 def rank_to_submit(worker: WorkerInfo, submitted: int, refused: Refusals | None) -> Rank | None:
     """As `rank`, for tasks whose drivers run in clusters; `submitted`: such attempts that it has open."""
-    if worker.draining:
+    if worker.draining or worker.lacks:
         return None
     return (refused.count if refused else 0, submitted, worker.load_average, worker.id)
 

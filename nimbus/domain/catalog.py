@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.growth import brief
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import PipelineSpec, Schedule
@@ -32,6 +33,7 @@ class Profile:
     schedule: Schedule | None = None
     tasks: int = 0
     """How many."""
+    concurrency: Concurrency | None = None
 
 
 def profile_of(spec: PipelineSpec) -> Profile:
@@ -40,6 +42,7 @@ def profile_of(spec: PipelineSpec) -> Profile:
         description=brief(spec.description),
         schedule=spec.schedule,
         tasks=len(spec.tasks),
+        concurrency=spec.concurrency,
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest, RunId
+from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest, RunId, WorkerId
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Priority
 
@@ -72,6 +72,43 @@ class StopRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetPool:
+    """Make a pool, or change its size. 0: nothing takes of it any more."""
+
+    pool: str
+    size: int
+    type: Literal["set_pool"] = "set_pool"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovePool:
+    """Take a pool away. Refused while tasks of live runs need it."""
+
+    pool: str
+    type: Literal["remove_pool"] = "remove_pool"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CordonWorker:
+    """Give a worker nothing new, until it is uncordoned; what it has goes on."""
+
+    worker: WorkerId
+    reason: str
+    type: Literal["cordon_worker"] = "cordon_worker"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UncordonWorker:
+    """Take back a `CordonWorker`."""
+
+    worker: WorkerId
+    type: Literal["uncordon_worker"] = "uncordon_worker"
+
+
+SettingsCommand = SetPool | RemovePool | CordonWorker | UncordonWorker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Abdicate:
     """Ask the leader to hand over: it closes its latch and queues again."""
 
@@ -95,7 +132,16 @@ class Unreadable:
     type: Literal["unreadable"] = "unreadable"
 
 
-Command = PublishRelease | ActivatePipeline | PausePipeline | RemovePipeline | StartRun | StopRun | Abdicate
+Command = (
+    PublishRelease
+    | ActivatePipeline
+    | PausePipeline
+    | RemovePipeline
+    | StartRun
+    | StopRun
+    | Abdicate
+    | SettingsCommand
+)
 
 
 def is_urgent(command: Command | Unreadable) -> bool:

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId
 from nimbus.domain.intervals import NO_INTERVAL, DataInterval
+from nimbus.domain.lifecycle import started
 from nimbus.domain.local_dates import local
 from nimbus.domain.parameters import InvalidParametersError, resolve_parameters
 from nimbus.domain.pipeline import PipelineSpec, Priority
@@ -46,7 +47,7 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
     says_interval = draft.layout > 1
     if spec.interval_files and (draft.data_interval is None or not says_interval):
         raise InvalidParametersError((f"{spec.interval_files[0]} needs a data interval: {NO_INTERVAL}",))
-    return Run(
+    run = Run(
         id=draft.id,
         pipeline=draft.pipeline,
         release=draft.release,
@@ -59,10 +60,12 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
         priority=spec.priority if draft.priority is None else draft.priority,
         failure_strategy=spec.failure_strategy,
         python_path=spec.python_path,
-        deadline=None if spec.timeout is None else draft.asked_at + spec.timeout,
+        timeout=spec.timeout,
+        max_parallel_tasks=spec.max_parallel_tasks,
         layout=draft.layout,
         tasks=Tasks(TaskRun(spec=task) for task in spec.tasks),
     )
+    return started(run, draft.asked_at)
 
 
 def _local_interval(interval: DataInterval | None, zone: tzinfo) -> DataInterval | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import WorkerId
@@ -84,7 +84,18 @@ def largest(run: Run, *, extra: int = 0) -> Run:
         for name, task in run.tasks.items()
     )
     verdict = RunState.SUCCEEDED
-    return replace(run, verdict=verdict, state=verdict, reason=reason, finished_at=_SOME_TIME, tasks=tasks)
+    return replace(
+        run,
+        verdict=verdict,
+        state=verdict,
+        reason=reason,
+        timeout=timedelta.max,
+        max_parallel_tasks=10**6,
+        started_at=_SOME_TIME,
+        deadline=_SOME_TIME,
+        finished_at=_SOME_TIME,
+        tasks=tasks,
+    )
 
 
 def _widest(output: str, reason: str) -> Attempt:

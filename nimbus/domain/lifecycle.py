@@ -125,12 +125,23 @@ def _after_end(run: Run, task: TaskRun, closed: Attempt, max_mishaps: int, now: 
     return replace(task, state=TaskState.WAITING, retry_at=now + pause)
 
 
+def queued(run: Run) -> Run:
+    """A new run that has to wait for room."""
+    return replace(run, state=RunState.QUEUED, started_at=None, deadline=None)
+
+
+def started(run: Run, now: datetime) -> Run:
+    """Start a run: its timeout counts from here."""
+    deadline = None if run.timeout is None else now + run.timeout
+    return replace(run, state=RunState.RUNNING, started_at=now, deadline=deadline)
+
+
 def stop(run: Run, *, verdict: RunState, reason: str, now: datetime) -> Run:
     """Let nothing new start; the run ends as `verdict` once its open attempts have ended.
 
     A second stop changes nothing: the first reason stands. Of a run that has failed it stops the clean-up.
     """
-    if run.state is not RunState.RUNNING:
+    if run.state.is_ending:
         return run
     if run.verdict is not None:
         verdict, reason = run.verdict, f"{run.reason}; its clean-up was stopped: {reason}"

@@ -9,6 +9,7 @@ from enum import IntEnum, StrEnum
 from pathlib import PurePosixPath
 from typing import Any
 
+from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import PipelineName, TaskName
 
@@ -223,6 +224,12 @@ class TaskSpec:
     spark_mode: SparkMode = SparkMode.CLASSIC
     spark_place: SparkPlace | None = None
     """None: the worker's own Spark. It is in the order of each attempt, so it takes little room there."""
+    pools: Mapping[str, int] = field(default_factory=dict)
+    """What an open attempt takes of each pool."""
+    runs_on: tuple[str, ...] = ()
+    """Labels that its worker must have, all of them."""
+    start_after: timedelta | None = None
+    """From the moment when its needs are met to its first attempt, at least."""
 
     @property
     def runs_in_cluster(self) -> bool:
@@ -269,7 +276,11 @@ class PipelineSpec:
     failure_strategy: FailureStrategy = FailureStrategy.END
     priority: Priority = Priority.MEDIUM
     timeout: timedelta | None = None
-    """Of a whole run."""
+    """Of a whole run, from its start."""
+    concurrency: Concurrency | None = None
+    """None: any number of runs at once."""
+    max_parallel_tasks: int | None = None
+    """Of one run; None: as many as there are slots."""
     parameters: Mapping[str, ParameterSpec] = field(default_factory=dict)
     files: tuple[str, ...] = ("**/*",)
     """Globs, relative to the pipeline's folder, of the release's code."""

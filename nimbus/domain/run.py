@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -22,6 +22,8 @@ from nimbus.domain.tasks import Tasks
 class RunState(StrEnum):
     """Where a run stands."""
 
+    QUEUED = "queued"
+    """Created; it starts when its pipeline and the cluster have room for one more run."""
     RUNNING = "running"
     STOPPING = "stopping"
     """Nothing new starts; open attempts are being stopped; `verdict` says how it will end."""
@@ -33,6 +35,11 @@ class RunState(StrEnum):
     def is_final(self) -> bool:
         """No event changes the run any more."""
         return self in (RunState.SUCCEEDED, RunState.FAILED, RunState.STOPPED)
+
+    @property
+    def is_ending(self) -> bool:
+        """Nothing of the run starts any more."""
+        return self not in (RunState.QUEUED, RunState.RUNNING)
 
 
 class TaskState(StrEnum):
@@ -187,7 +194,14 @@ class RunHeader:
     priority: Priority
     failure_strategy: FailureStrategy
     python_path: tuple[str, ...] = ()
+    max_parallel_tasks: int | None = None
+    """Attempts that may be open at once; None: as many as there are slots."""
+    timeout: timedelta | None = None
+    """From the start to the deadline. In records of release 0.1 the deadline alone says it."""
+    started_at: datetime | None = None
+    """None: it is queued, or ended so; or its record is of release 0.1, where runs start at once."""
     deadline: datetime | None = None
+    """None: it has no timeout, or has not started."""
     state: RunState = RunState.RUNNING
     verdict: RunState | None = None
     """The final state it is on its way to: while STOPPING; while RUNNING if only its clean-up goes on."""

@@ -13,7 +13,7 @@ NEWEST_SCHEMA = 2
 
 2: runs are laid out as header, plan and pages (ADR 21), the catalog holds digests (ADR 22), tasks can be of
 kind `shell`, `spark_submit` or `spark_pipeline`, in `mode: connect`, with a target, with requirements,
-with `when` and with `allow_failure`; runs have data intervals.
+with `when`, `allow_failure`, pools, labels and `start_after`; runs have data intervals, and can be queued.
 """
 
 
@@ -30,7 +30,14 @@ def newer_part(task: TaskSpec) -> str:
         return f"mode {task.spark_mode}"
     if task.requirements:
         return "needs that may fail or be skipped"
-    return "when" if task.when else "allow_failure" if task.allow_failure else ""
+    keys = {
+        "when": task.when,
+        "allow_failure": task.allow_failure,
+        "pool": task.pools,
+        "runs_on": task.runs_on,
+        "start_after": task.start_after,
+    }
+    return next((key for key, value in keys.items() if value), "")
 
 
 def schema_for(task: TaskSpec) -> int:

@@ -40,6 +40,10 @@ class WorkerInfo:
     """Names of those of them that it submits drivers to, and follows drivers in."""
     orders_in_clusters: int = 0
     """Its orders, at the last heartbeat, of attempts whose drivers run in clusters: none takes a slot."""
+    labels: tuple[str, ...] = ()
+    """What tasks can ask for with `runs_on`."""
+    lacks: str = ""
+    """What its host has too little of (`worker.min_free`): it is given nothing new so long."""
     class_archive: str = ""
     """How it is with the class-data archive of Spark's jars, for people."""
     warm_drivers: str = ""

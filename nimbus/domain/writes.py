@@ -8,6 +8,7 @@ from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Abdication, CommandOutcome
 from nimbus.domain.ids import AttemptId, RunId, WorkerId
 from nimbus.domain.run import Run
+from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.workers import Assignment
 
@@ -76,6 +77,13 @@ class PutAbdication:
     """In place of an earlier one, whose epoch is over."""
 
     abdication: Abdication
+
+
+@dataclass(frozen=True, slots=True)
+class PutSettings:
+    """In place of the earlier ones."""
+
+    settings: ClusterSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +156,7 @@ Write = (
     | RemovePipelineRecord
     | ConsumeCommand
     | PutAbdication
+    | PutSettings
     | RaiseSchema
     | CreateAttempt
     | RemoveAttempt

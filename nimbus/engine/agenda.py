@@ -15,8 +15,11 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName, WorkerId
 
-Kind = Literal["abdication", "attempt", "run", "command", "pipeline", "task", "worker", "finished", "schema"]
-"""`task`: one that waits. `worker`: one that backs off. `finished`: a run to be archived, later removed."""
+Kind = Literal[
+    "abdication", "attempt", "run", "queue", "command", "pipeline", "task", "worker", "finished", "schema"
+]
+"""`queue`: a queued run that may start. `task`: one that waits. `worker`: one that backs off.
+`finished`: a run to be archived, later removed."""
 
 
 class Subject(NamedTuple):
@@ -52,7 +55,7 @@ class Subject(NamedTuple):
     @property
     def owner(self) -> Subject:
         """What is set aside if deciding fails: a run as a whole, since its parts depend on one another."""
-        return Subject("run", self.name) if self.kind in ("attempt", "task", "finished") else self
+        return Subject("run", self.name) if self.kind in ("attempt", "queue", "task", "finished") else self
 
 
 def about_attempt(attempt: AttemptId) -> Subject:
@@ -68,6 +71,11 @@ def about_task(run: RunId, task: TaskName) -> Subject:
 def about_run(run: RunId) -> Subject:
     """A live run."""
     return Subject("run", run)
+
+
+def about_queued(run: RunId) -> Subject:
+    """A queued run that may start."""
+    return Subject("queue", run)
 
 
 def about_finished(run: RunId) -> Subject:

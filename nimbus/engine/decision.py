@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from nimbus.domain.admission import Gate
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.drafts import Draft
 from nimbus.domain.ids import RunId
@@ -84,6 +85,8 @@ class Nothing:
     """On the wall clock."""
     after_s: float | None = None
     """On the clock that counts suspend."""
+    gates: tuple[Gate, ...] = ()
+    """Of a ready task: what it waits for, other than a worker."""
 
 
 Answer = Decision | Nothing

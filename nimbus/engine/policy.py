@@ -17,5 +17,7 @@ class Policy:
     """Attempts of one task that may be lost, fenced or refused before the task fails."""
     keep_finished: timedelta = timedelta(hours=1)
     """How long a finished run stays in ZooKeeper after history has it."""
+    max_running: int | None = None
+    """Runs that are under way at once in the cluster; None: any number."""
     raise_schema_after: timedelta = timedelta(hours=1)
     """How long every registered scheduler and worker has known the newest schema before it is raised."""

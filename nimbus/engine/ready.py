@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from datetime import datetime
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import NamedTuple
 
-from nimbus.domain.admission import Need, need_of
+from nimbus.domain.admission import Gate, Need, TaskRank, need_of, task_rank
 from nimbus.domain.ids import RunId, TaskName
-from nimbus.domain.pipeline import Priority
 from nimbus.domain.run import Run, TaskRun
 
-Rank = tuple[Priority, datetime, RunId, Priority, TaskName]
-"""By the run's priority, its age, the task's priority; ids make it a total order."""
 Key = tuple[RunId, TaskName]
 
 
+class _Line(NamedTuple):
+    """Tasks that wait for the same: a line by rank. Most tasks have no gate: one line for each need."""
+
+    need: Need
+    gates: tuple[Gate, ...]
+
+
 class ReadyTasks:
-    """A queue by rank for each need. Adding and taking cost O(log n).
+    """A line by rank for each need and set of gates. Adding and taking cost O(log n).
 
     Tasks of one need wait for the same workers: when there is none for the first, there is none for the
-    others, and none of them is asked about until a worker or a slot has come.
+    others, and none of them is asked about until a worker or a slot has come. Likewise nobody passes a gate
+    (the limit of a run, a pool) before the first that could not, and other lines go on.
     """
 
     def __init__(self) -> None:
-        self._tasks: dict[Key, tuple[Need, Rank]] = {}
-        self._heaps: defaultdict[Need, list[Rank]] = defaultdict(list)
+        self._tasks: dict[Key, tuple[_Line, TaskRank]] = {}
+        self._lines: dict[_Line, list[TaskRank]] = {}
         """Also hold ranks of tasks that were discarded: `_tasks` says which count."""
+        self._heads: defaultdict[Need, list[tuple[TaskRank, _Line]]] = defaultdict(list)
+        """The first of each line with open gates. Also hold earlier ones: `_head_of` says which count."""
+        self._head_of: dict[_Line, TaskRank] = {}
         self._closed: set[Need] = set()
         """No worker was found for them since slots or workers last changed."""
+        self._behind: dict[Gate, tuple[tuple[Gate, ...], set[_Line]]] = {}
+        """Closed gates: those that one task closed together, and the lines that were found to wait there."""
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -38,39 +48,103 @@ class ReadyTasks:
 
     def add(self, run: Run, task: TaskRun) -> None:
         """Queue a task."""
-        need = need_of(task.spec)
-        rank = (run.priority, run.created_at, run.id, task.spec.priority, task.spec.name)
-        self._closed.discard(need)
-        if self._tasks.get((run.id, task.spec.name)) != (need, rank):
-            self._tasks[run.id, task.spec.name] = need, rank
-            heap = self._heaps[need]
+        line = _Line(need_of(task.spec), _gates(run, task))
+        rank = task_rank(run, task)
+        self._closed.discard(line.need)
+        for gate in line.gates:
+            self.open(gate)
+        if self._tasks.get((run.id, task.spec.name)) != (line, rank):
+            self._tasks[run.id, task.spec.name] = line, rank
+            heap = self._lines.setdefault(line, [])
             heappush(heap, rank)
             if len(heap) > 2 * len(self._tasks) + 64:
-                self._heaps[need] = sorted(rank for other, rank in self._tasks.values() if other == need)
+                self._lines[line] = sorted(rank for other, rank in self._tasks.values() if other == line)
+            self._promote(line)
 
     def discard(self, run: RunId, task: TaskName) -> None:
-        """Take a task out, if it is in."""
-        self._tasks.pop((run, task), None)
+        """Take a task out, if it is in. Whoever waited behind it at a gate may pass."""
+        found = self._tasks.pop((run, task), None)
+        for gate in found[0].gates if found is not None else ():
+            self.open(gate)
 
     def first(self) -> Key | None:
         """The most urgent task for which there may be a worker."""
-        heads = [head for need in self._heaps if need not in self._closed and (head := self._head(need))]
+        heads = [head for need in self._heads if need not in self._closed and (head := self._first(need))]
         return None if not heads else _key(min(heads))
 
-    def close(self, run: RunId, task: TaskName) -> None:
-        """There is no worker for a task now."""
-        self._closed.add(self._tasks[run, task][0])
+    def close(self, run: RunId, task: TaskName, gates: tuple[Gate, ...] = ()) -> None:
+        """A task cannot start now: it waits at these gates; without any, there is no worker for it."""
+        if not gates:
+            self._closed.add(self._tasks[run, task][0].need)
+        for gate in gates:
+            self._behind[gate] = gates, set()
 
     def reopen(self) -> None:
         """There may be a worker for any task."""
         self._closed.clear()
 
-    def _head(self, need: Need) -> Rank | None:
-        heap = self._heaps[need]
-        while heap and self._tasks.get(_key(heap[0])) != (need, heap[0]):
+    def open(self, gate: Gate) -> None:
+        """The task that closed a gate may pass; so may whoever waits at others that it closed with it."""
+        gates, lines = self._behind.pop(gate, ((), set()))
+        for line in lines:
+            self._promote(line)
+        for other in gates:
+            self.open(other)
+
+    def _promote(self, line: _Line) -> None:
+        """Let the first of a line stand among those of its need."""
+        rank = self._head(line)
+        if rank is None and line not in self._head_of:
+            del self._lines[line]
+        if rank is None or self._head_of.get(line) == rank:
+            return
+        self._head_of[line] = rank
+        heads = self._heads[line.need]
+        heappush(heads, (rank, line))
+        if len(heads) > 2 * len(self._head_of) + 64:
+            heads[:] = [(rank, other) for other, rank in self._head_of.items() if other.need == line.need]
+            heapify(heads)
+
+    def _first(self, need: Need) -> TaskRank | None:
+        heads = self._heads[need]
+        while heads:
+            rank, line = heads[0]
+            if self._head_of.get(line) != rank:
+                heappop(heads)
+                continue
+            head = self._head(line)
+            closed = next((gate for gate in line.gates if gate in self._behind), None)
+            if head is not None and closed is None and head == rank:
+                return rank
+            self._move(heads, line, head, closed)
+        return None
+
+    def _move(
+        self, heads: list[tuple[TaskRank, _Line]], line: _Line, head: TaskRank | None, closed: Gate | None
+    ) -> None:
+        """Put what is right in the place of the first of `heads`: the line's head, or nothing."""
+        if head is not None and closed is None:
+            self._head_of[line] = head
+            heapreplace(heads, (head, line))
+            return
+        heappop(heads)
+        del self._head_of[line]
+        if head is None:
+            del self._lines[line]
+        elif closed is not None:
+            self._behind[closed][1].add(line)
+
+    def _head(self, line: _Line) -> TaskRank | None:
+        heap = self._lines[line]
+        while heap and self._tasks.get(_key(heap[0])) != (line, heap[0]):
             heappop(heap)
         return heap[0] if heap else None
 
 
-def _key(rank: Rank) -> Key:
+def _gates(run: Run, task: TaskRun) -> tuple[Gate, ...]:
+    of_run = () if run.max_parallel_tasks is None else (Gate("run", run.id),)
+    return (*of_run, *(Gate("pool", name) for name in sorted(task.spec.pools)))
+
+
+def _key(rank: TaskRank) -> Key:
     return rank[2], rank[4]

@@ -149,7 +149,10 @@ class Reign:
     def _take_in(self, part: LoadedPart) -> None:
         state, now = self.state, self._now()
         match part:
-            case RegisteredPart(workers=workers, schedulers=schedulers, abdication=abdication):
+            case RegisteredPart(
+                workers=workers, schedulers=schedulers, abdication=abdication, settings=settings
+            ):
+                state.put_settings(settings, now)
                 state.put_workers(workers, now)
                 state.put_schedulers(schedulers, now)
                 state.put_abdication(abdication)
@@ -378,7 +381,7 @@ class Reign:
             del self._conflicts[subject.owner]
             self._give_up(subject, exc)
             return
-        if subject.kind in ("attempt", "run", "task", "finished"):
+        if subject.kind in ("attempt", "run", "queue", "task", "finished"):
             self._read_run(subject.run)
         for write in decision.writes:
             match write:

@@ -13,16 +13,18 @@ from types import MappingProxyType
 from typing import assert_never
 
 from nimbus.domain import writes as w
-from nimbus.domain.admission import need_of
+from nimbus.domain.admission import Capacity, Gate, need_of
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.commands import Abdication, ActivatePipeline, PublishRelease, QueuedCommand, is_urgent
 from nimbus.domain.drafts import Draft
+from nimbus.domain.earliest import not_before
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.lifecycle import must_stop
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
 from nimbus.domain.run import Attempt, Run, RunState, TaskRun, TaskState
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.schema import NEWEST_SCHEMA, older_than
+from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.agenda import (
@@ -35,6 +37,7 @@ from nimbus.engine.agenda import (
     about_command,
     about_finished,
     about_pipeline,
+    about_queued,
     about_run,
     about_task,
     about_worker,
@@ -44,7 +47,9 @@ from nimbus.engine.decision import ArchiveRun, BuildRun, Decision, Nothing, Prep
 from nimbus.engine.finished import Finished, finished
 from nimbus.engine.needs import Needs
 from nimbus.engine.policy import Policy
+from nimbus.engine.pools import PoolUse
 from nimbus.engine.ready import ReadyTasks
+from nimbus.engine.run_queue import RunQueue
 from nimbus.engine.workers import Workers
 
 
@@ -104,12 +109,17 @@ class State:
         self.finished: dict[RunId, Finished] = {}
         self._runs_of: defaultdict[PipelineName, set[RunId]] = defaultdict(set)
         self._needs: dict[RunId, Needs] = {}
+        self.queue = RunQueue(self._limit_of, self.policy.max_running)
         self.ready = ReadyTasks()
 
         self.none_older_since: float | None = None
         """Elapsed seconds at the moment from which on all that are registered know a newer schema."""
 
+        self.settings = ClusterSettings()
+        self._registered: tuple[WorkerInfo, ...] = ()
+        """As they say themselves; `workers` has them as the settings make them."""
         self.workers = Workers()
+        self.pools = PoolUse()
         self.slots: dict[AttemptId, Slots] = {}
         """Of every open attempt."""
         self.silent_since: dict[AttemptId, float] = {}
@@ -141,6 +151,22 @@ class State:
         if run is None or current is None or current.number != attempt.number:
             return None
         return run, current
+
+    def _limit_of(self, pipeline: PipelineName) -> int | None:
+        record = self.pipelines.get(pipeline)
+        if record is None:  # so its limit is not known
+            return 0
+        concurrency = record.profile.concurrency
+        return None if concurrency is None else concurrency.limit
+
+    def next_queued(self) -> Subject | None:
+        """The queued run that starts next."""
+        found = self.queue.first()
+        return None if found is None else about_queued(found)
+
+    def capacity(self) -> Capacity:
+        """What ready tasks may take."""
+        return self.workers.capacity(self.settings.pools, self.pools.used)
 
     def next_ready(self) -> Subject | None:
         """The most urgent task that could start, while there may be a slot for it."""
@@ -182,6 +208,8 @@ class State:
                 self.drop_command(outcome.command)
             case w.PutAbdication(abdication):
                 self.put_abdication(abdication)
+            case w.PutSettings(settings):
+                self.put_settings(settings, now)
             case w.RaiseSchema(schema):
                 self.schema, self.none_older_since = schema, None
             case _:
@@ -211,11 +239,18 @@ class State:
             self._needs[run.id] = Needs(run)
             self._runs_of[run.pipeline].add(run.id)
         self.runs[run.id] = run
+        if before is None or before.state is not run.state:
+            self._put_in_queue(run)
         if before is None or _where(before) != _where(run):
             self.agenda.add(about_run(run.id))
             self._look_at_all_open(run)
-        for was, task in run.tasks.changes_since(None if before is None else before.tasks):
+        known = None if before is None or before.state is RunState.QUEUED else before.tasks
+        for was, task in run.tasks.changes_since(known):
             self._put_task(run, was, task, now, slots)
+
+    def _put_in_queue(self, run: Run) -> None:
+        if run.state is not RunState.QUEUED or about_run(run.id) not in self.set_aside:
+            self.queue.put(run)
 
     def _note_refusals(self, before: Run, run: Run) -> None:
         changed = False
@@ -262,8 +297,8 @@ class State:
         if task.state is not TaskState.WAITING or run.state is not RunState.RUNNING:
             self.ready.discard(run.id, task.spec.name)
             self.agenda.forget(subject)
-        elif task.retry_at is not None:
-            self.agenda.look_at(subject, task.retry_at)
+        elif (moment := not_before(run, task)) is not None:
+            self.agenda.look_at(subject, moment)
         else:
             self._add_ready(run.id, task.spec.name)
 
@@ -290,6 +325,7 @@ class State:
         if run is None:
             return
         self.agenda.forget(about_run(run_id))
+        self.queue.discard(run_id)
         self._runs_of[run.pipeline].discard(run_id)
         del self._needs[run_id]
         for name, task in run.tasks.items():
@@ -325,7 +361,8 @@ class State:
 
     def put_workers(self, workers: Iterable[WorkerInfo], now: Instant) -> None:
         """Take in who is registered."""
-        changed = self.workers.register(workers)
+        self._registered = tuple(workers)
+        changed = self.workers.register(self.settings.applied_to(self._registered))
         for worker in changed:
             for attempt in sorted(self.workers.open_on(worker)):
                 self._note_silence(attempt, now)
@@ -334,10 +371,18 @@ class State:
                 self.agenda.add(about_attempt(attempt))
         self.ready.reopen()
 
+    def put_settings(self, settings: ClusterSettings, now: Instant) -> None:
+        """Take in what operators have set."""
+        for pool in self.settings.pools.keys() | settings.pools.keys():
+            self.ready.open(Gate("pool", pool))
+        self.settings = settings
+        self.put_workers(self._registered, now)
+
     def _put_attempt(
         self, attempt_id: AttemptId, attempt: Attempt, task: TaskSpec, slots: Slots, now: Instant
     ) -> None:
         self.workers.opened(attempt_id, attempt.worker, need_of(task))
+        self.pools.opened(attempt_id, task.pools)
         self.slots[attempt_id] = slots
         self._note_silence(attempt_id, now)
 
@@ -347,6 +392,9 @@ class State:
         self.silent_since.pop(attempt, None)
         self.agenda.forget(about_attempt(attempt))
         self.ready.reopen()
+        self.ready.open(Gate("run", attempt.run))
+        for pool in self.pools.closed(attempt):
+            self.ready.open(Gate("pool", pool))
 
     def _note_silence(self, attempt_id: AttemptId, now: Instant) -> None:
         """Start, keep or stop the clock of an attempt without a sign of life, and look at the attempt.
@@ -378,6 +426,7 @@ class State:
         if before is not None and before.schedule_position != record.schedule_position:
             self.built.pop(about_pipeline(record.name), None)
         self.pipelines[record.name] = record
+        self.queue.reopen()
         self.agenda.add(about_pipeline(record.name))
 
     def forget_pipeline(self, name: PipelineName) -> None:
@@ -491,13 +540,18 @@ class State:
         """Do not ask about a subject that is set aside. It comes back when it is read again."""
         if subject.kind == "task":
             self.ready.discard(subject.run, subject.task)
+        elif subject.kind == "queue":
+            self.queue.discard(subject.run)
         else:
             self.agenda.done(subject)
 
     def postpone(self, subject: Subject, until: Nothing) -> None:
         """There is nothing to decide about a subject now."""
         if subject.kind == "task":
-            self.ready.close(subject.run, subject.task)
+            self.ready.close(subject.run, subject.task, until.gates)
+            return
+        if subject.kind == "queue":
+            self.queue.close()
             return
         self.agenda.done(subject)
         if until.at is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from nimbus.domain.admission import Capacity, Need, rank, rank_to_submit, target_slots
 from nimbus.domain.ids import AttemptId, WorkerId
@@ -41,8 +41,8 @@ class Workers:
         """How many attempts each worker has open, if any."""
         return {worker: len(attempts) for worker, attempts in self._open_on.items() if attempts}
 
-    def capacity(self) -> Capacity:
-        """What tasks can be given to."""
+    def capacity(self, pools: Mapping[str, int], used: Callable[[str], int]) -> Capacity:
+        """What tasks can be given to, and take of pools."""
         return Capacity(
             workers=self.registered.values(),
             free=self.free,
@@ -50,6 +50,8 @@ class Workers:
             refusals=self.refusals,
             target_slots=self._target_slots,
             open_at=lambda target: len(self._open_at.get(target, ())),
+            pools=pools,
+            used=used,
         )
 
     def able_to_look(self, slots: Slots) -> tuple[WorkerInfo, ...]:

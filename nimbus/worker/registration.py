@@ -11,6 +11,7 @@ from nimbus.domain.errors import NimbusError
 from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import Clock, Registrations, WorkerIdInUseError
+from nimbus.worker.free_room import lacking
 from nimbus.worker.identity import host_id, hostname
 from nimbus.worker.settings import WorkerSettings
 
@@ -82,6 +83,8 @@ class Registration:
             targets={name: target.slots for name, target in self._settings.targets.items()},
             submits=self._submits,
             orders_in_clusters=self.orders_in_clusters,
+            labels=self._settings.labels,
+            lacks=lacking(self._settings.min_free, self._settings.work_dir),
             class_archive=self.class_archive if self._has_java else _WITHOUT_JAVA,
             warm_drivers=self.warm_drivers if self._has_java else _WITHOUT_JAVA,
             executor=self.executor,

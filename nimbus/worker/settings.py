@@ -16,6 +16,7 @@ from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import ClusterId, HostId, WorkerId
 from nimbus.domain.slots import ConnectSession
 from nimbus.worker.connections import Connections
+from nimbus.worker.free_room import MinFree
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.task_user import TaskUser, TaskUsers
 
@@ -75,6 +76,9 @@ class WorkerSettings:
     """For tasks in `mode: connect`; None: they are refused."""
     targets: Mapping[str, SparkTarget] = field(default_factory=dict)
     """Places where a task's Spark runs that names one."""
+    labels: tuple[str, ...] = ()
+    """What tasks can ask for with `runs_on`."""
+    min_free: MinFree = field(default_factory=MinFree)
     scheduler_id: str | None = None
     """The scheduler that this worker is embedded in."""
 

@@ -31,11 +31,15 @@ from nimbus.domain.commands import (
     ActivatePipeline,
     Command,
     CommandOutcome,
+    CordonWorker,
     PausePipeline,
     PublishRelease,
     RemovePipeline,
+    RemovePool,
+    SetPool,
     StartRun,
     StopRun,
+    UncordonWorker,
 )
 from nimbus.domain.errors import RecordTooLargeError
 from nimbus.domain.ids import (
@@ -62,6 +66,7 @@ from nimbus.domain.pipeline import (
 )
 from nimbus.domain.run import ListedRun, Outcome, Run, RunCause, RunState, TaskRun
 from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
+from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import AssignmentKind, WorkerInfo
@@ -133,6 +138,10 @@ COMMANDS: tuple[Command, ...] = (
         pipeline=SPEC.name, run_id=RUN.id, parameters={"a": [1, "ü"]}, logical_date=NOW, priority=Priority.LOW
     ),
     StopRun(run_id=RUN.id, reason="because"),
+    SetPool(pool="db", size=3),
+    RemovePool(pool="db"),
+    CordonWorker(worker=WorkerId("w1"), reason="new disk"),
+    UncordonWorker(worker=WorkerId("w1")),
     Abdicate(reason="upgrade"),
 )
 
@@ -141,7 +150,7 @@ COMMANDS: tuple[Command, ...] = (
 class Bench:
     reader: ClusterReader
     queue: CommandQueue
-    put: Callable[[PipelineRecord | Run | SchedulerInfo | WorkerInfo], None]
+    put: Callable[[PipelineRecord | Run | SchedulerInfo | WorkerInfo | ClusterSettings], None]
     claim: Callable[[Claim], None]
     answer: Callable[[CommandOutcome], None]
     drop_run: Callable[[RunId], None]
@@ -200,7 +209,7 @@ def zookeeper_bench(session: ZooKeeperSession, root: str) -> Bench:
     reader = ZooKeeperClusterReader(session, root)
     registrations = ZooKeeperRegistrations(session, root)
 
-    def put(record: PipelineRecord | Run | SchedulerInfo | WorkerInfo) -> None:
+    def put(record: PipelineRecord | Run | SchedulerInfo | WorkerInfo | ClusterSettings) -> None:
         match record:
             case PipelineRecord():
                 was = reader.pipeline(record.name)
@@ -211,6 +220,8 @@ def zookeeper_bench(session: ZooKeeperSession, root: str) -> Bench:
                 registrations.publish_scheduler(record)
             case WorkerInfo():
                 registrations.publish_worker(record)
+            case ClusterSettings():
+                commit(store, [w.PutSettings(record)])
 
     def claim(claim: Claim) -> None:
         commit(store, [w.CreateAttempt(AttemptId.parse(claim.attempt))])
@@ -255,6 +266,15 @@ def test_a_command_waits_as_it_was_submitted(bench: Bench, command: Command) -> 
     assert (queued.id, queued.command, queued.submitted_by) == (key, command, "me")
     assert queued.submitted_at.utcoffset() == timedelta(0)
     assert bench.queue.outcome(key) is None
+
+
+def test_settings_are_read_as_they_were_written_last(bench: Bench) -> None:
+    assert bench.reader.settings() == ClusterSettings()
+    settings = ClusterSettings(pools={"db": 3}, cordoned={WorkerId("w1"): "new disk"})
+
+    bench.put(settings)
+
+    assert bench.reader.settings() == settings
 
 
 def test_commands_wait_in_the_order_of_their_submission(bench: Bench) -> None:

@@ -34,6 +34,7 @@ from nimbus.domain.intervals import DataInterval
 from nimbus.domain.lifecycle import open_attempt, stop
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, Schedule, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
+from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.skipped import Skips
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.tasks import Tasks
@@ -290,6 +291,16 @@ def test_the_last_abdication_is_loaded(bench: Bench) -> None:
         commit(bench.store, [w.PutAbdication(Abdication(epoch=epoch, reason="upgrade"))])
 
     assert loaded(bench.store).registered.abdication == Abdication(epoch=4, reason="upgrade")
+
+
+def test_last_settings_are_loaded(bench: Bench) -> None:
+    assert loaded(bench.store).registered.settings == ClusterSettings()
+    settings = ClusterSettings(pools={"db": 3}, cordoned={WorkerId("w1"): "new disk"})
+
+    for found in (ClusterSettings(pools={"db": 1}), settings):
+        commit(bench.store, [w.PutSettings(found)])
+
+    assert loaded(bench.store).registered.settings == settings
 
 
 def test_raising_the_schema_is_the_last_write_of_a_term(bench: Bench) -> None:

@@ -30,7 +30,7 @@ NAMES = [WorkerId(f"w{number}") for number in range(3)]
 
 workers = st.lists(
     st.builds(
-        lambda name, slots, draining, load, schema, java, targets: replace(
+        lambda name, slots, draining, load, schema, java, targets, labels, lacks: replace(
             WORKER,
             id=name,
             slots=slots,
@@ -39,6 +39,8 @@ workers = st.lists(
             newest_schema=schema,
             has_java=java,
             targets=targets,
+            labels=labels,
+            lacks=lacks,
         ),
         st.sampled_from(NAMES),
         st.integers(1, 2),
@@ -47,6 +49,8 @@ workers = st.lists(
         st.sampled_from([1, 2]),
         st.booleans(),
         st.sampled_from([{}, {"big": 1}, {"big": 2}]),
+        st.sampled_from([(), ("gpu",), ("eu", "gpu")]),
+        st.sampled_from(["", "", "1 MiB of memory free"]),
     ),
     max_size=len(NAMES),
     unique_by=lambda worker: worker.id,
@@ -65,8 +69,13 @@ kinds = st.sampled_from([TaskKind.PYTHON, TaskKind.PYSPARK, TaskKind.SHELL, Task
 """The last two came with schema 2."""
 
 
-def _run(name: str, kind: TaskKind = TaskKind.PYTHON, place: SparkPlace | None = None) -> Run:
-    spec = TaskSpec(name=A, kind=kind, script="a.py", spark_place=place)
+def _run(
+    name: str,
+    kind: TaskKind = TaskKind.PYTHON,
+    place: SparkPlace | None = None,
+    labels: tuple[str, ...] = (),
+) -> Run:
+    spec = TaskSpec(name=A, kind=kind, script="a.py", spark_place=place, runs_on=labels)
     return Run(
         id=RunId(name),
         pipeline=PipelineName("p"),
@@ -102,6 +111,7 @@ def _steps(
     anew=st.booleans(),
     kind=kinds,
     place=places,
+    labels=st.sampled_from([(), (), ("eu",), ("eu", "gpu")]),
 )
 def test_the_rule_and_the_explanation_agree_for_any_cluster(
     workers: list[WorkerInfo],
@@ -111,8 +121,9 @@ def test_the_rule_and_the_explanation_agree_for_any_cluster(
     anew: bool,
     kind: TaskKind,
     place: SparkPlace | None,
+    labels: tuple[str, ...],
 ) -> None:
-    now, ready = Instant(NOW, 0.0), _run("ready", kind, place)
+    now, ready = Instant(NOW, 0.0), _run("ready", kind, place, labels)
     state = State(epoch=1, schema=2)
     state.put_workers(workers, now)
     for number, attempt in enumerate(history):
@@ -136,16 +147,18 @@ def test_the_rule_and_the_explanation_agree_for_any_cluster(
     capacity = Capacity(
         workers=later,
         free=by_rank(later, busy, refusals),
-        submitting=[worker for worker in later if not worker.draining],
+        submitting=[worker for worker in later if not (worker.draining or worker.lacks)],
         refusals=dict(refusals),
         target_slots=target_slots(later),
         open_at=lambda _: len(at_big),
+        pools={},
+        used=lambda _: 0,
     )
     told = why(ready, ready.tasks[A], None, Surroundings(now=NOW, leader="s", capacity=lambda: capacity))
 
     assert list(state.workers.free) == capacity.free
     assert isinstance(decision, Decision) == (told == "ready: the leader gives it to a worker next")
-    answer = admit(ready.tasks[A], capacity, NOW)
+    answer = admit(ready, ready.tasks[A], capacity, NOW)
     assert isinstance(decision, Decision) == isinstance(answer, Grant)
     if isinstance(decision, Decision) and isinstance(answer, Grant):
         assert decision.about["worker"] == answer.worker.id
@@ -187,7 +200,7 @@ def test_the_best_worker_is_granted_and_a_wait_is_no_longer_than_needed(
     full = place is not None and at_big >= target_slots(workers).get("big", 0)
     if kind in (TaskKind.PYSPARK, TaskKind.SPARK_SUBMIT):
         suited = [worker for worker in suited if worker.has_java] or suited
-    accepting = [worker for worker in suited if not worker.draining]
+    accepting = [worker for worker in suited if not (worker.draining or worker.lacks)]
     rested = [w for w in accepting if w.id not in refused or refused[w.id].until <= NOW]
     able = [w for w in rested or accepting if busy.get(w.id, 0) < w.slots]
 
@@ -199,12 +212,14 @@ def test_the_best_worker_is_granted_and_a_wait_is_no_longer_than_needed(
     capacity = Capacity(
         workers=workers,
         free=by_rank(workers, busy, refused),
-        submitting=[worker for worker in workers if not worker.draining],
+        submitting=[worker for worker in workers if not (worker.draining or worker.lacks)],
         refusals=refused,
         target_slots=target_slots(workers),
         open_at=lambda _: at_big,
+        pools={},
+        used=lambda _: 0,
     )
-    answer = admit(task, capacity, NOW)
+    answer = admit(_run("p"), task, capacity, NOW)
 
     if isinstance(answer, Grant):
         assert not full
@@ -214,7 +229,7 @@ def test_the_best_worker_is_granted_and_a_wait_is_no_longer_than_needed(
     assert full or not able
     assert (answer.reason is WaitReason.TARGET_FULL) <= full
     if answer.until is not None:
-        assert isinstance(admit(task, capacity, answer.until), Grant)
+        assert isinstance(admit(_run("p"), task, capacity, answer.until), Grant)
 
 
 def test_driver_in_a_cluster_takes_no_slot_of_its_worker() -> None:
@@ -225,10 +240,10 @@ def test_driver_in_a_cluster_takes_no_slot_of_its_worker() -> None:
     state.put_workers([only_runs, worker], now)
     for number in range(3):
         run = _run(f"r{number}", TaskKind.PYSPARK, place)
-        answer = admit(run.tasks[A], state.workers.capacity(), NOW)
+        answer = admit(run, run.tasks[A], state.capacity(), NOW)
         assert isinstance(answer, Grant)
         assert answer.worker == worker
         state.put_run(lifecycle.open_attempt(run, A, worker=worker.id, epoch=1, now=NOW), now)
 
     state.put_workers([worker], now)
-    assert isinstance(admit(_run("p").tasks[A], state.workers.capacity(), NOW), Grant)
+    assert isinstance(admit(_run("p"), _run("p").tasks[A], state.capacity(), NOW), Grant)

@@ -38,7 +38,8 @@ def a_run(size: int, *, strategy: FailureStrategy = FailureStrategy.CONTINUE, ar
         priority=Priority.LOW,
         failure_strategy=strategy,
         python_path=("lib",),
-        deadline=NOW + timedelta(hours=1),
+        timeout=timedelta(hours=1),
+        state=RunState.QUEUED,
         layout=2,
         tasks=Tasks(
             TaskRun(
@@ -62,6 +63,8 @@ def a_run(size: int, *, strategy: FailureStrategy = FailureStrategy.CONTINUE, ar
 def moved(run: Run, data: st.DataObject, now: datetime) -> Run:
     """One thing that may happen to a run."""
     ready = [task.spec.name for task in run.tasks.values() if lifecycle.is_ready(run, task)]
+    if run.state is RunState.QUEUED:
+        return lifecycle.started(run, now)
     choices = ["open"] * bool(ready) + ["close"] * bool(run.open_attempts())
     if not data.draw(st.integers(0, 20)):
         choices.append("stop")
@@ -132,6 +135,7 @@ def test_run_of_a_release_without_intervals_is_read_and_has_none(layout: int) ->
 
 def test_one_task_that_moves_writes_one_page() -> None:
     run = a_run(1000)
+    run = lifecycle.started(run, NOW)
     opened = lifecycle.open_attempt(run, TaskName("t100"), worker=WorkerId("w"), epoch=1, now=NOW)
 
     assert list(run_record.encode_changes(opened, run)) == ["tasks-1"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nimbus.domain.commands import PausePipeline
-from tests.simulation.catalog import NAMES
+from nimbus.domain.commands import PausePipeline, SetPool, UncordonWorker
+from tests.simulation.catalog import NAMES, POOLS
 from tests.simulation.laws import Law, hold
 from tests.simulation.world import World
 
@@ -20,6 +20,10 @@ def calm_down(world: World) -> None:
     _mend(world)
     for name in NAMES:  # else schedules would never let it end
         world.operators.submit(PausePipeline(pipeline=name))
+    for pool, size in POOLS.items():
+        world.operators.submit(SetPool(pool=pool, size=size))
+    for worker in sorted({one.id for one in world.workers}):
+        world.operators.submit(UncordonWorker(worker=worker))
     for number in range(CALM_ROUNDS):
         world.story.step += 1
         _round(world)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 
 from nimbus.domain.catalog import Definitions, PipelineRecord, PipelineState, ReleaseOf, profile_of
+from nimbus.domain.concurrency import Concurrency, WhenFull
 from nimbus.domain.ids import PipelineName, ReleaseDigest, TaskName
 from nimbus.domain.pipeline import (
     CatchUp,
@@ -38,6 +41,8 @@ def _task(
     place: SparkPlace | None = None,
     asks: Requirement = Requirement.SUCCEEDED,
     allow_failure: bool = False,
+    pools: Mapping[str, int] | None = None,
+    start_after: timedelta | None = None,
 ) -> TaskSpec:
     return TaskSpec(
         name=TaskName(name),
@@ -49,6 +54,8 @@ def _task(
         retries=RetryPolicy(limit=retries, delay=timedelta(seconds=2)),
         priority=priority,
         spark_place=place,
+        pools=pools or {},
+        start_after=start_after,
     )
 
 
@@ -88,13 +95,32 @@ SINGLE = PipelineSpec(
     priority=Priority.HIGH,
     tasks=(_task("a"),),
 )
-SPECS = (DIAMOND, CHAIN, SINGLE)
+NARROW_LIMIT = 2
+NARROW = PipelineSpec(
+    name=PipelineName("narrow"),
+    schedule=_every(2, CatchUp.ALL),
+    timeout=timedelta(minutes=15),
+    concurrency=Concurrency(limit=NARROW_LIMIT),
+    max_parallel_tasks=2,
+    tasks=(
+        _task("a", pools={"p": 1}),
+        _task("b", pools={"p": 2, "q": 1}),
+        _task("c", pools={"q": 1}),
+        _task("d", "a", start_after=timedelta(seconds=5)),
+    ),
+)
+SPECS = (DIAMOND, CHAIN, SINGLE, NARROW)
 NAMES = tuple(spec.name for spec in SPECS)
 RELEASES = {ReleaseOf(spec.name, digest): spec for spec in SPECS for digest in (FIRST, SECOND)}
+for _digest, _when_full in ((FIRST, WhenFull.REPLACE), (SECOND, WhenFull.SKIP)):
+    _full = Concurrency(limit=NARROW_LIMIT, when_full=_when_full)
+    RELEASES[ReleaseOf(NARROW.name, _digest)] = replace(NARROW, concurrency=_full)
+MAX_RUNNING = 6
+POOLS = {"p": 2, "q": 1}
 
 
-def first_records() -> dict[PipelineName, PipelineRecord]:
-    """All pipelines, active."""
+def first_records(schema: int) -> dict[PipelineName, PipelineRecord]:
+    """All pipelines that a cluster of this schema can have, active."""
     return {
         spec.name: PipelineRecord(
             name=spec.name,
@@ -104,7 +130,8 @@ def first_records() -> dict[PipelineName, PipelineRecord]:
             profile=profile_of(spec),
             schedule_position=START,
             updated_at=START,
-            definitions=Definitions(spec, spec),
+            definitions=Definitions(spec, spec) if schema == 1 else None,
         )
         for spec in SPECS
+        if schema > 1 or spec.concurrency is None
     }

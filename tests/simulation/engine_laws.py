@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Set
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nimbus.adapters.memory_store import World as Records
 from nimbus.domain import lifecycle
-from nimbus.domain.admission import by_rank
+from nimbus.domain.admission import by_rank, held_behind, pool_holders
+from nimbus.domain.earliest import not_before
 from nimbus.domain.ids import AttemptId, CommandId
+from nimbus.domain.run import RunState
 from nimbus.domain.slots import Slots
 from nimbus.engine.agenda import (
     Instant,
@@ -18,10 +21,11 @@ from nimbus.engine.agenda import (
     about_command,
     about_finished,
     about_pipeline,
+    about_queued,
     about_run,
     about_task,
 )
-from nimbus.engine.decision import Nothing
+from nimbus.engine.decision import Decision, Nothing
 from nimbus.engine.rules import ask
 from nimbus.engine.state import State
 from nimbus.ports import DefinitionNotHereError
@@ -95,7 +99,7 @@ def check_indexes(state: State) -> None:
             hold(Law.INDEXES, (queued or timed) == lifecycle.is_ready(run, task), subject, queued, timed)
     hold(Law.INDEXES, state.slots.keys() == opened.keys(), "open:", sorted(map(str, opened)))
     at_target = sum(state.runs[a.run].tasks[a.task].spec.spark_place is not None for a in opened)
-    hold(Law.INDEXES, state.workers.capacity().open_at(TARGET) == at_target, "at target:", at_target)
+    hold(Law.INDEXES, state.capacity().open_at(TARGET) == at_target, "at target:", at_target)
     busy = state.workers.busy()
     hold(Law.INDEXES, busy == Counter(opened.values()), "busy:", busy)
     free = by_rank(state.workers.registered.values(), Counter(opened.values()), state.workers.refusals)
@@ -106,6 +110,13 @@ def check_indexes(state: State) -> None:
         runs_of[run.pipeline].add(run.id)
     hold(Law.INDEXES, {name: ids for name, ids in state._runs_of.items() if ids} == runs_of, "runs of")
     _check_lines(state)
+    used = Counter[str]()
+    for attempt in opened:
+        used.update(state.runs[attempt.run].tasks[attempt.task].spec.pools)
+    hold(Law.INDEXES, +state.pools._used == +used, "pools:", used)
+    queued = {run.id for run in state.runs.values() if run.state is RunState.QUEUED}
+    hold(Law.INDEXES, state.queue._ranks.keys() == queued, "queued:", queued)
+    hold(Law.INDEXES, state.queue._under_way.keys() == state.runs.keys() - queued, "under way")
 
 
 def _check_silence(state: State) -> None:
@@ -148,9 +159,27 @@ def _nothing_forgotten(state: State, now: Instant) -> None:
             continue  # a grace that began before the wall clock stepped ends when it really is over
         if subject.kind == "task" and _all_back_off(state, now):
             continue  # since the wall clock stepped back: the next look at the workers asks again
+        decided = isinstance(answer, Decision)
+        if decided and subject.kind == "task" and _is_held_behind(state, subject, now):
+            continue
         hold(Law.NOTHING_FORGOTTEN, isinstance(answer, Nothing), subject, "was not asked about:", answer)
         if isinstance(answer, Nothing) and (answer.at is not None or answer.after_s is not None):
             hold(Law.NOTHING_FORGOTTEN, state.agenda.is_timed(subject), subject, "has no timer for", answer)
+
+
+def _is_held_behind(state: State, subject: Subject, now: Instant) -> bool:
+    """Whether a more urgent task waits at a pool of a task."""
+    ready = [
+        (run, task)
+        for run in state.runs.values()
+        if about_run(run.id) not in state.set_aside
+        for task in run.tasks.values()
+        if lifecycle.is_ready(run, task) and (not_before(run, task) or now.wall) <= now.wall
+    ]
+    run = state.runs[subject.run]
+    holders = pool_holders(ready, state.capacity())
+    capacity = replace(state.capacity(), holders=lambda: holders)
+    return held_behind(run, run.tasks[subject.task], capacity) is not None
 
 
 def _all_back_off(state: State, now: Instant) -> bool:
@@ -165,10 +194,11 @@ def _all_back_off(state: State, now: Instant) -> bool:
 def _subjects(state: State, now: Instant) -> Iterator[Subject]:
     yield from map(about_attempt, state.slots)
     yield from map(about_run, state.runs)
+    yield from (about_queued(key) for key, run in state.runs.items() if run.state is RunState.QUEUED)
     yield from map(about_command, state.commands)
     yield from map(about_pipeline, state.pipelines)
     yield from map(about_finished, state.finished)
     for run in state.runs.values():
         for name, task in run.tasks.items():
-            if lifecycle.is_ready(run, task) and (task.retry_at is None or task.retry_at <= now.wall):
+            if lifecycle.is_ready(run, task) and (not_before(run, task) or now.wall) <= now.wall:
                 yield about_task(run.id, name)

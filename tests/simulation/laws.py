@@ -23,6 +23,11 @@ class Law(Enum):
     RETRIES_COUNT = "a task is tried as often as its retries and mishaps allow, no more and no less"
     SLOTS = "no worker has more open attempts than slots"
     TARGET_SLOTS = "no target has more open attempts than slots"
+    CONCURRENCY = (
+        "no pipeline, and not the cluster, has more runs under way than its limit, and queues keep order"
+    )
+    PARALLEL_TASKS = "no run has more open attempts than its limit"
+    POOLS = "open attempts take no more of a pool than it has"
     ONE_ORDER = "each open attempt has one order, and nothing else has any"
     FENCED = "a deposed leader writes nothing"
     FIRE_ONCE = "each fire time is dealt with once, as the catch-up policy says"

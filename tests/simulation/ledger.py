@@ -11,7 +11,6 @@ from nimbus.domain import commands as c
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.ids import AttemptId, CommandId
-from nimbus.domain.run import RunState
 from tests.simulation.laws import Law, hold
 from tests.simulation.ledger_attempts import AttemptLaws
 from tests.simulation.ledger_runs import RunLaws
@@ -33,6 +32,7 @@ class Ledger:
         self.submitted: dict[CommandId, c.Command] = {}
         self.outcomes: dict[CommandId, c.CommandOutcome] = {}
         self.executions: set[AttemptId] = set()
+        self.settings = world.zookeeper.world.settings
         self.abdicated: set[int] = set()
         """Epochs whose leaders have accepted to give them up."""
 
@@ -61,12 +61,14 @@ class Ledger:
         hold(Law.FENCED, epoch == before.epoch, who, "wrote in epoch", epoch, "of", before.epoch)
         for at, write in enumerate(writes):
             match write:
+                case w.PutSettings(settings):
+                    self.settings = settings
                 case w.ConsumeCommand(outcome):
                     self._decided(outcome)
                 case w.CreatePipeline() | w.PutPipeline() | w.RemovePipelineRecord():
                     self.schedules.written(write, writes[at + 1 :])
                 case w.CreateRun() | w.PutRun() | w.RemoveRun():
-                    self.runs.written(write)
+                    self.runs.written(write, self.schedules.pipelines)
                 case _:
                     self.attempts.written(write, store)
             if isinstance(write, w.CreateRun):
@@ -87,10 +89,12 @@ class Ledger:
         """Whether the records say what an accepted command asked for."""
         runs, pipelines = self.runs.all, self.schedules.pipelines
         match command:
+            case c.SetPool() | c.RemovePool() | c.CordonWorker() | c.UncordonWorker():
+                return self._is_set(command)
             case c.StartRun(run_id=run):
                 return run in runs
             case c.StopRun(run_id=run):
-                return run in runs and runs[run].state is not RunState.RUNNING
+                return run in runs and runs[run].state.is_ending
             case c.PausePipeline(pipeline=name):
                 return pipelines[name].state is PipelineState.PAUSED
             case c.ActivatePipeline(pipeline=name):
@@ -103,6 +107,17 @@ class Ledger:
                 self.abdicated.add(epoch)
                 return True  # it is done later: see `engine_laws`
 
+    def _is_set(self, command: c.SettingsCommand) -> bool:
+        match command:
+            case c.SetPool(pool=pool, size=size):
+                return self.settings.pools[pool] == size
+            case c.RemovePool(pool=pool):
+                return pool not in self.settings.pools
+            case c.CordonWorker(worker=worker):
+                return worker in self.settings.cordoned
+            case c.UncordonWorker(worker=worker):
+                return worker not in self.settings.cordoned
+
     def withdrawn(self, command: CommandId) -> None:
         """A command was deleted by hand: nobody waits for it."""
         del self.submitted[command]
@@ -111,7 +126,9 @@ class Ledger:
         """After the calm: the records kept here are those of ZooKeeper."""
         found = self._world.zookeeper.world
         hold(Law.COMMAND_ANSWERED, self.submitted.keys() == self.outcomes.keys(), self._unanswered())
-        expected = replace(found, runs=self.runs.live, pipelines=self.schedules.pipelines)
+        expected = replace(
+            found, runs=self.runs.live, pipelines=self.schedules.pipelines, settings=self.settings
+        )
         hold(Law.FENCED, found == expected, "ZooKeeper holds what no leader has written")
 
     def _unanswered(self) -> list[CommandId]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from nimbus.domain import writes as w
+from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.failures import FailureClass
-from nimbus.domain.ids import RunId
+from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.pipeline import Requirement
 from nimbus.domain.run import Outcome, Run, RunState, TaskRun, TaskState
+from nimbus.domain.run_rank import run_rank
+from tests.simulation.catalog import MAX_RUNNING
 from tests.simulation.laws import Law, hold
 
 if TYPE_CHECKING:
@@ -27,24 +32,69 @@ class RunLaws:
         """Every run that there ever was, as it was written last."""
         self.live: dict[RunId, Run] = {}
         """Those that are in ZooKeeper."""
+        self.queued: set[RunId] = set()
+        """Those that ever were."""
 
-    def written(self, write: w.CreateRun | w.PutRun | w.RemoveRun) -> None:
+    def written(
+        self,
+        write: w.CreateRun | w.PutRun | w.RemoveRun,
+        pipelines: Mapping[PipelineName, PipelineRecord],
+    ) -> None:
         """Take in one write."""
         match write:
             case w.CreateRun(run):
                 self.all[run.id] = self.live[run.id] = run
+                if run.state is RunState.RUNNING:
+                    self._started(run, pipelines)
+                elif run.state is RunState.QUEUED:
+                    self.queued.add(run.id)
             case w.PutRun(run):
-                self._moved(self.live[run.id], run)
+                before = self.live[run.id]
+                self._moved(before, run)
                 self.all[run.id] = self.live[run.id] = run
+                for was, task in run.tasks.changes_since(before.tasks):
+                    if task.open_attempt is not None and (was is None or was.open_attempt is None):
+                        self._pools_hold(task)
+                if (before.state, run.state) == (RunState.QUEUED, RunState.RUNNING):
+                    self._started(run, pipelines)
             case w.RemoveRun(run_id):
                 run = self.live.pop(run_id)
                 kept = self._world.storage.history.get(run_id)
                 hold(Law.ARCHIVED, run == kept, run_id, "was removed, and history has", kept)
 
+    def _pools_hold(self, opened: TaskRun) -> None:
+        sizes = self._world.ledger.settings.pools
+        used: Counter[str] = Counter()
+        for run in self.live.values():
+            for task in run.tasks.values():
+                used.update(task.spec.pools if task.open_attempt is not None else {})
+        for pool in opened.spec.pools:
+            hold(Law.POOLS, used[pool] <= sizes.get(pool, 0), pool, used[pool], "of", sizes)
+
+    def _started(self, run: Run, pipelines: Mapping[PipelineName, PipelineRecord]) -> None:
+        live = [other for other in self.live.values() if not other.state.is_final]
+        under_way = [other for other in live if other.state is not RunState.QUEUED]
+        hold(Law.CONCURRENCY, run.layout == 1 or len(under_way) <= MAX_RUNNING, run.id, len(under_way))
+        concurrency = pipelines[run.pipeline].profile.concurrency
+        own = sum(other.pipeline == run.pipeline for other in under_way)
+        hold(Law.CONCURRENCY, concurrency is None or own <= concurrency.limit, run.id, "is one of", own)
+        overtaken = [
+            other.id
+            for other in live
+            if other.state is RunState.QUEUED
+            and other.pipeline == run.pipeline
+            and run_rank(other) < run_rank(run)
+        ]
+        hold(Law.CONCURRENCY, not overtaken, run.id, "starts before", overtaken)
+        hold(Law.CONCURRENCY, run.deadline == (run.timeout and run.started_at + run.timeout), run.id)  # type: ignore[operator]
+
     def _moved(self, before: Run, after: Run) -> None:
         hold(Law.FINAL_IS_FINAL, not before.state.is_final, after.id, before.state, "->", after.state)
-        back = before.state is RunState.STOPPING and after.state is RunState.RUNNING
+        back = before.state.is_ending and not after.state.is_ending
+        back |= before.state is RunState.RUNNING and after.state is RunState.QUEUED
         hold(Law.FINAL_IS_FINAL, not back, after.id, "goes on after it was stopped")
+        most, open_now = after.max_parallel_tasks, len(after.open_attempts())
+        hold(Law.PARALLEL_TASKS, most is None or open_now <= most, after.id, open_now, "of", most)
         for was, task in after.tasks.changes_since(before.tasks):
             if was is not None:
                 self._task_moved(after, was, task)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from nimbus.definition.cron import fires_between, next_fire
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.concurrency import WhenFull
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.pipeline import CatchUp
 from nimbus.domain.run import Run, RunCause
@@ -25,7 +26,7 @@ class ScheduleLaws:
 
     def __init__(self, world: World, runs: RunLaws) -> None:
         self._world, self._runs = world, runs
-        self.pipelines: dict[PipelineName, PipelineRecord] = first_records()
+        self.pipelines: dict[PipelineName, PipelineRecord] = first_records(world.zookeeper.world.schema)
         self.waited: set[RunId] = set()
         """Runs that could not be built at first: newer fire times may have passed since."""
         self._fired: set[tuple[PipelineName, datetime]] = set()
@@ -86,7 +87,8 @@ class ScheduleLaws:
             by_hand = any(
                 known.pipeline == name and known.logical_date == new for known in self._runs.live.values()
             )
-            hold(Law.FIRE_MISSED, by_hand, name, "passes", new, "and starts nothing")
+            may_skip = by_hand or self._may_skip(record)
+            hold(Law.FIRE_MISSED, may_skip, name, "passes", new, "and starts nothing")
         if schedule.catchup is CatchUp.ALL and not too_old:
             hold(Law.FIRE_MISSED, len(passed) == 1, name, "passes over", passed[:-1])
         elif run is not None:
@@ -104,6 +106,14 @@ class ScheduleLaws:
         late = schedule and schedule.catchup_window and skipped.at - skipped.last > schedule.catchup_window
         hold(Law.FIRE_MISSED, late, record.name, "skips", skipped.last, "as too old at", skipped.at)
         return True
+
+    def _may_skip(self, record: PipelineRecord) -> bool:
+        concurrency = record.profile.concurrency
+        if concurrency is None or concurrency.when_full is not WhenFull.SKIP:
+            return False
+        live = [run for run in self._runs.live.values() if not run.state.is_final]
+        own = [run for run in live if run.pipeline == record.name]
+        return any(run.cause is RunCause.SCHEDULE for run in own)
 
     def _forget(self, name: PipelineName) -> None:
         self._fired = {fired for fired in self._fired if fired[0] != name}

@@ -8,12 +8,15 @@ from typing import Any
 
 from nimbus.adapters.memory_store import MemoryLeaderStore
 from nimbus.domain import writes as w
+from nimbus.domain.run import RunState
 from nimbus.domain.skipped import Skips
 from nimbus.engine import reign
 from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import Decision, Nothing, ResignLeadership
+from nimbus.engine.pools import PoolUse
 from nimbus.engine.reign import Reign
 from nimbus.engine.rules import abdication, archive, commands, schedules
+from nimbus.engine.run_queue import RunQueue
 from nimbus.engine.state import State
 from nimbus.ports import SlotTakenError, StaleStateError
 from tests.simulation.mutant import mutant, replaced
@@ -262,4 +265,41 @@ def attempts_that_last_are_not_looked_at() -> Iterator[None]:
         self._young = {attempt: grown_s for attempt, grown_s in self._young.items() if grown_s > now_s}
 
     with replaced(Reign, _look_at_grown=forget):
+        yield
+
+
+@mutant
+def limit_counts_running_runs_alone() -> Iterator[None]:
+    """DS 17531: a run that is being stopped still writes, and the next one starts beside it."""
+    original = RunQueue.put
+
+    def put(self: Any, run: Any) -> None:
+        if run.state is RunState.STOPPING:
+            self.discard(run.id)
+        else:
+            original(self, run)
+
+    with replaced(RunQueue, put=put):
+        yield
+
+
+@mutant
+def queue_is_checked_at_creation_alone() -> Iterator[None]:
+    """DS 9906, 10258: a queued run is woken by the run before it, and waits for ever if nobody does."""
+
+    def next_queued(_self: Any) -> None:
+        return None
+
+    with replaced(State, next_queued=next_queued):
+        yield
+
+
+@mutant
+def pool_counter_leaks() -> Iterator[None]:
+    """DS 9910, 13726, 18338: what a task has taken of its group is not given back."""
+
+    def closed(_self: Any, _attempt: Any) -> tuple[str, ...]:
+        return ()
+
+    with replaced(PoolUse, closed=closed):
         yield

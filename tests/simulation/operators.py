@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from nimbus.domain import commands as c
 from nimbus.domain.ids import CommandId, RunId
-from tests.simulation.catalog import FIRST, MISSING, NAMES, SECOND
+from tests.simulation.catalog import FIRST, MISSING, NAMES, POOLS, SECOND
 from tests.simulation.clocks import START
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-_VERBS = ("start", "stop", "pause", "activate", "publish", "remove", "abdicate")
-_WEIGHTS = (12, 3, 2, 4, 3, 1, 1)
+_VERBS = ("start", "stop", "pause", "activate", "publish", "remove", "pool", "cordon", "abdicate")
+_WEIGHTS = (12, 3, 2, 4, 3, 1, 1, 1, 1)
 
 
 class Operators:
@@ -65,5 +65,12 @@ class Operators:
                 return c.PublishRelease(pipeline=pipeline, digest=digest, activate=rng.random() < 0.7)
             case "remove":
                 return c.RemovePipeline(pipeline=pipeline)
+            case "pool":
+                return c.SetPool(pool=rng.choice(list(POOLS)), size=rng.randint(0, 3))
+            case "cordon":
+                worker = rng.choice(self._world.workers).id
+                if worker in self._world.zookeeper.world.settings.cordoned:
+                    return c.UncordonWorker(worker=worker)
+                return c.CordonWorker(worker=worker, reason="asked")
             case _:
                 return c.Abdicate(reason="asked")

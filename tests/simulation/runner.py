@@ -18,7 +18,7 @@ from tests.simulation.laws import Law
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.simulation import Outcome, simulate
 
-MUTANT_SEEDS = 1000
+MUTANT_SEEDS = 2000
 _CHUNK = 50
 
 
@@ -40,6 +40,7 @@ class Tally:
         self.met.update(end.outcome.value for end in ledger.attempts.ends.values())
         self.met.update(code.code for code in ledger.outcomes.values())
         self.met["leaderships"] += outcome.world.zookeeper.world.epoch
+        self.met["queued runs"] += len(ledger.runs.queued)
         self.met["raised schemas"] += outcome.world.zookeeper.world.schema == NEWEST_SCHEMA
         self.met["runs"] += len(ledger.runs.all)
         self.met["executions"] += len(ledger.executions)

@@ -22,6 +22,7 @@ from nimbus.engine.reign import Reign
 from nimbus.engine.state import Built, Refusal
 from nimbus.ports import DefinitionNotHereError
 from tests.simulation import engine_laws
+from tests.simulation.catalog import MAX_RUNNING
 from tests.simulation.clocks import ProcessClock
 from tests.simulation.laws import Law, hold
 from tests.simulation.store import FaultyStore, ProcessKilledError
@@ -40,6 +41,7 @@ def policy_with(keep_finished: timedelta, claim_timeout: timedelta) -> Policy:
         timings=Timings(claim_timeout=claim_timeout),
         keep_finished=keep_finished,
         max_mishaps=3,
+        max_running=MAX_RUNNING,
         raise_schema_after=timedelta(seconds=30),
     )
 

@@ -12,8 +12,9 @@ from prometheus_client import CollectorRegistry
 from nimbus.domain.ids import HostId, WorkerId
 from nimbus.domain.schedulers import Role, SchedulerInfo
 from nimbus.domain.schema import NEWEST_SCHEMA
+from nimbus.domain.settings import ClusterSettings
 from nimbus.telemetry.engine import EngineMetrics
-from tests.simulation.catalog import RELEASES, first_records
+from tests.simulation.catalog import POOLS, RELEASES, first_records
 from tests.simulation.clocks import START, Time
 from tests.simulation.dice import Dice
 from tests.simulation.election import Election
@@ -67,7 +68,14 @@ class World:
         self.storage = Storage(RELEASES)
         self.zookeeper = Ensemble(self.time)
         schedulers = tuple(_registration(number) for number in range(3))
-        self.zookeeper.cluster.change(epoch=0, pipelines=first_records(), schedulers=schedulers)
+        schema = 1 + seed % 2
+        self.zookeeper.cluster.change(
+            epoch=0,
+            schema=schema,
+            pipelines=first_records(schema),
+            schedulers=schedulers,
+            settings=ClusterSettings(pools=POOLS),
+        )
         self.ledger = Ledger(self)
         self.zookeeper.on_slots = self.ledger.attempts.slots_changed
         self.election = Election(self)

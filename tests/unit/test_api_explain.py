@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from nimbus.api.explain import Surroundings, why
+from nimbus.api.explain import Surroundings, why, why_run
+from nimbus.api.explain_queue import QueueView
 from nimbus.domain import lifecycle
-from nimbus.domain.admission import Capacity, by_rank, target_slots
+from nimbus.domain.admission import Capacity, by_rank, pool_holders, target_slots
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import (
@@ -43,6 +44,9 @@ def _around(
     busy: Mapping[WorkerId, int] | None = None,
     refusals: Mapping[WorkerId, Refusals] | None = None,
     open_at: int = 0,
+    pools: Mapping[str, int] | None = None,
+    used: int = 0,
+    takers: tuple[tuple[Run, TaskRun], ...] = (),
 ) -> Surroundings:
     refusals = refusals or {}
     capacity = Capacity(
@@ -52,7 +56,11 @@ def _around(
         refusals=refusals,
         target_slots=target_slots(workers),
         open_at=lambda _: open_at,
+        pools=pools or {},
+        used=lambda _: used,
     )
+    holders = pool_holders(takers, capacity)
+    capacity = replace(capacity, holders=lambda: holders)
     return Surroundings(now=NOW, leader=leader, capacity=lambda: capacity)
 
 
@@ -108,7 +116,7 @@ REFUSED = {W1: Refusals(3, NOW)}
     [
         ({"leader": None}, "no scheduler leads"),
         ({"workers": ()}, "no worker is registered"),
-        ({"workers": (replace(WORKER, draining=True),)}, "all 1 workers are draining"),
+        ({"workers": (replace(WORKER, draining=True),)}, "all 1 workers are draining or cordoned"),
         ({"busy": {W1: 2}}, "no free worker: all 2 slots are busy"),
         (
             {"refusals": REFUSED, "busy": {W1: 2}},
@@ -215,7 +223,7 @@ def test_a_spark_task_waits_for_a_worker_with_java_if_there_is_one(
             {"workers": (WORKER, NEWER), "busy": {NEWER.id: 2}},
             "no free worker that can run it: all 2 slots are busy",
         ),
-        ({"workers": (WORKER, replace(NEWER, draining=True))}, "all 1 workers are draining"),
+        ({"workers": (WORKER, replace(NEWER, draining=True))}, "all 1 workers are draining or cordoned"),
         ({"workers": (WORKER, NEWER)}, "ready: the leader gives it to a worker next"),
     ],
 )
@@ -340,3 +348,126 @@ def test_a_task_that_succeeded_needs_no_explanation() -> None:
     run = _ended(_opened(_run()), Outcome.SUCCEEDED)
 
     assert why(run, run.tasks[A], None, AROUND) is None
+
+
+def _queue(*others: Run, limit: int | None = 1, max_running: int | None = None) -> QueueView:
+    return QueueView(live=others, limit=limit, max_running=max_running)
+
+
+FIRST = _run(id=RunId("first"))
+QUEUED = _run(state=RunState.QUEUED, created_at=NOW + timedelta(minutes=2))
+AHEAD = replace(QUEUED, id=RunId("ahead"), created_at=NOW + timedelta(minutes=1))
+BEHIND = replace(QUEUED, id=RunId("behind"), created_at=NOW + timedelta(minutes=3))
+ELSEWHERE = _run(id=RunId("elsewhere"), pipeline=PipelineName("q"))
+
+
+@pytest.mark.parametrize(
+    ("view", "sentence"),
+    [
+        (
+            _queue(FIRST, QUEUED, AHEAD, BEHIND),
+            "2nd of 3 in the queue, waits for run first to end, of pipeline p: concurrency.limit is 1",
+        ),
+        (
+            _queue(FIRST, replace(FIRST, id=RunId("other"), state=RunState.STOPPING), QUEUED, limit=2),
+            (
+                "1st of 1 in the queue, waits for one of 2 runs (first, other) to end, of pipeline p: "
+                "concurrency.limit is 2"
+            ),
+        ),
+        (
+            _queue(ELSEWHERE, QUEUED, limit=None, max_running=1),
+            "1st of 1 in the queue, waits for run elsewhere to end, of the cluster: runs.max_running is 1",
+        ),
+        (_queue(QUEUED), "there is room: the leader starts it next"),
+    ],
+)
+def test_queued_run_says_its_place_and_what_it_waits_for(view: QueueView, sentence: str) -> None:
+    around = replace(AROUND, queue=lambda _: view)
+
+    assert why_run(QUEUED, around) == sentence
+    assert why(QUEUED, QUEUED.tasks[A], None, around) == "its run is queued"
+
+
+def test_task_says_that_its_run_has_as_many_open_tasks_as_it_may() -> None:
+    run = replace(_opened(_run()), max_parallel_tasks=1)
+    free = replace(
+        run, tasks=run.tasks.replaced([replace(run.tasks[B], spec=replace(run.tasks[B].spec, needs=()))])
+    )
+
+    said = why(free, free.tasks[B], None, AROUND)
+
+    assert said == "1 tasks of its run are open: max_parallel_tasks is reached"
+
+
+def _taking(size: int, name: str = "r", priority: Priority = Priority.MEDIUM) -> Run:
+    run = _run(id=RunId(name), priority=priority)
+    spec = replace(run.tasks[A].spec, pools={"db": size})
+    return replace(run, tasks=run.tasks.replaced([replace(run.tasks[A], spec=spec)]))
+
+
+LABELLED = replace(NEWER, id=WorkerId("w5"), labels=("eu", "gpu"))
+FULL = replace(LABELLED, id=WorkerId("w4"), lacks="9 MiB of disk free")
+
+
+@pytest.mark.parametrize(
+    ("workers", "sentence"),
+    [
+        ((NEWER,), "no worker has label eu, gpu: add it to worker.labels of a worker"),
+        ((replace(NEWER, labels=("eu",)),), "no worker has label gpu: add it to worker.labels of a worker"),
+        (
+            (replace(NEWER, labels=("eu",)), replace(LABELLED, labels=("gpu",))),
+            "no worker has all of the labels eu, gpu",
+        ),
+        ((NEWER, LABELLED), "ready: the leader gives it to a worker next"),
+        ((NEWER, replace(LABELLED, draining=True)), "all 1 workers are draining or cordoned: they end what"),
+        (
+            (NEWER, FULL),
+            "no worker takes anything new: worker w4 has 9 MiB of disk free",
+        ),
+    ],
+)
+def test_task_says_which_label_or_room_it_waits_for(workers: tuple[WorkerInfo, ...], sentence: str) -> None:
+    run = _run()
+    spec = replace(run.tasks[A].spec, runs_on=("eu", "gpu"))
+
+    said = why(run, replace(run.tasks[A], spec=spec), None, _around(workers=workers))
+
+    assert said is not None
+    assert said.startswith(sentence)
+
+
+AHEAD_OF_ALL = _taking(3, "large", Priority.HIGH)
+
+
+@pytest.mark.parametrize(
+    ("around", "sentence"),
+    [
+        (_around(), "there is no pool db: `nimbus pool set db SIZE`"),
+        (_around(pools={"db": 1}), "it takes 2 of pool db, which has 1: `nimbus pool set db 2`"),
+        (_around(pools={"db": 4}, used=3), "it takes 2 of pool db, of which 3 of 4 are taken"),
+        (
+            _around(pools={"db": 4}, used=2, takers=((AHEAD_OF_ALL, AHEAD_OF_ALL.tasks[A]),)),
+            (
+                "pool db is held for task a of run large, which is more urgent: "
+                "it takes 3 of pool db, of which 2 of 4 are taken"
+            ),
+        ),
+        (_around(workers=(NEWER,), pools={"db": 4}, used=2), "ready: the leader gives it to a worker next"),
+    ],
+)
+def test_task_says_which_pool_it_waits_for(around: Surroundings, sentence: str) -> None:
+    run = _taking(2)
+
+    assert why(run, run.tasks[A], None, around) == sentence
+
+
+def test_task_says_when_it_starts_at_the_earliest() -> None:
+    run = _run(started_at=NOW - timedelta(minutes=4))
+    task = replace(run.tasks[A], spec=replace(run.tasks[A].spec, start_after=timedelta(minutes=10)))
+
+    assert why(run, task, None, AROUND) == "starts at 2026-03-01 06:06:00Z at the earliest: start_after"
+
+
+def test_run_that_is_not_queued_has_nothing_to_explain() -> None:
+    assert why_run(FIRST, AROUND) is None

@@ -46,6 +46,8 @@ def test_example_shows_the_default(section: str, key: str) -> None:
         return
 
     default = default_of(section, key)
+    if isinstance(default, BaseModel):
+        default = default.model_dump()
 
     assert (parse_duration(shown) if type(default).__name__ == "timedelta" else shown) == default
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nimbus.definition import InvalidDefinitionError, parse_definition, read_definition
+from nimbus.domain.concurrency import Concurrency, WhenFull
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.pipeline import (
     CatchUp,
@@ -261,6 +262,8 @@ schedule: {cron: "0 6 * * *", timezone: America/New_York, catchup: all}
 failure_strategy: continue
 priority: low
 timeout: 30m
+concurrency: {limit: 3, when_full: replace}
+max_parallel_tasks: 8
 parameters:
   month: {type: integer, default: 1, minimum: 1, maximum: 12, description: Which.}
   who: {type: string, default: a, choices: [a, b]}
@@ -369,6 +372,8 @@ def test_definition_becomes_the_pipeline_that_it_describes() -> None:
         failure_strategy=FailureStrategy.CONTINUE,
         priority=Priority.LOW,
         timeout=timedelta(minutes=30),
+        concurrency=Concurrency(limit=3, when_full=WhenFull.REPLACE),
+        max_parallel_tasks=8,
         parameters={
             "month": ParameterSpec(type="integer", default=1, minimum=1, maximum=12, description="Which."),
             "who": ParameterSpec(type="string", default="a", choices=("a", "b")),
@@ -629,3 +634,31 @@ def test_schedule_says_how_far_back_it_looks() -> None:
     assert spec.schedule is not None
     assert spec.schedule.catchup_window == timedelta(days=30)
     assert spec.schedule.data_interval == timedelta(days=7)
+
+
+def test_task_says_what_it_takes_of_pools_and_which_labels_its_worker_must_have() -> None:
+    tasks = TASKS.replace(
+        "script: a.py", "script: a.py, pool: {warehouse: 2}, runs_on: [gpu, eu, gpu], start_after: 10m"
+    )
+
+    (task,) = parse_definition((HEAD + tasks).encode(), "x", TEMPLATES).tasks
+
+    assert (task.pools, task.runs_on) == ({"warehouse": 2}, ("eu", "gpu"))
+    assert task.start_after == timedelta(minutes=10)
+    assert schema_for(task) == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("concurrency: {limit: 0}", "concurrency.limit: must be at least 1"),
+        ("concurrency: {when_full: skip}", "concurrency.limit: is missing"),
+        ("concurrency: {limit: 1, when_full: drop}", "concurrency.when_full: must be one of"),
+        ("max_parallel_tasks: 0", "max_parallel_tasks: must be at least 1"),
+    ],
+)
+def test_limit_that_cannot_be_is_refused(key: str, message: str) -> None:
+    with pytest.raises(InvalidDefinitionError) as told:
+        parse_definition(f"{HEAD}{key}\n{TASKS}".encode(), "x", TEMPLATES)
+
+    assert message in str(told.value)

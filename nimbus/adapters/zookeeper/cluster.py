@@ -15,6 +15,7 @@ from nimbus.adapters.zookeeper.catalog import read_pipeline, readable_pipelines
 from nimbus.adapters.zookeeper.leader_store import (
     queued_commands,
     read_all,
+    read_settings,
 )
 from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.adapters.zookeeper.runs import read_run, readable_list, readable_runs
@@ -24,6 +25,7 @@ from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand, newes
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import Enqueue, WorkerIdInUseError
@@ -91,6 +93,10 @@ class ZooKeeperClusterReader:
         """Commands that wait."""
         found = self._commands.values(self._calls.children(self._paths.commands) or ())
         return tuple(found[name] for name in sorted(found))
+
+    def settings(self) -> ClusterSettings:
+        """Pools and cordoned workers."""
+        return read_settings(self._calls, self._paths)
 
     def _read_listed(self, changed: Mapping[str, Enqueue]) -> Mapping[str, ListedRun]:
         found = self._calls.read_watched(self._paths.runs, changed)

@@ -32,6 +32,7 @@ from nimbus.domain.commands import Abdication, QueuedCommand, Unreadable
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId
 from nimbus.domain.run import Run
 from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import (
@@ -97,6 +98,7 @@ class ZooKeeperLeaderStore:
             workers=self.read_workers(),
             schedulers=self.read_schedulers(),
             abdication=self._read_abdication(),
+            settings=read_settings(self._calls, self._paths),
         )
         for names in batched(self._calls.children(self._paths.runs) or (), RUNS_AT_ONCE):
             runs = tuple(readable_runs(self._calls, self._paths, names))
@@ -209,12 +211,19 @@ class ZooKeeperLeaderStore:
             case w.ConsumeCommand(outcome):
                 yield Operation("delete", paths.command(outcome.command))
                 yield Operation("create", paths.outcome(outcome.command), records.OUTCOME.encode(outcome))
-            case w.PutAbdication(abdication):
-                yield Operation("set", paths.abdication, records.ABDICATION.encode(abdication))
-            case w.RaiseSchema(schema):
-                yield Operation("set", self._token.path, schema_raised(self._token, schema))
+            case w.PutAbdication() | w.PutSettings() | w.RaiseSchema():
+                yield self._of_cluster(write)
             case _:
                 yield from self._attempt_operations(write)
+
+    def _of_cluster(self, write: w.PutAbdication | w.PutSettings | w.RaiseSchema) -> Operation:
+        match write:
+            case w.PutAbdication(abdication):
+                return Operation("set", self._paths.abdication, records.ABDICATION.encode(abdication))
+            case w.PutSettings(settings):
+                return Operation("set", self._paths.settings, records.SETTINGS.encode(settings))
+            case w.RaiseSchema(schema):
+                return Operation("set", self._token.path, schema_raised(self._token, schema))
 
     def _attempt_operations(
         self,
@@ -280,6 +289,13 @@ def _queued(command: CommandId, data: bytes, place: str) -> QueuedCommand:
     return QueuedCommand(
         id=command, command=body.command, submitted_at=submitted_at, submitted_by=body.submitted_by
     )
+
+
+def read_settings(calls: Calls, paths: Paths) -> ClusterSettings:
+    """Pools and cordoned workers; those of a broken record are as if they were not there."""
+    data = calls.get(paths.settings)
+    found = [("settings", data)] if data else []
+    return next(readable(records.SETTINGS, found, paths.root), ClusterSettings())
 
 
 def read_all(calls: Calls, parent: str, codec: records.Codec[records.T]) -> tuple[records.T, ...]:

@@ -60,6 +60,11 @@ class Paths:
         """The last abdication that was accepted; empty before the first."""
         return f"{self.root}/abdication"
 
+    @property
+    def settings(self) -> str:
+        """Pools, and cordoned workers; empty before the first."""
+        return f"{self.root}/settings"
+
     def submitted(self, attempt: AttemptId, driver: ClusterDriver) -> str:
         """Mark of a driver that was given to a cluster. Its name says all, so that a listing is enough."""
         return f"{self.attempt(attempt)}/{SUBMITTED}{driver.target}:{quote(driver.id, safe='')}"
@@ -94,6 +99,7 @@ class Paths:
             self.commands,
             self.outcomes,
             self.abdication,
+            self.settings,
             self.runs,
             self.assignments,
             self.attempts,

@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from nimbus.engine.agenda import Instant, Subject
 from nimbus.engine.decision import Answer, Nothing
-from nimbus.engine.rules import abdication, archive, assign, attempts, commands, schedules, schema, stops
+from nimbus.engine.rules import (
+    abdication,
+    archive,
+    assign,
+    attempts,
+    commands,
+    concurrency,
+    schedules,
+    schema,
+    stops,
+)
 from nimbus.engine.state import State
 
 
@@ -23,6 +33,7 @@ def next_subject(state: State) -> Subject | None:
         return urgent
     return (
         agenda.first("run")
+        or state.next_queued()
         or agenda.first("command")
         or agenda.first("pipeline")
         or state.next_ready()
@@ -44,11 +55,18 @@ def ask(state: State, subject: Subject, now: Instant) -> Answer:
             return commands.answer_command(state, subject.command, now.wall)
         case "pipeline":
             return schedules.fire_schedule(state, subject.pipeline, now.wall)
-        case "task":
-            return assign.open_attempt(state, subject.run, subject.task, now.wall)
+        case "queue" | "task":
+            return _start(state, subject, now)
         case "finished":
             return archive.retire_run(state, subject.run, now.wall)
         case "schema":
             return schema.raise_schema(state, now)
         case "worker":
             return Nothing()  # the end of its back-off reopens admission, and that is all
+
+
+def _start(state: State, subject: Subject, now: Instant) -> Answer:
+    """What waits for room: a queued run, or a ready task."""
+    if subject.kind == "queue":
+        return concurrency.start_queued(state, subject.run, now.wall)
+    return assign.open_attempt(state, subject.run, subject.task, now.wall)

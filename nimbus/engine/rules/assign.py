@@ -18,9 +18,9 @@ def open_attempt(state: State, run_id: RunId, name: TaskName, now: datetime) -> 
     """A ready task goes to the best worker: the intent is written."""
     run = state.runs[run_id]
     task = run.tasks[name]
-    answer = admit(task, state.workers.capacity(), now)
+    answer = admit(run, task, state.capacity(), now)
     if isinstance(answer, Wait):
-        return Nothing()  # workers, slots and back-offs that end reopen admission
+        return Nothing(gates=answer.gates)  # what it waits for reopens admission
     worker = answer.worker
     opened = lifecycle.open_attempt(run, name, worker=worker.id, epoch=state.epoch, now=now)
     attempt = AttemptId(run_id, name, task.tried + 1)

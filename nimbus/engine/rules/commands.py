@@ -13,12 +13,16 @@ from nimbus.domain.commands import (
     Abdication,
     ActivatePipeline,
     CommandOutcome,
+    CordonWorker,
     PausePipeline,
     PublishRelease,
     QueuedCommand,
     RemovePipeline,
+    RemovePool,
+    SetPool,
     StartRun,
     StopRun,
+    UncordonWorker,
     Unreadable,
 )
 from nimbus.domain.drafts import Draft
@@ -32,14 +36,17 @@ from nimbus.domain.writes import (
     CreateRun,
     PutAbdication,
     PutRun,
+    PutSettings,
     RemovePipelineRecord,
     Write,
 )
 from nimbus.engine.agenda import about_command
 from nimbus.engine.decision import Answer, Decision, Nothing, PrepareRelease
 from nimbus.engine.rules.catalog import activated, published, put
+from nimbus.engine.rules.concurrency import queued_if_full
 from nimbus.engine.rules.needed_schema import check_dates
 from nimbus.engine.rules.new_run import built
+from nimbus.engine.rules.settings import changed, check_pools
 from nimbus.engine.state import Refusal, State
 
 MOST_NAMED = 5
@@ -78,6 +85,9 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
             return _start(state, queued, command, now)
         case StopRun() as command:
             return _stop(state, queued, command, now)
+        case SetPool() | RemovePool() | CordonWorker() | UncordonWorker() as command:
+            settings, message = changed(state, command)
+            return _consumed(state, queued, now, message=message, writes=(PutSettings(settings),))
         case Abdicate() as command:
             return _consumed(
                 state,
@@ -146,20 +156,27 @@ def _prepared(state: State, release: ReleaseOf) -> PipelineSpec | Answer:
     if isinstance(found, Refusal):
         raise RefusedError(found.code, found.message)
     _check_schema(state, found)
+    check_pools(state, found)
     return found
 
 
 def _check_schema(state: State, spec: PipelineSpec) -> None:
     """Raise RefusedError if older schedulers, which may lead next, would not see the pipeline."""
     check_dates(state.schema, spec)
+    for key in ("concurrency", "max_parallel_tasks"):
+        if getattr(spec, key) is not None and state.schema < 2:
+            raise RefusedError("schema_too_old", _too_old(state, f"the pipeline has {key}", 2))
     for task in spec.tasks:
         if (needed := schema_for(task)) > state.schema:
-            raise RefusedError(
-                "schema_too_old",
-                f"task {task.name} has {newer_part(task)}, and the cluster's schema is {state.schema}, "
-                f"not {needed}: `nimbus cluster status` says who must be upgraded before the leader "
-                "raises it.",
-            )
+            has = f"task {task.name} has {newer_part(task)}"
+            raise RefusedError("schema_too_old", _too_old(state, has, needed))
+
+
+def _too_old(state: State, what: str, needed: int) -> str:
+    return (
+        f"{what}, and the cluster's schema is {state.schema}, not {needed}: "
+        "`nimbus cluster status` says who must be upgraded before the leader raises it."
+    )
 
 
 def _publish(state: State, queued: QueuedCommand, command: PublishRelease, now: datetime) -> Answer:
@@ -270,11 +287,13 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
     run = built(state, about_command(queued.id), draft)
     if not isinstance(run, Run):
         return run
+    run = queued_if_full(state, run)
+    what = "is queued" if run.state is RunState.QUEUED else "started"
     return _consumed(
         state,
         queued,
         now,
-        message=f"run {run.id} of release {run.release[:12]} started",
+        message=f"run {run.id} of release {run.release[:12]} {what}",
         writes=(CreateRun(run),),
     )
 

@@ -18,6 +18,7 @@ from nimbus.domain.writes import CreateRun
 from nimbus.engine.agenda import about_pipeline
 from nimbus.engine.decision import Answer, Decision, Nothing
 from nimbus.engine.rules.catalog import put
+from nimbus.engine.rules.concurrency import is_skipped, queued_if_full, replaced
 from nimbus.engine.rules.new_run import built
 from nimbus.engine.state import Built, State
 
@@ -85,6 +86,11 @@ def _fired(state: State, record: PipelineRecord, step: _Step, now: datetime) -> 
     if step.due is None or record.release is None:
         return _skipped(state, record, passed_over)
     due, schedule = step.due, record.profile.schedule
+    if is_skipped(state, record):
+        full = _moved(
+            passed_over, (due,), "scheduled runs fill concurrency.limit, and when_full is skip", now
+        )
+        return replace(_skipped(state, record, full), name="fire_skipped_full")
     draft = Draft(
         # Made of the fire time, so that no two leaders can start its run twice.
         id=RunId(f"{record.name}-{due:%Y%m%dt%H%M%Sz}"),
@@ -106,10 +112,20 @@ def _fired(state: State, record: PipelineRecord, step: _Step, now: datetime) -> 
         return replace(refused, name="schedule_refused", about={**refused.about, "error": str(exc)})
     if not isinstance(run, Run):
         return run
+    run = queued_if_full(state, run)
     return Decision(
         name="schedule_fired",
-        writes=(put(state, replace(passed_over, schedule_position=due), record), CreateRun(run)),
-        about={**_about(record, passed_over), "position": due.isoformat(), "run": run.id},
+        writes=(
+            put(state, replace(passed_over, schedule_position=due), record),
+            CreateRun(run),
+            *replaced(state, record, run, now),
+        ),
+        about={
+            **_about(record, passed_over),
+            "position": due.isoformat(),
+            "run": run.id,
+            "run_state": run.state,
+        },
     )
 
 

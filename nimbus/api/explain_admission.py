@@ -1,0 +1,135 @@
+"""Says why a ready task is not given to a worker, in words for people. Asks what the leader's rule asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Literal, assert_never
+
+from nimbus.domain.admission import (
+    Capacity,
+    Grant,
+    Need,
+    Wait,
+    WaitReason,
+    admit,
+    backs_off,
+    held_behind,
+    need_of,
+    suited,
+)
+from nimbus.domain.ids import WorkerId
+from nimbus.domain.refusals import Refusals
+from nimbus.domain.run import Run, TaskRun
+from nimbus.domain.workers import WorkerInfo
+
+
+def why_not_admitted(run: Run, task: TaskRun, capacity: Capacity, now: datetime) -> str:
+    """Explain a task that lacks nothing but room or a worker."""
+    answer = admit(run, task, capacity, now)
+    behind = held_behind(run, task, capacity)
+    if behind is not None and (isinstance(answer, Grant) or not answer.gates):
+        _, ahead_run, ahead, held = behind
+        shared = ", ".join(sorted(task.spec.pools.keys() & ahead.spec.pools.keys()))
+        return (
+            f"pool {shared} is held for task {ahead.spec.name} of run {ahead_run.id}, which is more urgent: "
+            + _at_pool(held, ahead, capacity)
+        )
+    if isinstance(answer, Grant):
+        return "ready: the leader gives it to a worker next"
+    match answer.reason:
+        case WaitReason.RUN_FULL:
+            return f"{run.max_parallel_tasks} tasks of its run are open: max_parallel_tasks is reached"
+        case WaitReason.NO_POOL | WaitReason.POOL_FULL:
+            return _at_pool(answer, task, capacity)
+        case reason:
+            return _no_worker(reason, task, capacity, now)
+
+
+def _no_worker(
+    reason: Literal[
+        WaitReason.NO_WORKER,
+        WaitReason.ALL_OLDER,
+        WaitReason.NO_TARGET,
+        WaitReason.NO_LABELS,
+        WaitReason.TARGET_FULL,
+        WaitReason.ALL_DRAINING,
+        WaitReason.ALL_LOW,
+        WaitReason.ALL_BUSY,
+    ],
+    task: TaskRun,
+    capacity: Capacity,
+    now: datetime,
+) -> str:
+    able = list(filter(suited(need_of(task.spec), capacity.workers), capacity.workers))
+    match reason:
+        case WaitReason.NO_WORKER:
+            return "no worker is registered: start one with `nimbus worker --config FILE`"
+        case WaitReason.ALL_OLDER:
+            return (
+                f"all {len(capacity.workers)} workers are of a release that cannot run this task: upgrade one"
+            )
+        case WaitReason.NO_TARGET:
+            return _no_target(need_of(task.spec))
+        case WaitReason.NO_LABELS:
+            return _no_labels(need_of(task.spec).labels, capacity)
+        case WaitReason.TARGET_FULL:
+            target = need_of(task.spec).target or ""
+            return f"all {capacity.target_slots[target]} slots of target {target} are taken"
+        case WaitReason.ALL_DRAINING:
+            count = f"all {len(able)} workers"
+            return f"{count} are draining or cordoned: they end what they have and take nothing new"
+        case WaitReason.ALL_LOW:
+            return "no worker takes anything new: " + "; ".join(_low(able))
+        case WaitReason.ALL_BUSY:
+            of_those = "" if len(able) == len(capacity.workers) else " that can run it"
+            return f"no free worker{of_those}: " + "; ".join(_all_busy(able, capacity.refusals, now))
+        case _:
+            assert_never(reason)
+
+
+def _no_target(need: Need) -> str:
+    where = "spark.targets of a worker's configuration"
+    if need.in_cluster:
+        return f"no worker submits drivers to target {need.target}: see `rest` in {where}"
+    return f"no worker has target {need.target}: add it to {where}"
+
+
+def _no_labels(labels: tuple[str, ...], capacity: Capacity) -> str:
+    known = {label for worker in capacity.workers for label in worker.labels}
+    missing = [label for label in labels if label not in known]
+    if missing:
+        return f"no worker has label {', '.join(missing)}: add it to worker.labels of a worker"
+    return f"no worker has all of the labels {', '.join(labels)}"
+
+
+def _low(workers: list[WorkerInfo]) -> Iterator[str]:
+    for worker in workers:
+        yield f"worker {worker.id} {'drains' if worker.draining else 'has ' + worker.lacks}"
+
+
+def _at_pool(wait: Wait, task: TaskRun, capacity: Capacity) -> str:
+    name = wait.about
+    if name not in capacity.pools:
+        return f"there is no pool {name}: `nimbus pool set {name} SIZE`"
+    size, used, wanted = capacity.pools[name], capacity.used(name), task.spec.pools[name]
+    if wanted > size:
+        return f"it takes {wanted} of pool {name}, which has {size}: `nimbus pool set {name} {wanted}`"
+    return f"it takes {wanted} of pool {name}, of which {used} of {size} are taken"
+
+
+def _all_busy(
+    workers: list[WorkerInfo], refusals: Mapping[WorkerId, Refusals], now: datetime
+) -> Iterator[str]:
+    accepting = [worker for worker in workers if not (worker.draining or worker.lacks)]
+    resting = [worker for worker in accepting if backs_off(worker, refusals, now)]
+    if len(resting) == len(accepting):
+        resting = []  # when all of them back off, none is spared
+    slots = sum(worker.slots for worker in accepting) - sum(worker.slots for worker in resting)
+    yield f"all {slots} slots are busy"
+    for worker in resting:
+        found = refusals[worker.id]
+        yield (
+            f"worker {worker.id} did not start its last {found.count} attempts: "
+            f"none before {found.until:%H:%M:%SZ}"
+        )

@@ -1,0 +1,60 @@
+"""Says why a run is queued, in words for people. Pure: facts in, sentence out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from nimbus.domain.run import Run, RunState
+from nimbus.domain.run_rank import run_rank
+
+MOST_NAMED = 3
+"""Runs under way that a sentence names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueView:
+    """What a queued run waits for."""
+
+    live: Collection[Run]
+    """Runs that are not final: of its pipeline, with `max_running` of all."""
+    limit: int | None
+    """`concurrency.limit` of the active release."""
+    max_running: int | None
+    """`runs.max_running`."""
+
+
+def why_queued(run: Run, view: QueueView, leader: str | None) -> str:
+    """Explain a queued run: its place, what it waits for, and which limit says so."""
+    if leader is None:
+        return "no scheduler leads at the moment; it starts when one does and there is room"
+    own = [other for other in view.live if other.pipeline == run.pipeline]
+    under_way = _under_way(own)
+    if view.limit is not None and len(under_way) >= view.limit:
+        return _sentence(
+            run, own, under_way, f"of pipeline {run.pipeline}: concurrency.limit is {view.limit}"
+        )
+    under_way = _under_way(view.live)
+    if view.max_running is not None and len(under_way) >= view.max_running:
+        return _sentence(run, view.live, under_way, f"of the cluster: runs.max_running is {view.max_running}")
+    return "there is room: the leader starts it next"
+
+
+def _under_way(runs: Collection[Run]) -> list[Run]:
+    found = (run for run in runs if run.state is not RunState.QUEUED)
+    return sorted(found, key=lambda run: (run.created_at, run.id))
+
+
+def _sentence(run: Run, among: Collection[Run], under_way: list[Run], limit: str) -> str:
+    queued = [other for other in among if other.state is RunState.QUEUED]
+    place = 1 + sum(run_rank(other) < run_rank(run) for other in queued)
+    named = ", ".join(other.id for other in under_way[:MOST_NAMED])
+    one_of = "" if len(under_way) == 1 else f"one of {len(under_way)} runs "
+    more = ", ..." if len(under_way) > MOST_NAMED else ""
+    what = f"run {named}" if not one_of else f"{one_of}({named}{more})"
+    return f"{_ordinal(place)} of {len(queued)} in the queue, waits for {what} to end, {limit}"
+
+
+def _ordinal(number: int) -> str:
+    teen = number % 100 in (11, 12, 13)
+    return f"{number}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"

@@ -1,0 +1,67 @@
+"""Routes about what operators set for the whole cluster: pools, and workers that are given nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from fastapi import APIRouter, Response
+
+from nimbus.api.finding import pool_use, takers_of_pools, waiting_for_pools
+from nimbus.api.models import CommandModel, PoolModel, PoolsModel
+from nimbus.api.requests import PipelineNameText, PoolBody, ReasonBody, WorkerIdText
+from nimbus.api.services import ApiServices
+from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
+from nimbus.domain.commands import CordonWorker, RemovePool, SetPool, UncordonWorker
+from nimbus.domain.ids import WorkerId
+
+
+def router(services: ApiServices, prefix: str) -> APIRouter:
+    """Build the routes over `services`, below `prefix`."""
+    routes = APIRouter(tags=["limits"], prefix=prefix)
+
+    @routes.get("/pools")
+    def pools() -> PoolsModel:
+        """All pools: size, what open attempts take, and how many ready tasks wait."""
+        return _pools(services)
+
+    @routes.put("/pools/{name}", status_code=202, responses=ACCEPTED_RESPONSES)
+    async def set_pool(
+        name: PipelineNameText, body: PoolBody, response: Response, wait: Wait = 0
+    ) -> CommandModel:
+        """Make a pool, or change its size."""
+        return await submit(services, lambda: SetPool(pool=name, size=body.size), response, wait_s=wait)
+
+    @routes.delete("/pools/{name}", status_code=202, responses=ACCEPTED_RESPONSES)
+    async def remove_pool(name: PipelineNameText, response: Response, wait: Wait = 0) -> CommandModel:
+        """Take a pool away. Refused while tasks of live runs need it."""
+        return await submit(services, lambda: RemovePool(pool=name), response, wait_s=wait)
+
+    @routes.post("/workers/{worker}/cordon", status_code=202, responses=ACCEPTED_RESPONSES)
+    async def cordon(
+        worker: WorkerIdText, body: ReasonBody, response: Response, wait: Wait = 0
+    ) -> CommandModel:
+        """Give a worker nothing new; what it has goes on. Kept also while it is not registered."""
+        command = CordonWorker(worker=WorkerId(worker), reason=body.reason)
+        return await submit(services, lambda: command, response, wait_s=wait)
+
+    @routes.post("/workers/{worker}/uncordon", status_code=202, responses=ACCEPTED_RESPONSES)
+    async def uncordon(worker: WorkerIdText, response: Response, wait: Wait = 0) -> CommandModel:
+        """Give a worker tasks again."""
+        command = UncordonWorker(worker=WorkerId(worker))
+        return await submit(services, lambda: command, response, wait_s=wait)
+
+    return routes
+
+
+def _pools(services: ApiServices) -> PoolsModel:
+    sizes, runs = services.reader.settings().pools, takers_of_pools(services)
+    used = pool_use(runs)
+    waiting = Counter(
+        pool for _, task in waiting_for_pools(runs, services.clock.now()) for pool in task.spec.pools
+    )
+    return PoolsModel(
+        pools=[
+            PoolModel(name=name, size=sizes[name], used=used[name], waiting=waiting[name])
+            for name in sorted(sizes)
+        ]
+    )

@@ -1,0 +1,53 @@
+"""`nimbus pool`: what tasks take of while they run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import click
+
+from nimbus.cli.lazy import LazyGroup
+from nimbus.cli.options import examples, remote, report_command
+from nimbus.cli.output import Output
+
+if TYPE_CHECKING:
+    from nimbus.cli.client import Api
+
+
+@click.group(cls=LazyGroup)
+def pool() -> None:
+    """Limit what tasks of all pipelines take together, such as connections to a database."""
+
+
+@pool.command(name="set", epilog=examples("nimbus pool set warehouse 10"))
+@click.argument("name")
+@click.argument("size", type=click.IntRange(0, 1_000_000))
+@remote
+def set_(api: Api, out: Output, name: str, size: int) -> int:
+    """Make a pool, or change its size. 0: what has taken of it goes on, and nothing more takes of it."""
+    return report_command(out, api.command("PUT", _path(name), {"size": size}))
+
+
+@pool.command(name="list")
+@remote
+def list_(api: Api, out: Output) -> None:
+    """List pools: size, what open attempts take, and how many ready tasks wait."""
+    answer = api.get("/pools")
+    if out.as_json:
+        out.data(answer)
+        return
+    rows = [(row["name"], row["size"], row["used"], row["waiting"]) for row in answer["pools"]]
+    out.table(("pool", "size", "used", "tasks waiting"), rows, empty="no pools")
+
+
+@pool.command()
+@click.argument("name")
+@remote
+def remove(api: Api, out: Output, name: str) -> int:
+    """Take a pool away. Refused while tasks of live runs need it."""
+    return report_command(out, api.command("DELETE", _path(name), repeatable=False))
+
+
+def _path(name: str) -> str:
+    return f"/pools/{quote(name, safe='')}"

@@ -1,0 +1,100 @@
+"""`nimbus worker`: the daemon, and commands that say whether a worker is given tasks."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import click
+
+from nimbus.cli.exits import Exit
+from nimbus.cli.lazy import LazyGroup
+from nimbus.cli.options import config_option, examples, remote, report_command
+from nimbus.cli.output import Output
+
+if TYPE_CHECKING:
+    from nimbus.cli.client import Api
+
+LOOK_EVERY_S = 1.0
+
+
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    epilog=examples(
+        "nimbus worker --config configs/ha.yaml", 'nimbus worker drain w1 --reason "new disk" --timeout 3600'
+    ),
+)
+@config_option
+@click.pass_context
+def worker(ctx: click.Context, config: Path | None) -> int | None:
+    """Run a worker until SIGTERM or Ctrl-C, with `--config`. What it has started goes on.
+
+    Exit codes: as of `nimbus scheduler`. With a command: say whether a worker is given tasks.
+    """
+    if ctx.invoked_subcommand is not None:
+        return None
+    if config is None:
+        ctx.fail("Missing option '--config', or a command.")
+    from nimbus.config import load_settings
+
+    settings = load_settings(config, os.environ)
+    from nimbus.bootstrap import run_worker
+
+    return run_worker(settings)
+
+
+_reason = click.option("--reason", required=True, help="Shown with the worker.")
+
+
+@worker.command()
+@click.argument("worker_id")
+@_reason
+@remote
+def cordon(api: Api, out: Output, worker_id: str, reason: str) -> int:
+    """Give a worker nothing new, until it is uncordoned. What it has goes on."""
+    return report_command(out, api.command("POST", _path(worker_id, "cordon"), {"reason": reason}))
+
+
+@worker.command()
+@click.argument("worker_id")
+@_reason
+@click.option("--timeout", type=click.FloatRange(min=0), default=3600.0, show_default=True, metavar="SECONDS")
+@remote
+def drain(api: Api, out: Output, worker_id: str, reason: str, timeout: float) -> int:
+    """Cordon a worker, and wait until it has no open attempt. Exit code 5 if that takes longer."""
+    until = time.monotonic() + timeout
+    answer = api.command("POST", _path(worker_id, "cordon"), {"reason": reason})
+    if (code := report_command(out, answer, quiet=True)) is not Exit.OK:
+        return code
+    while (busy := _busy(api, worker_id)) and time.monotonic() < until:
+        time.sleep(LOOK_EVERY_S)
+    if busy:
+        out.note(f"worker {worker_id} still has {busy} open attempts; it stays cordoned.")
+        return Exit.WATCH_TIMEOUT
+    if out.as_json:
+        out.data({"worker": worker_id, "busy": 0})
+    else:
+        out.line(f"worker {worker_id} has nothing open, and is given nothing")
+    return Exit.OK
+
+
+@worker.command()
+@click.argument("worker_id")
+@remote
+def uncordon(api: Api, out: Output, worker_id: str) -> int:
+    """Give a worker tasks again."""
+    return report_command(out, api.command("POST", _path(worker_id, "uncordon")))
+
+
+def _busy(api: Api, worker_id: str) -> int:
+    """Open attempts of a worker; one that is not registered has none that it could end."""
+    rows = api.get("/workers")["workers"]
+    return sum(int(row["busy"]) for row in rows if row["id"] == worker_id)
+
+
+def _path(worker_id: str, verb: str) -> str:
+    return f"/workers/{quote(worker_id, safe='')}/{verb}"

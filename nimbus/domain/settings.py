@@ -1,0 +1,27 @@
+"""What operators set for the whole cluster, by commands: pools, and workers that are given nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from nimbus.domain.ids import WorkerId
+from nimbus.domain.workers import WorkerInfo
+
+MOST_POOLS = 1000
+MOST_CORDONED = 1000
+"""The record stays far below what one node holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """One record, so that it is read and written in one call."""
+
+    pools: Mapping[str, int] = field(default_factory=dict)
+    """The size of each. What is taken is counted from open attempts, and stands nowhere."""
+    cordoned: Mapping[WorkerId, str] = field(default_factory=dict)
+    """Workers that are given nothing new, with the reason; also while they are not registered."""
+
+    def applied_to(self, workers: Iterable[WorkerInfo]) -> tuple[WorkerInfo, ...]:
+        """The workers; one that is cordoned drains."""
+        return tuple(replace(w, draining=True) if w.id in self.cordoned else w for w in workers)

@@ -1,0 +1,72 @@
+"""Runs that wait for room, and what a schedule does when its pipeline has none."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from nimbus.domain import lifecycle
+from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.concurrency import WhenFull
+from nimbus.domain.ids import RunId
+from nimbus.domain.run import Run, RunCause, RunState
+from nimbus.domain.run_rank import run_rank
+from nimbus.domain.writes import PutRun
+from nimbus.engine.decision import Answer, Decision, Nothing
+from nimbus.engine.state import State
+
+
+def start_queued(state: State, run_id: RunId, now: datetime) -> Answer:
+    """Start the most urgent queued run that there is room for."""
+    run = state.runs[run_id]
+    if not state.queue.has_room(run.pipeline):
+        return Nothing()  # runs that end, and limits that change, reopen the queue
+    return Decision(
+        name="queued_run_started",
+        writes=(PutRun(lifecycle.started(run, now), run),),
+        about={"run": run_id},
+    )
+
+
+def queued_if_full(state: State, run: Run) -> Run:
+    """A new run as it is created. Queued ones that could start have started before: see `next_subject`.
+
+    A cluster of schema 1 has no queued runs.
+    """
+    if run.state.is_final or state.schema == 1 or state.queue.has_room(run.pipeline):
+        return run
+    return lifecycle.queued(run)
+
+
+def is_skipped(state: State, record: PipelineRecord) -> bool:
+    """Whether a fire of a pipeline starts no run, since scheduled ones fill it."""
+    return _when_full(state, record) is WhenFull.SKIP and bool(_scheduled(state, record))
+
+
+def replaced(state: State, record: PipelineRecord, by: Run, now: datetime) -> tuple[PutRun, ...]:
+    """The stop of the run that a new scheduled one replaces, if there is one.
+
+    A queued one is replaced first. With none queued, a run that is being stopped already makes the room.
+    """
+    if _when_full(state, record) is not WhenFull.REPLACE:
+        return ()
+    scheduled = _scheduled(state, record)
+    queued = [run for run in scheduled if run.state is RunState.QUEUED]
+    if not queued and any(run.state is RunState.STOPPING for run in scheduled):
+        return ()
+    for run in sorted(queued or scheduled, key=run_rank):
+        reason = f"replaced by run {by.id}: concurrency.when_full is replace"
+        return (PutRun(lifecycle.stop(run, verdict=RunState.STOPPED, reason=reason, now=now), run),)
+    return ()
+
+
+def _when_full(state: State, record: PipelineRecord) -> WhenFull | None:
+    """None: there is room, or only the cluster has none."""
+    concurrency = record.profile.concurrency
+    if concurrency is None or len(state.live_runs_of(record.name)) < concurrency.limit:
+        return None
+    return concurrency.when_full
+
+
+def _scheduled(state: State, record: PipelineRecord) -> list[Run]:
+    live = (state.runs[run_id] for run_id in state.live_runs_of(record.name))
+    return [run for run in live if run.cause is RunCause.SCHEDULE]

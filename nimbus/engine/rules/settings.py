@@ -1,0 +1,77 @@
+"""Commands that change the settings of the cluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from nimbus.domain.commands import CordonWorker, RemovePool, SetPool, SettingsCommand, UncordonWorker
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.ids import RunId
+from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.settings import MOST_CORDONED, MOST_POOLS, ClusterSettings
+from nimbus.engine.state import State
+
+MOST_NAMED = 5
+"""Runs that a refusal names."""
+
+
+def changed(state: State, command: SettingsCommand) -> tuple[ClusterSettings, str]:
+    """The settings after a command, and what to say to whoever asked.
+
+    Raises:
+        RefusedError: it cannot be done.
+    """
+    before = state.settings
+    match command:
+        case SetPool(pool=pool, size=size):
+            if pool not in before.pools and len(before.pools) >= MOST_POOLS:
+                raise RefusedError("too_many_pools", f"there are {MOST_POOLS} pools: remove one first.")
+            said = f"pool {pool} has {size}" + ("" if size else ": nothing takes of it any more")
+            return replace(before, pools={**before.pools, pool: size}), said
+        case RemovePool(pool=pool):
+            return _without_pool(state, pool), f"pool {pool} is removed"
+        case CordonWorker(worker=worker, reason=reason):
+            if worker not in before.cordoned and len(before.cordoned) >= MOST_CORDONED:
+                raise RefusedError(
+                    "too_many_cordoned", f"{MOST_CORDONED} workers are cordoned: uncordon one."
+                )
+            said = f"worker {worker} is given nothing new; what it has goes on"
+            return replace(before, cordoned={**before.cordoned, worker: reason}), said
+        case UncordonWorker(worker=worker):
+            rest = {other: why for other, why in before.cordoned.items() if other != worker}
+            return replace(before, cordoned=rest), f"worker {worker} is given tasks"
+        case _:
+            assert_never(command)
+
+
+def check_pools(state: State, spec: PipelineSpec) -> None:
+    """Raise RefusedError if a task takes of a pool that does not exist."""
+    for task in spec.tasks:
+        for pool in sorted(task.pools.keys() - state.settings.pools.keys()):
+            raise RefusedError(
+                "unknown_pool",
+                f"task {task.name} takes {task.pools[pool]} of pool {pool}, which does not exist: "
+                f"`nimbus pool set {pool} SIZE`.",
+            )
+
+
+def _without_pool(state: State, pool: str) -> ClusterSettings:
+    if pool not in state.settings.pools:
+        raise RefusedError("unknown_pool", f"there is no pool {pool}: see `nimbus pool list`.")
+    users = sorted(run_id for run_id in state.runs if _needs(state, run_id, pool))
+    if users:
+        named = f"{', '.join(users[:MOST_NAMED])}{' and others' if len(users) > MOST_NAMED else ''}"
+        raise RefusedError(
+            "pool_in_use",
+            f"tasks of {len(users)} live runs need pool {pool} ({named}); "
+            f"`nimbus pool set {pool} 0` lets nothing more take of it.",
+        )
+    return replace(
+        state.settings, pools={name: size for name, size in state.settings.pools.items() if name != pool}
+    )
+
+
+def _needs(state: State, run_id: RunId, pool: str) -> bool:
+    tasks = state.runs[run_id].tasks.in_order()
+    return any(pool in task.spec.pools and not task.state.is_final for task in tasks)

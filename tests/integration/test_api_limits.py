@@ -1,0 +1,114 @@
+"""Pools, cordoned workers and queued runs: the API and the command line, on a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner, Result
+
+from nimbus.cli.main import cli
+from nimbus.domain import lifecycle
+from nimbus.domain.commands import CordonWorker, RemovePool, SetPool, UncordonWorker
+from nimbus.domain.concurrency import Concurrency
+from nimbus.domain.ids import WorkerId
+from nimbus.domain.settings import ClusterSettings
+from tests.definitions import active
+
+Invoke = Callable[..., Result]
+
+
+@pytest.fixture
+def nimbus(api_url: str, monkeypatch: pytest.MonkeyPatch) -> Invoke:
+    """Call a command in this process, on the server of the test."""
+    monkeypatch.setenv("NIMBUS_SERVER", api_url)
+    return lambda *words: CliRunner().invoke(cli, list(words))
+
+
+def submitted(world: Any) -> Any:
+    (queued,) = world.cluster.commands()
+    return queued.command
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (("pool", "set", "db", "10"), SetPool(pool="db", size=10)),
+        (("pool", "remove", "db"), RemovePool(pool="db")),
+        (
+            ("worker", "cordon", "w1", "--reason", "disk"),
+            CordonWorker(worker=WorkerId("w1"), reason="disk"),
+        ),
+        (("worker", "uncordon", "w1"), UncordonWorker(worker=WorkerId("w1"))),
+    ],
+)
+def test_command_line_submits_the_command_that_it_names(
+    world: Any, nimbus: Invoke, words: tuple[str, ...], command: object
+) -> None:
+    done = nimbus(*words)
+    assert (done.exit_code, done.stdout) == (0, "done\n")
+
+    world.deciding, world.health.leading = False, None
+    assert nimbus(*words).exit_code == 6
+    assert submitted(world) == command
+
+
+def test_pools_are_listed_with_what_open_attempts_take_and_how_many_tasks_wait(
+    world: Any, nimbus: Invoke, api_url: str
+) -> None:
+    world.cluster.put(ClusterSettings(pools={"api": 4, "db": 5}))
+    run = world.new_run("r1")
+    taking = [
+        replace(task, spec=replace(task.spec, pools={"db": 2}, needs=())) for task in run.tasks.values()
+    ]
+    world.opened(replace(run, tasks=run.tasks.replaced(taking)), "extract")
+
+    table = nimbus("pool", "list").stdout.splitlines()
+    found = httpx.get(f"{api_url}/api/v1/pools").json()["pools"]
+
+    assert [line.split() for line in table[-2:]] == [["api", "4", "0", "0"], ["db", "5", "2", "1"]]
+    assert found[1] == {"name": "db", "size": 5, "used": 2, "waiting": 1}
+
+
+def test_drain_waits_until_a_worker_has_nothing_open(world: Any, nimbus: Invoke) -> None:
+    world.opened(world.new_run("r1"), "extract")
+    drain = ("worker", "drain", "w1", "--reason", "disk", "--timeout", "0")
+    late = nimbus(*drain)
+    world.cluster.drop_run("r1")
+
+    done = nimbus(*drain)
+
+    assert late.exit_code == 5
+    assert "still has 1 open attempts; it stays cordoned" in late.stderr
+    assert (done.exit_code, done.stdout) == (0, "worker w1 has nothing open, and is given nothing\n")
+
+
+def test_cordoned_worker_is_shown_with_its_reason(world: Any, nimbus: Invoke, api_url: str) -> None:
+    world.cluster.put(ClusterSettings(cordoned={WorkerId("w1"): "new disk"}), world.new_run("r1"))
+
+    (worker,) = httpx.get(f"{api_url}/api/v1/workers").json()["workers"]
+    run = httpx.get(f"{api_url}/api/v1/runs/r1").json()
+    waiting = next(task for task in run["tasks"] if task["name"] == "extract")
+
+    assert worker["cordoned"] == "new disk"
+    assert "cordoned: new disk" in nimbus("cluster", "workers").stdout
+    assert waiting["why"].startswith("all 1 workers are draining or cordoned")
+
+
+def test_queued_run_is_shown_with_its_place(world: Any, nimbus: Invoke, api_url: str) -> None:
+    world.cluster.put(active(replace(world.spec, concurrency=Concurrency(limit=1))))
+    world.opened(world.new_run("r1"), "extract")
+    world.cluster.put(lifecycle.queued(world.new_run("r2")))
+
+    found = httpx.get(f"{api_url}/api/v1/runs/r2").json()
+    shown = nimbus("run", "show", "r2").stdout
+    listed = nimbus("run", "list", "--state", "queued").stdout
+
+    said = "1st of 1 in the queue, waits for run r1 to end, of pipeline sums: concurrency.limit is 1"
+    assert (found["state"], found["why"]) == ("queued", said)
+    assert f"waits     {said}" in shown
+    assert "r2" in listed
+    assert "r1" not in listed

@@ -1,0 +1,331 @@
+"""Limits that tasks share: of their run, and of pools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from nimbus.domain import lifecycle
+from nimbus.domain import writes as w
+from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.commands import (
+    Command,
+    CommandOutcome,
+    CordonWorker,
+    PublishRelease,
+    QueuedCommand,
+    RemovePool,
+    SetPool,
+    UncordonWorker,
+)
+from nimbus.domain.ids import CommandId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
+from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
+from nimbus.domain.settings import ClusterSettings
+from nimbus.domain.slots import End, Slots
+from nimbus.domain.tasks import Tasks
+from nimbus.domain.workers import WorkerInfo
+from nimbus.engine.agenda import Instant
+from nimbus.engine.decision import Decision
+from nimbus.engine.rules import ask, next_subject
+from nimbus.engine.state import State
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+WORKER = WorkerInfo(
+    id=WorkerId("w"),
+    host=HostId("h"),
+    hostname="h",
+    pid=1,
+    slots=10,
+    version="1",
+    started_at=NOW,
+    newest_schema=2,
+)
+
+
+def at(now: datetime = NOW) -> Instant:
+    return Instant(now, (now - NOW).total_seconds())
+
+
+def a_task(
+    name: str, *, pools: Mapping[str, int] | None = None, kind: TaskKind = TaskKind.PYTHON
+) -> TaskSpec:
+    return TaskSpec(name=TaskName(name), kind=kind, script="a.py", pools=pools or {})
+
+
+def a_run(name: str, *tasks: TaskSpec, most: int | None = None, priority: Priority = Priority.MEDIUM) -> Run:
+    return Run(
+        id=RunId(name),
+        pipeline=PipelineName("p"),
+        release=ReleaseDigest("0" * 64),
+        parameters={},
+        logical_date=NOW,
+        created_at=NOW,
+        cause=RunCause.MANUAL,
+        priority=priority,
+        failure_strategy=FailureStrategy.CONTINUE,
+        max_parallel_tasks=most,
+        layout=2,
+        tasks=Tasks(TaskRun(spec=task) for task in tasks),
+    )
+
+
+def known(*runs: Run, slots: int = 10) -> State:
+    state = State(epoch=3, schema=2)
+    state.put_workers([replace(WORKER, slots=slots)], at())
+    for run in runs:
+        state.put_run(run, at())
+    state.take_census()
+    return state
+
+
+def open_all(state: State, now: datetime = NOW) -> list[str]:
+    """Decide until there is nothing more to decide. The attempts that were opened, in order."""
+    opened = []
+    state.wake(at(now))
+    while (subject := next_subject(state)) is not None:
+        answer = ask(state, subject, at(now))
+        if isinstance(answer, Decision):
+            state.apply(answer, at(now))
+            if answer.name == "attempt_opened":
+                opened.append(answer.about["attempt"])
+        else:
+            state.postpone(subject, answer)
+    return opened
+
+
+def end(state: State, attempt: str, outcome: Outcome = Outcome.SUCCEEDED) -> None:
+    found = next(known for known in state.slots if str(known) == attempt)
+    ended = End(attempt=attempt, outcome=outcome, written_by="r", ended_at=NOW)
+    state.put_slots(found, Slots(end=ended), at())
+
+
+def test_run_opens_no_more_tasks_at_once_than_it_may() -> None:
+    state = known(a_run("r", a_task("a"), a_task("b"), a_task("c"), most=2))
+    assert open_all(state) == ["r.a.1", "r.b.1"]
+
+    end(state, "r.b.1")
+
+    assert open_all(state) == ["r.c.1"]
+
+
+def test_run_at_its_limit_holds_up_no_other_run() -> None:
+    narrow = a_run("narrow", a_task("a"), a_task("b"), most=1, priority=Priority.HIGHEST)
+    wide = a_run("wide", a_task("a"), a_task("b"))
+
+    assert open_all(known(narrow, wide)) == ["narrow.a.1", "wide.a.1", "wide.b.1"]
+
+
+def test_limit_of_a_run_counts_tasks_of_all_needs() -> None:
+    spark = a_task("b", kind=TaskKind.PYSPARK)
+    state = known(a_run("r", a_task("a"), spark, most=1))
+    assert open_all(state) == ["r.a.1"]
+
+    end(state, "r.a.1")
+
+    assert open_all(state) == ["r.b.1"]
+
+
+def test_many_limited_runs_share_the_slots_that_there_are() -> None:
+    runs = [a_run(f"r{number}", a_task("a"), a_task("b"), most=1) for number in range(5)]
+    state = known(*runs, slots=3)
+    opened = open_all(state)
+    assert opened == ["r0.a.1", "r1.a.1", "r2.a.1"]
+    for _ in range(10):
+        end(state, opened[0])
+        opened = [*opened[1:], *open_all(state)]
+        assert len({str(attempt).split(".")[0] for attempt in state.slots}) == len(state.slots) <= 3
+
+    assert not state.runs
+
+
+def pooled(*runs: Run, slots: int = 10, **pools: int) -> State:
+    state = known(*runs, slots=slots)
+    state.put_settings(ClusterSettings(pools=pools), at())
+    return state
+
+
+ONE, TWO, TEN = {"db": 1}, {"db": 2}, {"db": 10}
+
+
+def test_open_attempts_take_no_more_of_a_pool_than_it_has() -> None:
+    state = pooled(a_run("r", *(a_task(name, pools=TWO) for name in "abc")), db=5)
+    assert open_all(state) == ["r.a.1", "r.b.1"]
+
+    end(state, "r.a.1")
+
+    assert open_all(state) == ["r.c.1"]
+
+
+def test_nobody_overtakes_in_a_pool_and_all_others_go_on() -> None:
+    small = a_run("small", a_task("a", pools=ONE), a_task("b", pools=ONE), priority=Priority.HIGHEST)
+    large = a_run("large", a_task("a", pools=TEN), priority=Priority.HIGH)
+    late = a_run("late", a_task("a", pools=ONE), a_task("b"), a_task("c", pools={"api": 1}))
+    state = pooled(small, large, late, db=10, api=1)
+    assert open_all(state) == ["small.a.1", "small.b.1", "late.b.1", "late.c.1"]
+
+    end(state, "small.a.1")
+    assert open_all(state) == []
+    end(state, "small.b.1")
+    assert open_all(state) == ["large.a.1"]
+    end(state, "large.a.1")
+    assert open_all(state) == ["late.a.1"]
+
+
+def test_pool_is_held_no_longer_when_the_task_that_holds_it_is_stopped() -> None:
+    state = pooled(a_run("r", a_task("a", pools=TEN)), a_run("s", a_task("a", pools=ONE)), db=5)
+    assert open_all(state) == []
+
+    state.put_run(lifecycle.stop(state.runs[RunId("r")], verdict=RunState.STOPPED, reason="", now=NOW), at())
+
+    assert open_all(state) == ["s.a.1"]
+
+
+def test_task_that_takes_of_two_pools_waits_for_both() -> None:
+    both = a_run("both", a_task("a", pools={"api": 1, "db": 1}))
+    first = a_run("alone", a_task("a", pools={"api": 1}), priority=Priority.HIGHEST)
+    state = pooled(first, both, db=1, api=1)
+    assert open_all(state) == ["alone.a.1"]
+
+    end(state, "alone.a.1")
+
+    assert open_all(state) == ["both.a.1"]
+
+
+def test_pool_of_size_zero_drains_and_goes_on_when_it_grows() -> None:
+    state = pooled(a_run("r", a_task("a", pools=ONE), a_task("b", pools=ONE)), db=1)
+    assert open_all(state) == ["r.a.1"]
+    state.put_settings(ClusterSettings(pools={"db": 0}), at())
+    end(state, "r.a.1")
+    assert open_all(state) == []
+
+    state.put_settings(ClusterSettings(pools={"db": 1}), at())
+
+    assert open_all(state) == ["r.b.1"]
+
+
+def test_pool_is_given_back_when_an_attempt_ends_and_a_retry_waits() -> None:
+    state = pooled(a_run("r", a_task("a", pools=ONE)), a_run("s", a_task("a", pools=ONE)), db=1)
+    assert open_all(state) == ["r.a.1"]
+
+    end(state, "r.a.1", Outcome.LOST)
+
+    assert open_all(state) == ["s.a.1"]
+    assert state.runs[RunId("r")].tasks[TaskName("a")].retry_at is not None
+
+
+def test_successor_counts_what_open_attempts_take() -> None:
+    state = pooled(a_run("r", a_task("a", pools=ONE), a_task("b", pools=ONE)), db=1)
+    open_all(state)
+
+    heir = pooled(*state.runs.values(), db=1)
+
+    assert open_all(heir) == []
+    assert heir.pools.used("db") == 1
+
+
+def asked(state: State, command: Command) -> CommandOutcome:
+    """What became of a command."""
+    state.put_command(QueuedCommand(id=CommandId("cmd-1"), command=command, submitted_at=NOW))
+    while (subject := next_subject(state)) is not None:
+        answer = ask(state, subject, at())
+        if not isinstance(answer, Decision):
+            state.postpone(subject, answer)
+            continue
+        state.apply(answer, at())
+        for write in answer.writes:
+            if isinstance(write, w.ConsumeCommand):
+                return write.outcome
+    raise AssertionError("it was not decided")
+
+
+def test_pool_is_set_changed_and_removed_by_commands() -> None:
+    state = known()
+
+    assert asked(state, SetPool(pool="db", size=3)).accepted
+    assert asked(state, SetPool(pool="db", size=4)).accepted
+    assert state.settings.pools == {"db": 4}
+    assert asked(state, RemovePool(pool="db")).accepted
+    assert state.settings.pools == {}
+    assert asked(state, RemovePool(pool="db")).code == "unknown_pool"
+
+
+def test_pool_is_not_removed_while_a_live_run_needs_it() -> None:
+    state = pooled(a_run("r", a_task("a", pools=ONE)), db=1)
+
+    refused = asked(state, RemovePool(pool="db"))
+
+    assert refused.code == "pool_in_use"
+    assert "(r)" in refused.message
+
+
+def test_definition_that_takes_of_an_unknown_pool_is_refused() -> None:
+    spec = PipelineSpec(name=PipelineName("p"), tasks=(a_task("a", pools=TWO),))
+    state = known()
+    release = ReleaseOf(spec.name, ReleaseDigest("b" * 64))
+    state.prepared[spec.name] = release, spec
+
+    refused = asked(state, PublishRelease(pipeline=spec.name, digest=release.digest))
+
+    assert refused.code == "unknown_pool"
+    assert refused.message.startswith("task a takes 2 of pool db, which does not exist")
+
+
+def test_cordoned_worker_is_given_nothing_until_it_is_uncordoned() -> None:
+    state = known(a_run("r", a_task("a")))
+    assert asked(state, CordonWorker(worker=WORKER.id, reason="disk")).accepted
+    assert open_all(state) == []
+    state.put_workers([replace(WORKER, load_average=1.0)], at())  # it reports anew
+    assert open_all(state) == []
+
+    assert asked(state, UncordonWorker(worker=WORKER.id)).accepted
+
+    assert open_all(state) == ["r.a.1"]
+
+
+def test_cordoned_worker_keeps_what_it_has() -> None:
+    state = known(a_run("r", a_task("a")))
+    open_all(state)
+
+    asked(state, CordonWorker(worker=WORKER.id, reason="disk"))
+
+    assert [str(attempt) for attempt in state.slots] == ["r.a.1"]
+    assert open_all(state) == []
+
+
+def test_task_waits_for_a_worker_with_all_its_labels_and_holds_up_no_other() -> None:
+    labelled = replace(a_task("a"), runs_on=("eu", "gpu"))
+    state = known(a_run("r", labelled, priority=Priority.HIGHEST), a_run("s", a_task("a")))
+    assert open_all(state) == ["s.a.1"]
+
+    half = replace(WORKER, id=WorkerId("half"), labels=("gpu",))
+    state.put_workers([WORKER, half], at())
+    assert open_all(state) == []
+    state.put_workers([WORKER, half, replace(half, id=WorkerId("whole"), labels=("eu", "gpu"))], at())
+
+    assert open_all(state) == ["r.a.1"]
+    assert state.runs[RunId("r")].tasks[TaskName("a")].attempts[0].worker == "whole"
+
+
+def test_worker_whose_host_has_too_little_room_is_given_nothing_new() -> None:
+    state = known(a_run("r", a_task("a")))
+    state.put_workers([replace(WORKER, lacks="1 MiB of disk free")], at())
+    assert open_all(state) == []
+
+    state.put_workers([WORKER], at())
+
+    assert open_all(state) == ["r.a.1"]
+
+
+def test_task_starts_no_sooner_than_start_after_its_needs_are_met_under_any_leader() -> None:
+    late = replace(a_task("b"), needs=(TaskName("a"),), start_after=timedelta(minutes=10))
+    state = known(a_run("r", a_task("a"), late))
+    open_all(state)
+    end(state, "r.a.1")
+    assert open_all(state) == []
+
+    heir = known(*state.runs.values())
+
+    assert open_all(heir, NOW + timedelta(minutes=9)) == []
+    assert open_all(heir, NOW + timedelta(minutes=10)) == ["r.b.1"]

@@ -1,0 +1,42 @@
+"""When a worker has too little memory or disk to be given more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nimbus.worker import free_room
+from nimbus.worker.free_room import MinFree, lacking
+from nimbus.worker.warm.memory import available_memory
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("least", "said"),
+    [
+        (MinFree(), ""),
+        (MinFree(memory_bytes=GIB), ""),
+        (MinFree(memory_bytes=3 * GIB), "2048 MiB of memory free, and worker.min_free.memory is 3072 MiB"),
+        (MinFree(disk_bytes=1), ""),
+        (MinFree(disk_bytes=1 << 62), f"of disk free, and worker.min_free.disk is {1 << 42} MiB"),
+    ],
+)
+def test_worker_says_what_it_has_too_little_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: MinFree, said: str
+) -> None:
+    monkeypatch.setattr(free_room, "available_memory", lambda: 2 * GIB)
+
+    assert lacking(least, tmp_path).endswith(said)
+    assert bool(lacking(least, tmp_path)) == bool(said)
+
+
+def test_idle_file_cache_of_a_control_group_counts_as_free(tmp_path: Path) -> None:
+    group = tmp_path / "box"
+    group.mkdir()
+    (tmp_path / "own").write_text("0::/box\n")
+    for name, text in (("max", "1000"), ("current", "900"), ("stat", "anon 500\ninactive_file 300\n")):
+        (group / f"memory.{name}").write_text(text)
+
+    assert available_memory(tmp_path, tmp_path / "own") == 400
