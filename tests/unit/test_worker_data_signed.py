@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
-from blobsync import InvalidKeyError, StoreRefusedError, StoreUnavailableError
+from blobsync import InvalidKeyError, RetryPolicy, StoreRefusedError, StoreUnavailableError
 from blobsync.log import log_all
 from blobsync.testing.memory import MemoryObjectStore
-from nimbus.worker.data import signed
+from nimbus.worker.application.bootstrap import END_PATIENCE_S
+from nimbus.worker.application.committing import commit
+from nimbus.worker.data import bucket, signed
 from nimbus.worker.data.bucket import BucketPlace
 
 ACCESS: dict[str, Any] = {
@@ -163,3 +165,23 @@ def test_files_of_an_input_are_named_without_a_copy(inputs: tuple[SlowStore, sig
 
     assert sorted(map(str, copied.files("load"))) == ["data/part-0", "other"]
     assert store.reads.total() == 1
+
+
+def test_upload_of_a_success_is_tried_as_long_as_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deadlines = set()
+
+    def noting(call: Callable[[], Any], policy: RetryPolicy, **_: Any) -> Any:
+        deadlines.add(policy.deadline.total_seconds())
+        return call()
+
+    monkeypatch.setattr(bucket, "call_retrying", noting)
+    monkeypatch.setattr(signed, "signed_store", lambda _: MemoryObjectStore())
+    (tmp_path / "output").mkdir()
+    (tmp_path / "output" / "told").write_text("42")
+
+    kept = commit({"access": ACCESS, "output": str(tmp_path / "output"), "noted": str(tmp_path / "parts")})
+
+    assert kept["output"].startswith(ACCESS["output"])
+    assert deadlines == {END_PATIENCE_S}
