@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePath, PurePosixPath
+from typing import Any, Protocol, runtime_checkable
 
 ACCESS_VARIABLE = "NIMBUS_DATA_ACCESS"
 """Environment variable that says how the bucket of outputs is reached, as JSON. Not on any disk."""
@@ -33,6 +33,15 @@ class NotInATaskError(RuntimeError):
             f"{CONTEXT_VARIABLE} is not set, so this code does not run as a Nimbus task. Start it with "
             f"`nimbus run start`, or point {CONTEXT_VARIABLE} at a context document to try it by hand."
         )
+
+
+@runtime_checkable
+class ListedInputs(Protocol):
+    """Inputs whose files are known before they are on this host."""
+
+    def files(self, task: str) -> Iterable[PurePath]:
+        """Relative to the input."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +105,7 @@ class TaskContext:
         return "/".join([top, *filter(None, [path.strip("/")])])
 
     def input_files(self, task: str, path: str = "") -> list[str]:
-        """URIs of all committed files of an input, or below a folder in it, sorted.
+        """URIs of all committed files of an input, or below a folder in it, sorted. Copies nothing.
 
         Hidden ones are left out: those of which a name begins with `_` or `.`, as Spark has it.
 
@@ -104,10 +113,16 @@ class TaskContext:
             task: One that this one needs.
             path: Relative to the input.
         """
+        below = PurePosixPath(path)
+        files = (file for file in self._files(task) if below in file.parents)
+        shown = (file for file in files if not any(part.startswith(("_", ".")) for part in file.parts))
+        return sorted(self.input_uri(task, str(file)) for file in shown)
+
+    def _files(self, task: str) -> Iterable[PurePath]:
+        if isinstance(self.inputs, ListedInputs):
+            return self.inputs.files(task)
         top = self.inputs[task]
-        found = (file.relative_to(top) for file in (top / path).rglob("*") if file.is_file())
-        files = (file for file in found if not any(part.startswith(("_", ".")) for part in file.parts))
-        return sorted(self.input_uri(task, str(file)) for file in files)
+        return (file.relative_to(top) for file in top.rglob("*") if file.is_file())
 
 
 _wrapped: Callable[[Mapping[str, Path]], Mapping[str, Path]] = dict

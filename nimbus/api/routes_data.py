@@ -5,7 +5,7 @@ Its client is `nimbus.worker.data.signed`.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, HTTPException, Query
 
@@ -24,7 +24,7 @@ def router(door: AttemptDoor) -> APIRouter:
         pipeline: Annotated[str, Query()],
         release: Annotated[str, Query()],
         authorization: Annotated[str, Header()] = "",
-    ) -> dict[str, str]:
+    ) -> dict[str, Any]:
         found = ClusterAttempt(
             id=AttemptId.parse(attempt), pipeline=pipeline_name(pipeline), release=release_digest(release)
         )
@@ -33,6 +33,6 @@ def router(door: AttemptDoor) -> APIRouter:
         url = door.sign(found, body)
         if url is None:
             raise HTTPException(422, "The object is not the attempt's, or the attempt is over.")
-        return {"url": url}
+        return {"url": url, "schedulers": door.schedulers()}
 
     return routes

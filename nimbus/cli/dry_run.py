@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -82,24 +84,27 @@ def _check(spec: PipelineSpec, task: TaskSpec, files: Sequence[SourceFile]) -> N
         folder = Path(place)
         _prepare(folder, spec, task, files)
         environment = _environment(folder)
-        try:
-            ended = subprocess.run(
-                [sys.executable, "-I", "-u", "-m", "nimbus.worker.driver", str(folder)],
-                cwd=folder / "work" / "tmp",
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=_DEADLINE_S,
-                text=True,
-                errors="replace",
-                check=False,
-            )
-        except subprocess.TimeoutExpired as exc:
-            raise _refused(task, f"it did not end within {_DEADLINE_S:.0f} s") from exc
-    if ended.returncode != 0:
-        click.echo(ended.stdout, err=True, nl=False)
-        raise _refused(task, error_in(ended.stdout))
+        with subprocess.Popen(
+            [sys.executable, "-I", "-u", "-m", "nimbus.worker.driver", str(folder)],
+            cwd=folder / "work" / "tmp",
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        ) as process:
+            try:
+                said, _ = process.communicate(timeout=_DEADLINE_S)
+            except subprocess.TimeoutExpired as exc:
+                raise _refused(task, f"it did not end within {_DEADLINE_S:.0f} s") from exc
+            finally:  # a JVM outlives the Python that started it, and holds the pipe
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode != 0:
+        click.echo(said, err=True, nl=False)
+        raise _refused(task, error_in(said))
 
 
 def _refused(task: TaskSpec, why: str) -> CliError:

@@ -143,7 +143,7 @@ class ClusterDoor:
     def end(self, attempt: ClusterAttempt, report: DriverReport) -> str:
         """See `AttemptDoor.end`."""
         output = output_of(attempt.pipeline, attempt.id)
-        verdict = _verdict(report, output)
+        verdict = _verdict(report, output, in_bucket=self._data is not None)
         succeeded = verdict.outcome is Outcome.SUCCEEDED
         end = End(
             attempt=str(attempt.id),
@@ -172,8 +172,14 @@ def _is_open(nonce: str, slots: Slots) -> bool:
     return slots.end is None and slots.claim is not None and slots.claim.nonce == nonce
 
 
-def _verdict(report: DriverReport, output: str) -> Verdict:
-    """`output`: what the references of the attempt's own outputs begin with."""
+def _verdict(report: DriverReport, output: str, *, in_bucket: bool) -> Verdict:
+    """Judge how a task has ended.
+
+    Args:
+        report: By its driver.
+        output: What the references of the attempt's own outputs begin with.
+        in_bucket: Outputs are in a bucket here.
+    """
     if report.refused:
         return Verdict(Outcome.REFUSED, report.refused[:500], None)
     try:
@@ -188,8 +194,15 @@ def _verdict(report: DriverReport, output: str) -> Verdict:
         timeout=None if report.timeout_s is None else timedelta(seconds=report.timeout_s),
         log_tail=report.log_tail,
     )
-    if verdict.outcome is Outcome.SUCCEEDED and report.not_flushed:
-        return Verdict(Outcome.FAILED, report.not_flushed[:500], 0)
-    if report.output is not None and not _is_own(report.output, output):
-        return Verdict(Outcome.FAILED, f"{report.output!r} is no output of this attempt"[:500], 0)
-    return verdict
+    fault = _fault(report, output, in_bucket=in_bucket) if verdict.outcome is Outcome.SUCCEEDED else ""
+    return Verdict(Outcome.FAILED, fault[:500], 0) if fault else verdict
+
+
+def _fault(report: DriverReport, output: str, *, in_bucket: bool) -> str:
+    """Why the output of a success does not count; see `_verdict`."""
+    if report.not_flushed:
+        return report.not_flushed
+    if report.output is None:
+        why = "its driver did not store its output in the bucket: `worker.data` must be equal everywhere"
+        return why if in_bucket else ""
+    return "" if _is_own(report.output, output) else f"{report.output!r} is no output of this attempt"

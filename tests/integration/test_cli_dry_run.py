@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from nimbus.cli import dry_run
+from nimbus.cli.exits import CliError
 from nimbus.cli.main import cli
 from nimbus.java import JavaMissingError
+from nimbus.worker import procfs
 
 DEFINITION = """\
 schema: 1
@@ -92,3 +101,29 @@ def test_validate_lets_spark_check_declarative_pipelines_unless_told_not_to(fold
     assert "task etl: Spark refuses the declarative pipeline etl/spark-pipeline.yml" in wrong.stderr
     assert unchecked.exit_code == 0
     assert not list(folder.rglob("__pycache__"))
+
+
+@pytest.mark.timeout(60)
+def test_dry_run_that_hangs_is_ended_with_all_that_it_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., None]
+) -> None:
+    hangs = tmp_path / "python"
+    hangs.write_text("#!/bin/sh\nsleep 600 &\necho $! > child\nsleep 600\n")
+    hangs.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(hangs))
+    monkeypatch.setattr(dry_run, "_DEADLINE_S", 1.0)
+    monkeypatch.setattr(dry_run, "_environment", lambda _: {"PATH": os.environ["PATH"]})
+    monkeypatch.setattr(dry_run, "_prepare", lambda place, *_: (place / "work" / "tmp").mkdir(parents=True))
+    removed, children = shutil.rmtree, list[int]()
+
+    def noting(place: str, *more: Any, **named: Any) -> None:
+        children.append(int(Path(place, "work", "tmp", "child").read_text()))
+        removed(place, *more, **named)
+
+    monkeypatch.setattr(shutil, "rmtree", noting)
+    task: Any = SimpleNamespace(name="etl", script="etl.yml")
+
+    with pytest.raises(CliError, match="it did not end within 1 s"):
+        dry_run._check(task, task, ())
+
+    eventually(lambda: children[0] not in [process.id.pid for process in procfs.living()])

@@ -51,6 +51,10 @@ from nimbus.task import context
 from nimbus.task import context
 (context().output / "link").symlink_to("/etc/hostname")
 """,
+    "name": """
+from nimbus.task import context
+(context().output / "a\\\\b").write_text("42")
+""",
     "fail": """
 from nimbus.task import context
 (context().output / "told").write_text("42")
@@ -60,6 +64,13 @@ raise ValueError("no")
 import os, sys, time
 while not os.path.exists(sys.argv[1]):
     time.sleep(0.02)
+""",
+    "late": """
+import os, sys, time
+from nimbus.task import context
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.02)
+(context().output / "told").write_text((context().inputs["make"] / "deep" / "er" / "told").read_text())
 """,
 }
 """All of one release: it must not change while its attempts run."""
@@ -160,6 +171,34 @@ def test_failure_leaves_nothing_in_the_bucket(cluster: ClusterBench, s3_server: 
     assert not [path for path in (s3_server.objects / bucket).rglob("*") if path.is_file()]
 
 
+def test_file_whose_name_a_bucket_cannot_keep_is_named_with_what_to_do(cluster: ClusterBench) -> None:
+    end = run(cluster, "run1.make.1", "name")
+
+    assert end.outcome is Outcome.FAILED
+    assert "has a backslash" in end.reason
+    assert "choose another" in end.reason
+
+
+def test_data_are_reached_through_schedulers_that_came_after_the_submission(cluster: ClusterBench) -> None:
+    made = succeeded(cluster, "run1.make.1", "make")
+    (first,), attempt = cluster.endpoints, "run1.use.1"
+    begin(cluster, attempt, "late", args=(str(cluster.bench.root / "gate"),), inputs={"make": made})
+    eventually(lambda: "number" in cluster.bench.slots(attempt).progress, "it runs")
+    second = cluster.open_door()
+    cluster.endpoints[:] = cluster.schedulers[:] = [second]
+    told = cluster.bench.slots(attempt).progress["number"]
+    eventually(
+        lambda: cluster.bench.slots(attempt).progress["number"] > told + 1, "a beat was answered since"
+    )
+
+    cluster.close_door(first)
+    (cluster.bench.root / "gate").touch()
+
+    end = cluster.bench.await_end(attempt)
+    assert end.outcome is Outcome.SUCCEEDED, end.reason
+    assert files(cluster, str(end.output)) == {"told": b"42"}
+
+
 class Asker:
     """Asks the door for addresses as the driver of an attempt, which waits, or as a stranger."""
 
@@ -213,11 +252,19 @@ def test_addresses_are_signed_for_the_own_output_and_the_inputs_of_an_open_attem
     assert asker.ask("PUT", f"{OWN}/x", nonce) == 422, "a zombie gets no addresses"
 
 
-def test_end_that_names_an_output_of_another_attempt_is_a_failure(cluster: ClusterBench) -> None:
-    made = succeeded(cluster, "run1.make.1", "make")
+@pytest.mark.parametrize(
+    ("output", "why"),
+    [
+        (f"bench/run1/make/1-cd/manifest-{'0' * 64}.json", "no output of this attempt"),
+        (None, "did not store its output in the bucket"),
+    ],
+)
+def test_end_that_does_not_name_an_output_of_its_attempt_is_a_failure(
+    cluster: ClusterBench, output: str | None, why: str
+) -> None:
     asker = Asker(cluster)
     token = token_for(asker.key, asker.attempt, "bench", asker.release)  # type: ignore[arg-type]
-    report = {"nonce": asker.nonce, "status": 0, "came_to_its_end": True, "output": made}
+    report = {"nonce": asker.nonce, "status": 0, "came_to_its_end": True, "output": output}
     request = urllib.request.Request(
         f"{cluster.endpoints[0]}/attempt/v1/{asker.attempt}/end?pipeline=bench&release={asker.release}",
         json.dumps(report).encode(),
@@ -228,4 +275,4 @@ def test_end_that_names_an_output_of_another_attempt_is_a_failure(cluster: Clust
         end = cluster.bench.await_end(asker.attempt)
 
     assert end.outcome is Outcome.FAILED
-    assert "no output of this attempt" in end.reason
+    assert why in end.reason

@@ -25,6 +25,7 @@ from nimbus.task import context
 spark, ctx = SparkSession.builder.getOrCreate(), context()
 frame = spark.range(1000).selectExpr("id", "id * 2 AS twice", "cast(id AS string) AS name").repartition(3)
 frame.write.format("nimbus").mode("append").save(ctx.output_uri + "/table")
+frame.where("id < 0").write.format("nimbus").mode("append").save(ctx.output_uri + "/none")
 SparkSession.builder.getOrCreate()
 """
 READS = """
@@ -33,6 +34,8 @@ from nimbus.task import context
 spark, ctx = SparkSession.builder.getOrCreate(), context()
 frame = spark.read.format("nimbus").load(ctx.input_uri("make", "table"))
 found = frame.where("id < 10").selectExpr("count(*)", "sum(twice)", "max(name)").first()
+none = spark.read.format("nimbus").load(ctx.input_uri("make", "none"))
+assert (none.columns, none.count()) == (frame.columns, 0)
 beside = spark.read.parquet(str(ctx.inputs["make"] / "table")).count()
 (ctx.output / "found").write_text(repr((*found, beside, ctx.input_files("make", "table")[0][:5])))
 print(ctx)

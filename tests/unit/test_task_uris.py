@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 
+from nimbus import task as nimbus_task
 from nimbus.task import CONTEXT_VARIABLE, TaskContext, context
 
 PREFIX = "sums/run1/clean/1-00112233aabbccdd"
@@ -81,4 +82,24 @@ def test_files_of_an_input_are_those_that_were_committed_and_are_not_hidden(
 
     top = f"s3://b/d/{PREFIX}"
     assert task.input_files("clean", "data") == [f"{top}/data/part-0", f"{top}/data/part-1"]
+    assert task.input_files("clean") == [f"{top}/data/part-0", f"{top}/data/part-1", f"{top}/other"]
+
+
+class Elsewhere(dict[str, Path]):
+    """Inputs that are on another host, which knows their files."""
+
+    def files(self, task: str) -> list[PurePosixPath]:
+        assert task == "clean"
+        return [PurePosixPath(name) for name in ("other", "data/part-1", "data/_SUCCESS", "data/part-0")]
+
+
+def test_files_of_an_input_that_is_elsewhere_are_named_without_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nimbus_task, "_wrapped", Elsewhere)
+    data = {"uri": "s3://b/d", "output": "o", "inputs": {"clean": f"{PREFIX}/manifest-{'0' * 64}.json"}}
+    task = a_context(tmp_path, monkeypatch, data)
+
+    top = f"s3://b/d/{PREFIX}"
+    assert task.input_files("clean", "data/") == [f"{top}/data/part-0", f"{top}/data/part-1"]
     assert task.input_files("clean") == [f"{top}/data/part-0", f"{top}/data/part-1", f"{top}/other"]

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from blobsync import StoreRefusedError, StoreUnavailableError
+from blobsync import InvalidKeyError, RetryPolicy, StoreRefusedError, StoreUnavailableError
 from blobsync.log import log_all
-from nimbus.worker.data import signed
+from blobsync.testing.memory import MemoryObjectStore
+from nimbus.worker.application.bootstrap import END_PATIENCE_S
+from nimbus.worker.application.committing import commit
+from nimbus.worker.data import bucket, signed
+from nimbus.worker.data.bucket import BucketPlace
 
 ACCESS: dict[str, Any] = {
     "endpoints": ["http://127.0.0.1:9"],  # nobody listens
@@ -27,6 +36,7 @@ ACCESS: dict[str, Any] = {
 @pytest.fixture(autouse=True)
 def _log() -> Any:
     yield
+    signed._stores.clear()
     log_all()  # the store drops lines below an error, in drivers
 
 
@@ -58,3 +68,120 @@ def test_inputs_can_be_named_and_looked_for_before_they_are_copied(tmp_path: Pat
     assert "other" not in inputs
     place.mkdir()  # as if it were copied
     assert inputs["load"] == place
+
+
+def test_key_that_no_store_takes_is_refused_before_a_scheduler_is_asked() -> None:
+    with pytest.raises(InvalidKeyError, match="has a backslash"):
+        signed.SignedStore(ACCESS).write("a\\b", b"")
+
+
+def test_download_that_breaks_off_is_worth_another_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Breaks(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "10")
+            self.end_headers()
+            self.wfile.write(b"half")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Breaks)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    url = f"http://127.0.0.1:{server.server_port}/"
+    monkeypatch.setattr(signed.SignedStore, "_signed", lambda *_: url)
+    try:
+        with pytest.raises(StoreUnavailableError, match="6 bytes are missing"):
+            list(signed.SignedStore(ACCESS).read("k"))
+    finally:
+        server.shutdown()
+        thread.join(10)
+        server.server_close()
+
+
+def test_store_of_an_attempt_is_made_once_and_hears_of_later_schedulers(tmp_path: Path) -> None:
+    later = tmp_path / "schedulers.json"
+    access = {**ACCESS, "schedulers": str(later)}
+    store = signed.signed_store(access)
+
+    later.write_text(json.dumps(["http://later:1"]))
+
+    assert signed.latest(access)["endpoints"] == ["http://later:1"]
+    assert signed.signed_store(access) is store
+    assert store.endpoints == (*ACCESS["endpoints"], "http://later:1")
+    assert signed.signed_store({**access, "nonce": "of another driver"}) is not store
+
+
+class SlowStore(MemoryObjectStore):
+    """Waits at the first reads of an object until there are two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._two = threading.Barrier(2)
+
+    def read(self, key: str, *more: Any, **named: Any) -> Iterator[bytes]:
+        with suppress(threading.BrokenBarrierError):
+            self._two.wait(0.5)
+        return super().read(key, *more, **named)
+
+
+@pytest.fixture
+def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[SlowStore, signed.CopiedInputs]:
+    """Of an attempt in a cluster: one, with two files."""
+    store = SlowStore()
+    place = BucketPlace("s3://b/p", tmp_path, lambda: store)
+    output = tmp_path / "output"
+    (output / "data").mkdir(parents=True)
+    (output / "data" / "part-0").write_text("0")
+    (output / "other").write_text("1")
+    reference = place.commit(output, place.prefix("sums/run1/load/1"))
+    monkeypatch.setattr(signed, "signed_store", lambda _: store)
+    copy = tmp_path / "inputs" / place.input(reference).name
+    return store, signed.CopiedInputs({**ACCESS, "inputs": {"load": reference}}, {"load": copy})
+
+
+def test_input_that_two_threads_ask_for_is_copied_once(
+    inputs: tuple[SlowStore, signed.CopiedInputs],
+) -> None:
+    store, copied = inputs
+    found: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: found.append((copied["load"] / "other").read_text()))
+        for _ in range(2)
+    ]
+
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    assert found == ["1", "1"]
+    assert [count for key, count in store.reads.items() if "manifest-" in key] == [1]
+
+
+def test_files_of_an_input_are_named_without_a_copy(inputs: tuple[SlowStore, signed.CopiedInputs]) -> None:
+    store, copied = inputs
+
+    assert sorted(map(str, copied.files("load"))) == ["data/part-0", "other"]
+    assert store.reads.total() == 1
+
+
+def test_upload_of_a_success_is_tried_as_long_as_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deadlines = set()
+
+    def noting(call: Callable[[], Any], policy: RetryPolicy, **_: Any) -> Any:
+        deadlines.add(policy.deadline.total_seconds())
+        return call()
+
+    monkeypatch.setattr(bucket, "call_retrying", noting)
+    monkeypatch.setattr(signed, "signed_store", lambda _: MemoryObjectStore())
+    (tmp_path / "output").mkdir()
+    (tmp_path / "output" / "told").write_text("42")
+
+    kept = commit({"access": ACCESS, "output": str(tmp_path / "output"), "noted": str(tmp_path / "parts")})
+
+    assert kept["output"].startswith(ACCESS["output"])
+    assert deadlines == {END_PATIENCE_S}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from blobsync import ObjectStore
+from blobsync import ObjectStore, StoreUnavailableError
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.worker.data.bucket import BucketPlace
 from nimbus.worker.data.folder import FolderPlace
@@ -17,6 +17,7 @@ from nimbus.worker.data.ports import DataPlace
 from nimbus.worker.data.source import NimbusDataError, NimbusSource, SourcePlace, source_of
 
 pa = pytest.importorskip("pyarrow")
+types = pytest.importorskip("pyspark.sql.types")
 
 OUTPUT = "sums/run1/load/1"
 
@@ -39,7 +40,10 @@ class Site:
         )
 
     def writer(self, folder: str = "table") -> Any:
-        return self.writes({"path": f"{self.place.uri}/{self.prefix}/{folder}"}).writer(None, overwrite=False)
+        schema = types.StructType([types.StructField("n", types.LongType())])
+        return self.writes({"path": f"{self.place.uri}/{self.prefix}/{folder}"}).writer(
+            schema, overwrite=False
+        )
 
     def rows(self, folder: str = "table") -> list[int]:
         """Commit the attempt; what a task that needs it reads."""
@@ -59,10 +63,18 @@ class Site:
         )
 
 
-@pytest.fixture(params=["folder", "bucket"])
-def site(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    store = MemoryObjectStore()
+@pytest.fixture
+def store() -> MemoryObjectStore:
+    return MemoryObjectStore()
 
+
+@pytest.fixture(params=["folder", "bucket"])
+def site(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    store: MemoryObjectStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Site:
     @contextmanager
     def same(_place: SourcePlace) -> Iterator[ObjectStore]:
         yield store
@@ -169,3 +181,42 @@ def test_folder_without_parts_is_refused_with_its_name(site: Site) -> None:
 
     with pytest.raises(NimbusDataError, match="nothing-here has no Parquet file"):
         site.rows("nothing-here")
+
+
+def test_table_without_rows_is_a_table_with_its_columns(site: Site) -> None:
+    writer = site.writer()
+
+    writer.commit([writer.write(iter(())), None])
+
+    assert site.rows() == []
+
+
+@pytest.mark.parametrize("site", ["bucket"], indirect=True)
+def test_part_is_read_again_when_the_store_did_not_answer(
+    site: Site, store: MemoryObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = site.writer()
+    writer.commit([writer.write(batches(1, 2))])
+    read, left = store.read, [StoreUnavailableError("broken off")]
+
+    def breaks_off_once(key: str) -> Iterator[bytes]:
+        for chunk in read(key):
+            yield chunk[:1]
+            if left:
+                raise left.pop()
+            yield chunk[1:]
+
+    monkeypatch.setattr(store, "read", breaks_off_once)
+
+    assert site.own_rows() == [1, 2]
+
+
+@pytest.mark.parametrize("site", ["bucket"], indirect=True)
+def test_part_that_is_not_what_was_committed_is_refused(site: Site, store: MemoryObjectStore) -> None:
+    writer = site.writer()
+    writer.commit([writer.write(batches(1, 2))])
+    (part,) = (found.key for found in store.list(""))
+    store.write(part, b"other")
+
+    with pytest.raises(NimbusDataError, match="is not what was committed"):
+        site.own_rows()

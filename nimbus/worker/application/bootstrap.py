@@ -22,7 +22,9 @@ from __future__ import annotations
 
 import base64
 import ctypes
+import errno
 import hashlib
+import io
 import json
 import os
 import secrets
@@ -38,13 +40,13 @@ import urllib.error
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 VARIABLE = "NIMBUS_APPLICATION"
 """Environment variable with the startup document, see `nimbus.worker.application.startup`."""
@@ -55,7 +57,8 @@ PACKED = "token:"
 EXIT_NOT_STARTED = 75
 _ANSWER_S = 20.0
 _CLAIM_PATIENCE_S = 600.0
-_END_PATIENCE_S = 6 * 3600.0
+END_PATIENCE_S = 6 * 3600.0
+"""So long are the output of a success and its end worth another try."""
 _LONGEST_PAUSE_S = 10.0
 _BEAT_S = 3.0
 _TICK_S = 0.2
@@ -64,6 +67,8 @@ _LOG_PIECE_BYTES = 128 << 10
 _TAIL_BYTES = 64 << 10
 _LOG_PATIENCE_S = 30.0
 _LARGEST_EVENT_LOG = 64 << 20
+_EVENT_LOG_PATIENCE_S = 180.0
+_LARGEST_PROGRESS = 32 << 10
 _KILL_PATIENCE_S = 10.0
 _TEXT = 500
 """Characters of a reason."""
@@ -71,6 +76,8 @@ _FOLDERS_ABOVE = 4
 """Of an output: those of its task, run and pipeline, and the one with all outputs."""
 _LIBC = ctypes.CDLL(None)
 T = TypeVar("T")
+SCHEDULERS = "nimbus/schedulers.json"
+"""Base URLs of the schedulers, as they were heard of last: for the task's process."""
 WORK = "nimbus/work"
 """Folder of the task, below the driver's working folder; Spark writes its event log there."""
 ARCHIVE = "nimbus_release"
@@ -135,9 +142,18 @@ class Door:
         answer = self._ask_all(what, json.dumps(said).encode(), patience_s, "", _as_object)
         named = answer.get("schedulers")
         if isinstance(named, list):
-            known = (*self._endpoints[:1], *self._submitted_with, *map(str, named))
-            self._endpoints = tuple(dict.fromkeys(known))
+            self.learn(map(str, named))
         return answer
+
+    @property
+    def endpoints(self) -> Sequence[str]:
+        """Base URLs of the schedulers that are known now."""
+        return self._endpoints
+
+    def learn(self, named: Iterable[str]) -> None:
+        """Ask these as well from now on."""
+        known = (*self._endpoints[:1], *self._submitted_with, *named)
+        self._endpoints = tuple(dict.fromkeys(known))
 
     def send(self, what: str, data: bytes, query: str) -> dict[str, Any]:
         """Send bytes; the answer. Raises as `_ask_all`."""
@@ -174,7 +190,7 @@ class Door:
                         taken = take(answer)
                 except urllib.error.HTTPError as exc:
                     if exc.code in (413, 422):
-                        raise RefusedError(f"{what}: {exc.code}") from exc
+                        raise RefusedError(f"{what}: {exc.code}: {_detail(exc)}") from exc
                     last = f"{endpoint} says {exc.code}"
                 except (OSError, HTTPException, ValueError) as exc:
                     last = f"{endpoint}: {exc}"
@@ -199,6 +215,14 @@ def _as_object(answer: Any) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError("the answer is no object")  # noqa: TRY004 - as of a broken answer
     return found
+
+
+def _detail(error: urllib.error.HTTPError) -> str:
+    """What a scheduler says of a refusal."""
+    try:
+        return str(_as_object(error).get("detail", ""))[:_TEXT]
+    except (OSError, HTTPException, ValueError):
+        return error.reason
 
 
 class LogThread:
@@ -234,7 +258,7 @@ class LogThread:
                     return
 
     def _send_piece(self) -> bool:
-        with self._log.open("rb") as log:
+        with open_regular(self._log) as log:
             log.seek(self._sent)
             piece = log.read(_LOG_PIECE_BYTES)
         if not piece:
@@ -249,10 +273,17 @@ class LogThread:
 
 
 class BeatThread:
-    """Says how far the task is, and hears whether it is to end."""
+    """Says how far the task is, and hears whether it is to end, and which schedulers there are.
 
-    def __init__(self, door: Door, nonce: str, progress: Path) -> None:
-        self._door, self._nonce, self._progress = door, nonce, progress
+    Args:
+        door: To schedulers.
+        nonce: Of the claim.
+        progress: File that the task writes.
+        schedulers: See `SCHEDULERS`.
+    """
+
+    def __init__(self, door: Door, nonce: str, progress: Path, schedulers: Path) -> None:
+        self._door, self._nonce, self._progress, self._schedulers = door, nonce, progress, schedulers
         self._ended = threading.Event()
         self.ordered = "not"
         """Why the task is to end, as `nimbus.worker.verdict.Ordered` spells it."""
@@ -268,16 +299,24 @@ class BeatThread:
         while not self._ended.wait(_BEAT_S if number else 0.0):
             number += 1
             with suppress(UnreachableError, RefusedError):
-                answer = self._door.post("beat", self._said(number), 0.0)
+                said = {"nonce": self._nonce, "number": number, "progress": progress_in(self._progress)}
+                answer = self._door.post("beat", said, 0.0)
+                self._note_schedulers()
                 if self.ordered == "not" and (answer.get("stop") or answer.get("outdated")):
                     self.ordered = "stop" if answer.get("stop") else "outdated"
 
-    def _said(self, number: int) -> dict[str, Any]:
-        progress: object = None
-        with suppress(OSError, ValueError):
-            progress = json.loads(self._progress.read_bytes()[: 32 << 10])
-        found = progress if isinstance(progress, dict) else {}
-        return {"nonce": self._nonce, "number": number, "progress": found}
+    def _note_schedulers(self) -> None:
+        with suppress(OSError):  # the folder is made after the first beat
+            part = self._schedulers.with_suffix(".part")
+            part.write_text(json.dumps(self._door.endpoints))
+            part.replace(self._schedulers)
+
+
+def progress_in(file: Path) -> dict[str, Any]:
+    """What the task says of its progress; empty: nothing that can be read."""
+    with suppress(OSError, ValueError, RecursionError), open_regular(file) as progress:
+        return _as_object(io.BytesIO(progress.read(_LARGEST_PROGRESS)))
+    return {}
 
 
 class Task:
@@ -371,7 +410,7 @@ def main() -> int:
     if not granted:
         say("nimbus: the attempt is not ours to run: the task's code was not started")
         return EXIT_NOT_STARTED
-    beats = BeatThread(door, nonce, Path.cwd() / WORK / "progress.json")
+    beats = BeatThread(door, nonce, Path.cwd() / WORK / "progress.json", Path.cwd() / SCHEDULERS)
     try:
         return run_claimed(startup, door, nonce, beats)
     finally:
@@ -410,15 +449,16 @@ def run_claimed(startup: Mapping[str, Any], door: Door, nonce: str, beats: BeatT
     if beats.ordered == "outdated":
         return EXIT_NOT_STARTED
     started_at = datetime.now(UTC)
-    access = data_access(startup, nonce)
+    access = data_access(startup, nonce, door.endpoints)
     task = Task(folder, uses_spark=startup["driver"]["kind"] in ("pyspark", "sql"), access=access)
     log = LogThread(door, nonce, folder / "log")
     ordered = watch(task, startup, beats)
     status = task.poll()
     kill_descendants()
     log.finish()
-    send_event_log(door, nonce, folder / "work")
+    access = data_access(startup, nonce, door.endpoints)
     kept = keep_output(folder, startup, access) if status == 0 else {}
+    send_event_log(door, nonce, folder / "work")
     report |= {
         "status": status,
         "ordered": ordered,
@@ -434,12 +474,18 @@ def run_claimed(startup: Mapping[str, Any], door: Door, nonce: str, beats: BeatT
     return code
 
 
-def data_access(startup: Mapping[str, Any], nonce: str) -> dict[str, Any] | None:
+def data_access(startup: Mapping[str, Any], nonce: str, endpoints: Sequence[str]) -> dict[str, Any] | None:
     """What `nimbus.worker.data.signed` is told of the bucket; None: outputs are in a folder."""
-    if startup["data_token"] is None:
+    if startup.get("data_token") is None:
         return None
-    named = {name: startup[name] for name in ("endpoints", "attempt", "pipeline", "release")}
-    return {**named, **startup["context"]["data"], "token": startup["data_token"], "nonce": nonce}
+    return {
+        **{name: startup[name] for name in ("attempt", "pipeline", "release")},
+        **startup["context"]["data"],
+        "endpoints": endpoints,
+        "schedulers": str(Path.cwd() / SCHEDULERS),
+        "token": startup["data_token"],
+        "nonce": nonce,
+    }
 
 
 def keep_output(folder: Path, startup: Mapping[str, Any], access: Mapping[str, Any] | None) -> dict[str, str]:
@@ -453,11 +499,11 @@ def keep_output(folder: Path, startup: Mapping[str, Any], access: Mapping[str, A
             input=json.dumps(told).encode(),
             capture_output=True,
             check=False,
-            timeout=_END_PATIENCE_S,
+            timeout=END_PATIENCE_S,
             preexec_fn=partial(die_with_parent, os.getpid()),
         )
     except subprocess.TimeoutExpired:
-        return {"fault": f"its output could not be stored within {_END_PATIENCE_S:g} s"}
+        return {"fault": f"its output could not be stored within {END_PATIENCE_S:g} s"}
     try:
         answer: dict[str, str] = json.loads(done.stdout)
     except ValueError:
@@ -472,14 +518,23 @@ def send_event_log(door: Door, nonce: str, work: Path) -> None:
     """Send Spark's event log, if there is one; the last one. What cannot be sent stays in the cluster."""
     try:
         found = sorted(work.glob("*.zstd*"), key=lambda file: file.lstat().st_mtime_ns)
-        if not found or found[-1].is_symlink() or found[-1].stat().st_size > _LARGEST_EVENT_LOG:
+        if not found:
             return
-        with found[-1].open("rb") as file:
-            while piece := file.read(_LOG_PIECE_BYTES):
-                offset = file.tell() - len(piece)
-                door.send("log", piece, f"&kept=events&offset={offset}&nonce={nonce}")
+        with open_regular(found[-1]) as file:
+            if os.fstat(file.fileno()).st_size <= _LARGEST_EVENT_LOG:
+                _send_events(door, nonce, file)
     except (RefusedError, UnreachableError, OSError) as exc:
         say(f"nimbus: the event log is not stored: {exc}")
+
+
+def _send_events(door: Door, nonce: str, file: BinaryIO) -> None:
+    until_s = time.monotonic() + _EVENT_LOG_PATIENCE_S
+    while piece := file.read(_LOG_PIECE_BYTES):
+        if time.monotonic() > until_s:
+            raise UnreachableError(f"it takes longer than {_EVENT_LOG_PATIENCE_S:g} s")
+        offset = file.tell() - len(piece)
+        if not door.send("log", piece, f"&kept=events&offset={offset}&nonce={nonce}").get("stored"):
+            raise RefusedError("it is too long, or the attempt is over")
 
 
 def deliver(door: Door, report: dict[str, Any]) -> int:
@@ -487,9 +542,10 @@ def deliver(door: Door, report: dict[str, Any]) -> int:
     status = report["status"]
     try:
         try:
-            door.post("end", report, _END_PATIENCE_S)
+            door.post("end", report, END_PATIENCE_S)
         except RefusedError:  # a text of the task's is of a form that nobody foresaw
-            door.post("end", {**report, "log_tail": "", "not_flushed": ""}, _END_PATIENCE_S)
+            fault = "its output was not kept" if report.get("not_flushed") else ""
+            door.post("end", {**report, "log_tail": "", "not_flushed": fault}, END_PATIENCE_S)
     except (RefusedError, UnreachableError) as exc:
         say(f"nimbus: the end could not be reported: {exc}")
     if status is None:
@@ -515,7 +571,7 @@ def make_folder(startup: Mapping[str, Any], door: Door) -> Path:
     wheels = list(unpacked_wheels(release, folder / "wheels"))
     driver = {**startup["driver"], "release_root": str(release), "wheels": wheels}
     context = {**startup["context"], "release_root": str(release)}
-    if startup["data_token"] is not None:
+    if startup.get("data_token") is not None:
         context["output"] = str(folder / "output")
         places = {task: Path(place).name for task, place in context["inputs"].items()}
         context["inputs"] = {task: str(folder / "inputs" / name) for task, name in places.items()}
@@ -582,11 +638,27 @@ def sync(path: Path) -> None:
         os.close(fd)
 
 
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file that the task may have replaced: a link is not followed, a pipe holds up nobody.
+
+    Raises:
+        OSError: it is gone, or no regular file.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "no regular file", str(path))
+    return os.fdopen(fd, "rb")
+
+
 def tail_of(log: Path) -> str:
     """The end of the log: what went wrong stands there. Small as JSON, whatever is in it."""
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
-        tail = file.read().decode(errors="replace")
+    try:
+        with open_regular(log) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+            tail = file.read(_TAIL_BYTES).decode(errors="replace")
+    except OSError:  # the task has removed or replaced it
+        return ""
     while len(json.dumps(tail)) > _TAIL_BYTES:
         tail = tail[len(tail) // 4 :]
     return tail

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from blobsync import BlobSyncError
+from blobsync import BlobSyncError, RetryPolicy
+from nimbus.worker.application.bootstrap import END_PATIENCE_S
 from nimbus.worker.data.ports import OutputRefusedError
 from nimbus.worker.data.signed import signed_place
+
+_RETRY = RetryPolicy(max_wait=timedelta(seconds=20), deadline=timedelta(seconds=END_PATIENCE_S))
+"""Of each file: as long as the driver waits with its end."""
 
 
 def commit(told: dict[str, Any]) -> dict[str, str]:
@@ -24,7 +29,7 @@ def commit(told: dict[str, Any]) -> dict[str, str]:
     """
     access = told["access"]
     try:
-        place = signed_place(access, Path("/nowhere"))
+        place = signed_place(access, Path("/nowhere"), _RETRY)
         return {"output": place.commit(Path(told["output"]), access["output"], Path(told["noted"]))}
     except (OSError, BlobSyncError, OutputRefusedError) as exc:
         return {"fault": f"its output could not be stored: {exc}".encode(errors="replace").decode()}

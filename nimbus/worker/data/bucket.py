@@ -12,6 +12,7 @@ import os
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -99,22 +100,19 @@ class BucketPlace:
                 if folder.is_empty and folder.path:
                     folders.append(folder.path)
                 files += each(partial(self._upload, folder, prefix), folder.files)
-        files += self._checked(prefix, read_notes(noted) if noted is not None else [], files)
+            noted_files = read_notes(noted) if noted is not None else []
+            _check_names([file.path for file in (*files, *noted_files)])
+            files += each(partial(self._checked, prefix), noted_files)
         data = OutputManifest(prefix=prefix, files=files, folders=folders).encode()
         key = manifest_key(prefix, data)
         self._write(key, data)
         return key
 
-    def _checked(
-        self, prefix: str, noted: Sequence[OutputFile], uploaded: Sequence[OutputFile]
-    ) -> Sequence[OutputFile]:
-        paths = {file.path for file in uploaded}
-        for file in noted:
-            key = f"{prefix}/{file.path}"
-            size = call_retrying(partial(self._store.size, key), self._upload_retry, what=key)
-            if file.path in paths or size != file.size_bytes:
-                raise OutputRefusedError(f"{file.path!r} was noted, and is not there as noted")
-            paths.add(file.path)
+    def _checked(self, prefix: str, noted: OutputFile) -> OutputFile:
+        key = f"{prefix}/{noted.path}"
+        size = call_retrying(partial(self._store.size, key), self._upload_retry, what=key)
+        if size != noted.size_bytes:
+            raise OutputRefusedError(f"{noted.path!r} was noted, and is not there as noted")
         return noted
 
     def _upload(self, folder: FoundFolder, prefix: str, name: str) -> OutputFile:
@@ -157,7 +155,7 @@ class BucketPlace:
             part = self._copies / f".{sha256}.{secrets.token_hex(4)}"
             make_passage(self._copies)
             try:
-                self._copy(reference, prefix, sha256, part)
+                self._copy(reference, prefix, part)
                 _close_to_writers(part, group)
                 flush_tree(part)
                 part.rename(target)
@@ -165,10 +163,14 @@ class BucketPlace:
                 remove_tree(part)
                 raise
 
-    def _copy(self, reference: str, prefix: str, sha256: str, part: Path) -> None:
+    def manifest(self, reference: str) -> OutputManifest:
+        """What was committed. Raises as `fetch`."""
         told = io.BytesIO()
-        self._read(reference, sha256, told)
-        manifest = OutputManifest.decode(told.getvalue(), reference)
+        self.read(reference, parts_of(reference)[1], told)
+        return OutputManifest.decode(told.getvalue(), reference)
+
+    def _copy(self, reference: str, prefix: str, part: Path) -> None:
+        manifest = self.manifest(reference)
         part.mkdir(mode=0o700)
         for folder in {*manifest.folders, *(str(Path(file.path).parent) for file in manifest.files)}:
             (part / folder).mkdir(parents=True, exist_ok=True)
@@ -177,10 +179,16 @@ class BucketPlace:
 
     def _copy_file(self, prefix: str, part: Path, file: OutputFile) -> None:
         with (part / file.path).open("xb") as copy:
-            self._read(f"{prefix}/{file.path}", file.sha256, copy)
+            self.read(f"{prefix}/{file.path}", file.sha256, copy)
 
-    def _read(self, key: str, sha256: str, into: BinaryIO) -> None:
-        """Read an object and verify it."""
+    def read(self, key: str, sha256: str, into: BinaryIO) -> None:
+        """Read an object and verify it. Raises as `fetch`.
+
+        Args:
+            key: Of the object, relative to the place.
+            sha256: Of what was committed.
+            into: Empty, and is at its end afterwards.
+        """
 
         def once() -> None:
             into.seek(0)
@@ -214,6 +222,12 @@ def _transfers() -> Iterator[Callable[[Callable[[Item], Done], Iterable[Item]], 
     """Several at a time. The first error is raised when those under way have ended."""
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="data-transfer") as pool:
         yield lambda call, items: list(pool.map(call, items))
+
+
+def _check_names(paths: Sequence[str]) -> None:
+    twice = [path for path, count in Counter(paths).items() if count > 1]
+    if twice:
+        raise OutputRefusedError(f"{twice[0]!r} is noted twice, or noted and in the output's folder, too")
 
 
 def _digest_of(fd: int) -> str:

@@ -11,21 +11,25 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import json
+import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.client import HTTPException
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from blobsync import (
     BlobNotFoundError,
+    RetryPolicy,
     StoreAccessDeniedError,
     StoreRefusedError,
     StoreUnavailableError,
 )
 from blobsync.log import log_errors_alone
+from blobsync.storage.ports import checked_key
 from nimbus.worker.application.bootstrap import Door, RefusedError, UnreachableError
 from nimbus.worker.data.bucket import UPLOAD_RETRY, BucketPlace
 
@@ -40,7 +44,8 @@ class SignedStore:
     """See `nimbus.worker.data.ports.DataStore`.
 
     Args:
-        access: As the bootstrap tells it: fields of `Door`, and `nonce`, `uri`, `output`, `inputs`.
+        access: As the bootstrap tells it: fields of `Door`, and `schedulers` (see `latest`), `nonce`, `uri`,
+            `output`, `inputs`.
     """
 
     def __init__(self, access: Mapping[str, Any]) -> None:
@@ -49,14 +54,24 @@ class SignedStore:
         self._said = {name: access[name] for name in ("nonce", "uri", "output")}
         self._said["inputs"] = sorted(access["inputs"].values())
 
-    def close(self) -> None:
-        """Nothing is kept open."""
+    @property
+    def endpoints(self) -> Sequence[str]:
+        """Base URLs of the schedulers that are known now."""
+        return self._door.endpoints
+
+    def learn(self, endpoints: Sequence[str]) -> None:
+        """Ask these schedulers as well from now on."""
+        self._door.learn(endpoints)
 
     def read(self, key: str) -> Iterator[bytes]:
         """See `DataStore.read`."""
         with self._asked("GET", key) as answer:
+            left = int(answer.headers.get("Content-Length", 0))
             while chunk := answer.read(_CHUNK_BYTES):
+                left -= len(chunk)
                 yield chunk
+        if left > 0:  # `read` says nothing of a connection that was closed early
+            raise StoreUnavailableError(f"GET of {key} broke off: {left} bytes are missing")
 
     def write(self, key: str, data: bytes | Path) -> None:
         """See `DataStore.write`. The server compares the MD5 where it can."""
@@ -101,6 +116,7 @@ class SignedStore:
             raise StoreUnavailableError(f"{method} of {key}: {type(exc).__name__}: {exc}") from exc
 
     def _signed(self, method: str, key: str) -> str:
+        checked_key(key)
         try:
             answer = self._door.post("sign", {**self._said, "method": method, "key": key}, _DOOR_PATIENCE_S)
             return str(answer["url"])
@@ -108,6 +124,29 @@ class SignedStore:
             raise StoreRefusedError(f"no scheduler signs {method} of {key}: {exc}") from exc
         except (UnreachableError, KeyError) as exc:
             raise StoreUnavailableError(f"{method} of {key}: {exc}") from exc
+
+
+_stores: dict[tuple[str, str], SignedStore] = {}
+_making = threading.Lock()
+
+
+def signed_store(access: Mapping[str, Any]) -> SignedStore:
+    """The store of an attempt's driver, one for the process: it keeps what it has learnt of schedulers."""
+    name = access["attempt"], access["nonce"]
+    with _making:
+        store = _stores.get(name)
+        if store is None:
+            store = _stores[name] = SignedStore(access)
+    store.learn([*latest(access)["endpoints"], *store.endpoints])
+    return store
+
+
+def latest(access: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same with the schedulers of which the bootstrap has heard last, if this is its host."""
+    try:
+        return {**access, "endpoints": json.loads(Path(access["schedulers"]).read_bytes())}
+    except (OSError, ValueError):
+        return access
 
 
 def _nothing() -> None:
@@ -123,10 +162,11 @@ def _in_our_words(error: urllib.error.HTTPError, key: str) -> Exception:
     return StoreRefusedError(said) if error.code < 500 else StoreUnavailableError(said)
 
 
-def signed_place(access: Mapping[str, Any], copies: Path) -> BucketPlace:
+def signed_place(
+    access: Mapping[str, Any], copies: Path, upload_retry: RetryPolicy = UPLOAD_RETRY
+) -> BucketPlace:
     """The bucket of outputs for an attempt in a cluster. `copies`: folder for copies of inputs."""
-    store = SignedStore(access)
-    return BucketPlace(access["uri"], copies, lambda: store, UPLOAD_RETRY, UPLOAD_RETRY)
+    return BucketPlace(access["uri"], copies, lambda: signed_store(access), upload_retry, UPLOAD_RETRY)
 
 
 class CopiedInputs(Mapping[str, Path]):
@@ -141,13 +181,22 @@ class CopiedInputs(Mapping[str, Path]):
 
     def __init__(self, access: Mapping[str, Any], places: Mapping[str, Path]) -> None:
         self._access, self._places = access, places
+        copies = next(iter(places.values()), Path("/nowhere/none")).parent
+        self._bucket = signed_place(access, copies)  # one: its locks let each input be copied once
 
     def __getitem__(self, task: str) -> Path:
         """The folder of a copy."""
         place = self._places[task]
         if not place.is_dir():
-            signed_place(self._access, place.parent).fetch(self._access["inputs"][task])
+            signed_store(self._access)  # hears of later schedulers
+            self._bucket.fetch(self._access["inputs"][task])
         return place
+
+    def files(self, task: str) -> Sequence[PurePosixPath]:
+        """Paths of an input's files, relative to it. Copies nothing."""
+        signed_store(self._access)
+        manifest = self._bucket.manifest(self._access["inputs"][task])
+        return [PurePosixPath(file.path) for file in manifest.files]
 
     def __contains__(self, task: object) -> bool:
         """Copies nothing."""

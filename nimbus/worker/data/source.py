@@ -13,9 +13,10 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, ClassVar
 
@@ -29,7 +30,7 @@ from pyspark.sql.datasource import (
 
 from nimbus.worker.data.manifest import OutputFile, OutputManifest, parts_of
 from nimbus.worker.data.notes import read_notes, write_note
-from nimbus.worker.data.ports import DataStore
+from nimbus.worker.data.ports import DataStore, InputRefusedError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,9 +67,9 @@ class SourcePlace:
     def store(self) -> Iterator[DataStore]:
         """The bucket; keys are relative to `uri`."""
         if "door" in self.access:
-            from nimbus.worker.data.signed import SignedStore
+            from nimbus.worker.data.signed import signed_store
 
-            yield SignedStore(self.access["door"])
+            yield signed_store(self.access["door"])
             return
         from blobsync import S3Config, S3ObjectStore, Secret
 
@@ -137,13 +138,12 @@ class NimbusSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Adds files to the attempt's own output."""
-        del schema
         if overwrite:
             raise NimbusDataError('an output is only added to: write with mode("append")')
         below = self.place.below(self._uri)
         if below != self.place.output and not below.startswith(f"{self.place.output}/"):
             raise NimbusDataError(f"{self._uri} is not below context().output_uri")
-        return _Writer(self.place, below.removeprefix(self.place.output).strip("/"))
+        return _Writer(self.place, below.removeprefix(self.place.output).strip("/"), schema)
 
     @property
     def _uri(self) -> str:
@@ -198,22 +198,24 @@ def _counts(name: str) -> bool:
 
 @contextmanager
 def opened(place: SourcePlace, part: _Part) -> Iterator[IO[bytes]]:
-    """Open a file, whole and verified.
+    """Open a file, whole and verified. For ten minutes a bucket that does not answer is asked again.
 
     Raises:
         NimbusDataError: it is not what was committed.
+        BlobSyncError: the bucket did not answer, or refused.
     """
     if not place.is_bucket:
         with Path(part.key).open("rb") as file:
             yield file
         return
+    from nimbus.worker.data.bucket import UPLOAD_RETRY, BucketPlace
+
     with tempfile.TemporaryFile() as copy, place.store() as store:
-        digest = hashlib.sha256()
-        for chunk in store.read(part.key):
-            digest.update(chunk)
-            copy.write(chunk)
-        if digest.hexdigest() != part.sha256:
-            raise NimbusDataError(f"{place.uri}/{part.key} is not what was committed")
+        bucket = BucketPlace(place.uri, Path("/nowhere"), lambda: store, fetch_retry=UPLOAD_RETRY)
+        try:
+            bucket.read(part.key, part.sha256, copy)
+        except InputRefusedError as exc:
+            raise NimbusDataError(str(exc)) from exc
         copy.seek(0)
         yield copy
 
@@ -249,21 +251,23 @@ class _Written(WriterCommitMessage):
 
 
 class _Writer(DataSourceArrowWriter):
-    def __init__(self, place: SourcePlace, folder: str) -> None:
-        self._place, self._folder = place, folder
+    def __init__(self, place: SourcePlace, folder: str, schema: StructType) -> None:
+        self._place, self._folder, self._schema = place, folder, schema
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:
         """Write a part. In an executor's Python worker."""
+        first = next(iterator, None)
+        if first is None:
+            return _Written(())
+        return _Written((self._stored(first.schema, chain([first], iterator)),))
+
+    def _stored(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> OutputFile:
         import pyarrow.parquet as pq
 
         with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
-            writer = None
-            for batch in iterator:
-                writer = writer or pq.ParquetWriter(file, batch.schema)
-                writer.write_batch(batch)
-            if writer is None:
-                return _Written(())
-            writer.close()
+            with pq.ParquetWriter(file, schema) as writer:
+                for batch in batches:
+                    writer.write_batch(batch)
             file.flush()
             name = f"part-{uuid.uuid4().hex}.parquet"
             path = f"{self._folder}/{name}" if self._folder else name
@@ -271,17 +275,17 @@ class _Writer(DataSourceArrowWriter):
                 path=path, size_bytes=Path(file.name).stat().st_size, sha256=_digest_of(file.name)
             )
             self._keep(Path(file.name), part)
-        return _Written((part,))
+        return part
 
     def _keep(self, file: Path, part: OutputFile) -> None:
         """Put a part where it is to lie: in a folder under a hidden name, until the write is committed."""
         if self._place.is_bucket:
-            from blobsync import RetryPolicy
             from blobsync.retry import call_retrying
+            from nimbus.worker.data.bucket import UPLOAD_RETRY
 
             with self._place.store() as store:
                 key = f"{self._place.output}/{part.path}"
-                call_retrying(lambda: store.write(key, file), RetryPolicy(), what=key)
+                call_retrying(lambda: store.write(key, file), UPLOAD_RETRY, what=key)
             return
         hidden = self._hidden(part)
         hidden.parent.mkdir(parents=True, exist_ok=True)
@@ -292,8 +296,13 @@ class _Writer(DataSourceArrowWriter):
         return path.with_name(f".{path.name}")
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Let the parts of tasks that succeeded count. On the driver's host."""
-        parts = _parts_of(messages)
+        """Let the parts of tasks that succeeded count. On the driver's host.
+
+        Without any row there is one part all the same: readers take the columns from it.
+        """
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        parts = _parts_of(messages) or [self._stored(to_arrow_schema(self._schema, timezone="UTC"), ())]
         if self._place.is_bucket:
             write_note(Path(self._place.noted), parts)
             return
@@ -331,10 +340,15 @@ def _place_of_task() -> SourcePlace:
     from nimbus.task import CONTEXT_VARIABLE, context
 
     data = context().data
+    access = dict(data.get("access", {}))
+    if "door" in access:
+        from nimbus.worker.data.signed import latest
+
+        access["door"] = latest(access["door"])
     return SourcePlace(
         uri=data["uri"],
         output=data["output"],
         inputs=dict(data["inputs"]),
-        access=dict(data.get("access", {})),
+        access=access,
         noted=str(Path(os.environ[CONTEXT_VARIABLE]).parent / "work" / "parts"),
     )

@@ -1,0 +1,102 @@
+"""Parts of the program of drivers in clusters: files that a task leaves, and what is said at the end."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nimbus.worker.application import bootstrap
+from nimbus.worker.application.bootstrap import RefusedError
+
+pytestmark = pytest.mark.timeout(20)  # a pipe that is opened to read waits for ever
+
+
+class FakeDoor:
+    """Keeps what it is told."""
+
+    def __init__(self, *, stored: bool = True, refusals: int = 0) -> None:
+        self.stored, self.refusals = stored, refusals
+        self.endpoints = ("http://127.0.0.1:9",)
+        self.posted: list[dict[str, Any]] = []
+        self.sent: list[bytes] = []
+
+    def post(self, what: str, said: dict[str, Any], patience_s: float) -> dict[str, Any]:
+        del what, patience_s
+        self.posted.append(said)
+        if len(self.posted) <= self.refusals:
+            raise RefusedError("end: 422")
+        return {}
+
+    def send(self, what: str, data: bytes, query: str) -> dict[str, Any]:
+        del what, query
+        self.sent.append(data)
+        return {"stored": self.stored}
+
+
+def test_pipe_in_place_of_a_log_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "log")
+
+    assert bootstrap.tail_of(tmp_path / "log") == ""
+
+
+def test_pipe_in_place_of_an_event_log_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "app-1.zstd")
+    door: Any = FakeDoor()
+
+    bootstrap.send_event_log(door, "nonce", tmp_path)
+
+    assert door.sent == []
+
+
+def test_pipe_in_place_of_progress_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "progress.json")
+
+    assert bootstrap.progress_in(tmp_path / "progress.json") == {}
+
+
+@pytest.mark.parametrize("text", [b"[" * (40 << 10), b"[]", b"\xff", b'{"stages": 1'])
+def test_progress_that_cannot_be_read_is_none(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "progress.json").write_bytes(text)
+
+    assert bootstrap.progress_in(tmp_path / "progress.json") == {}
+
+
+def test_event_log_that_is_not_stored_is_sent_no_further(tmp_path: Path) -> None:
+    (tmp_path / "app-1.zstd").write_bytes(bytes(1 << 20))
+    door: Any = FakeDoor(stored=False)
+
+    bootstrap.send_event_log(door, "nonce", tmp_path)
+
+    assert len(door.sent) == 1
+
+
+def test_event_log_is_not_sent_for_longer_than_its_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bootstrap, "_EVENT_LOG_PATIENCE_S", -1.0)
+    (tmp_path / "app-1.zstd").write_bytes(bytes(1 << 20))
+    door: Any = FakeDoor()
+
+    bootstrap.send_event_log(door, "nonce", tmp_path)
+
+    assert door.sent == []
+
+
+@pytest.mark.parametrize(("fault", "said_again"), [("\udcff is gone", True), ("", False)])
+def test_output_that_is_not_kept_stays_so_when_the_end_is_said_in_other_words(
+    fault: str, said_again: bool
+) -> None:
+    door: Any = FakeDoor(refusals=1)
+
+    bootstrap.deliver(door, {"status": 0, "log_tail": "x", "not_flushed": fault})
+
+    first, second = door.posted
+    assert (first["not_flushed"], second["log_tail"]) == (fault, "")
+    assert bool(second["not_flushed"]) is said_again
+
+
+def test_startup_document_of_a_release_before_buckets_means_a_folder() -> None:
+    assert bootstrap.data_access({"attempt": "run1.task.1"}, "nonce", ()) is None
