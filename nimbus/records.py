@@ -56,9 +56,9 @@ class RecordCodec(Generic[T]):
     adapter: TypeAdapter[T]
     schema: int = SCHEMA
 
-    def encode(self, record: T) -> bytes:
-        """JSON, UTF-8, the schema number first."""
-        body = self.adapter.dump_python(record, mode="json")
+    def encode(self, record: T, exclude: dict[str, Any] | None = None) -> bytes:
+        """JSON, UTF-8, the schema number first. `exclude`: as of pydantic."""
+        body = self.adapter.dump_python(record, mode="json", exclude=exclude)
         rest = dict(sorted(body.items()))
         return json.dumps({"schema": self.schema, **rest}, separators=(",", ":")).encode()
 
@@ -95,6 +95,8 @@ class RunBody(RunHeader):
 
 
 _HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
+_NOT_IN_LAYOUT_1 = {"tasks": {"__all__": {"attempts": {"__all__": {"application"}}}}}
+"""Not even as null: each field would take room from the tasks that such a record can hold."""
 _RUN_BODY: RecordCodec[RunBody] = RecordCodec(TypeAdapter(RunBody))
 
 
@@ -103,7 +105,8 @@ class RunCodec:
 
     def encode(self, run: Run) -> bytes:
         """JSON, UTF-8, with the schema number."""
-        return _RUN_BODY.encode(RunBody(**_header(run), tasks=dict(run.tasks)))
+        body = RunBody(**_header(run), tasks=dict(run.tasks))
+        return _RUN_BODY.encode(body, _NOT_IN_LAYOUT_1 if run.layout == 1 else None)
 
     def decode(self, data: bytes, place: str) -> Run:
         """Read a run. UnreadableRecordError: see `RecordCodec.decode`."""

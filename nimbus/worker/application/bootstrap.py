@@ -273,11 +273,15 @@ class BeatThread:
                     self.ordered = "stop" if answer.get("stop") else "outdated"
 
     def _said(self, number: int) -> dict[str, Any]:
-        progress: object = None
-        with suppress(OSError, ValueError):
-            progress = json.loads(self._progress.read_bytes()[: 32 << 10])
-        found = progress if isinstance(progress, dict) else {}
-        return {"nonce": self._nonce, "number": number, "progress": found}
+        return {"nonce": self._nonce, "number": number, "progress": read_progress(self._progress)}
+
+
+def read_progress(place: Path) -> dict[str, Any]:
+    """What the task wrote last of its progress; empty: nothing that counts."""
+    progress: object = None
+    with suppress(OSError, ValueError):
+        progress = json.loads(place.read_bytes()[: 32 << 10])
+    return progress if isinstance(progress, dict) else {}
 
 
 class Task:
@@ -427,6 +431,7 @@ def run_claimed(startup: Mapping[str, Any], door: Door, nonce: str, beats: BeatT
         "log_tail": tail_of(folder / "log"),
         "not_flushed": kept.get("fault", "")[:_TEXT],
         "output": kept.get("output"),
+        "application": read_progress(folder / "work" / "progress.json").get("application"),
     }
     code = deliver(door, report)
     for name in ("inputs", "output"):  # of a bucket: it is there now
