@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ from nimbus.domain.tasks import Tasks
 from nimbus.records import RUN
 from nimbus.scheduler.door import ClusterDoor
 from nimbus.worker import dead_runner, driver_progress
+from nimbus.worker.application import bootstrap
 from nimbus.worker.identity import host_id
 from nimbus.worker.testing_bench import Bench, eventually
 
@@ -154,6 +156,25 @@ def test_end_of_a_driver_in_a_cluster_is_taken_in_whatever_it_says_of_its_applic
     end = bench.slots().end
     assert end is not None
     assert (answer, end.application) == ("succeeded", kept)
+
+
+@pytest.mark.parametrize("text", [None, "", "[" * 30_000, '["a"]', '{"application": "a"' + " " * 40_000])
+def test_bootstrap_reads_no_progress_of_another_form(tmp_path: Path, text: str | None) -> None:
+    place = tmp_path / "progress.json"
+    if text is not None:
+        place.write_text(text)
+
+    assert bootstrap.read_progress(place) == {}
+
+
+def test_bootstrap_reads_no_progress_from_a_pipe_or_through_a_link(tmp_path: Path) -> None:
+    pipe, link, told = (tmp_path / name for name in ("pipe", "link", "told"))
+    os.mkfifo(pipe)
+    told.write_text('{"application": "app-1"}')
+    link.symlink_to(told)
+
+    assert bootstrap.read_progress(told) == {"application": "app-1"}
+    assert (bootstrap.read_progress(pipe), bootstrap.read_progress(link)) == ({}, {})
 
 
 class _Context:

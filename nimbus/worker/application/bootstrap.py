@@ -64,6 +64,7 @@ _LOG_PIECE_BYTES = 128 << 10
 _TAIL_BYTES = 64 << 10
 _LOG_PATIENCE_S = 30.0
 _LARGEST_EVENT_LOG = 64 << 20
+_LARGEST_PROGRESS = 32 << 10
 _KILL_PATIENCE_S = 10.0
 _TEXT = 500
 """Characters of a reason."""
@@ -277,10 +278,12 @@ class BeatThread:
 
 
 def read_progress(place: Path) -> dict[str, Any]:
-    """What the task wrote last of its progress; empty: nothing that counts."""
+    """What the task wrote last of its progress; empty: nothing that counts. A pipe there holds up nobody."""
     progress: object = None
-    with suppress(OSError, ValueError):
-        progress = json.loads(place.read_bytes()[: 32 << 10])
+    with suppress(OSError, ValueError, RecursionError):
+        fd = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(fd, "rb") as file:
+            progress = json.loads(file.read(_LARGEST_PROGRESS) or b"")
     return progress if isinstance(progress, dict) else {}
 
 
@@ -423,6 +426,7 @@ def run_claimed(startup: Mapping[str, Any], door: Door, nonce: str, beats: BeatT
     log.finish()
     send_event_log(door, nonce, folder / "work")
     kept = keep_output(folder, startup, access) if status == 0 else {}
+    application = read_progress(folder / "work" / "progress.json").get("application")
     report |= {
         "status": status,
         "ordered": ordered,
@@ -431,7 +435,7 @@ def run_claimed(startup: Mapping[str, Any], door: Door, nonce: str, beats: BeatT
         "log_tail": tail_of(folder / "log"),
         "not_flushed": kept.get("fault", "")[:_TEXT],
         "output": kept.get("output"),
-        "application": read_progress(folder / "work" / "progress.json").get("application"),
+        "application": application if isinstance(application, str) else None,
     }
     code = deliver(door, report)
     for name in ("inputs", "output"):  # of a bucket: it is there now
