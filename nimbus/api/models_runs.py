@@ -33,6 +33,10 @@ class AttemptModel(Model):
     pid: int | None = None
     progress: Mapping[str, Any] | None = None
     """As the driver last told it, while the attempt is open."""
+    application: str | None = None
+    """Id of its Spark application, as its driver told it; null: not known."""
+    history_url: str | None = None
+    """Page of that application in Spark's history server, once the attempt has ended."""
 
 
 class TaskModel(Model):

@@ -148,7 +148,8 @@ def _kept(
 def _shown(services: ApiServices, found: FoundRun) -> RunModel:
     run = found.run
     slots = {} if run.state.is_final else services.reader.slots(run.open_attempts())
-    return views.run_model(run, slots, surroundings(services), archived=found.archived)
+    around = surroundings(services)
+    return views.run_model(run, slots, around, services.spark_history, archived=found.archived)
 
 
 def _start(services: ApiServices, body: StartRunBody) -> StartRun:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Protocol
 
 from prometheus_client import CollectorRegistry
 from pydantic import AwareDatetime, BaseModel, Field
 
+from nimbus.api.spark_history import HistoryServers
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.ports import Clock, ClusterReader, CommandQueue, Definitions, History, Kept, LogArchive
@@ -103,6 +104,8 @@ class DriverReport(BaseModel):
     """Reference of its output in the bucket; None: it is in a folder."""
     is_program: bool = False
     timeout_s: float | None = None
+    application: Any = None
+    """Id of its Spark application, in whatever form: an END is never refused for it."""
 
 
 class DataRequest(BaseModel):
@@ -191,3 +194,4 @@ class ApiServices:
     """As in the engine's policy."""
     door: AttemptDoor | None = None
     """For drivers in clusters."""
+    spark_history: HistoryServers = field(default_factory=HistoryServers)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
 
 from nimbus.api.explain import Surroundings, why, why_run
 from nimbus.api.models import (
@@ -20,6 +20,7 @@ from nimbus.api.models import (
 )
 from nimbus.api.models_runs import AttemptModel, RunModel, RunSummaryModel, TaskModel
 from nimbus.api.services import LeaderView, QueuePlace
+from nimbus.api.spark_history import HistoryServers
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.ids import AttemptId, TaskName, WorkerId
@@ -29,6 +30,7 @@ from nimbus.domain.run import Attempt, ListedRun, Run, TaskRun
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.schema import older_than
 from nimbus.domain.slots import Slots
+from nimbus.domain.spark_application import application_id
 from nimbus.domain.workers import WorkerInfo
 
 
@@ -175,7 +177,12 @@ def run_summary(run: Run, *, archived: bool = False) -> RunSummaryModel:
 
 
 def run_model(
-    run: Run, slots: Mapping[AttemptId, Slots], around: Surroundings, *, archived: bool = False
+    run: Run,
+    slots: Mapping[AttemptId, Slots],
+    around: Surroundings,
+    servers: HistoryServers,
+    *,
+    archived: bool = False,
 ) -> RunModel:
     """One run in full, every wait explained."""
     return RunModel.model_validate(
@@ -186,7 +193,7 @@ def run_model(
             "deadline": run.deadline,
             "why": why_run(run, around),
             "failure_strategy": run.failure_strategy,
-            "tasks": [_task(run, task, slots, around) for task in in_order(run)],
+            "tasks": [_task(run, task, slots, around, servers) for task in in_order(run)],
         }
     )
 
@@ -212,8 +219,15 @@ def in_order(run: Run) -> list[TaskRun]:
     return [run.tasks[name] for name in sorted(run.tasks, key=lambda name: (depth(name), name))]
 
 
-def _task(run: Run, task: TaskRun, slots: Mapping[AttemptId, Slots], around: Surroundings) -> TaskModel:
-    current = task.open_attempt
+def _task(
+    run: Run,
+    task: TaskRun,
+    slots: Mapping[AttemptId, Slots],
+    around: Surroundings,
+    servers: HistoryServers,
+) -> TaskModel:
+    current, place = task.open_attempt, task.spec.spark_place
+    page = partial(servers.page, None if place is None else place.target)
     seen = slots.get(AttemptId(run.id, task.spec.name, current.number)) if current else None
     return TaskModel(
         name=task.spec.name,
@@ -222,16 +236,22 @@ def _task(run: Run, task: TaskRun, slots: Mapping[AttemptId, Slots], around: Sur
         needs=list(task.spec.needs),
         retry_at=task.retry_at,
         why=why(run, task, seen, around),
-        attempts=[_attempt(attempt, seen if attempt is current else None) for attempt in task.attempts],
+        attempts=[_attempt(attempt, seen if attempt is current else None, page) for attempt in task.attempts],
     )
 
 
-def _attempt(attempt: Attempt, slots: Slots | None) -> AttemptModel:
+def _attempt(attempt: Attempt, slots: Slots | None, page: Callable[[str], str | None]) -> AttemptModel:
+    """`page`: of an application, in the history server."""
     model = AttemptModel.model_validate(attempt)
+    if attempt.application is not None:
+        model = model.model_copy(update={"history_url": page(attempt.application)})
     if slots is None:
         return model
-    claim = slots.claim
-    update: dict[str, object] = {"progress": dict(slots.progress) or None}
+    claim, told = slots.claim, slots.progress.get("application")
+    update: dict[str, object] = {
+        "progress": dict(slots.progress) or None,
+        "application": application_id(told),
+    }
     if claim is not None and not claim.is_fenced:
         update |= {"host": claim.host, "pid": claim.pid, "started_at": attempt.started_at or claim.claimed_at}
     return model.model_copy(update=update)

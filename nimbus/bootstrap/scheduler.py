@@ -22,6 +22,7 @@ from nimbus.api.services import ApiServices
 from nimbus.bootstrap.collector import build_collector
 from nimbus.bootstrap.foundation import Foundation, build_syncer, data_connection
 from nimbus.bootstrap.switchboard import Switchboard
+from nimbus.bootstrap.targets import history_servers
 from nimbus.bootstrap.worker import build_worker
 from nimbus.config import Settings
 from nimbus.domain.schema import NEWEST_SCHEMA
@@ -149,6 +150,7 @@ def build_parts(foundation: Foundation) -> Parts:
                 schedulers=lambda: [scheduler.address for scheduler in foundation.reader.schedulers()],
                 data=_data_door(settings),
             ),
+            spark_history=history_servers(settings),
         ),
         allowed_hosts=_allowed_hosts(settings),
     )

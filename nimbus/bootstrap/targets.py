@@ -1,9 +1,10 @@
-"""Makes what a worker uses of `spark.targets`: properties and variables that follow from a target's keys."""
+"""Makes what workers and the API use of `spark`: what follows from a target's keys, and history servers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from nimbus.api.spark_history import HistoryServers
 from nimbus.config import Settings
 from nimbus.config.targets import Target
 from nimbus.worker.targets import SparkTarget, TargetError, TargetKind
@@ -28,6 +29,15 @@ def spark_targets(settings: Settings, environ: Mapping[str, str]) -> dict[str, S
         )
         for name, target in settings.spark.targets.items()
     }
+
+
+def history_servers(settings: Settings) -> HistoryServers:
+    """The history servers, for links to applications that have ended."""
+    targets = settings.spark.targets.items()
+    return HistoryServers(
+        general=settings.spark.history,
+        of_targets={name: target.history for name, target in targets if target.history is not None},
+    )
 
 
 def _kubernetes_conf(target: Target) -> dict[str, str]:

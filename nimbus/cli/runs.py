@@ -13,7 +13,7 @@ from nimbus.cli.exits import Exit
 from nimbus.cli.lazy import Lazy, LazyGroup
 from nimbus.cli.options import examples, parameters, remote, report_command
 from nimbus.cli.output import Output
-from nimbus.cli.task_rows import task_rows
+from nimbus.cli.task_rows import application_rows, task_rows
 from nimbus.cli.words import between, clock, short
 
 if TYPE_CHECKING:
@@ -167,6 +167,9 @@ def show(api: Api, out: Output, run_id: str) -> None:
         out.line("")
         for line in gantt(answer, now):
             out.line(line)
+    if applications := application_rows(answer):
+        out.line("")
+        out.table(("task", "attempt", "Spark application", "history"), applications)
 
 
 @click.command()

@@ -29,6 +29,34 @@ def progress(task: dict[str, Any]) -> str:
     return ", ".join(_words(key, value) for key, value in (told or {}).items() if key not in _NOT_SHOWN)
 
 
+def remarks(task: dict[str, Any]) -> str:
+    """Why a task waits, or how far it is; then what `ended_application` says."""
+    return ", ".join(filter(None, (task["why"] or progress(task), ended_application(task))))
+
+
+def ended_application(task: dict[str, Any]) -> str:
+    """The Spark application of a task's last attempt, once that has ended, and its page in the history."""
+    application, page = _application(task["attempts"][-1]) if task["attempts"] else (None, None)
+    return ", ".join(filter(None, (application and f"application {application}", page)))
+
+
+def application_rows(run: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """Spark applications of attempts that have ended: task, attempt, application, page in the history."""
+    return [
+        (task["name"], attempt["number"], *_application(attempt))
+        for task in run["tasks"]
+        for attempt in task["attempts"]
+        if _application(attempt)[0]
+    ]
+
+
+def _application(attempt: dict[str, Any]) -> tuple[str | None, str | None]:
+    """Id, and page in the history server, of an attempt that has ended; progress tells them of others."""
+    if attempt["outcome"] is None:
+        return None, None
+    return attempt.get("application"), attempt.get("history_url")  # an earlier release does not tell them
+
+
 def _words(key: str, value: Any) -> str:
     """Of flows of a declarative pipeline: those under way alone."""
     if not isinstance(value, dict):

@@ -112,7 +112,7 @@ def _picture(run: dict[str, Any]) -> Group:
     from rich.progress_bar import ProgressBar
     from rich.text import Text
 
-    from nimbus.cli.task_rows import progress
+    from nimbus.cli.task_rows import remarks
 
     now = datetime.now(UTC)
     rows = []
@@ -120,7 +120,7 @@ def _picture(run: dict[str, Any]) -> Group:
         last = task["attempts"][-1] if task["attempts"] else None
         took = between(last["started_at"] or last["opened_at"], last["ended_at"], now) if last else ""
         number = last["number"] if last else ""
-        rows.append((task["name"], task["state"], number, took, task["why"] or progress(task)))
+        rows.append((task["name"], task["state"], number, took, remarks(task)))
     head = f"{run['id']}  {run['state']}  {between(run['created_at'], run['finished_at'], now)}"
     done = ProgressBar(total=max(run["tasks_total"], 1), completed=run["tasks_done"], width=48)
     return Group(Text(head), done, make_table(("task", "state", "attempt", "took", ""), rows))
@@ -147,8 +147,11 @@ class Changes:
 
 
 def _task_words(task: dict[str, Any]) -> str:
+    from nimbus.cli.task_rows import ended_application
+
     words = str(task["state"])
     if task["attempts"]:
         last = task["attempts"][-1]
         words += f", attempt {last['number']} on {last['worker']}"
-    return words + (f": {task['why']}" if task["why"] else "")
+    words += f": {task['why']}" if task["why"] else ""
+    return ", ".join(filter(None, (words, ended_application(task))))

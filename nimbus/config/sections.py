@@ -168,8 +168,10 @@ class Connect(Strict):
 
 
 class Spark(Strict):
-    """Where the Spark of tasks may run, beside the workers' own."""
+    """Where the Spark of tasks may run, beside the workers' own, and where people find what it has done."""
 
+    history: Url | None = None
+    """Spark's history server, for links to applications that have ended."""
     targets: dict[Annotated[str, BeforeValidator(texts.plain_name)], Target] = Field(default_factory=dict)
 
 

@@ -15,18 +15,21 @@ from nimbus.config.problems import KeyPath
 from nimbus.config.values import AbsoluteFile, AbsolutePath, PositiveDuration, described
 
 _KEYS = {
-    "local": (("master",), ("conf",)),
+    "local": (("master",), ("conf", "history")),
     "connect": (("url",), ("token_file", "token_variable")),
     "standalone": (
         ("master",),
-        ("rest", "pages", "conf", "schedulers", "queue_timeout", "token_file", "token_variable"),
+        (
+            *("rest", "pages", "token_file", "token_variable"),
+            *("conf", "history", "schedulers", "queue_timeout"),
+        ),
     ),
-    "yarn": (("hadoop_conf_dir",), ("rest", "conf", "schedulers", "queue_timeout")),
+    "yarn": (("hadoop_conf_dir",), ("rest", "conf", "history", "schedulers", "queue_timeout")),
     "kubernetes": (
         ("master", "image"),
         (
             *("namespace", "service_account", "token_file", "ca_file"),
-            *("conf", "schedulers", "queue_timeout"),
+            *("conf", "history", "schedulers", "queue_timeout"),
         ),
     ),
 }
@@ -65,6 +68,8 @@ class Target(Strict):
     conf: dict[
         Annotated[str, BeforeValidator(texts.spark_key)], Annotated[str, BeforeValidator(texts.scalar)]
     ] = Field(default_factory=dict)
+    history: Annotated[str, BeforeValidator(texts.url)] | None = None
+    """History server of its applications; None: that of `spark.history`."""
     schedulers: list[Annotated[str, BeforeValidator(texts.url)]] = Field(default_factory=list)
     """Base URLs by which drivers in the cluster reach schedulers; none: the `advertise_url` of each."""
     queue_timeout: PositiveDuration = timedelta(hours=24)

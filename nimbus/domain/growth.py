@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.run import Attempt, Outcome, Run, RunState, TaskRun, TaskState
+from nimbus.domain.spark_application import LONGEST
 from nimbus.domain.tasks import PAGE
 
 MOST_ATTEMPTS = 500
@@ -69,7 +70,7 @@ def largest(run: Run, *, extra: int = 0) -> Run:
     """`run` with every field at its longest, one attempt in each task and `extra` in one."""
     reason = "w" * REASON_BYTES
     longest = max(run.tasks, key=len)
-    manifest = "" if run.layout == 1 else _MANIFEST
+    manifest, application = ("", None) if run.layout == 1 else (_MANIFEST, "a" * LONGEST)
     tasks = run.tasks.replaced(
         replace(
             task,
@@ -78,7 +79,7 @@ def largest(run: Run, *, extra: int = 0) -> Run:
             earlier_failures=10**6,
             earlier_mishaps=10**6,
             earlier_out_of_memory=10**6,
-            attempts=(_widest(f"{run.pipeline}/{run.id}/{name}/{10**6 - 1}{manifest}", reason),)
+            attempts=(_widest(f"{run.pipeline}/{run.id}/{name}/{10**6 - 1}{manifest}", reason, application),)
             * (1 + (extra if name == longest else 0)),
         )
         for name, task in run.tasks.items()
@@ -98,7 +99,7 @@ def largest(run: Run, *, extra: int = 0) -> Run:
     )
 
 
-def _widest(output: str, reason: str) -> Attempt:
+def _widest(output: str, reason: str, application: str | None) -> Attempt:
     return Attempt(
         number=10**6 - 1,
         worker=_LONGEST_ID,
@@ -112,4 +113,5 @@ def _widest(output: str, reason: str) -> Attempt:
         exit_code=-(10**3),
         failure=max(FailureClass, key=len),
         output=output,
+        application=application,
     )

@@ -19,6 +19,7 @@ from nimbus.domain.needs import clean_up, conclude
 from nimbus.domain.pipeline import FailureStrategy
 from nimbus.domain.run import Attempt, Outcome, Run, RunState, TaskRun, TaskState
 from nimbus.domain.slots import End
+from nimbus.domain.spark_application import application_id
 
 MISHAP_PAUSE = timedelta(seconds=1)
 """First pause after an attempt that was lost or refused; doubled each time, up to MISHAP_PAUSE_MAX."""
@@ -94,6 +95,7 @@ def close_attempt(run: Run, attempt: AttemptId, end: End, *, max_mishaps: int, n
         started_at=end.started_at,
         ended_at=end.ended_at,
         output=end.output if end.outcome is Outcome.SUCCEEDED else None,
+        application=None if run.layout == 1 else application_id(end.application),
     )
     task = replace(task, attempts=(*task.attempts[:-1], closed))
     task = _after_end(run, task, closed, max_mishaps, now)

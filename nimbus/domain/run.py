@@ -112,6 +112,8 @@ class Attempt:
     """See `End.pipeline_at_fault`."""
     output: str | None = None
     """Reference of the committed output, relative to `worker.data`: a folder, or the key of a manifest."""
+    application: str | None = None
+    """Id of its Spark application, as `application_id` takes it; None: none is known. Not in layout 1."""
 
     @property
     def ending(self) -> str:

@@ -100,6 +100,8 @@ class End:
     """Of a success: the reference of its output, relative to `worker.data`."""
     nonce: str | None = None
     """Of the claim that it ends. Tells the attempt from one of the same id in a later run."""
+    application: str | None = None
+    """See `Attempt.application`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from nimbus.domain.ids import HostId, WorkerId
 from nimbus.domain.orders import output_of
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, ClusterDriver, End, Holder, Slots
+from nimbus.domain.spark_application import application_id
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, Clock, Kept, LogArchive, StoreUnavailableError
 from nimbus.scheduler.data_door import DataDoor
 from nimbus.worker.application import bootstrap
@@ -156,6 +157,7 @@ class ClusterDoor:
             reason=verdict.reason,
             output=(report.output or output) if succeeded else None,
             nonce=report.nonce,
+            application=application_id(report.application),
         )
         try:
             return self._board.end(end).outcome.value

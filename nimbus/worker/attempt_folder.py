@@ -36,6 +36,7 @@ from typing import Any
 from nimbus.domain.ids import AttemptId, InvalidNameError
 from nimbus.domain.pipeline import Limits
 from nimbus.domain.slots import Claim, ConnectSession, End
+from nimbus.domain.spark_application import application_id
 from nimbus.domain.workers import Assignment
 from nimbus.records import ASSIGNMENT, CLAIM, END
 from nimbus.worker.files import (
@@ -202,6 +203,10 @@ class AttemptFolder:
         except (ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
+
+    def application(self) -> str | None:
+        """Id of the attempt's Spark application, as its progress told it last."""
+        return application_id(self.progress().get("application"))
 
     def came_to_its_end(self) -> bool:
         """The driver wrote its mark after the task's code had returned."""

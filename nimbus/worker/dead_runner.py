@@ -59,8 +59,10 @@ def ending_of_the_dead(
         return None
     if not won.is_fenced and won.worker != worker:
         return None
+    if won.is_fenced:
+        return folder.record_exit(replace(refused, nonce=won.nonce))
     lost = settlement.lost(attempt, won, "its runner died without a word", now)
-    return folder.record_exit(replace(refused, nonce=won.nonce) if won.is_fenced else lost)
+    return folder.record_exit(replace(lost, application=folder.application()))
 
 
 def is_supervised(tag: str, claim: Claim | None) -> bool:

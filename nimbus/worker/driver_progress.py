@@ -17,6 +17,8 @@ from pyspark import SparkContext
 from nimbus.worker.files import write_atomic
 
 _EVERY_S = 1.0
+_FIRST_S = 0.1
+"""Until there is an application: its id is told of a short one, too."""
 
 
 class StageBook:
@@ -61,8 +63,8 @@ class ProgressThread(threading.Thread):
         """A context, and Spark's names for it: asked for once."""
 
     def run(self) -> None:
-        """Once a second, ask and write."""
-        while not self._leaving.wait(_EVERY_S):
+        """Ask and write."""
+        while not self._leaving.wait(_FIRST_S if self._named is None else _EVERY_S):
             try:
                 self._step()
             except Exception:  # noqa: BLE001, S112 - top of the thread

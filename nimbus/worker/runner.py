@@ -272,6 +272,7 @@ class Runner:
             reason=verdict.reason,
             output=reference,
             nonce=claim.nonce,
+            application=self._folder.application(),
         )
 
     def _refuse(

@@ -192,6 +192,18 @@ def test_show_lists_the_fire_times_that_a_pipeline_skipped(world: Any, nimbus: I
     ]
 
 
+def test_show_and_watch_name_the_application_of_an_attempt_that_has_ended(world: Any, nimbus: Invoke) -> None:
+    run = world.succeeded("r1")
+    task = run.tasks[TaskName("load")]
+    told = replace(task, attempts=(replace(task.attempts[0], application="app-7"),))
+    world.cluster.put(replace(run, layout=2, tasks=run.tasks.replaced([told])))
+
+    shown, watched = nimbus("run", "show", "r1").stdout, nimbus("run", "watch", "r1").stdout
+
+    assert re.search(r"^load +1 +app-7 *$", shown, re.MULTILINE)
+    assert re.search(r"load  succeeded, attempt 1 on w1, application app-7$", watched, re.MULTILINE)
+
+
 def test_start_prints_the_run_id_alone_on_stdout(world: Any, nimbus: Invoke) -> None:
     started = nimbus("run", "start", "sums", "--param", "n=3", "--param", "name=x y")
 

@@ -448,14 +448,19 @@ def test_driver_that_is_heard_lives_whatever_the_cluster_says(
     assert cluster.bench.await_end().outcome is Outcome.SUCCEEDED
 
 
-def test_driver_that_was_killed_is_lost_with_the_words_of_the_cluster(cluster: ClusterBench) -> None:
+def test_driver_that_was_killed_is_lost_with_its_application_and_the_words_of_the_cluster(
+    cluster: ClusterBench,
+) -> None:
     cluster.worker()
     waiting(cluster)
+    place = cluster.bench.root / "cluster" / "driver-0001" / "nimbus" / "work" / "progress.json"
+    place.write_text('{"application": "app-1"}')
+    eventually(lambda: cluster.bench.slots().progress.get("application"), "the driver says it")
 
     cluster.manager.kill("driver-0001")
 
     end = cluster.bench.await_end()
-    assert end.outcome is Outcome.LOST
+    assert (end.outcome, end.application) == (Outcome.LOST, "app-1")
     assert "FAILED" in end.reason
     eventually(lambda: not cluster.bench.processes(), "the task has died with its bootstrap")
 

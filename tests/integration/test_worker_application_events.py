@@ -18,6 +18,7 @@ ATTEMPT = "run1.task.1"
 WRITES = """
 from pathlib import Path
 Path("../app-1.zstd.inprogress").write_bytes(b"old")
+Path("../progress.json").write_text('{"application": "app-2"}')
 Path("../app-2.zstd").write_bytes(bytes(200_000) + b"events")
 """
 
@@ -28,7 +29,9 @@ def cluster(tmp_path: Path) -> Iterator[ClusterBench]:
         yield made
 
 
-def test_event_log_of_a_driver_in_a_cluster_is_stored_with_its_log(cluster: ClusterBench) -> None:
+def test_event_log_and_application_of_a_driver_in_a_cluster_are_kept_at_its_end(
+    cluster: ClusterBench,
+) -> None:
     cluster.worker()
     script = cluster.bench.script("jobs/main.py", WRITES)
     conf = {"spark.eventLog.enabled": "true"}
@@ -39,6 +42,7 @@ def test_event_log_of_a_driver_in_a_cluster_is_stored_with_its_log(cluster: Clus
     end = cluster.bench.await_end(ATTEMPT)
 
     assert end.outcome is Outcome.SUCCEEDED, end.reason
+    assert end.application == "app-2"
     assert cluster.manager.last is not None
     assert cluster.manager.last.conf["spark.eventLog.dir"] == "nimbus/work"
     stored = cluster.bench.logs.read(AttemptId.parse(ATTEMPT), 0, 1 << 20, Kept.EVENTS)

@@ -481,16 +481,19 @@ def test_driver_is_ended_when_the_attempt_is_that_of_a_later_run(bench: Bench, t
     assert bench.driver_tree() == []
 
 
-def test_progress_of_a_task_reaches_the_board(bench: Bench, tmp_path: Path) -> None:
+def test_progress_of_a_task_reaches_the_board_and_its_application_the_end(
+    bench: Bench, tmp_path: Path
+) -> None:
     gate = tmp_path / "gate"
     folder = _start(bench, WAITS_FOR_FILE, str(tmp_path / "ran"), str(gate))
     eventually(lambda: bench.slots().beating, "the first beat")
 
-    folder.progress_file.write_text('{"tasks_done": 7, "tasks_total": 9}')
+    folder.progress_file.write_text('{"tasks_done": 7, "application": "app-1"}')
 
-    eventually(lambda: bench.slots().progress == {"tasks_done": 7, "tasks_total": 9}, "progress")
+    eventually(lambda: bench.slots().progress == {"tasks_done": 7, "application": "app-1"}, "progress")
     gate.touch()
     _await_delivered(folder)
+    assert bench.await_end().application == "app-1"
 
 
 def test_log_is_stored_while_the_task_runs(bench: Bench, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from nimbus.domain.pipeline import (
 )
 from nimbus.domain.run import Outcome, Run, RunCause, TaskRun
 from nimbus.domain.slots import End
+from nimbus.domain.spark_application import LONGEST
 from nimbus.domain.tasks import Tasks
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 1, tzinfo=UTC)
@@ -74,6 +75,7 @@ def ended(run: Run, task: TaskName, outcome: Outcome, now: datetime) -> Run:
         exit_code=137,
         reason='Ошибка "ввода"\n\x1b' * 30,
         output=f"{run.pipeline}/{run.id}/{task}/{attempt.number}",
+        application="a" * LONGEST,
     )
     return lifecycle.close_attempt(run, attempt, end, max_mishaps=10, now=now)
 
@@ -107,12 +109,20 @@ def test_a_run_that_might_outgrow_zookeeper_is_refused_with_size_and_limit(tasks
         check_growth(a_run(tasks, needs=needs))
 
 
-def test_the_largest_record_has_room_for_the_references_of_outputs_in_a_bucket() -> None:
+def test_the_largest_record_has_room_for_outputs_in_a_bucket_and_for_applications() -> None:
     run = replace(a_run(3), layout=2)
     reference = f"{run.pipeline}/{run.id}/{{}}/1-{'0' * 16}/manifest-{'0' * 64}.json"
 
     for name, task in growth.largest(run).tasks.items():
         assert len(task.attempts[-1].output or "") >= len(reference.format(name))
+        assert len(task.attempts[-1].application or "") == LONGEST
+
+
+def test_record_of_one_node_has_room_for_as_many_tasks_as_before_attempts_had_an_application() -> None:
+    run = growth.largest(a_run(3))
+    attempt = next(iter(json.loads(records.RUN.encode(run))["tasks"].values()))["attempts"][0]
+
+    assert "application" not in attempt
 
 
 @pytest.mark.parametrize("place", [None, SparkPlace(target="t" * 63, deploy=SparkDeploy.CLUSTER)])

@@ -19,6 +19,7 @@ from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, Priority, Requirement, RetryPolicy, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
 from nimbus.domain.slots import End
+from nimbus.domain.spark_application import LONGEST
 from nimbus.domain.tasks import PAGE, Tasks
 from nimbus.records import END, RUN, UnreadableRecordError
 
@@ -83,6 +84,7 @@ def moved(run: Run, data: st.DataObject, now: datetime) -> Run:
                 failure=data.draw(st.none() | st.sampled_from(FailureClass)),
                 reason="so it is",
                 output="p/r/x",
+                application=data.draw(st.none() | st.just("app-1")),
             )
             return lifecycle.close_attempt(run, attempt, end, max_mishaps=3, now=now)
         case _:
@@ -177,6 +179,7 @@ def test_no_node_grows_beyond_its_bound_whatever_its_attempts_say() -> None:
                 written_by="runner",
                 ended_at=NOW,
                 reason=reason,
+                application=f"{number}" * LONGEST,
             )
             run = lifecycle.close_attempt(run, AttemptId(run.id, name, number), end, max_mishaps=3, now=NOW)
     raw = [sum(len(str(attempt)) for task in page for attempt in task.attempts) for page in run.tasks.pages]

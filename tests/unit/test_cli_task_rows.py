@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nimbus.cli.task_rows import progress
+from nimbus.cli.task_rows import application_rows, progress, remarks
 
 
 def test_progress_names_the_flows_under_way_and_counts_the_others() -> None:
@@ -12,3 +12,44 @@ def test_progress_names_the_flows_under_way_and_counts_the_others() -> None:
     said = progress({"attempts": [{"progress": told}]})
 
     assert said == "stages 3, flows a.b.now RUNNING; a.b.bad FAILED, flows_total 4, flows_done 1"
+
+
+ENDED = {
+    "outcome": "failed",
+    "progress": None,
+    "application": "app-1",
+    "history_url": "http://h/history/app-1/",
+}
+
+
+def test_application_of_an_attempt_that_has_ended_is_named_with_its_page() -> None:
+    task = {"name": "a", "why": None, "attempts": [ENDED]}
+
+    assert remarks(task) == "application app-1, http://h/history/app-1/"
+    assert (
+        remarks({**task, "why": "failed: exit 1"})
+        == "failed: exit 1, application app-1, http://h/history/app-1/"
+    )
+
+
+def test_application_of_an_attempt_that_runs_is_named_once() -> None:
+    told = {"application": "app-1", "ui": "http://driver:4040"}
+    attempt = {**ENDED, "outcome": None, "progress": told, "history_url": None}
+
+    assert remarks({"why": None, "attempts": [attempt]}) == "application app-1, ui http://driver:4040"
+
+
+def test_scheduler_of_an_earlier_release_tells_of_no_application() -> None:
+    assert remarks({"why": None, "attempts": [{"outcome": "failed", "progress": None}]}) == ""
+
+
+def test_each_attempt_that_has_ended_and_had_an_application_has_a_row() -> None:
+    without = {**ENDED, "number": 2, "application": None, "history_url": None}
+    nowhere = {**ENDED, "number": 3, "history_url": None}
+    running = {**ENDED, "number": 4, "outcome": None}
+    tasks = [{"name": "a", "attempts": [{**ENDED, "number": 1}, without, nowhere, running]}]
+
+    assert application_rows({"tasks": tasks}) == [
+        ("a", 1, "app-1", "http://h/history/app-1/"),
+        ("a", 3, "app-1", None),
+    ]

@@ -142,6 +142,12 @@ BAD: list[tuple[str, str]] = [
         f"{TARGET}kind: connect, url: 'sc://h', token_file: /t, token_variable: T}}",
         "big.token_variable: token_file is given as well; keep one of them",
     ),
+    ("spark:\n  history: 'history:18080'", '(did you mean "http://history:18080"?)'),
+    (
+        f"{TARGET}kind: local, master: local, history: 'http://h/x'}}",
+        "big.history: 'http://h/x' must end after",
+    ),
+    (f"{TARGET}kind: connect, url: 'sc://h', history: 'http://h'}}", "a connect target has no history"),
     ("spark:\n  targets: {Big: {kind: local, master: local}}", "'Big' is not a name: 1 to 63 of a-z, 0-9"),
     ("log: [info]", "9: log: must be a mapping of keys to values, not a list"),
     (

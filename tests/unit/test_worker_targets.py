@@ -11,7 +11,7 @@ import pytest
 
 from nimbus.adapters.clock import SystemClock
 from nimbus.bootstrap.clusters import clusters
-from nimbus.bootstrap.targets import spark_targets
+from nimbus.bootstrap.targets import history_servers, spark_targets
 from nimbus.config import load_settings
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.pipeline import SparkDeploy, SparkMode, SparkPlace, TaskKind
@@ -216,6 +216,28 @@ spark:
     assert (made["hadoop"].driver_id, made["hadoop"].queue_timeout_s) == ("CONTAINER_ID", 7200)
     assert list(made["hadoop"].endpoints()) == ["http://s1:8080"]
     assert made["hadoop"].environment == {}, "places of the worker's host mean nothing there"
+
+
+def test_history_servers_are_the_general_one_and_those_of_targets(tmp_path: Path) -> None:
+    (tmp_path / "nimbus.yaml").write_text(
+        """
+zookeeper: {hosts: "zk:2181"}
+storage: {bucket: nimbus}
+scheduler: {state_dir: /var/lib/nimbus}
+worker: {data_dir: /srv/data}
+spark:
+  history: http://history:18080/
+  targets:
+    here: {kind: local, master: "local[8]"}
+    big: {kind: standalone, master: "spark://a:7077", history: "https://big:18480"}
+"""
+    )
+
+    servers = history_servers(load_settings(tmp_path / "nimbus.yaml", {}))
+
+    assert servers.page("big", "app-1") == "https://big:18480/history/app-1/"
+    for target in (None, "here", "of a former configuration"):
+        assert servers.page(target, "local-1") == "http://history:18080/history/local-1/"
 
 
 def test_token_is_read_when_it_is_needed(tmp_path: Path) -> None:

@@ -459,6 +459,7 @@ def run_claimed(startup: Mapping[str, Any], door: Door, nonce: str, beats: BeatT
     access = data_access(startup, nonce, door.endpoints)
     kept = keep_output(folder, startup, access) if status == 0 else {}
     send_event_log(door, nonce, folder / "work")
+    application = progress_in(folder / "work" / "progress.json").get("application")
     report |= {
         "status": status,
         "ordered": ordered,
@@ -467,6 +468,7 @@ def run_claimed(startup: Mapping[str, Any], door: Door, nonce: str, beats: BeatT
         "log_tail": tail_of(folder / "log"),
         "not_flushed": kept.get("fault", "")[:_TEXT],
         "output": kept.get("output"),
+        "application": application if isinstance(application, str) else None,
     }
     code = deliver(door, report)
     for name in ("inputs", "output"):  # of a bucket: it is there now

@@ -20,6 +20,7 @@ import structlog
 from nimbus.domain.ids import AttemptId, ReleaseDigest
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
+from nimbus.domain.spark_application import application_id
 from nimbus.domain.workers import Assignment
 from nimbus.ports import AttemptWithdrawnError, StoreUnavailableError
 from nimbus.worker import settlement
@@ -384,7 +385,7 @@ class ApplicationExecutor:
             case follow.Kill(why):
                 self._ask_to_kill(one, why)
             case follow.EndAs(why, stopped):
-                self._context.do(partial(self._end, one.attempt, slots.claim, why, stopped))
+                self._context.do(partial(self._end, one.attempt, slots, why, stopped))
 
     def _ask_to_kill(self, one: _Followed, why: str) -> None:
         if not one.killing:
@@ -399,8 +400,8 @@ class ApplicationExecutor:
             self._pools[target.name] = ThreadPoolExecutor(1, f"worker-applications-{target.name}")
         return self._pools[target.name]
 
-    def _end(self, attempt: str, claim: Claim | None, why: str, stopped: bool) -> None:
-        now, board = self._context.clock.now(), self._context.board
+    def _end(self, attempt: str, slots: Slots, why: str, stopped: bool) -> None:
+        now, board, claim = self._context.clock.now(), self._context.board, slots.claim
         if claim is None:
             outcome = Outcome.STOPPED if stopped else Outcome.REFUSED
             settlement.fence(
@@ -408,7 +409,8 @@ class ApplicationExecutor:
             )
             return
         end = settlement.lost(attempt, claim, why, now, outcome=Outcome.STOPPED if stopped else Outcome.LOST)
-        said = settlement.put_end(board, end)
+        application = application_id(slots.progress.get("application"))
+        said = settlement.put_end(board, replace(end, application=application))
         _log.info("attempt_settled", attempt=attempt, outcome=end.outcome.value, why=said)
 
     def _done(self, attempt: str) -> None:

@@ -1,0 +1,246 @@
+"""The id of an attempt's Spark application: from what a driver tells to the link to its history."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nimbus.adapters.clock import SystemClock
+from nimbus.api import views
+from nimbus.api.explain import Surroundings
+from nimbus.api.models_runs import AttemptModel
+from nimbus.api.services import ClusterAttempt, DriverReport
+from nimbus.api.spark_history import HistoryServers
+from nimbus.domain import lifecycle
+from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.pipeline import FailureStrategy, Priority, SparkPlace, TaskKind, TaskSpec
+from nimbus.domain.run import Outcome, Run, RunCause, TaskRun
+from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.spark_application import LONGEST, application_id
+from nimbus.domain.tasks import Tasks
+from nimbus.records import RUN
+from nimbus.scheduler.door import ClusterDoor
+from nimbus.worker import dead_runner, driver_progress
+from nimbus.worker.application import bootstrap
+from nimbus.worker.identity import host_id
+from nimbus.worker.testing_bench import Bench, eventually
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+ATTEMPT = AttemptId(RunId("run1"), TaskName("task"), 1)
+WORKER = WorkerId("w1")
+APPLICATION = "app-20260301-0001"
+BAD: tuple[object, ...] = ("", "a b", "a/../b", "..", "x" * 65, "ä", "a\n", 7, None, ["app-1"], {"a": 1})
+SERVERS = HistoryServers(general="http://history:18080", of_targets={"big": "http://big:18080"})
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.close()
+
+
+def a_run(*, layout: int = 2, target: str | None = None) -> Run:
+    """A run with its one attempt open."""
+    place = None if target is None else SparkPlace(target=target)
+    spec = TaskSpec(name=ATTEMPT.task, kind=TaskKind.PYSPARK, script="x.py", spark_place=place)
+    run = Run(
+        id=ATTEMPT.run,
+        pipeline=PipelineName("p"),
+        release=ReleaseDigest("0" * 64),
+        parameters={},
+        logical_date=NOW,
+        created_at=NOW,
+        cause=RunCause.MANUAL,
+        priority=Priority.MEDIUM,
+        failure_strategy=FailureStrategy.CONTINUE,
+        layout=layout,
+        tasks=Tasks([TaskRun(spec=spec)]),
+    )
+    return lifecycle.open_attempt(run, spec.name, worker=WORKER, epoch=1, now=NOW)
+
+
+def closed(run: Run, application: str | None = APPLICATION) -> Run:
+    end = End(
+        attempt=str(ATTEMPT),
+        outcome=Outcome.LOST,
+        written_by="runner",
+        ended_at=NOW,
+        application=application,
+    )
+    return lifecycle.close_attempt(run, ATTEMPT, end, max_mishaps=9, now=NOW)
+
+
+def shown(run: Run, progress: Mapping[str, Any] | None = None) -> AttemptModel:
+    """What the API says of the one attempt."""
+    claim = Claim(attempt=str(ATTEMPT), worker=WORKER, claimed_at=NOW)
+    slots = {} if progress is None else {ATTEMPT: Slots(claim=claim, progress=progress)}
+    around = Surroundings(now=NOW, leader="s1", capacity=lambda: pytest.fail("nothing waits for a worker"))
+    (task,) = views.run_model(run, slots, around, SERVERS).tasks
+    return task.attempts[0]
+
+
+@pytest.mark.parametrize(
+    "told", ["local-1767225600000", "application_1410901177871_0001", f"spark-{'0' * 32}", "x" * LONGEST]
+)
+def test_application_id_is_kept_as_spark_spells_it(told: str) -> None:
+    assert application_id(told) == told
+
+
+@pytest.mark.parametrize("told", BAD)
+def test_application_id_of_another_form_is_left_out(told: object) -> None:
+    assert application_id(told) is None
+
+
+def test_run_keeps_the_application_of_an_attempt_that_has_ended() -> None:
+    assert closed(a_run()).tasks[ATTEMPT.task].attempts[0].application == APPLICATION
+
+
+def test_run_leaves_out_an_application_that_would_outgrow_its_record() -> None:
+    assert closed(a_run(), "x" * 1000).tasks[ATTEMPT.task].attempts[0].application is None
+
+
+def test_record_of_layout_1_takes_no_room_for_applications() -> None:
+    run = closed(a_run(layout=1))
+
+    data = RUN.encode(run)
+
+    assert run.tasks[ATTEMPT.task].attempts[0].application is None
+    assert b"application" not in data
+    assert RUN.decode(data, "run1") == run
+
+
+def test_history_keeps_the_application_of_a_run_of_layout_2() -> None:
+    run = closed(a_run())
+
+    assert RUN.decode(RUN.encode(run), "run1") == run
+
+
+def test_dead_runner_is_reported_lost_with_its_application(bench: Bench) -> None:
+    folder = bench.folder()
+    folder.create(bench.order("task.py"))
+    bench.board.claim(Claim(attempt=str(ATTEMPT), worker=WORKER, host=host_id(), claimed_at=NOW, nonce="a"))
+    folder.progress_file.write_text(json.dumps({"application": APPLICATION}))
+
+    record = dead_runner.ending_of_the_dead(folder, bench.board, WORKER, NOW)
+
+    assert record is not None
+    assert (record.outcome, record.application) == (Outcome.LOST, APPLICATION)
+
+
+@pytest.mark.parametrize(
+    ("told", "kept"), [(APPLICATION, APPLICATION), *((told, None) for told in BAD)], ids=repr
+)
+def test_end_of_a_driver_in_a_cluster_is_taken_in_whatever_it_says_of_its_application(
+    bench: Bench, told: object, kept: str | None
+) -> None:
+    order = bench.order("task.py")
+    bench.board.claim(Claim(attempt=str(ATTEMPT), claimed_at=NOW, nonce="a"))
+    door = ClusterDoor(
+        board=bench.board, logs=bench.logs, releases=bench, clock=SystemClock(), schedulers=tuple
+    )
+    said = {"nonce": "a", "status": 0, "came_to_its_end": True, "application": told}
+
+    answer = door.end(
+        ClusterAttempt(id=ATTEMPT, pipeline=order.pipeline, release=order.release),
+        DriverReport.model_validate_json(json.dumps(said)),
+    )
+
+    end = bench.slots().end
+    assert end is not None
+    assert (answer, end.application) == ("succeeded", kept)
+
+
+@pytest.mark.parametrize("text", [None, "", "[" * 30_000, '["a"]', '{"application": "a"' + " " * 40_000])
+def test_bootstrap_reads_no_progress_of_another_form(tmp_path: Path, text: str | None) -> None:
+    place = tmp_path / "progress.json"
+    if text is not None:
+        place.write_text(text)
+
+    assert bootstrap.read_progress(place) == {}
+
+
+def test_bootstrap_reads_no_progress_from_a_pipe_or_through_a_link(tmp_path: Path) -> None:
+    pipe, link, told = (tmp_path / name for name in ("pipe", "link", "told"))
+    os.mkfifo(pipe)
+    told.write_text('{"application": "app-1"}')
+    link.symlink_to(told)
+
+    assert bootstrap.read_progress(told) == {"application": "app-1"}
+    assert (bootstrap.read_progress(pipe), bootstrap.read_progress(link)) == ({}, {})
+
+
+class _Context:
+    """As much of a Spark context as is asked for its names and its progress."""
+
+    applicationId = APPLICATION  # noqa: N815 - Spark's name
+    uiWebUrl = None  # noqa: N815
+
+    def statusTracker(self) -> _Context:  # noqa: N802
+        return self
+
+    def getActiveStageIds(self) -> list[int]:  # noqa: N802
+        return []
+
+
+def test_application_is_told_as_soon_as_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_progress, "_EVERY_S", 3600.0)
+    place = tmp_path / "progress.json"
+    thread = driver_progress.ProgressThread(place)
+    thread.start()
+
+    monkeypatch.setattr(driver_progress.SparkContext, "_active_spark_context", _Context())
+
+    eventually(place.exists, "what the short application is")
+    thread.close()
+    assert json.loads(place.read_bytes())["application"] == APPLICATION
+
+
+def test_attempt_that_has_ended_is_shown_with_its_page_in_the_general_history() -> None:
+    told = shown(closed(a_run()))
+
+    assert told.application == APPLICATION
+    assert told.history_url == f"http://history:18080/history/{APPLICATION}/"
+
+
+@pytest.mark.parametrize(("target", "server"), [("big", "http://big:18080"), ("two", "http://history:18080")])
+def test_history_of_the_target_wins_over_the_general_one(target: str, server: str) -> None:
+    assert shown(closed(a_run(target=target))).history_url == f"{server}/history/{APPLICATION}/"
+
+
+def test_attempt_without_an_application_has_no_page_in_the_history() -> None:
+    told = shown(closed(a_run(), None))
+
+    assert (told.application, told.history_url) == (None, None)
+
+
+def test_application_without_a_history_server_is_shown_without_a_page() -> None:
+    assert HistoryServers().page(None, APPLICATION) is None
+
+
+@pytest.mark.parametrize(("said", "told"), [(APPLICATION, APPLICATION), ("no id", None)])
+def test_attempt_that_runs_is_shown_with_its_application_and_its_living_page(
+    said: str, told: str | None
+) -> None:
+    progress = {"application": said, "ui": "http://driver:4040"}
+
+    attempt = shown(a_run(), progress)
+
+    assert (attempt.application, attempt.history_url) == (told, None)
+    assert attempt.progress == progress
+
+
+def test_attempt_of_an_earlier_release_has_no_application() -> None:
+    run = closed(a_run())
+    text = json.loads(RUN.encode(replace(run, layout=1)))
+
+    assert "application" not in text["tasks"]["task"]["attempts"][0]
+    read = RUN.decode(json.dumps(text).encode(), "run1")
+    assert read.tasks[ATTEMPT.task].attempts[0].application is None
