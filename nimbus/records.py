@@ -97,7 +97,7 @@ class RunBody(RunHeader):
 
 
 _HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
-_NOT_IN_LAYOUT_1: IncEx = {
+_NOT_IN_LAYOUT_1: dict[str, Any] = {
     "tasks": {
         "__all__": {
             "spec": {"requirements", "when", "allow_failure", "pools", "runs_on", "start_after"},

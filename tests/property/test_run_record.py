@@ -151,7 +151,7 @@ def test_a_stop_writes_what_it_means_for_tasks_that_wait_in_the_header_alone() -
 
 
 def test_a_failure_writes_what_it_means_for_tasks_that_wait_in_the_header_alone() -> None:
-    run = a_run(10_000, strategy=FailureStrategy.END)
+    run = lifecycle.started(a_run(10_000, strategy=FailureStrategy.END), NOW)
     attempt = AttemptId(run.id, TaskName("t1"), 1)
     run = lifecycle.open_attempt(run, attempt.task, worker=WorkerId("w"), epoch=1, now=NOW)
     end = End(attempt=str(attempt), outcome=Outcome.STOPPED, written_by="runner", ended_at=NOW)

@@ -164,7 +164,7 @@ def test_bootstrap_reads_no_progress_of_another_form(tmp_path: Path, text: str |
     if text is not None:
         place.write_text(text)
 
-    assert bootstrap.read_progress(place) == {}
+    assert bootstrap.progress_in(place) == {}
 
 
 def test_bootstrap_reads_no_progress_from_a_pipe_or_through_a_link(tmp_path: Path) -> None:
@@ -173,8 +173,8 @@ def test_bootstrap_reads_no_progress_from_a_pipe_or_through_a_link(tmp_path: Pat
     told.write_text('{"application": "app-1"}')
     link.symlink_to(told)
 
-    assert bootstrap.read_progress(told) == {"application": "app-1"}
-    assert (bootstrap.read_progress(pipe), bootstrap.read_progress(link)) == ({}, {})
+    assert bootstrap.progress_in(told) == {"application": "app-1"}
+    assert (bootstrap.progress_in(pipe), bootstrap.progress_in(link)) == ({}, {})
 
 
 class _Context:

@@ -29,8 +29,8 @@ _KIT = (
     *(f"blobsync/storage/{name}.py" for name in ("__init__", "ports")),
     "nimbus/__init__.py",
     "nimbus/task.py",
-    "nimbus/domain/__init__.py",
-    "nimbus/domain/errors.py",
+    *(f"nimbus/domain/{name}.py" for name in ("__init__", "errors", "intervals", "local_dates")),
+    *(f"nimbus/templates/{name}.py" for name in ("__init__", "dates", "names", "sandbox")),
     "nimbus/worker/__init__.py",
     *(
         f"nimbus/worker/{name}.py"
