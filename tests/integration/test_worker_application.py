@@ -21,6 +21,7 @@ from nimbus.domain.slots import Holder
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.worker import procfs, settlement
 from nimbus.worker.application.manager import DriverState, Submission
+from nimbus.worker.context import Phase
 from nimbus.worker.testing_bench import eventually
 from tests.cluster_bench import TARGET, ClusterBench, cluster_bench
 
@@ -394,6 +395,60 @@ def test_worker_that_died_in_the_middle_of_a_submission_does_not_repeat_it(clust
 
     assert cluster.bench.await_end().outcome is Outcome.REFUSED
     assert cluster.manager.submissions == 0
+
+
+class Held:
+    """Lets submissions of a manager begin, and not end before `release`."""
+
+    def __init__(self, cluster: ClusterBench) -> None:
+        self.begun, self.release = threading.Event(), threading.Event()
+        self._submit = cluster.manager.submit
+        cluster.manager.submit = self  # type: ignore[method-assign,assignment]
+
+    def __call__(self, submission: Submission) -> str:
+        driver = self._submit(submission)
+        self.begun.set()
+        assert self.release.wait(30)
+        return driver
+
+
+def test_attempts_that_wait_for_their_submission_are_submitted_by_the_next_worker(
+    cluster: ClusterBench,
+) -> None:
+    held, second = Held(cluster), "run1.task.2"
+    worker = cluster.worker()
+    made = waiting(cluster, until_it_runs=False)
+    assert held.begun.wait(10)
+    cluster.bench.board.add_attempt(second)
+    cluster.bench.board.assign("w1", replace(made, attempt=second))
+    eventually(lambda: worker._phases.get(second) is Phase.RUNNING, "the second one is in the queue")
+    assert [record.stem for record in records(cluster)] == [ATTEMPT]
+
+    cluster.stop_workers()
+    held.release.set()
+    eventually(lambda: "driver-0001" in records(cluster)[0].read_text(), "its id is noted after the stop")
+    cluster.worker()
+    open_gate(cluster)
+
+    assert cluster.bench.await_end().outcome is Outcome.SUCCEEDED
+    assert cluster.bench.await_end(second).outcome is Outcome.SUCCEEDED
+    assert cluster.manager.submissions == 2
+
+
+def test_driver_is_followed_while_the_submission_of_another_one_takes_its_time(cluster: ClusterBench) -> None:
+    cluster.worker()
+    made = waiting(cluster)
+    held, second = Held(cluster), "run1.task.2"
+    cluster.bench.board.add_attempt(second)
+    cluster.bench.board.assign("w1", replace(made, attempt=second))
+    assert held.begun.wait(10)
+
+    cluster.manager.kill("driver-0001")
+
+    try:
+        assert cluster.bench.await_end(deadline_s=25.0).outcome is Outcome.LOST
+    finally:
+        held.release.set()
 
 
 def test_nothing_is_submitted_while_the_cluster_is_away_and_once_when_it_is_back(

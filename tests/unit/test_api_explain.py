@@ -255,14 +255,14 @@ IN_CLUSTER = ClusterDriver(target="hadoop", id="application_1_0001")
         (
             Slots(submitted=IN_CLUSTER, beating=True),
             AROUND,
-            "submitted to target hadoop as application_1_0001: it waits for its driver to start",
+            "submitted to target hadoop as application_1_0001, where it waits for its start",
         ),
         (
             Slots(
                 submitted=IN_CLUSTER, beating=True, progress={"cluster": "ACCEPTED: it waits in queue etl"}
             ),
             AROUND,
-            "submitted to target hadoop as application_1_0001: ACCEPTED: it waits in queue etl",
+            "as application_1_0001, where it waits for its start: ACCEPTED: it waits in queue etl",
         ),
         (Slots(), _around(workers=()), "is not registered"),
         (Slots(claim=CLAIM, beating=True), AROUND, None),

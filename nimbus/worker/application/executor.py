@@ -1,9 +1,11 @@
 """Runs attempts as drivers inside Spark clusters, and follows them until their END. Worker thread.
 
-A submission is noted on disk before it is made. One whose fate is not known is never repeated: CLAIM is
-fenced, so that a driver of it that comes up later ends without running anything.
+A submission is noted on disk right before it is made, and its answer right after it. One whose fate is not
+known is never repeated: CLAIM is fenced, so that a driver of it that comes up later ends without running
+anything.
 
-Requests to clusters are made on threads `worker-applications-<target>`.
+Submissions are made on threads `worker-submissions-<target>`, all other requests to clusters on threads
+`worker-applications-<target>`: Spark's client takes seconds for each submission.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import PurePosixPath
@@ -98,8 +101,9 @@ class ApplicationExecutor:
         self._records = SubmissionRecords(context.settings.work_dir)
         self._followed: dict[str, _Followed] = {}
         self._archives: dict[ReleaseDigest, str] = {}
-        """Digest of the archive of each release that was submitted. Threads of clusters."""
+        """Digest of the archive of each release that was submitted. Threads of submissions."""
         self._pools: dict[str, ThreadPoolExecutor] = {}
+        """By the names of their threads."""
         self._ticking = False
 
     def close(self) -> None:
@@ -152,8 +156,8 @@ class ApplicationExecutor:
             return
         key = self._context.board.attempt_key()
         tag = self._tag(order.attempt)
-        self._records.note(SubmissionRecord(attempt=order.attempt, target=target.name))
-        asked = self._pool_of(target).submit(self._ask_cluster, order, plan, target, key, tag)
+        submissions = self._pool(f"worker-submissions-{target.name}")
+        asked = submissions.submit(self._ask_cluster, order, plan, target, key, tag)
         again = partial(self._submit, order, plan, target, waits)
         asked.add_done_callback(
             lambda done: self._context.loop.post(
@@ -164,18 +168,27 @@ class ApplicationExecutor:
     def _ask_cluster(
         self, order: Assignment, plan: RunnerPlan, target: ClusterTarget, key: bytes, tag: str
     ) -> str:
-        """Thread of the cluster."""
+        """Submit it, and note that. Thread of submissions."""
+        record = SubmissionRecord(attempt=order.attempt, target=target.name)
         try:
             submission = self._submission(order, plan, target, key, tag)
             if self._context.board.read(AttemptId.parse(order.attempt)).end is not None:
                 raise ClusterUnreachableError("the attempt was closed meanwhile")
             self._end_previous(order.attempt, target)
+            self._records.note(record)
         except (StoreUnavailableError, OSError) as exc:
             raise ClusterUnreachableError(f"nothing could be submitted: {exc}") from exc
-        return target.manager.submit(submission)
+        try:
+            driver = target.manager.submit(submission)
+        except (ClusterUnreachableError, SubmissionRefusedError):
+            self._records.forget(order.attempt)
+            raise
+        with suppress(OSError):  # `_submitted` notes it again, unless the worker ends now
+            self._records.note(replace(record, driver=driver))
+        return driver
 
     def _end_previous(self, attempt: str, target: ClusterTarget) -> None:
-        """End what the attempt before, which is closed, has left in the cluster. Thread of the cluster."""
+        """End what the attempt before, which is closed, has left in the cluster. Thread of submissions."""
         parsed = AttemptId.parse(attempt)
         if parsed.number == 1:
             return
@@ -224,7 +237,7 @@ class ApplicationExecutor:
         again: Callable[[], None],
     ) -> None:
         if done.cancelled():
-            return  # the worker ends; the record tells its successor
+            return  # the worker ends; the order tells its successor
         error = done.exception()
         if error is None:
             _log.info("attempt_submitted", attempt=order.attempt, target=target.name, driver=done.result())
@@ -233,11 +246,9 @@ class ApplicationExecutor:
             self._follow(order.attempt, target, done.result())
         elif isinstance(error, ClusterUnreachableError):
             _log.warning("submission_must_wait", attempt=order.attempt, error=str(error)[:300])
-            self._records.forget(order.attempt)
             self._context.loop.after(next(waits), lambda: self._context.do(again))
         elif isinstance(error, SubmissionRefusedError):
             self._context.refuse(order, str(error))
-            self._records.forget(order.attempt)
         else:
             _log.warning("submission_unknown", attempt=order.attempt, error=str(error)[:300])
             self._close_unknown(order.attempt, target)
@@ -394,10 +405,14 @@ class ApplicationExecutor:
             asked.add_done_callback(lambda _: setattr(one, "killing", False))
 
     def _pool_of(self, target: ClusterTarget) -> ThreadPoolExecutor:
-        """One thread for each cluster: one that does not answer holds up no other."""
-        if target.name not in self._pools:
-            self._pools[target.name] = ThreadPoolExecutor(1, f"worker-applications-{target.name}")
-        return self._pools[target.name]
+        """For all but submissions."""
+        return self._pool(f"worker-applications-{target.name}")
+
+    def _pool(self, name: str) -> ThreadPoolExecutor:
+        """One thread. Each cluster has its own: one that does not answer holds up no other."""
+        if name not in self._pools:
+            self._pools[name] = ThreadPoolExecutor(1, name)
+        return self._pools[name]
 
     def _end(self, attempt: str, claim: Claim | None, why: str, stopped: bool) -> None:
         now, board = self._context.clock.now(), self._context.board

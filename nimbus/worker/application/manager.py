@@ -64,7 +64,7 @@ class Submission:
 
 
 class ClusterManager(Protocol):
-    """One cluster. Any thread; every call has a timeout."""
+    """One cluster. One thread submits while another one asks for the rest; every call has a timeout."""
 
     def submit(self, submission: Submission) -> str:
         """Submit a driver, once; the id by which the manager knows it.
