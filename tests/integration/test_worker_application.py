@@ -6,10 +6,11 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,10 @@ from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Holder
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.worker import procfs, settlement
-from nimbus.worker.application.manager import DriverState, Submission
+from nimbus.worker.application.manager import DriverReport, DriverState, Submission
 from nimbus.worker.context import Phase
+from nimbus.worker.executor import Sight
+from nimbus.worker.targets import TargetError
 from nimbus.worker.testing_bench import eventually
 from tests.cluster_bench import TARGET, ClusterBench, cluster_bench
 
@@ -121,6 +124,59 @@ def test_submitted_attempt_beats_while_it_waits_in_a_full_cluster(cluster: Clust
     open_gate(cluster)
 
     assert cluster.bench.await_end().outcome is Outcome.SUCCEEDED
+
+
+def test_news_of_a_driver_that_waits_are_written_into_the_beat_that_stands(
+    cluster: ClusterBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two workers may follow one driver: none replaces the other's beat."""
+    looks, beats, beat = count(1), count(), cluster.bench.board.beat
+
+    def counted(attempt: AttemptId, progress: Mapping[str, object]) -> None:
+        next(beats)
+        beat(attempt, progress)
+
+    monkeypatch.setattr(cluster.bench.board, "beat", counted)
+    words = (DriverReport(DriverState.WAITING, f"{number} wait") for number in looks)
+    monkeypatch.setattr(cluster.manager, "look", lambda _: next(words))
+    cluster.manager.full = True
+    cluster.worker()
+    waiting(cluster, until_it_runs=False)
+
+    eventually(lambda: cluster.bench.slots().progress.get("cluster") == "2 wait", "there are news")
+
+    assert next(beats) == 1
+    assert cluster.bench.slots().progress["driver"] == "driver-0001"
+
+
+def test_manager_that_raises_is_one_that_cannot_tell(
+    cluster: ClusterBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raises(_: str) -> DriverReport:
+        raise TargetError("its token cannot be read")
+
+    monkeypatch.setattr(cluster.manager, "look", raises)
+    cluster.manager.full = True
+    cluster.worker()
+    waiting(cluster, until_it_runs=False)
+
+    eventually(
+        lambda: cluster.bench.slots().progress.get("cluster") == "its token cannot be read", "the words"
+    )
+
+
+def test_attempt_that_is_followed_is_alive_without_asking_zookeeper(cluster: ClusterBench) -> None:
+    cluster.worker()
+    waiting(cluster)
+    executor = cluster.bench.worker("w3", clusters=cluster.targets).executors[Holder.APPLICATION]
+    assert executor.probe(ATTEMPT, cluster.bench.slots().claim) is Sight.ALIVE
+    down = cluster.bench.root / "board" / "down"
+    down.touch()
+
+    try:
+        assert executor.probe(ATTEMPT, None) is Sight.ALIVE
+    finally:
+        down.unlink()
 
 
 def test_attempt_that_waits_in_a_full_cluster_is_followed_by_another_worker(cluster: ClusterBench) -> None:

@@ -267,6 +267,11 @@ IN_CLUSTER = ClusterDriver(target="hadoop", id="application_1_0001")
         (Slots(), _around(workers=()), "is not registered"),
         (Slots(claim=CLAIM, beating=True), AROUND, None),
         (Slots(claim=CLAIM, beating=False), AROUND, "its runner is silent"),
+        (
+            Slots(claim=replace(CLAIM, driver=IN_CLUSTER), beating=True, progress={"silent": "Running"}),
+            AROUND,
+            "its driver in target hadoop is not heard, and may live: the cluster says Running",
+        ),
         (Slots(claim=CLAIM, beating=True, stop_requested=True), AROUND, "asked to stop"),
         (
             Slots(
