@@ -638,3 +638,14 @@ def test_order_for_a_target_that_the_worker_does_not_have_is_refused(cluster: Cl
 
     assert end.outcome is Outcome.REFUSED
     assert "has no target other" in end.reason
+
+
+def test_startup_document_is_measured_as_it_is_sent(cluster: ClusterBench) -> None:
+    """A dollar sign takes six characters there."""
+    cluster.worker()
+    cluster.bench.board.assign("w1", order(cluster, "pass", "$" * 20_000))
+
+    end = cluster.bench.await_end()
+
+    assert end.outcome is Outcome.REFUSED
+    assert "put what is large into a file" in end.reason

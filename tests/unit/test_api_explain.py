@@ -160,7 +160,8 @@ def test_a_task_whose_driver_is_to_run_in_a_cluster_says_that_no_worker_submits_
     task = replace(task, spec=replace(task.spec, kind=TaskKind.PYSPARK, spark_place=place))
 
     assert why(_run(), task, None, _around(workers=(HAS_BIG,))) == (
-        "no worker submits drivers to target big: see `rest` in spark.targets of a worker's configuration"
+        "no worker submits drivers to target big: see spark.targets of a worker's configuration; "
+        "one of kind standalone or yarn needs `rest`"
     )
     submits = replace(HAS_BIG, submits=("big",))
     assert why(_run(), task, None, _around(workers=(submits,), busy={W1: 2})) == (

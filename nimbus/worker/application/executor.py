@@ -121,7 +121,7 @@ class ApplicationExecutor:
         if target is None:
             name = None if place is None else place.target
             self._context.refuse(
-                order, f"this worker submits no drivers to {name!r}: see `rest` in `spark.targets`"
+                order, f"this worker submits no drivers to {name!r}: see `spark.targets` of its configuration"
             )
             return
         if order.attempt in self._followed or self._records.of(order.attempt) is not None:
@@ -202,7 +202,7 @@ class ApplicationExecutor:
             key=key,
             release_sha256=self._archives[order.release],
             driver_id=target.driver_id,
-        )
+        ).replace("$", "\\u0024")  # Kubernetes and YARN replace names after it; JSON spells it otherwise
         if len(document.encode()) > LARGEST_STARTUP:
             raise SubmissionRefusedError(
                 f"its arguments and parameters have {len(document.encode())} bytes, and a driver in a "

@@ -58,7 +58,7 @@ class Submission:
     """Tag of the attempt: the application's name, too."""
     bootstrap_url: str
     startup: str
-    """The document for the bootstrap; for its environment."""
+    """The document for the bootstrap; for its environment. It has no dollar sign, which clusters replace."""
     conf: Mapping[str, str]
     environment: Mapping[str, str]
 
