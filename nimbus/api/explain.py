@@ -106,6 +106,11 @@ def _running(task: TaskRun, slots: Slots | None, around: Surroundings) -> str | 
     if not slots.beating:
         where = f" on {attempt.reaper}'s host" if attempt.reaper else ""
         return f"its runner is silent; its driver is looked for{where}"
+    if slots.claim.driver is not None and (words := slots.progress.get("silent")) is not None:
+        return (
+            f"its driver in target {slots.claim.driver.target} is not heard, and may live: "
+            f"the cluster says {words}"
+        )
     return None
 
 

@@ -91,7 +91,10 @@ def _no_worker(
 def _no_target(need: Need) -> str:
     where = "spark.targets of a worker's configuration"
     if need.in_cluster:
-        return f"no worker submits drivers to target {need.target}: see `rest` in {where}"
+        return (
+            f"no worker submits drivers to target {need.target}: see {where}; "
+            "one of kind standalone or yarn needs `rest`"
+        )
     return f"no worker has target {need.target}: add it to {where}"
 
 

@@ -109,6 +109,8 @@ def _conf_faults(target: Target) -> Iterator[tuple[str, str]]:
     for name in target.conf:
         if name == "spark.master":
             yield "conf", "spark.master is the key master of a target; remove it here"
+        elif name == "spark.kubernetes.namespace" and target.kind == "kubernetes":
+            yield "conf", f"{name} is the key namespace of a target; remove it here"
         elif _SECRET.search(name) and not _REFERENCE.search(name):
             where = "spark-defaults.conf, in the folder that SPARK_CONF_DIR of worker.env names"
             yield "conf", f"{name} would stand in command lines: write it into {where}"

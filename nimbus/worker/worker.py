@@ -66,6 +66,8 @@ _PREPARING_AT_ONCE = 2
 _FETCHING_AT_ONCE = 2
 """Orders whose release is not on the disk. They have threads of their own: storage may be away for long."""
 _LOOK_AGAIN_S = 1.0
+_LOOK_AT_FOLLOWED_AGAIN_S = 30.0
+"""At an attempt in a cluster: whoever was asked to look for it follows it, and ends it."""
 _PLANS_KEPT = 256
 _CLEAN_EVERY_S = 60.0
 _REFILL_S = 0.5
@@ -364,7 +366,8 @@ class Worker:
                 self._processes.settle(folder)
         elif settlement.reap(self._board, order, self.executors):
             return
-        self._loop.after(_LOOK_AGAIN_S, partial(self._context.do, partial(self._reap, order)))
+        again_s = _LOOK_AT_FOLLOWED_AGAIN_S if order.task.runs_in_cluster else _LOOK_AGAIN_S
+        self._loop.after(again_s, partial(self._context.do, partial(self._reap, order)))
 
     def _clean(self) -> None:
         self._context.do(partial(self._processes.clean, self._orders))

@@ -6,10 +6,11 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,10 @@ from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Holder
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.worker import procfs, settlement
-from nimbus.worker.application.manager import DriverState, Submission
+from nimbus.worker.application.manager import DriverReport, DriverState, Submission
+from nimbus.worker.context import Phase
+from nimbus.worker.executor import Sight
+from nimbus.worker.targets import TargetError
 from nimbus.worker.testing_bench import eventually
 from tests.cluster_bench import TARGET, ClusterBench, cluster_bench
 
@@ -120,6 +124,59 @@ def test_submitted_attempt_beats_while_it_waits_in_a_full_cluster(cluster: Clust
     open_gate(cluster)
 
     assert cluster.bench.await_end().outcome is Outcome.SUCCEEDED
+
+
+def test_news_of_a_driver_that_waits_are_written_into_the_beat_that_stands(
+    cluster: ClusterBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two workers may follow one driver: none replaces the other's beat."""
+    looks, beats, beat = count(1), count(), cluster.bench.board.beat
+
+    def counted(attempt: AttemptId, progress: Mapping[str, object]) -> None:
+        next(beats)
+        beat(attempt, progress)
+
+    monkeypatch.setattr(cluster.bench.board, "beat", counted)
+    words = (DriverReport(DriverState.WAITING, f"{number} wait") for number in looks)
+    monkeypatch.setattr(cluster.manager, "look", lambda _: next(words))
+    cluster.manager.full = True
+    cluster.worker()
+    waiting(cluster, until_it_runs=False)
+
+    eventually(lambda: cluster.bench.slots().progress.get("cluster") == "2 wait", "there are news")
+
+    assert next(beats) == 1
+    assert cluster.bench.slots().progress["driver"] == "driver-0001"
+
+
+def test_manager_that_raises_is_one_that_cannot_tell(
+    cluster: ClusterBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raises(_: str) -> DriverReport:
+        raise TargetError("its token cannot be read")
+
+    monkeypatch.setattr(cluster.manager, "look", raises)
+    cluster.manager.full = True
+    cluster.worker()
+    waiting(cluster, until_it_runs=False)
+
+    eventually(
+        lambda: cluster.bench.slots().progress.get("cluster") == "its token cannot be read", "the words"
+    )
+
+
+def test_attempt_that_is_followed_is_alive_without_asking_zookeeper(cluster: ClusterBench) -> None:
+    cluster.worker()
+    waiting(cluster)
+    executor = cluster.bench.worker("w3", clusters=cluster.targets).executors[Holder.APPLICATION]
+    assert executor.probe(ATTEMPT, cluster.bench.slots().claim) is Sight.ALIVE
+    down = cluster.bench.root / "board" / "down"
+    down.touch()
+
+    try:
+        assert executor.probe(ATTEMPT, None) is Sight.ALIVE
+    finally:
+        down.unlink()
 
 
 def test_attempt_that_waits_in_a_full_cluster_is_followed_by_another_worker(cluster: ClusterBench) -> None:
@@ -396,6 +453,60 @@ def test_worker_that_died_in_the_middle_of_a_submission_does_not_repeat_it(clust
     assert cluster.manager.submissions == 0
 
 
+class Held:
+    """Lets submissions of a manager begin, and not end before `release`."""
+
+    def __init__(self, cluster: ClusterBench) -> None:
+        self.begun, self.release = threading.Event(), threading.Event()
+        self._submit = cluster.manager.submit
+        cluster.manager.submit = self  # type: ignore[method-assign,assignment]
+
+    def __call__(self, submission: Submission) -> str:
+        driver = self._submit(submission)
+        self.begun.set()
+        assert self.release.wait(30)
+        return driver
+
+
+def test_attempts_that_wait_for_their_submission_are_submitted_by_the_next_worker(
+    cluster: ClusterBench,
+) -> None:
+    held, second = Held(cluster), "run1.task.2"
+    worker = cluster.worker()
+    made = waiting(cluster, until_it_runs=False)
+    assert held.begun.wait(10)
+    cluster.bench.board.add_attempt(second)
+    cluster.bench.board.assign("w1", replace(made, attempt=second))
+    eventually(lambda: worker._phases.get(second) is Phase.RUNNING, "the second one is in the queue")
+    assert [record.stem for record in records(cluster)] == [ATTEMPT]
+
+    cluster.stop_workers()
+    held.release.set()
+    eventually(lambda: "driver-0001" in records(cluster)[0].read_text(), "its id is noted after the stop")
+    cluster.worker()
+    open_gate(cluster)
+
+    assert cluster.bench.await_end().outcome is Outcome.SUCCEEDED
+    assert cluster.bench.await_end(second).outcome is Outcome.SUCCEEDED
+    assert cluster.manager.submissions == 2
+
+
+def test_driver_is_followed_while_the_submission_of_another_one_takes_its_time(cluster: ClusterBench) -> None:
+    cluster.worker()
+    made = waiting(cluster)
+    held, second = Held(cluster), "run1.task.2"
+    cluster.bench.board.add_attempt(second)
+    cluster.bench.board.assign("w1", replace(made, attempt=second))
+    assert held.begun.wait(10)
+
+    cluster.manager.kill("driver-0001")
+
+    try:
+        assert cluster.bench.await_end(deadline_s=25.0).outcome is Outcome.LOST
+    finally:
+        held.release.set()
+
+
 def test_nothing_is_submitted_while_the_cluster_is_away_and_once_when_it_is_back(
     cluster: ClusterBench,
 ) -> None:
@@ -532,3 +643,14 @@ def test_order_for_a_target_that_the_worker_does_not_have_is_refused(cluster: Cl
 
     assert end.outcome is Outcome.REFUSED
     assert "has no target other" in end.reason
+
+
+def test_startup_document_is_measured_as_it_is_sent(cluster: ClusterBench) -> None:
+    """A dollar sign takes six characters there."""
+    cluster.worker()
+    cluster.bench.board.assign("w1", order(cluster, "pass", "$" * 20_000))
+
+    end = cluster.bench.await_end()
+
+    assert end.outcome is Outcome.REFUSED
+    assert "put what is large into a file" in end.reason

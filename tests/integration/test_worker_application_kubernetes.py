@@ -57,7 +57,7 @@ def submission(place: Place, program: str = "sleeps", *, tag: str = TAG, **conf:
     return Submission(
         name=tag,
         bootstrap_url=f"http://127.0.0.1:1/{program}",
-        startup='{"price": "5$ or $$(HOME)"}',
+        startup='{"price": "5\\u0024 or \\u0024\\u0024(HOME)"}',
         conf={**place.conf, **conf},
         environment={},
     )

@@ -168,7 +168,8 @@ def test_a_task_whose_driver_is_to_run_in_a_cluster_says_that_no_worker_submits_
     task = replace(task, spec=replace(task.spec, kind=TaskKind.PYSPARK, spark_place=place))
 
     assert why(_run(), task, None, _around(workers=(HAS_BIG,))) == (
-        "no worker submits drivers to target big: see `rest` in spark.targets of a worker's configuration"
+        "no worker submits drivers to target big: see spark.targets of a worker's configuration; "
+        "one of kind standalone or yarn needs `rest`"
     )
     submits = replace(HAS_BIG, submits=("big",))
     assert why(_run(), task, None, _around(workers=(submits,), busy={W1: 2})) == (
@@ -278,6 +279,11 @@ IN_CLUSTER = ClusterDriver(target="hadoop", id="application_1_0001")
         (Slots(), _around(workers=()), "is not registered"),
         (Slots(claim=CLAIM, beating=True), AROUND, None),
         (Slots(claim=CLAIM, beating=False), AROUND, "its runner is silent"),
+        (
+            Slots(claim=replace(CLAIM, driver=IN_CLUSTER), beating=True, progress={"silent": "Running"}),
+            AROUND,
+            "its driver in target hadoop is not heard, and may live: the cluster says Running",
+        ),
         (Slots(claim=CLAIM, beating=True, stop_requested=True), AROUND, "asked to stop"),
         (
             Slots(

@@ -135,6 +135,10 @@ BAD: list[tuple[str, str]] = [
     (f"{TARGET}kind: local, master: local, slots: 0}}", "big.slots: must be at least 1, not 0"),
     (f"{TARGET}kind: local, master: local, conf: {{spark.master: x}}}}", "spark.master is the key master"),
     (
+        f"{TARGET}kind: kubernetes, master: k8s://h, image: i, conf: {{spark.kubernetes.namespace: x}}}}",
+        "spark.kubernetes.namespace is the key namespace",
+    ),
+    (
         f"{TARGET}kind: local, master: local, conf: {{spark.authenticate.secret: hush-hush}}}}",
         "big.conf: spark.authenticate.secret would stand in command lines: write it into spark-defaults.conf",
     ),

@@ -100,8 +100,12 @@ def test_driver_that_does_not_obey_a_stop_is_killed_and_counts_as_stopped() -> N
     assert answer.stopped
 
 
-def test_stopped_attempt_is_closed_without_a_cluster_that_does_not_answer() -> None:
-    silent = replace(CLAIMED, report=UNKNOWN, heard_for_s=HEARD_S, stopping_for_s=80.1)
+@pytest.mark.parametrize("report", [UNKNOWN, RUNNING, WAITING, None])
+def test_stopped_attempt_is_closed_when_its_driver_is_not_heard_whatever_the_cluster_says(
+    report: DriverReport | None,
+) -> None:
+    """The API server calls a pod on a dead node `Running` for ever."""
+    silent = replace(CLAIMED, report=report, heard_for_s=HEARD_S, stopping_for_s=80.1)
 
     answer = decide(silent)
 

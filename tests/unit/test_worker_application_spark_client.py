@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
+import subprocess
+import sys
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +16,7 @@ import pytest
 from nimbus.worker.application.bootstrap import VARIABLE
 from nimbus.worker.application.manager import Submission
 from nimbus.worker.application.spark_client import SparkClient
+from nimbus.worker.testing_bench import eventually
 
 SUBMISSION = Submission(
     name="nimbus-c-r.t.1",
@@ -74,7 +78,7 @@ def test_client_gets_properties_in_a_file_that_nobody_else_can_read(tmp_path: Pa
         "spark.master": "k8s://https://127.0.0.1:1",
         "spark.submit.deployMode": "cluster",
         "spark.kubernetes.driverEnv.A": "b c\\d",
-        f"spark.kubernetes.driverEnv.{VARIABLE}": SUBMISSION.startup.replace("$", "\\u0024"),
+        f"spark.kubernetes.driverEnv.{VARIABLE}": SUBMISSION.startup,
     }
     assert (kept / "modes").read_text().split() == ["600", "700"]
     assert not (tmp_path / "client").exists()
@@ -106,6 +110,28 @@ def test_client_is_killed_with_its_children_at_the_timeout(tmp_path: Path, kept:
 
     assert (result.exit_code, result.said) == (None, "begun\n")
     assert ended(int((kept / "child").read_text()))
+
+
+WORKER = """
+import sys
+from pathlib import Path
+from tests.unit.test_worker_application_spark_client import SUBMISSION, client
+client(Path(sys.argv[1]), 'echo $$ > "$KEPT/new"; mv "$KEPT/new" "$KEPT/pid"; exec sleep 300').submit(
+    SUBMISSION, {}, "file"
+)
+"""
+
+
+def test_client_dies_with_its_worker(tmp_path: Path, kept: Path) -> None:
+    root = Path(__file__).parents[2]
+    with subprocess.Popen([sys.executable, "-c", WORKER, str(tmp_path)], cwd=root) as worker:
+        eventually((kept / "pid").exists, "the client runs")
+        pid = int((kept / "pid").read_text())
+        assert Path(f"/proc/{pid}/comm").exists()
+
+        worker.send_signal(signal.SIGKILL)
+
+    assert ended(pid)
 
 
 def test_what_a_killed_worker_left_is_deleted_by_the_next_submission(tmp_path: Path, kept: Path) -> None:

@@ -120,6 +120,12 @@ def test_driver_is_submitted_once_with_its_tag_and_found_at_the_leader(stage: St
     assert stage.manager.submissions == 1
 
 
+def test_tags_of_the_task_are_kept_beside_ours(stage: Stage) -> None:
+    stage.yarn.submit(replace(SUBMISSION, conf={"spark.yarn.tags": "team-a,nightly"}))
+
+    assert stage.client.conf["spark.yarn.tags"] == f"team-a,nightly,{tag_of(NAME)}"
+
+
 def test_tag_is_one_that_yarn_takes_and_differs_where_names_differ_in_case_alone() -> None:
     tag = tag_of("nimbus-c-" + "R" * 300 + ".t.1")
 

@@ -61,11 +61,15 @@ def ask(
         try:
             connection.request(method, place._replace(scheme="", netloc="").geturl(), body, dict(headers))
             response = connection.getresponse()
-            said = json.loads(response.read(_LARGEST_ANSWER))
+            data = response.read(_LARGEST_ANSWER)
         except (OSError, HTTPException) as exc:
             raise NoAnswerError(f"{type(exc).__name__}: {exc}") from exc
-        except ValueError as exc:
-            raise NoAnswerError(f"status {response.status} without JSON") from exc
+        except ValueError:  # of the request, before it is sent; the error would show the token
+            raise NotSentError("the token has a character that no header can have") from None
     finally:
         connection.close()
+    try:
+        said = json.loads(data)
+    except ValueError as exc:
+        raise NoAnswerError(f"status {response.status} without JSON") from exc
     return Answer(response.status, said if isinstance(said, dict) else {})

@@ -1,9 +1,11 @@
 """Runs attempts as drivers inside Spark clusters, and follows them until their END. Worker thread.
 
-A submission is noted on disk before it is made. One whose fate is not known is never repeated: CLAIM is
-fenced, so that a driver of it that comes up later ends without running anything.
+A submission is noted on disk right before it is made, and its answer right after it. One whose fate is not
+known is never repeated: CLAIM is fenced, so that a driver of it that comes up later ends without running
+anything.
 
-Requests to clusters are made on threads `worker-applications-<target>`.
+Submissions are made on threads `worker-submissions-<target>`, all other requests to clusters on threads
+`worker-applications-<target>`: Spark's client takes seconds for each submission.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import PurePosixPath
@@ -27,6 +30,7 @@ from nimbus.worker import settlement
 from nimbus.worker.application import follow
 from nimbus.worker.application.bootstrap import ARCHIVE, KIT, WORK
 from nimbus.worker.application.endpoints import BOOTSTRAP, living_first
+from nimbus.worker.application.followed import Followed
 from nimbus.worker.application.manager import (
     ClusterManager,
     ClusterUnreachableError,
@@ -72,23 +76,10 @@ class ClusterTarget:
     """What is left of a driver that has ended stays in the cluster until it is killed."""
 
 
-@dataclass(slots=True, eq=False)
-class _Followed:
-    attempt: str
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Followed(Followed):
     target: ClusterTarget
-    driver: str
-    since_s: float
-    """Of its submission, whoever made it. As of `time.monotonic`."""
-    report: DriverReport | None = None
-    look_at_s: float = 0.0
-    looking: bool = False
     killing: bool = False
-    number: object = None
-    """Of the last beat of its bootstrap that was seen."""
-    heard_at_s: float = float("-inf")
-    gone_since_s: float = float("inf")
-    stopping_since_s: float | None = None
-    ended_since_s: float | None = None
 
 
 class ApplicationExecutor:
@@ -99,8 +90,9 @@ class ApplicationExecutor:
         self._records = SubmissionRecords(context.settings.work_dir)
         self._followed: dict[str, _Followed] = {}
         self._archives: dict[ReleaseDigest, str] = {}
-        """Digest of the archive of each release that was submitted. Threads of clusters."""
+        """Digest of the archive of each release that was submitted. Threads of submissions."""
         self._pools: dict[str, ThreadPoolExecutor] = {}
+        """By the names of their threads."""
         self._ticking = False
 
     def close(self) -> None:
@@ -130,7 +122,7 @@ class ApplicationExecutor:
         if target is None:
             name = None if place is None else place.target
             self._context.refuse(
-                order, f"this worker submits no drivers to {name!r}: see `rest` in `spark.targets`"
+                order, f"this worker submits no drivers to {name!r}: see `spark.targets` of its configuration"
             )
             return
         if order.attempt in self._followed or self._records.of(order.attempt) is not None:
@@ -153,8 +145,8 @@ class ApplicationExecutor:
             return
         key = self._context.board.attempt_key()
         tag = self._tag(order.attempt)
-        self._records.note(SubmissionRecord(attempt=order.attempt, target=target.name))
-        asked = self._pool_of(target).submit(self._ask_cluster, order, plan, target, key, tag)
+        submissions = self._pool(f"worker-submissions-{target.name}")
+        asked = submissions.submit(self._ask_cluster, order, plan, target, key, tag)
         again = partial(self._submit, order, plan, target, waits)
         asked.add_done_callback(
             lambda done: self._context.loop.post(
@@ -165,18 +157,27 @@ class ApplicationExecutor:
     def _ask_cluster(
         self, order: Assignment, plan: RunnerPlan, target: ClusterTarget, key: bytes, tag: str
     ) -> str:
-        """Thread of the cluster."""
+        """Submit it, and note that. Thread of submissions."""
+        record = SubmissionRecord(attempt=order.attempt, target=target.name)
         try:
             submission = self._submission(order, plan, target, key, tag)
             if self._context.board.read(AttemptId.parse(order.attempt)).end is not None:
                 raise ClusterUnreachableError("the attempt was closed meanwhile")
             self._end_previous(order.attempt, target)
+            self._records.note(record)
         except (StoreUnavailableError, OSError) as exc:
             raise ClusterUnreachableError(f"nothing could be submitted: {exc}") from exc
-        return target.manager.submit(submission)
+        try:
+            driver = target.manager.submit(submission)
+        except (ClusterUnreachableError, SubmissionRefusedError):
+            self._records.forget(order.attempt)
+            raise
+        with suppress(OSError):  # `_submitted` notes it again, unless the worker ends now
+            self._records.note(replace(record, driver=driver))
+        return driver
 
     def _end_previous(self, attempt: str, target: ClusterTarget) -> None:
-        """End what the attempt before, which is closed, has left in the cluster. Thread of the cluster."""
+        """End what the attempt before, which is closed, has left in the cluster. Thread of submissions."""
         parsed = AttemptId.parse(attempt)
         if parsed.number == 1:
             return
@@ -202,7 +203,7 @@ class ApplicationExecutor:
             key=key,
             release_sha256=self._archives[order.release],
             driver_id=target.driver_id,
-        )
+        ).replace("$", "\\u0024")  # Kubernetes and YARN replace names after it; JSON spells it otherwise
         if len(document.encode()) > LARGEST_STARTUP:
             raise SubmissionRefusedError(
                 f"its arguments and parameters have {len(document.encode())} bytes, and a driver in a "
@@ -225,7 +226,7 @@ class ApplicationExecutor:
         again: Callable[[], None],
     ) -> None:
         if done.cancelled():
-            return  # the worker ends; the record tells its successor
+            return  # the worker ends; the order tells its successor
         error = done.exception()
         if error is None:
             _log.info("attempt_submitted", attempt=order.attempt, target=target.name, driver=done.result())
@@ -234,11 +235,9 @@ class ApplicationExecutor:
             self._follow(order.attempt, target, done.result())
         elif isinstance(error, ClusterUnreachableError):
             _log.warning("submission_must_wait", attempt=order.attempt, error=str(error)[:300])
-            self._records.forget(order.attempt)
             self._context.loop.after(next(waits), lambda: self._context.do(again))
         elif isinstance(error, SubmissionRefusedError):
             self._context.refuse(order, str(error))
-            self._records.forget(order.attempt)
         else:
             _log.warning("submission_unknown", attempt=order.attempt, error=str(error)[:300])
             self._close_unknown(order.attempt, target)
@@ -292,7 +291,8 @@ class ApplicationExecutor:
 
     def _follow(self, attempt: str, target: ClusterTarget, driver: str) -> None:
         self._context.phases[attempt] = Phase.RUNNING
-        one = self._followed[attempt] = _Followed(attempt, target, driver, time.monotonic())
+        one = _Followed(attempt=attempt, target=target, driver=driver, since_s=time.monotonic())
+        self._followed[attempt] = one
         self._context.do(partial(self._beat, one))
         if not self._ticking:
             self._ticking = True
@@ -307,9 +307,12 @@ class ApplicationExecutor:
                 driver = slots.submitted or ClusterDriver(target=one.target.name, id=one.driver)
                 waited = self._context.clock.now() - board.note_submitted(parsed, driver)
                 one.since_s = time.monotonic() - max(0.0, waited.total_seconds())
-            if slots.end is None and (not slots.beating or _has_news(one, slots)):
-                words = {} if one.report is None else {"cluster": one.report.words}
-                board.beat(parsed, {"driver": one.driver, **words})
+            news = one.news(slots, time.monotonic())
+            if slots.end is None and not slots.beating:
+                board.beat(parsed, {"driver": one.driver, **news})
+            elif slots.end is None and news:  # another worker may follow it, too: the beat stays its owner's
+                board.report(parsed, {**slots.progress, **news})
+            one.told = news
         except AttemptWithdrawnError:  # its run is over and archived
             self._ask_to_kill(one, "nobody waits for it any more")
             self._done(one.attempt)
@@ -327,26 +330,17 @@ class ApplicationExecutor:
         every_s = max(_TICK_S, len(ids) / _LOOKS_A_SECOND)
         for one in list(self._followed.values()):
             slots = found[ids[one.attempt]]
-            self._take_in(one, slots, now_s)
+            one.take_in(slots, now_s)
+            if slots.end is not None:
+                self._context.phases[one.attempt] = Phase.DONE
             if not one.looking and now_s >= one.look_at_s:
                 one.looking, one.look_at_s = True, now_s + every_s
                 self._ask(one)
             self._act(one, slots, now_s)
-            if one.attempt in self._followed and (not slots.beating or _has_news(one, slots)):
+            if one.attempt in self._followed and (not slots.beating or one.news(slots, now_s) != one.told):
                 self._context.do(partial(self._beat, one))
 
         self._context.loop.after(_TICK_S, self._tick)
-
-    def _take_in(self, one: _Followed, slots: Slots, now_s: float) -> None:
-        if slots.claim is not None and slots.claim.driver is not None:
-            one.driver = slots.claim.driver.id
-        if (number := slots.progress.get("number")) is not None and number != one.number:
-            one.number, one.heard_at_s = number, now_s
-        if slots.stop_requested and one.stopping_since_s is None:
-            one.stopping_since_s = now_s
-        if slots.end is not None and one.ended_since_s is None:
-            one.ended_since_s = now_s
-            self._context.phases[one.attempt] = Phase.DONE
 
     def _ask(self, one: _Followed) -> None:
         asked = self._pool_of(one.target).submit(_look, one.target, one.driver)
@@ -354,27 +348,17 @@ class ApplicationExecutor:
 
     def _heard(self, one: _Followed, done: Future[DriverReport]) -> None:
         one.looking = False
-        if done.cancelled() or done.exception() is not None:
+        if done.cancelled():
             return
-        one.report = done.result()
-        if one.report.state is not DriverState.GONE:
-            one.gone_since_s = float("inf")
-        elif one.gone_since_s == float("inf"):
-            one.gone_since_s = time.monotonic()
+        error = done.exception()
+        report = done.result() if error is None else DriverReport(DriverState.UNKNOWN, str(error)[:300])
+        one.take_report(report, time.monotonic())
 
     def _act(self, one: _Followed, slots: Slots, now_s: float) -> None:
-        stopping = one.stopping_since_s
-        seen = follow.Seen(
-            slots=slots,
-            report=one.report,
-            gone_for_s=now_s - one.gone_since_s,
-            heard_for_s=now_s - one.heard_at_s,
-            ended_for_s=0.0 if one.ended_since_s is None else now_s - one.ended_since_s,
-            stopping_for_s=None if stopping is None else now_s - stopping,
-            waiting_for_s=now_s - one.since_s,
-        )
         grace_s = 2 * self._context.settings.stop_grace.total_seconds()
-        action = follow.follow(seen, stop_grace_s=grace_s, queue_timeout_s=one.target.queue_timeout_s)
+        action = follow.follow(
+            one.seen(slots, now_s), stop_grace_s=grace_s, queue_timeout_s=one.target.queue_timeout_s
+        )
         match action:
             case follow.GoOn():
                 return
@@ -388,17 +372,23 @@ class ApplicationExecutor:
                 self._context.do(partial(self._end, one.attempt, slots, why, stopped))
 
     def _ask_to_kill(self, one: _Followed, why: str) -> None:
-        if not one.killing:
+        if one.killing or not one.kill_is_due(time.monotonic()):
+            return
+        if one.is_new(why):
             _log.warning("driver_killed", attempt=one.attempt, driver=one.driver, because=why)
-            one.killing = True
-            asked = self._pool_of(one.target).submit(_kill, one.target.manager, one.driver)
-            asked.add_done_callback(lambda _: setattr(one, "killing", False))
+        one.killing = True
+        asked = self._pool_of(one.target).submit(_kill, one.target.manager, one.driver)
+        asked.add_done_callback(lambda _: setattr(one, "killing", False))
 
     def _pool_of(self, target: ClusterTarget) -> ThreadPoolExecutor:
-        """One thread for each cluster: one that does not answer holds up no other."""
-        if target.name not in self._pools:
-            self._pools[target.name] = ThreadPoolExecutor(1, f"worker-applications-{target.name}")
-        return self._pools[target.name]
+        """For all but submissions."""
+        return self._pool(f"worker-applications-{target.name}")
+
+    def _pool(self, name: str) -> ThreadPoolExecutor:
+        """One thread. Each cluster has its own: one that does not answer holds up no other."""
+        if name not in self._pools:
+            self._pools[name] = ThreadPoolExecutor(1, name)
+        return self._pools[name]
 
     def _end(self, attempt: str, slots: Slots, why: str, stopped: bool) -> None:
         now, board, claim = self._context.clock.now(), self._context.board, slots.claim
@@ -422,27 +412,21 @@ class ApplicationExecutor:
 
     def probe(self, attempt: str, claim: Claim | None) -> Sight:
         """See `Executor.probe`. From then on this worker follows the driver, and ends what is gone."""
+        if attempt in self._followed:
+            return Sight.ALIVE
         slots = self._context.board.read(AttemptId.parse(attempt))
         driver = slots.submitted if claim is None else claim.driver
         target = None if driver is None else self._targets.get(driver.target)
         if driver is None or target is None or slots.end is not None:
             return Sight.ELSEWHERE
-        if attempt not in self._followed:
-            self._records.note(SubmissionRecord(attempt=attempt, target=target.name, driver=driver.id))
-            self._follow(attempt, target, driver.id)
+        self._records.note(SubmissionRecord(attempt=attempt, target=target.name, driver=driver.id))
+        self._follow(attempt, target, driver.id)
         return Sight.ALIVE
 
     def reap(self, attempt: str, claim: Claim | None) -> End:
         """See `Executor.reap`."""
         why = "its driver is gone from the cluster"
         return settlement.lost(attempt, claim, why, self._context.clock.now())
-
-
-def _has_news(one: _Followed, slots: Slots) -> bool:
-    """The cluster says something new of a driver that waits. One that has claimed says itself how it is."""
-    if slots.claim is not None or one.report is None:
-        return False
-    return slots.progress.get("cluster") != one.report.words
 
 
 def _look(target: ClusterTarget, driver: str) -> DriverReport:

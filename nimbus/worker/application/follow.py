@@ -14,8 +14,8 @@ HEARD_S = 12.0
 """A bootstrap that was heard so lately lives, whatever the cluster says."""
 FAREWELL_S = 20.0
 """What a driver gets to end by itself after its END."""
-UNREACHABLE_S = 60.0
-"""For so long a cluster may not answer before a stopped attempt is closed without it."""
+STUBBORN_S = 60.0
+"""For so long a cluster may leave a driver that was killed; then a stopped attempt is closed without it."""
 GONE_S = 6.0
 """For so long a cluster must say that a driver is gone: its END may be on the way."""
 
@@ -28,7 +28,7 @@ class Seen:
     report: DriverReport | None
     """None: the cluster was not asked yet."""
     gone_for_s: float
-    """How long the cluster has said without a break that the driver is gone."""
+    """Between the first and the last of its answers, without another one between, that the driver is gone."""
     heard_for_s: float
     """How long ago the bootstrap was heard; infinite: never."""
     ended_for_s: float
@@ -97,10 +97,11 @@ def _stopping(seen: Seen, stopping_for_s: float, stop_grace_s: float) -> Action:
     """Unclaimed, a leader closes it; claimed, its bootstrap hears of it, or else the cluster."""
     if stopping_for_s <= stop_grace_s:
         return GoOn()
-    cannot_tell = seen.report is None or seen.report.state is DriverState.UNKNOWN
-    if cannot_tell and stopping_for_s > stop_grace_s + UNREACHABLE_S and seen.heard_for_s >= HEARD_S:
+    if stopping_for_s > stop_grace_s + STUBBORN_S and seen.heard_for_s >= HEARD_S:
         # What it writes is of no use any more, and no attempt follows this one.
-        return EndAs("stopped on request; its cluster does not answer, its driver may live", stopped=True)
+        words = "nothing" if seen.report is None else seen.report.words
+        why = f"stopped on request; its driver is not heard and may live: the cluster says {words}"
+        return EndAs(why, stopped=True)
     return Kill("it did not obey a stop")
 
 

@@ -1,8 +1,8 @@
 """Drivers as pods of a Kubernetes cluster: submitted by Spark's own client, followed through the API server.
 
 What holds:
-  * The pod's name follows from the attempt, and the API server refuses a second pod of that name. So a
-    submission whose fate is not known may be repeated here: at most one pod of an attempt is there at once.
+  * The pod's name follows from the attempt, and the API server refuses a second pod of that name: at most
+    one pod of an attempt is there at once, and who looks for it learns what became of a submission.
   * A pod is ours if an annotation says the tag that its name was made of. No other pod is followed or
     deleted, and a deletion names the uid of the pod that was looked at.
   * The client makes the ConfigMap last. A pod whose ConfigMap is missing cannot start: it is deleted, and

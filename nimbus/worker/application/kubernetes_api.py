@@ -74,6 +74,9 @@ class KubernetesApi:
         data = None if body is None else json.dumps(body).encode()
         try:
             token = self._token()
+        except NimbusError as exc:
+            raise ClusterUnreachableError(str(exc)) from exc
+        try:
             headers = {"Content-Type": "application/json", "Accept": "application/json"}
             if token is not None:
                 headers["Authorization"] = f"Bearer {token}"

@@ -58,13 +58,13 @@ class Submission:
     """Tag of the attempt: the application's name, too."""
     bootstrap_url: str
     startup: str
-    """The document for the bootstrap; for its environment."""
+    """The document for the bootstrap; for its environment. It has no dollar sign, which clusters replace."""
     conf: Mapping[str, str]
     environment: Mapping[str, str]
 
 
 class ClusterManager(Protocol):
-    """One cluster. Any thread; every call has a timeout."""
+    """One cluster. One thread submits while another one asks for the rest; every call has a timeout."""
 
     def submit(self, submission: Submission) -> str:
         """Submit a driver, once; the id by which the manager knows it.

@@ -1,4 +1,4 @@
-"""What a worker's disk knows of attempts that it has submitted: written before the submission, and after it.
+"""What a worker's disk knows of its submissions: written right before each one, and right after it.
 
 <work_dir>/applications/<attempt>.json
 """
@@ -28,7 +28,7 @@ _RECORD = TypeAdapter(SubmissionRecord)
 
 
 class SubmissionRecords:
-    """The folder of a worker's submissions. Worker thread."""
+    """The folder of a worker's submissions: one file for each attempt. Any thread."""
 
     def __init__(self, work_dir: Path) -> None:
         self._folder = work_dir / "applications"

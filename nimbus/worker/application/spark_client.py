@@ -78,9 +78,7 @@ class SparkClient:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _properties(self, submission: Submission, conf: Mapping[str, str]) -> dict[str, str]:
-        # Kubernetes and YARN replace names after a dollar sign, which JSON can spell otherwise.
-        startup = submission.startup.replace("$", "\\u0024")
-        variables = {**submission.environment, VARIABLE: startup}
+        variables = {**submission.environment, VARIABLE: submission.startup}
         return {
             **submission.conf,
             **{f"{self.variables}.{name}": value for name, value in variables.items()},

@@ -5,14 +5,11 @@ The REST gateway does not tell it. Source: `/json/` of a master's web UI, measur
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-_KEPT_S = 10.0
-"""Each driver that waits asks for the figures."""
+from nimbus.worker.application.kept import Kept
 
 
 class StandaloneQueue:
@@ -26,16 +23,11 @@ class StandaloneQueue:
             ask: Fetches a URL; None: no answer.
         """
         self._pages, self._ask = tuple(pages), ask
-        self._words, self._until_s = "", float("-inf")
-        self._lock = threading.Lock()
+        self._kept = Kept(lambda: next(self._read(), ""))
 
     def words(self) -> str:
-        """The figures, as read at most ten seconds ago; empty if the master that leads does not tell them."""
-        with self._lock:
-            if time.monotonic() >= self._until_s:
-                self._words = next(self._read(), "")
-                self._until_s = time.monotonic() + _KEPT_S
-            return self._words
+        """The figures, as `Kept` has them; empty if the master that leads does not tell them."""
+        return self._kept.value()
 
     def _read(self) -> Iterator[str]:
         for page in self._pages:

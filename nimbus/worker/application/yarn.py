@@ -21,6 +21,7 @@ from urllib.parse import quote, urlencode
 from nimbus.domain.errors import NimbusError
 from nimbus.worker.application import bootstrap
 from nimbus.worker.application.asking import Answer, NoAnswerError, NotSentError, ask
+from nimbus.worker.application.kept import Kept
 from nimbus.worker.application.manager import (
     ClusterUnreachableError,
     DriverReport,
@@ -58,15 +59,16 @@ class YarnManager:
             user: As whom the cluster knows the client, and as whom we ask to kill.
         """
         self._rest, self._client, self._user = tuple(rest), client, user
+        self._queues = Kept(self._read_queues)
 
     def submit(self, submission: Submission) -> str:
         """See `ClusterManager.submit`."""
         if (earlier := self._newest(submission.name)) is not None:
             return str(earlier["id"])
-        startup = packed(submission.startup)
+        startup, theirs = packed(submission.startup), submission.conf.get("spark.yarn.tags")
         conf = {
             **_interpreter(submission.conf),
-            "spark.yarn.tags": tag_of(submission.name),
+            "spark.yarn.tags": ",".join(filter(None, [theirs, tag_of(submission.name)])),
             "spark.yarn.maxAppAttempts": "1",  # a second one would run the task's code again
             "spark.yarn.submit.waitAppCompletion": "false",
             # Until the task makes its session; YARN itself gives an ApplicationMaster ten minutes.
@@ -158,11 +160,7 @@ class YarnManager:
         sizes = [one.get("capability", {}) for one in requests if one.get("resourceName", "*") == "*"]
         asked = ", ".join(f"{size.get('memory')} MB and {size.get('vCores')} cores" for size in sizes)
         wait = f"it waits in queue {queue}" + (f" for {asked}" if asked else "")
-        try:
-            told = self._ask("GET", "scheduler").said.get("scheduler", {}).get("schedulerInfo", {})
-        except ClusterUnreachableError:
-            return wait
-        for found in queues(told):
+        for found in self._queues.value():
             if queue in {found.get("queueName"), found.get("queuePath")} and "usedCapacity" in found:
                 used = found.get("resourcesUsed") or {}
                 return (
@@ -170,6 +168,13 @@ class YarnManager:
                     f"{used.get('memory')} MB and {used.get('vCores')} cores"
                 )
         return wait
+
+    def _read_queues(self) -> list[Mapping[str, Any]]:
+        try:
+            told = self._ask("GET", "scheduler").said.get("scheduler", {}).get("schedulerInfo", {})
+        except ClusterUnreachableError:
+            return []
+        return list(queues(told))
 
     def kill(self, driver: str) -> None:
         """See `ClusterManager.kill`. One of somebody else is left alone."""
