@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 
-from nimbus.domain.run import Run, TaskRun
+from nimbus.domain.run import Run, TaskRun, TaskState
 
 
 def not_before(run: Run, task: TaskRun) -> datetime | None:
@@ -16,6 +17,23 @@ def not_before(run: Run, task: TaskRun) -> datetime | None:
     """
     if task.attempts or task.spec.start_after is None:
         return task.retry_at
-    ends = [last.ended_at for need in task.spec.needs for last in run.tasks[need].attempts[-1:]]
-    met_at = max([run.started_at or run.created_at, *(end for end in ends if end is not None)])
-    return met_at + task.spec.start_after
+    return max([run.started_at or run.created_at, *_ends(run, task)]) + task.spec.start_after
+
+
+def _ends(run: Run, task: TaskRun) -> Iterator[datetime]:
+    """When what a task needs has ended; behind one that never ran, what decided about that one."""
+    seen, edge = set(task.spec.needs), list(task.spec.needs)
+    while edge:
+        need = run.tasks[edge.pop()]
+        yield from _ended(need)
+        if need.state in (TaskState.SKIPPED, TaskState.NOT_RUN):
+            behind = set(need.spec.needs) - seen
+            seen |= behind
+            edge += behind
+    if run.is_cleaning_up and any(run.tasks[name].state is TaskState.NOT_RUN for name in seen):
+        failed = (task for task in run.tasks.in_order() if task.state is TaskState.FAILED)
+        yield from sorted(end for one in failed if not one.spec.allow_failure for end in _ended(one))[:1]
+
+
+def _ended(task: TaskRun) -> Iterator[datetime]:
+    yield from (last.ended_at for last in task.attempts[-1:] if last.ended_at is not None)

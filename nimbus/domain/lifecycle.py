@@ -167,9 +167,14 @@ def _failures(run: Run) -> Iterator[TaskName]:
                 yield task.spec.name
 
 
-def _stopping(run: Run, verdict: RunState, reason: str, kept: Collection[TaskName] = ()) -> Run:
+def _stopping(
+    run: Run,
+    verdict: RunState,
+    reason: str,
+    kept: Collection[TaskName] = (),
+    state: RunState = RunState.STOPPING,
+) -> Run:
     """Let nothing new begin but `kept`."""
-    state = RunState.RUNNING if kept else RunState.STOPPING
     hindered = (
         replace(task, state=TaskState.NOT_RUN)
         for task in run.tasks.in_order()
@@ -186,8 +191,17 @@ def _failed(run: Run) -> Run:
     named = ", ".join(sorted(failed[:MOST_NAMED]))
     reason = brief(f"failed: {named}{f' and {more} more' if more > 0 else ''}")
     if run.failure_strategy is FailureStrategy.END and not run.is_cleaning_up:
-        return _stopping(run, RunState.FAILED, reason, clean_up(run.tasks))
+        kept = clean_up(run.tasks)
+        state = RunState.RUNNING if kept or _cleans_up(run) else RunState.STOPPING
+        return _stopping(run, RunState.FAILED, reason, kept, state)
     return replace(run, reason=reason)
+
+
+def _cleans_up(run: Run) -> bool:
+    """Whether a task that is clean-up runs."""
+    if not run.tasks.count(TaskState.RUNNING):
+        return False
+    return any(task.state is TaskState.RUNNING and task.spec.is_clean_up for task in run.tasks.in_order())
 
 
 def ask_to_stop(run: Run, attempt: AttemptId) -> Run:

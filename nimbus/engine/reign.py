@@ -80,7 +80,7 @@ class _Accepted(NamedTuple):
 
     subject: Subject
     decision: Decision
-    moved: tuple[tuple[Run, Run], ...]
+    moved: tuple[tuple[Run | None, Run], ...]
     """Runs before and after."""
 
 
@@ -320,7 +320,11 @@ class Reign:
         alone.commit()
 
     def _accept(self, subject: Subject, decision: Decision, now: Instant) -> None:
-        moved = tuple((write.before, write.run) for write in decision.writes if isinstance(write, w.PutRun))
+        moved = tuple(
+            (write.before if isinstance(write, w.PutRun) else None, write.run)
+            for write in decision.writes
+            if isinstance(write, w.CreateRun | w.PutRun)
+        )
         self.state.apply(decision, now)
         self._uncommitted.append(_Accepted(subject, decision, moved))
         if self._alone(subject, decision):

@@ -30,7 +30,8 @@ class KubernetesBench(ClusterBench):
         pods: KubernetesManager,
         conf: Mapping[str, str],
     ) -> None:
-        super().__init__(root, bench, endpoint)
+        super().__init__(root, bench)
+        self.endpoints.append(endpoint)
         self.at, self.pods, self.conf = place, pods, {**place.conf, **conf}
 
     @property

@@ -346,3 +346,14 @@ def test_a_stop_by_hand_ends_a_clean_up_and_the_run_has_failed() -> None:
 
     assert (run.state, states(run)["clean"]) == (RunState.FAILED, "not_run")
     assert run.reason == "failed: a; its clean-up was stopped: by hand"
+
+
+def test_clean_up_that_runs_is_not_stopped_by_a_failure_elsewhere() -> None:
+    run = a_run(spec("load"), spec("drop", "load", asks="done"), spec("report"))
+    run = closed(opened(opened(run, "load"), "report"), "load", Outcome.SUCCEEDED)
+    run = closed(opened(run, "drop"), "report", Outcome.FAILED)
+
+    assert run.is_cleaning_up
+    assert not lifecycle.must_stop(run, TaskName("drop"))
+    run = closed(run, "drop", Outcome.SUCCEEDED)
+    assert (run.state, run.reason) == (RunState.FAILED, "failed: report")

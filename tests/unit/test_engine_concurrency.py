@@ -20,6 +20,7 @@ from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import BuildRun, Decision
 from nimbus.engine.policy import Policy
 from nimbus.engine.rules import ask, next_subject
+from nimbus.engine.rules.concurrency import replaced
 from nimbus.engine.state import State
 from tests.definitions import active, built, digest_of
 
@@ -241,6 +242,26 @@ def test_older_scheduled_run_is_stopped_and_the_newest_waits_for_its_end_when_it
     decide_all(state, NOW + timedelta(minutes=16))
 
     assert states(state) == {third: "running"}
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "expected"),
+    [
+        (RunState.QUEUED, {}, 1),
+        (RunState.SUCCEEDED, {}, 0),  # all its tasks are skipped
+        (RunState.QUEUED, {"verdict": RunState.FAILED}, 0),  # it cleans up, and makes the room by itself
+    ],
+)
+def test_run_is_replaced_only_for_one_that_waits_for_its_room(
+    new: RunState, old: dict[str, RunState], expected: int
+) -> None:
+    state = fired(WhenFull.REPLACE, minutes=5)
+    (run,) = state.runs.values()
+    state.put_run(replace(run, **old), at(NOW))  # type: ignore[arg-type]  # keys are fixed above
+
+    stops = replaced(state, state.pipelines[NAME], replace(run, id=RunId("new"), state=new), NOW)
+
+    assert len(stops) == expected
 
 
 @pytest.mark.parametrize("when_full", [WhenFull.SKIP, WhenFull.REPLACE])

@@ -272,6 +272,8 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
         raise RefusedError(
             "quarantined", f"pipeline {record.name} is quarantined: {state.quarantined[record.name]}"
         )
+    if command.data_interval is not None and state.schema < 2:
+        raise RefusedError("schema_too_old", _too_old(state, "a data interval is given", 2))
     draft = Draft(
         id=command.run_id,
         pipeline=record.name,

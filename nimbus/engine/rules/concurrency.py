@@ -45,13 +45,14 @@ def is_skipped(state: State, record: PipelineRecord) -> bool:
 def replaced(state: State, record: PipelineRecord, by: Run, now: datetime) -> tuple[PutRun, ...]:
     """The stop of the run that a new scheduled one replaces, if there is one.
 
-    A queued one is replaced first. With none queued, a run that is being stopped already makes the room.
+    A queued one is replaced first. With none queued, a run that is being stopped, or that cleans up, makes
+    the room by itself. A new run that is not queued needs none.
     """
-    if _when_full(state, record) is not WhenFull.REPLACE:
+    if by.state is not RunState.QUEUED or _when_full(state, record) is not WhenFull.REPLACE:
         return ()
     scheduled = _scheduled(state, record)
     queued = [run for run in scheduled if run.state is RunState.QUEUED]
-    if not queued and any(run.state is RunState.STOPPING for run in scheduled):
+    if not queued and any(run.verdict is not None for run in scheduled):
         return ()
     for run in sorted(queued or scheduled, key=run_rank):
         reason = f"replaced by run {by.id}: concurrency.when_full is replace"
