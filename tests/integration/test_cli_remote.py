@@ -151,7 +151,7 @@ def test_show_says_why_a_task_waits_and_draws_the_attempts(world: Any, nimbus: I
     shown = nimbus("run", "show", "r1").stdout
 
     assert "failed after 2 attempts: failed (missing_input): exit 1" in shown
-    assert "skipped: extract did not succeed" in shown
+    assert "not run: extract failed" in shown
     assert re.search(r"^extract #2 .*░.* failed \(missing_input\) on w1$", shown, re.MULTILINE)
 
 
