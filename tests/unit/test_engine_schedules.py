@@ -132,11 +132,13 @@ def test_run_by_hand_without_an_interval_is_refused_with_a_hint_if_a_sql_file_na
 def test_runs_of_a_cluster_of_schema_1_have_no_interval() -> None:
     bench = bench_of(HOURLY, cluster_schema=1)
     given = DataInterval(start=NOW - HOUR, end=NOW)
-    bench.submit(StartRun(pipeline=NAME, run_id=RunId("p-1"), data_interval=given))
+    key = bench.submit(StartRun(pipeline=NAME, run_id=RunId("p-1"), data_interval=given))
 
     runs = runs_at(bench, NOW + HOUR)
 
-    assert [(run.layout, run.data_interval, run.timezone) for run in runs] == [(1, None, None)] * 2
+    assert [(run.layout, run.data_interval, run.timezone) for run in runs] == [(1, None, None)]
+    outcome = bench.cluster.world.outcomes[key]
+    assert (outcome.accepted, outcome.code) == (False, "schema_too_old")
 
 
 @pytest.mark.parametrize(
