@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -271,8 +272,9 @@ def test_submission_is_followed_when_its_client_dies_before_the_reply(stage: Yar
     eventually(stage.applications, "it is taken", SPARK_S)
 
     for process in psutil.Process().children(recursive=True):
-        if any("spark.yarn.appMasterEnv" in word or "SparkSubmit" in word for word in process.cmdline()):
-            process.kill()
+        with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+            if any("spark.yarn.appMasterEnv" in word or "SparkSubmit" in word for word in process.cmdline()):
+                process.kill()
     replied.set()
 
     assert stage.finish().outcome is Outcome.SUCCEEDED, stage.log()
