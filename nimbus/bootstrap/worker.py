@@ -20,6 +20,7 @@ from nimbus.bootstrap.foundation import (
     Foundation,
     data_access,
     data_connection,
+    store_file,
     zookeeper_auth,
     zookeeper_tls,
 )
@@ -127,6 +128,8 @@ def _end_process(cause: BaseException) -> None:
 
 def _board_connection(settings: Settings) -> dict[str, Any]:
     """As JSON: it goes to the runners."""
+    if (file := store_file(settings)) is not None:
+        return {"kind": "sqlite", "root": settings.cluster.root, "file": str(file)}
     return {
         "kind": "zookeeper",
         "root": settings.cluster.root,

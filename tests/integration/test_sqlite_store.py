@@ -15,6 +15,7 @@ from leader import FencedOutError, FencingToken
 from nimbus.adapters.sqlite import tree as sqlite_tree
 from nimbus.adapters.sqlite.calls import SqliteCalls, begin_term
 from nimbus.adapters.sqlite.session import SqliteSession
+from nimbus.ports import FencedOutError as TermOverError
 
 Eventually = Callable[..., None]
 LONG = timedelta(seconds=10)
@@ -134,7 +135,7 @@ def test_a_term_fences_those_before_it_and_cannot_begin_again(
 
     with pytest.raises(FencedOutError):
         calls.fenced(old, lambda transaction: transaction.create("/late", b""))
-    with pytest.raises(FencedOutError):
+    with pytest.raises(TermOverError):
         begin_term(session, first)
     calls.fenced(new, lambda transaction: transaction.create("/in-time", b""))
     assert calls.children("/") == ("epoch", "in-time")

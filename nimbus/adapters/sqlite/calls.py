@@ -12,6 +12,7 @@ from nimbus.adapters.sqlite.session import SqliteSession, Watch
 from nimbus.adapters.sqlite.tree import Tree
 from nimbus.adapters.zookeeper.calls import Calls, check_size
 from nimbus.ports import Enqueue
+from nimbus.ports import FencedOutError as TermOverError
 
 
 class SqliteCalls(Calls):
@@ -205,12 +206,12 @@ def begin_term(session: SqliteSession, token: FencingToken) -> FencingToken:
         token: As its election gave it.
 
     Raises:
-        FencedOutError: a later term has begun here.
+        nimbus.ports.FencedOutError: a later term has begun here.
     """
     with session.writing() as tree:
         tree.ensure(token.path)
         stat = tree.stat(token.path)
         if stat is not None and stat.version > token.epoch:
-            raise FencedOutError(path=token.path, epoch=token.epoch)
+            raise TermOverError(f"epoch {token.epoch} is over: {stat.version} has begun in {session.file}")
         tree.set_data(token.path, b"", version=token.epoch)
     return FencingToken(path=token.path, version=token.epoch, epoch=token.epoch)
