@@ -48,10 +48,10 @@ def run_scheduler(settings: Settings) -> int:
     """
     configure(settings.log.level, settings.log.format)
     give_back_large_blocks()  # a sync's buffers are no reason to stay large
-    if settings.worker.embedded:
-        _look_for_java()
     if (epochs := epoch_file(settings)) is not None:
         _refuse_a_second(epochs)
+    elif settings.worker.embedded:
+        _look_for_java()
     foundation = lay_foundation(settings)
     with _crash_sentinel(foundation):  # before anything queues for leadership
         parts = build_parts(foundation)

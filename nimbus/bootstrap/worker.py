@@ -84,6 +84,7 @@ def build_worker(
             labels=tuple(sorted(set(worker.labels))),
             min_free=MinFree(memory_bytes=worker.min_free.memory, disk_bytes=worker.min_free.disk),
             scheduler_id=scheduler_id,
+            is_alone=settings.store_folder is not None,
         ),
         board=ZooKeeperAttemptBoard(foundation.session, settings.cluster.root),
         registrations=registrations,

@@ -92,9 +92,7 @@ def _elector_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
     if not is_single:
         return
     if settings.zookeeper.hosts:
-        message = (
-            "hosts is given and leadership.elector is single, which uses no ZooKeeper; remove one"
-        )
+        message = "hosts is given and leadership.elector is single, which uses no ZooKeeper; remove one"
         yield ("zookeeper", "hosts"), message
     if not settings.worker.embedded:
         message = (

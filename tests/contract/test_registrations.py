@@ -88,15 +88,23 @@ def sessions(zookeeper: ZooKeeperServer) -> Iterator[Sessions]:
         session.close(LONG)
 
 
-@pytest.fixture(params=["sqlite", "zookeeper"])
-def any_sessions(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sessions | SqliteSessions]:
-    if request.param == "zookeeper":
-        yield request.getfixturevalue("sessions")
-        return
+@pytest.fixture
+def sqlite_sessions(tmp_path: Path) -> Iterator[SqliteSessions]:
     sessions = SqliteSessions(tmp_path)
     yield sessions
     for session in sessions.made:
         session.close(LONG)
+
+
+def _sessions(request: pytest.FixtureRequest) -> Sessions | SqliteSessions:
+    name = "sessions" if request.param == "zookeeper" else "sqlite_sessions"
+    found: Sessions | SqliteSessions = request.getfixturevalue(name)
+    return found
+
+
+@pytest.fixture(params=["sqlite", "zookeeper"])
+def any_sessions(request: pytest.FixtureRequest) -> Sessions | SqliteSessions:
+    return _sessions(request)
 
 
 @dataclass
@@ -106,23 +114,15 @@ class Bench:
     schedulers: Callable[[], tuple[SchedulerInfo, ...]]
 
 
-@pytest.fixture
-def memory_bench() -> Bench:
-    memory = RecordingRegistrations()
-    return Bench(memory, lambda: tuple(memory.workers[-1:]), lambda: tuple(memory.schedulers[-1:]))
-
-
-@pytest.fixture
-def store_bench(any_sessions: Sessions | SqliteSessions, zk_root: str) -> Bench:
-    root, session = zk_root, any_sessions.new()
+@pytest.fixture(params=["memory", "sqlite", "zookeeper"])
+def bench(request: pytest.FixtureRequest) -> Bench:
+    if request.param == "memory":
+        memory = RecordingRegistrations()
+        return Bench(memory, lambda: tuple(memory.workers[-1:]), lambda: tuple(memory.schedulers[-1:]))
+    root: str = request.getfixturevalue("zk_root")
+    session = _sessions(request).new()
     reader = ZooKeeperClusterReader(session, root)
     return Bench(ZooKeeperRegistrations(session, root), reader.workers, reader.schedulers)
-
-
-@pytest.fixture(params=["memory_bench", "store_bench"])
-def bench(request: pytest.FixtureRequest) -> Bench:
-    found: Bench = request.getfixturevalue(request.param)
-    return found
 
 
 def test_what_was_published_last_stands_until_it_is_withdrawn(bench: Bench) -> None:
