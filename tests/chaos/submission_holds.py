@@ -29,7 +29,8 @@ class HoldingGrpc(grpc.GenericRpcHandler):
     def __init__(self, upstream: str, stops: Stops) -> None:
         self._stops = stops
         self._channel = grpc.insecure_channel(upstream)
-        self._server = grpc.server(ThreadPoolExecutor(_CALLS, "proxy-grpc"), (self,))
+        self._calls = ThreadPoolExecutor(_CALLS, "proxy-grpc")
+        self._server = grpc.server(self._calls, (self,))
         self.port = self._server.add_insecure_port("localhost:0")
         self._server.start()
 
@@ -62,6 +63,7 @@ class HoldingGrpc(grpc.GenericRpcHandler):
         """End it, with all its calls."""
         self._server.stop(0).wait(10)
         self._channel.close()
+        self._calls.shutdown()
 
 
 class HoldingZooKeeper:
