@@ -102,6 +102,7 @@ _NOT_IN_LAYOUT_1: dict[str, Any] = {
         "__all__": {
             "spec": {"requirements", "when", "allow_failure", "pools", "runs_on", "start_after"},
             "attempts": {"__all__": {"application"}},
+            "settled": True,
         }
     }
 }

@@ -385,7 +385,7 @@ class Reign:
             del self._conflicts[subject.owner]
             self._give_up(subject, exc)
             return
-        if subject.kind in ("attempt", "run", "queue", "task", "finished"):
+        if subject.owner.kind == "run":
             self._read_run(subject.run)
         for write in decision.writes:
             match write:

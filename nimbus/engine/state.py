@@ -40,6 +40,7 @@ from nimbus.engine.agenda import (
     about_queued,
     about_run,
     about_task,
+    about_wait,
     about_worker,
 )
 from nimbus.engine.command_lines import CommandLines
@@ -294,13 +295,22 @@ class State:
     def _put_readiness(self, run: Run, task: TaskRun) -> None:
         """Queue a task whose needs are met, now or when its pause is over; or take it out of the queue."""
         subject = about_task(run.id, task.spec.name)
-        if task.state is not TaskState.WAITING or run.state is not RunState.RUNNING:
+        waits = task.state is TaskState.WAITING and run.state is RunState.RUNNING
+        if not task.spec.kind.uses_worker:
+            self._put_wait(about_wait(run.id, task.spec.name), waits=waits)
+        elif not waits:
             self.ready.discard(run.id, task.spec.name)
             self.agenda.forget(subject)
         elif (moment := not_before(run, task)) is not None:
             self.agenda.look_at(subject, moment)
         else:
             self._add_ready(run.id, task.spec.name)
+
+    def _put_wait(self, subject: Subject, *, waits: bool) -> None:
+        if waits:
+            self.agenda.add(subject)
+        else:
+            self.agenda.forget(subject)
 
     def _add_ready(self, run_id: RunId, name: TaskName) -> None:
         run = self.runs.get(run_id)
@@ -331,6 +341,8 @@ class State:
         for name, task in run.tasks.items():
             self.ready.discard(run_id, name)
             self.agenda.forget(about_task(run_id, name))
+            if not task.spec.kind.uses_worker:
+                self.agenda.forget(about_wait(run_id, name))
             if (attempt := task.open_attempt) is not None:
                 self._forget_attempt(AttemptId(run_id, name, attempt.number), attempt.worker)
 

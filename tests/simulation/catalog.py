@@ -109,7 +109,24 @@ NARROW = PipelineSpec(
         _task("d", "a", start_after=timedelta(seconds=5)),
     ),
 )
-SPECS = (DIAMOND, CHAIN, SINGLE, NARROW)
+ASKING = PipelineSpec(
+    name=PipelineName("asking"),
+    schedule=_every(4, CatchUp.LATEST),
+    failure_strategy=FailureStrategy.CONTINUE,
+    tasks=(
+        _task("a"),
+        TaskSpec(
+            name=TaskName("b"),
+            kind=TaskKind.APPROVAL,
+            script="",
+            args=("go on?",),
+            needs=(TaskName("a"),),
+            timeout=timedelta(minutes=2),
+        ),
+        _task("c", "b"),
+    ),
+)
+SPECS = (DIAMOND, CHAIN, SINGLE, NARROW, ASKING)
 NAMES = tuple(spec.name for spec in SPECS)
 RELEASES = {ReleaseOf(spec.name, digest): spec for spec in SPECS for digest in (FIRST, SECOND)}
 for _digest, _when_full in ((FIRST, WhenFull.REPLACE), (SECOND, WhenFull.SKIP)):
@@ -133,5 +150,5 @@ def first_records(schema: int) -> dict[PipelineName, PipelineRecord]:
             definitions=Definitions(spec, spec) if schema == 1 else None,
         )
         for spec in SPECS
-        if schema > 1 or spec.concurrency is None
+        if schema > 1 or (spec.concurrency is None and all(task.kind.uses_worker for task in spec.tasks))
     }

@@ -24,6 +24,7 @@ from nimbus.engine.agenda import (
     about_queued,
     about_run,
     about_task,
+    about_wait,
 )
 from nimbus.engine.decision import Decision, Nothing
 from nimbus.engine.rules import ask
@@ -96,7 +97,8 @@ def check_indexes(state: State) -> None:
             subject = run.id, name
             queued = subject in state.ready
             timed = state.agenda.is_timed(about_task(*subject))
-            hold(Law.INDEXES, (queued or timed) == lifecycle.is_ready(run, task), subject, queued, timed)
+            ready = task.spec.kind.uses_worker and lifecycle.is_ready(run, task)
+            hold(Law.INDEXES, (queued or timed) == ready, subject, queued, timed)
     hold(Law.INDEXES, state.slots.keys() == opened.keys(), "open:", sorted(map(str, opened)))
     at_target = sum(state.runs[a.run].tasks[a.task].spec.spark_place is not None for a in opened)
     hold(Law.INDEXES, state.capacity().open_at(TARGET) == at_target, "at target:", at_target)
@@ -200,5 +202,7 @@ def _subjects(state: State, now: Instant) -> Iterator[Subject]:
     yield from map(about_finished, state.finished)
     for run in state.runs.values():
         for name, task in run.tasks.items():
-            if lifecycle.is_ready(run, task) and (not_before(run, task) or now.wall) <= now.wall:
+            if not task.spec.kind.uses_worker:
+                yield about_wait(run.id, name)
+            elif lifecycle.is_ready(run, task) and (not_before(run, task) or now.wall) <= now.wall:
                 yield about_task(run.id, name)

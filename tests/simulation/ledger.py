@@ -11,6 +11,7 @@ from nimbus.domain import commands as c
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.ids import AttemptId, CommandId
+from nimbus.domain.run import TaskState
 from tests.simulation.laws import Law, hold
 from tests.simulation.ledger_attempts import AttemptLaws
 from tests.simulation.ledger_runs import RunLaws
@@ -95,6 +96,9 @@ class Ledger:
                 return run in runs
             case c.StopRun(run_id=run):
                 return run in runs and runs[run].state.is_ending
+            case c.DecideApproval(run_id=run, task=task, approved=approved):
+                ended = runs[run].tasks[task].state if run in runs else None
+                return ended is (TaskState.SUCCEEDED if approved else TaskState.FAILED)
             case c.PausePipeline(pipeline=name):
                 return pipelines[name].state is PipelineState.PAUSED
             case c.ActivatePipeline(pipeline=name):
