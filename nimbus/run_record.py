@@ -57,6 +57,7 @@ class _Progress:
     earlier_out_of_memory: int = 0
     retry_at: datetime | None = None
     settled: Settlement | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,9 +97,10 @@ def close_attempt(run: Run, attempt: AttemptId, end: End, *, max_mishaps: int, n
         ended_at=end.ended_at,
         output=end.output if end.outcome is Outcome.SUCCEEDED else None,
         application=None if run.layout == 1 else application_id(end.application),
+        has_result=run.layout > 1 and end.outcome is Outcome.SUCCEEDED and end.result is not None,
     )
     task = replace(task, attempts=(*task.attempts[:-1], closed))
-    return _with_ended(run, _after_end(run, task, closed, max_mishaps, now), now)
+    return _moved(run, _after_end(run, task, closed, max_mishaps, now), now)
 
 
 def settle_task(run: Run, name: TaskName, *, state: TaskState, settlement: Settlement, now: datetime) -> Run:
@@ -112,11 +113,23 @@ def settle_task(run: Run, name: TaskName, *, state: TaskState, settlement: Settl
     if task.spec.kind.uses_worker or not is_ready(run, task):
         raise InvalidTransitionError(f"run {run.id} ({run.state}): task {name} ({task.state}) cannot end now")
     said = replace(settlement, by=brief(settlement.by), reason=brief(settlement.reason))
-    return _with_ended(run, replace(task, state=state, settled=said), now)
+    return _moved(run, replace(task, state=state, settled=said), now)
 
 
-def _with_ended(run: Run, task: TaskRun, now: datetime) -> Run:
-    """The run with a task whose attempt has ended, or that has ended without one."""
+def conclude_waiting(run: Run, name: TaskName, state: TaskState, now: datetime, reason: str = "") -> Run:
+    """End a waiting task without an attempt, and draw every conclusion from it.
+
+    Raises:
+        InvalidTransitionError: it does not wait.
+    """
+    task = run.tasks[name]
+    if task.state is not TaskState.WAITING:
+        raise InvalidTransitionError(f"run {run.id}: task {name} ({task.state}) does not wait")
+    return _moved(run, replace(task, state=state, reason=brief(reason), retry_at=None), now)
+
+
+def _moved(run: Run, task: TaskRun, now: datetime) -> Run:
+    """The run with a task in its new state, and with all that follows."""
     run = _with_tasks(run, (task,))
     if task.state is TaskState.FAILED and run.state is RunState.RUNNING and not task.spec.allow_failure:
         run = _failed(run)

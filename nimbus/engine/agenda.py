@@ -23,6 +23,7 @@ Kind = Literal[
     "queue",
     "command",
     "pipeline",
+    "rendering",
     "task",
     "worker",
     "finished",
@@ -30,10 +31,11 @@ Kind = Literal[
 ]
 """`queue`: a queued run that may start. `task`: one that waits for a worker; `wait`: one that waits for
 something else, see `nimbus.engine.rules.waits`. `worker`: one that backs off.
+`rendering`: a task that could start, were its templates rendered.
 `finished`: a run to be archived, later removed."""
 
 
-PARTS_OF_RUNS = frozenset({"attempt", "wait", "queue", "task", "finished"})
+PARTS_OF_RUNS: frozenset[Kind] = frozenset({"attempt", "wait", "queue", "rendering", "task", "finished"})
 
 
 class Subject(NamedTuple):
@@ -85,6 +87,11 @@ def about_task(run: RunId, task: TaskName) -> Subject:
 def about_wait(run: RunId, task: TaskName) -> Subject:
     """A task whose needs are met, and that no worker runs."""
     return Subject("wait", run, task)
+
+
+def about_rendering(run: RunId, task: TaskName) -> Subject:
+    """A task that waits for its templates to be rendered."""
+    return Subject("rendering", run, task)
 
 
 def about_run(run: RunId) -> Subject:

@@ -48,6 +48,7 @@ def test_timeout_of_attempts_is_not_that_of_an_approval() -> None:
         ("type: approval, prompt: ok?, retries: {limit: 1}", "no worker runs a task of type approval"),
         ("type: approval, prompt: ok?, pool: {p: 1}", "it has no pool; remove it"),
         ('type: approval, prompt: "{{ nonsense }}"', "nonsense"),
+        ('type: approval, needs: [b], prompt: "{{ tasks.b.result.rows }}?"', "cannot use results of other"),
         ("type: python, script: a.py, prompt: ok?", "a python task has no prompt"),
     ],
 )
