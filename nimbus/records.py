@@ -100,8 +100,10 @@ _HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
 _NOT_IN_LAYOUT_1: dict[str, Any] = {
     "tasks": {
         "__all__": {
-            "spec": {"requirements", "when", "allow_failure", "pools", "runs_on", "start_after"},
-            "attempts": {"__all__": {"application"}},
+            "spec": {"requirements", "when", "allow_failure", "pools", "runs_on", "start_after", "reads"},
+            "attempts": {"__all__": {"application", "has_result"}},
+            "reason": True,
+            "settled": True,
         }
     }
 }

@@ -34,6 +34,7 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
+from nimbus.templates.names import tasks_read
 
 _EVENT_LOG = "spark.eventLog.enabled"
 
@@ -141,6 +142,8 @@ def _schedule(model: ScheduleModel) -> Schedule:
 def _arguments(model: TaskModel) -> tuple[str, ...]:
     if model.command:
         return tuple(model.command[1:])
+    if model.prompt is not None:
+        return (model.prompt,)
     if model.type is not TaskKind.SPARK_PIPELINE:
         return tuple(model.args)
     said = {"--refresh": model.refresh, "--full-refresh": model.full_refresh}
@@ -151,11 +154,13 @@ def _arguments(model: TaskModel) -> tuple[str, ...]:
 def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec:
     """One task."""
     spark = build_spark(model.type, model.spark, defaults.spark) if model.type.uses_spark else Spark()
+    args = _arguments(model)
     return TaskSpec(
         name=TaskName(name),
         kind=model.type,
         script=model.command[0] if model.command else model.script or model.jar or model.spec or "",
-        args=_arguments(model),
+        args=args,
+        reads=tuple(TaskName(read) for read in sorted(tasks_read("\n".join((*args, model.when or ""))))),
         needs=tuple(TaskName(need) for need in model.needs),
         requirements={
             TaskName(need): asked
@@ -165,7 +170,7 @@ def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec
         when=model.when or "",
         allow_failure=model.allow_failure,
         retries=build_retries(model.retries, defaults.retries),
-        timeout=defaults.timeout if model.timeout is None else model.timeout,
+        timeout=defaults.timeout if model.timeout is None and model.type.uses_worker else model.timeout,
         priority=defaults.priority if model.priority is None else model.priority,
         spark_conf=dict(spark.conf),
         spark_mode=spark.mode,

@@ -14,6 +14,7 @@ from nimbus.domain.parameters import has_type, value_fault
 from nimbus.domain.pipeline import SPARK_KINDS, CatchUp, Isolation, SparkDeploy, SparkMode, TaskKind
 from nimbus.domain.spelling import closest
 from nimbus.templates.client import Templates
+from nimbus.templates.names import tasks_read
 
 KEYS = {
     TaskKind.PYSPARK: ("script",),
@@ -22,8 +23,9 @@ KEYS = {
     TaskKind.SHELL: ("command",),
     TaskKind.SPARK_SUBMIT: ("jar", "main_class"),
     TaskKind.SPARK_PIPELINE: ("spec",),
+    TaskKind.APPROVAL: ("prompt",),
 }
-"""What a task of each kind runs; the first names a file."""
+"""What a task of each kind has; of those that workers run, the first names a file."""
 SUFFIXES = {
     TaskKind.PYSPARK: (".py",),
     TaskKind.PYTHON: (".py",),
@@ -31,8 +33,14 @@ SUFFIXES = {
     TaskKind.SPARK_SUBMIT: (".jar",),
     TaskKind.SPARK_PIPELINE: (".yml", ".yaml"),
 }
+GIVES_RESULT = frozenset({TaskKind.PYSPARK, TaskKind.PYTHON, TaskKind.SHELL, TaskKind.SPARK_SUBMIT})
 _REFRESHES = ("refresh", "full_refresh", "full_refresh_all")
 """What else a declarative pipeline may say."""
+
+_OF_WORKERS = (
+    "args", "isolation", "limits", "pool", "priority", "retries", "runs_on", "spark", "start_after",
+)  # fmt: skip
+"""What only a task that workers run may say."""
 
 _SAID_BY_PLACE = {"spark.master": "the target", "spark.submit.deployMode": "spark.deploy"}
 """Properties that a task with a target must not set, and what says them instead."""
@@ -119,6 +127,9 @@ def _needs_faults(name: str, task: TaskModel, tasks: Mapping[str, TaskModel]) ->
 
 def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
     yield from _key_faults(task)
+    if not task.type.uses_worker:
+        yield from _worker_faults(task)
+        return
     if task.type.is_program:
         yield from _input_faults(task)
     if task.type is TaskKind.SQL and task.args:
@@ -143,20 +154,34 @@ def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
         yield Fault(("retries",), message)
 
 
+def _worker_faults(task: TaskModel) -> Iterator[Fault]:
+    for key in _OF_WORKERS:
+        if key in task.model_fields_set:
+            yield Fault((key,), f"no worker runs a task of type {task.type}: it has no {key}; remove it")
+    texts = {"when": task.when, "prompt": task.prompt}
+    for key, text in texts.items():
+        if text is not None and tasks_read(text):
+            yield Fault((key,), f"a task of type {task.type} cannot use results of other tasks")
+
+
 def _key_faults(task: TaskModel) -> Iterator[Fault]:
     keys = KEYS[task.type]
     missing = [key for key in keys if getattr(task, key) is None]
     for key in missing:
-        yield Fault((key,), f"is missing; a {task.type} task needs it")
+        yield Fault((key,), f"is missing; {_a(task.type)} task needs it")
     if missing:
         return
     for key in sorted({key for others in KEYS.values() for key in others} - set(keys)):
         if getattr(task, key) is not None:
-            yield Fault((key,), f"a {task.type} task has no {key}; remove it")
+            yield Fault((key,), f"{_a(task.type)} task has no {key}; remove it")
     suffixes = SUFFIXES.get(task.type)
     if suffixes and not (path := getattr(task, keys[0])).endswith(suffixes):
         endings = " or ".join(suffixes)
         yield Fault((keys[0],), f"{path!r} must end with {endings}, as the task is of type {task.type}")
+
+
+def _a(kind: TaskKind) -> str:
+    return f"an {kind}" if kind is TaskKind.APPROVAL else f"a {kind}"
 
 
 def _refresh_faults(task: TaskModel) -> Iterator[Fault]:
@@ -233,12 +258,40 @@ def _argument_faults(model: DefinitionModel, templates: Templates) -> Iterator[F
         if task.when:
             texts["tasks", name, "when"] = task.when
         texts |= {("tasks", name, "args", number): text for number, text in enumerate(task.args)}
+        if task.prompt is not None:
+            texts["tasks", name, "prompt"] = task.prompt
         if task.command:
             texts |= {("tasks", name, "command", n): text for n, text in enumerate(task.command) if n}
     found = templates.argument_faults(list(texts.values()), model.parameters)
     for path, faults_of_one in zip(texts, found, strict=True):
         for message, suggestion, _ in faults_of_one:
             yield Fault(path, message, suggestion)
+    for path, text in texts.items():
+        for read in sorted(tasks_read(text)):
+            yield from _reading_faults(path, read, model.tasks)
+
+
+def _reading_faults(path: KeyPath, read: str, tasks: Mapping[str, TaskModel]) -> Iterator[Fault]:
+    """What is wrong with a template that takes the result of task `read`."""
+    name = str(path[1])
+    if read not in tasks:
+        yield Fault(path, f"there is no task {read!r}", closest(read, set(tasks) - {name}))
+    elif read not in _upstream(name, tasks):
+        yield Fault(
+            path, f"takes the result of {read!r}, which may come later: add {read} to the task's needs"
+        )
+    elif tasks[read].type not in GIVES_RESULT:
+        yield Fault(path, f"takes the result of {read!r}, and a {tasks[read].type} task gives none")
+
+
+def _upstream(name: str, tasks: Mapping[str, TaskModel]) -> set[str]:
+    """Tasks that must end before one may begin."""
+    found: set[str] = set()
+    edge = set(tasks[name].needs)
+    while edge:
+        found |= edge
+        edge = {need for other in edge & tasks.keys() for need in tasks[other].needs} - found
+    return found - {name}
 
 
 def _cycles(tasks: Mapping[str, TaskModel]) -> Iterator[Fault]:

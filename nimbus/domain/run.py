@@ -16,6 +16,7 @@ from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, WorkerId
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskSpec
+from nimbus.domain.settlement import Settlement
 from nimbus.domain.tasks import Tasks
 
 
@@ -114,6 +115,8 @@ class Attempt:
     """Reference of the committed output, relative to `worker.data`: a folder, or the key of a manifest."""
     application: str | None = None
     """Id of its Spark application, as `application_id` takes it; None: none is known. Not in layout 1."""
+    has_result: bool = False
+    """It succeeded with a result, which is in its END, and later in history. Not in layout 1."""
 
     @property
     def ending(self) -> str:
@@ -137,6 +140,10 @@ class TaskRun:
     earlier_out_of_memory: int = 0
     retry_at: datetime | None = None
     """Not before this; None: at once."""
+    settled: Settlement | None = None
+    """Of a task without attempts that the leader has ended. Not in layout 1."""
+    reason: str = ""
+    """Why it failed without an attempt. Not in layout 1."""
 
     @property
     def open_attempt(self) -> Attempt | None:

@@ -21,7 +21,7 @@ from nimbus.domain.errors import NimbusError, RecordTooLargeError
 from nimbus.domain.ids import AttemptId, PipelineName, RunId
 from nimbus.domain.run import Run
 from nimbus.engine import news as n
-from nimbus.engine.agenda import Instant, Subject
+from nimbus.engine.agenda import PARTS_OF_RUNS, Instant, Subject, about_rendering, about_run
 from nimbus.engine.decision import Decision, Effect, Nothing
 from nimbus.engine.policy import Policy
 from nimbus.engine.rules import ask, next_subject
@@ -159,7 +159,9 @@ class Reign:
             case RunsPart(runs=runs, slots=slots):
                 for run in runs:
                     state.put_run(run, now, slots)
-            case CatalogPart(pipelines=pipelines, commands=commands):
+            case CatalogPart(pipelines=pipelines, commands=commands, intervals=intervals):
+                for name, index in intervals.items():
+                    state.put_intervals(name, index)
                 for record in pipelines:
                     state.put_pipeline(record)
                 for queued in commands:
@@ -203,6 +205,12 @@ class Reign:
                 case n.BuildingFailed(subject, draft, error) if subject in self.state.building:
                     self.state.run_built(subject, Built(draft, None))
                     self._set_aside(subject, error)
+                case n.TaskRendered(run, task, result):
+                    self.state.task_rendered(run, task, result)
+                case n.RenderingFailed(run, task, error):
+                    if about_rendering(run, task) in self.state.rendering:
+                        self._set_aside(about_run(run), error)
+                    self.state.task_rendered(run, task, None)
                 case n.RunArchived(run):
                     self.state.run_archived(run)
                 case n.QuarantineChanged(quarantined):
@@ -385,7 +393,7 @@ class Reign:
             del self._conflicts[subject.owner]
             self._give_up(subject, exc)
             return
-        if subject.kind in ("attempt", "run", "queue", "task", "finished"):
+        if subject.kind in PARTS_OF_RUNS or subject.kind == "run":
             self._read_run(subject.run)
         for write in decision.writes:
             match write:
@@ -393,6 +401,8 @@ class Reign:
                     self._read_run(run.id)
                 case w.CreatePipeline(record) | w.PutPipeline(record, _) | w.RemovePipelineRecord(record):
                     self._read_pipeline(record.name)
+                case w.PutIntervals(pipeline, _, _):
+                    self.state.put_intervals(pipeline, self._store.read_intervals(pipeline))
                 case w.ConsumeCommand(outcome):
                     self.state.drop_command(outcome.command)
                     self._read_commands()

@@ -59,6 +59,10 @@ def _task(
     )
 
 
+def _reads(task: TaskSpec, *, args: tuple[str, ...] = (), when: str = "") -> TaskSpec:
+    return replace(task, args=args, when=when, reads=task.needs)
+
+
 def _every(minutes: int, catchup: CatchUp, window: timedelta | None = None) -> Schedule:
     return Schedule(cron=f"*/{minutes} * * * *", timezone="UTC", catchup=catchup, catchup_window=window)
 
@@ -109,7 +113,35 @@ NARROW = PipelineSpec(
         _task("d", "a", start_after=timedelta(seconds=5)),
     ),
 )
-SPECS = (DIAMOND, CHAIN, SINGLE, NARROW)
+GIVING = PipelineSpec(
+    name=PipelineName("giving"),
+    schedule=_every(4, CatchUp.LATEST),
+    failure_strategy=FailureStrategy.CONTINUE,
+    tasks=(
+        _task("a"),
+        _reads(_task("b", "a", retries=2), args=("{{ tasks.a.result.given }}",)),
+        _reads(_task("c", "a"), when="{{ tasks.a.result.given.endswith('.1') }}"),
+        _reads(_task("d", "b", asks=Requirement.DONE, retries=0), args=("{{ tasks.b.result.given }}",)),
+    ),
+)
+ASKING = PipelineSpec(
+    name=PipelineName("asking"),
+    schedule=_every(4, CatchUp.LATEST),
+    failure_strategy=FailureStrategy.CONTINUE,
+    tasks=(
+        _task("a"),
+        TaskSpec(
+            name=TaskName("b"),
+            kind=TaskKind.APPROVAL,
+            script="",
+            args=("go on?",),
+            needs=(TaskName("a"),),
+            timeout=timedelta(minutes=2),
+        ),
+        _task("c", "b"),
+    ),
+)
+SPECS = (DIAMOND, CHAIN, SINGLE, NARROW, GIVING, ASKING)
 NAMES = tuple(spec.name for spec in SPECS)
 RELEASES = {ReleaseOf(spec.name, digest): spec for spec in SPECS for digest in (FIRST, SECOND)}
 for _digest, _when_full in ((FIRST, WhenFull.REPLACE), (SECOND, WhenFull.SKIP)):
@@ -133,5 +165,5 @@ def first_records(schema: int) -> dict[PipelineName, PipelineRecord]:
             definitions=Definitions(spec, spec) if schema == 1 else None,
         )
         for spec in SPECS
-        if schema > 1 or spec.concurrency is None
+        if schema > 1 or (spec.concurrency is None and all(task.kind.uses_worker for task in spec.tasks))
     }

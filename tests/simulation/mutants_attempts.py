@@ -13,7 +13,7 @@ from nimbus.domain.run import Outcome, TaskRun, TaskState
 from nimbus.domain.supervision import Wait
 from nimbus.engine.needs import Needs
 from nimbus.engine.reign import Reign
-from nimbus.engine.rules import attempts
+from nimbus.engine.rules import assign, attempts
 from nimbus.engine.state import State
 from nimbus.engine.workers import Workers
 from tests.simulation.mutant import mutant, replaced
@@ -218,4 +218,36 @@ def silent_attempts_are_never_reaped() -> Iterator[None]:
 def orders_are_not_taken_back() -> Iterator[None]:
     """DS 4236: the order to a worker stands after another one has the task."""
     with replaced(attempts, _withdraw=lambda *_args: ()):
+        yield
+
+
+@mutant
+def order_has_templates_instead_of_texts() -> Iterator[None]:
+    """DS 18040, 15280: a task gets the parameters as they were written."""
+    original = assign.order_for
+
+    def order_for(*args: Any, rendered: Any = None, **more: Any) -> Any:
+        return original(*args, **more)
+
+    with replaced(assign, order_for=order_for):
+        yield
+
+
+@mutant
+def condition_about_a_result_is_taken_for_false() -> Iterator[None]:
+    """DS 14537, 15756: a switch takes the wrong branch."""
+    original = State.task_rendered
+
+    def task_rendered(self: Any, run: Any, task: Any, result: Any) -> None:
+        spec = getattr(result, "when", "") and replace(result, when="false")
+        original(self, run, task, spec or result)
+
+    with replaced(State, task_rendered=task_rendered):
+        yield
+
+
+@mutant
+def answer_about_texts_is_forgotten() -> Iterator[None]:
+    """DS 14130: a task that waits for a condition waits for ever."""
+    with replaced(State, task_rendered=lambda *_args: None):
         yield

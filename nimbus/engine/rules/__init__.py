@@ -14,9 +14,12 @@ from nimbus.engine.rules import (
     attempts,
     commands,
     concurrency,
+    intervals,
+    rendering,
     schedules,
     schema,
     stops,
+    waits,
 )
 from nimbus.engine.state import State
 
@@ -33,9 +36,11 @@ def next_subject(state: State) -> Subject | None:
         return urgent
     return (
         agenda.first("run")
+        or agenda.first("wait")
         or state.next_queued()
         or agenda.first("command")
         or agenda.first("pipeline")
+        or agenda.first("rendering")
         or state.next_ready()
         or agenda.first("finished")
         or agenda.first("schema")
@@ -43,7 +48,11 @@ def next_subject(state: State) -> Subject | None:
 
 
 def ask(state: State, subject: Subject, now: Instant) -> Answer:
-    """What the rule of a subject's kind says about it."""
+    """What the rule of a subject's kind says about it, and what follows from a run that ends by it."""
+    return intervals.noted(state, _asked(state, subject, now), now)
+
+
+def _asked(state: State, subject: Subject, now: Instant) -> Answer:
     match subject.kind:
         case "abdication":
             return abdication.resign_as_recorded(state)
@@ -55,7 +64,7 @@ def ask(state: State, subject: Subject, now: Instant) -> Answer:
             return commands.answer_command(state, subject.command, now.wall)
         case "pipeline":
             return schedules.fire_schedule(state, subject.pipeline, now.wall)
-        case "queue" | "task":
+        case "queue" | "rendering" | "task" | "wait":
             return _start(state, subject, now)
         case "finished":
             return archive.retire_run(state, subject.run, now.wall)
@@ -66,7 +75,11 @@ def ask(state: State, subject: Subject, now: Instant) -> Answer:
 
 
 def _start(state: State, subject: Subject, now: Instant) -> Answer:
-    """What waits for room: a queued run, or a ready task."""
+    """What waits: a queued run, a ready task, or one that no worker runs."""
+    if subject.kind == "wait":
+        return waits.end_wait(state, subject.run, subject.task, now.wall)
     if subject.kind == "queue":
         return concurrency.start_queued(state, subject.run, now.wall)
+    if subject.kind == "rendering":
+        return rendering.render_task(state, subject.run, subject.task, now.wall)
     return assign.open_attempt(state, subject.run, subject.task, now.wall)
