@@ -202,7 +202,16 @@ class World:
         self.cluster.put(run)
         return run
 
-    def ended(self, run: Run, task: str, outcome: Outcome, *, minutes: int = 2, reason: str = "") -> Run:
+    def ended(
+        self,
+        run: Run,
+        task: str,
+        outcome: Outcome,
+        *,
+        minutes: int = 2,
+        reason: str = "",
+        result: dict[str, Any] | None = None,
+    ) -> Run:
         """End the open attempt of a task."""
         at = T0 + timedelta(minutes=minutes)
         name = TaskName(task)
@@ -216,7 +225,9 @@ class World:
             exit_code=0 if outcome is Outcome.SUCCEEDED else 1,
             failure=FailureClass.MISSING_INPUT if outcome is Outcome.FAILED else None,
             reason=reason,
+            result=result,
         )
+        self.cluster.put_slots(attempt, Slots(end=end))
         run = lifecycle.close_attempt(run, attempt, end, max_mishaps=10, now=at)
         self.cluster.put(run)
         return run
