@@ -23,12 +23,14 @@ from pydantic import (
 )
 from pydantic_core import to_jsonable_python
 
+from nimbus.definition.intervals import bound_of
 from nimbus.domain import ids
 from nimbus.domain.pipeline import Priority
 
 _Reason = Annotated[
     str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500, pattern=r"\S")
 ]
+_By = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
 _PriorityName = Literal["highest", "high", "medium", "low", "lowest"]
 
 
@@ -81,6 +83,19 @@ CommandIdText = Annotated[
 
 
 WorkerIdText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,126}$")]
+
+
+def _bound(text: str) -> str:
+    bound_of(text, UTC)
+    return text
+
+
+BoundText = Annotated[
+    str,
+    StringConstraints(max_length=40),
+    AfterValidator(_bound),
+    Field(description="A day in the zone of the pipeline's schedule, or a time with an offset."),
+]
 
 
 class _Body(BaseModel):
@@ -138,3 +153,10 @@ class ReasonBody(_Body):
     """Why something is asked for; kept where people will look for it."""
 
     reason: _Reason
+
+
+class ApprovalBody(ReasonBody):
+    """Approve or reject what a task waits for."""
+
+    approved: StrictBool = Field(True, description="False: rejected; the task fails.")
+    by: _By = Field(description="Who decides. It is kept and shown as it is said here, and not checked.")

@@ -21,12 +21,12 @@ from nimbus.api.finding import (
 from nimbus.api.models import CommandModel
 from nimbus.api.models_runs import RequestedRunModel, ResultsModel, RunModel, RunsModel, TimelineModel
 from nimbus.api.problems import NotFoundError
-from nimbus.api.requests import PipelineNameText, ReasonBody, RunIdText, StartRunBody
+from nimbus.api.requests import ApprovalBody, PipelineNameText, ReasonBody, RunIdText, StartRunBody
 from nimbus.api.routes_pipelines import known_pipeline
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
 from nimbus.api.timeline import timeline
-from nimbus.domain.commands import StartRun, StopRun
+from nimbus.domain.commands import DecideApproval, StartRun, StopRun
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
@@ -93,6 +93,20 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     async def stop(run_id: RunIdText, body: ReasonBody, response: Response, wait: Wait = 0) -> CommandModel:
         """End a run: nothing new starts, what runs is stopped."""
         return await submit(services, lambda: _stop(services, run_id, body.reason), response, wait_s=wait)
+
+    @routes.post("/{run_id}/tasks/{task}/approval", status_code=202, responses=ACCEPTED_RESPONSES)
+    async def approve(
+        run_id: RunIdText, task: PipelineNameText, body: ApprovalBody, response: Response, wait: Wait = 0
+    ) -> CommandModel:
+        """Approve or reject what a task of type `approval` waits for. The same decision again is accepted."""
+        command = DecideApproval(
+            run_id=RunId(run_id),
+            task=TaskName(task),
+            approved=body.approved,
+            by=body.by,
+            reason=body.reason,
+        )
+        return await submit(services, lambda: command, response, wait_s=wait)
 
     @routes.get(
         "/{run_id}/tasks/{task}/log",

@@ -36,6 +36,7 @@ _PRIORITIES = ["highest", "high", "medium", "low", "lowest"]
         "logs": Lazy("nimbus.cli.logs:logs", "Print the log of a task, also while it grows."),
         "events": Lazy("nimbus.cli.events:events", "Store Spark's event log of a task in a file."),
         "stop": Lazy("nimbus.cli.runs:stop", "End a run."),
+        "approve": Lazy("nimbus.cli.approve:approve", "Approve or reject what a task waits for."),
     },
 )
 def run() -> None:

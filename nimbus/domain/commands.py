@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest, RunId, WorkerId
+from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Priority
 
@@ -69,6 +69,19 @@ class StopRun:
     run_id: RunId
     reason: str
     type: Literal["stop_run"] = "stop_run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecideApproval:
+    """Approve or reject what a task of type `approval` waits for. A rejected task fails."""
+
+    run_id: RunId
+    task: TaskName
+    approved: bool
+    by: str
+    """As the caller says it."""
+    reason: str
+    type: Literal["decide_approval"] = "decide_approval"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +152,7 @@ Command = (
     | RemovePipeline
     | StartRun
     | StopRun
+    | DecideApproval
     | Abdicate
     | SettingsCommand
 )

@@ -19,6 +19,7 @@ from nimbus.domain.commands import Abdication, ActivatePipeline, PublishRelease,
 from nimbus.domain.drafts import Draft
 from nimbus.domain.earliest import not_before
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName, WorkerId
+from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.lifecycle import must_stop
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
 from nimbus.domain.run import Attempt, Run, RunState, TaskRun, TaskState
@@ -41,6 +42,7 @@ from nimbus.engine.agenda import (
     about_rendering,
     about_run,
     about_task,
+    about_wait,
     about_worker,
 )
 from nimbus.engine.command_lines import CommandLines
@@ -95,6 +97,7 @@ class State:
 
         self.pipelines: dict[PipelineName, PipelineRecord] = {}
         self.quarantined: Mapping[PipelineName, str] = {}
+        self.intervals: dict[PipelineName, IntervalIndex] = {}
 
         self.abdication: Abdication | None = None
         """The last one that was accepted, whatever its epoch."""
@@ -231,8 +234,15 @@ class State:
                 self.put_pipeline(record)
             case w.RemovePipelineRecord(record):
                 self.forget_pipeline(record.name)
+            case w.PutIntervals(pipeline, index, _):
+                self.put_intervals(pipeline, index)
             case w.ConsumeCommand(outcome):
                 self.drop_command(outcome.command)
+            case _:
+                self._apply_of_cluster(write, now)
+
+    def _apply_of_cluster(self, write: w.Write, now: Instant) -> None:
+        match write:
             case w.PutAbdication(abdication):
                 self.put_abdication(abdication)
             case w.PutSettings(settings):
@@ -321,7 +331,10 @@ class State:
     def _put_readiness(self, run: Run, task: TaskRun) -> None:
         """Queue a task whose needs are met, now or when its pause is over; or take it out of the queue."""
         subject = about_task(run.id, task.spec.name)
-        if task.state is not TaskState.WAITING or run.state is not RunState.RUNNING:
+        waits = task.state is TaskState.WAITING and run.state is RunState.RUNNING
+        if not task.spec.kind.uses_worker:
+            self._put_wait(about_wait(run.id, task.spec.name), waits=waits)
+        elif not waits:
             self.ready.discard(run.id, task.spec.name)
             self.agenda.forget(subject)
             self._forget_rendering(run.id, task)
@@ -329,6 +342,12 @@ class State:
             self.agenda.look_at(subject, moment)
         else:
             self._add_ready(run.id, task.spec.name)
+
+    def _put_wait(self, subject: Subject, *, waits: bool) -> None:
+        if waits:
+            self.agenda.add(subject)
+        else:
+            self.agenda.forget(subject)
 
     def _add_ready(self, run_id: RunId, name: TaskName) -> None:
         run = self.runs.get(run_id)
@@ -372,6 +391,8 @@ class State:
             self.ready.discard(run_id, name)
             self.agenda.forget(about_task(run_id, name))
             self._forget_rendering(run_id, task)
+            if not task.spec.kind.uses_worker:
+                self.agenda.forget(about_wait(run_id, name))
             if (attempt := task.open_attempt) is not None:
                 self._forget_attempt(AttemptId(run_id, name, attempt.number), attempt.worker)
 
@@ -477,6 +498,13 @@ class State:
         self.building.discard(subject)
         self.built.pop(subject, None)
         self.agenda.forget(subject)
+
+    def put_intervals(self, name: PipelineName, index: IntervalIndex | None) -> None:
+        """Take in what became of a pipeline's data intervals; None: there is no index."""
+        if index is None:
+            self.intervals.pop(name, None)
+        else:
+            self.intervals[name] = index
 
     def put_quarantine(self, quarantined: Mapping[PipelineName, str]) -> None:
         """Take in which pipelines cannot run."""

@@ -22,6 +22,7 @@ class Law(Enum):
     CLEAN_UP = "a run that has failed starts its clean-up, and if it is to end with the failure, nothing else"
     RESULTS = "a task gets what those that it reads have committed, and its condition is decided by that"
     RETRIES_COUNT = "a task is tried as often as its retries and mishaps allow, no more and no less"
+    APPROVALS = "a task that no worker runs ends as a person has decided, or after its time"
     SLOTS = "no worker has more open attempts than slots"
     TARGET_SLOTS = "no target has more open attempts than slots"
     CONCURRENCY = (
@@ -34,6 +35,7 @@ class Law(Enum):
     FIRE_ONCE = "each fire time is dealt with once, as the catch-up policy says"
     FIRE_MISSED = "no fire time is missed"
     FIRE_LISTED = "a fire time starts a run, or is counted and listed as skipped"
+    INTERVALS = "the index of intervals says how the last run of each ended"
     ARCHIVED = "a run leaves ZooKeeper only when history has it, and leaves nothing behind"
     INDEXES = "the leader's indexes are what a look at everything finds"
     KNOWS_ALL = "what a leader has read and been told is what ZooKeeper holds"

@@ -11,8 +11,10 @@ from nimbus.domain import commands as c
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.ids import AttemptId, CommandId
+from nimbus.domain.run import TaskState
 from tests.simulation.laws import Law, hold
 from tests.simulation.ledger_attempts import AttemptLaws
+from tests.simulation.ledger_intervals import IntervalLaws
 from tests.simulation.ledger_runs import RunLaws
 from tests.simulation.ledger_schedules import ScheduleLaws
 
@@ -29,6 +31,7 @@ class Ledger:
         self.runs = RunLaws(world)
         self.attempts = AttemptLaws(world, self.runs)
         self.schedules = ScheduleLaws(world, self.runs)
+        self.intervals = IntervalLaws(world)
         self.submitted: dict[CommandId, c.Command] = {}
         self.outcomes: dict[CommandId, c.CommandOutcome] = {}
         self.executions: set[AttemptId] = set()
@@ -75,6 +78,9 @@ class Ledger:
                 self.schedules.started(write.run)
             if isinstance(write, w.CreateRun | w.PutRun):
                 self.attempts.run_written(write.run)
+            self.intervals.written(write)
+        if any(isinstance(write, w.PutRun | w.PutIntervals) for write in writes):
+            self.intervals.check()
         self.attempts.check_orders()
 
     def _decided(self, outcome: c.CommandOutcome) -> None:
@@ -95,6 +101,9 @@ class Ledger:
                 return run in runs
             case c.StopRun(run_id=run):
                 return run in runs and runs[run].state.is_ending
+            case c.DecideApproval(run_id=run, task=task, approved=approved):
+                ended = runs[run].tasks[task].state if run in runs else None
+                return ended is (TaskState.SUCCEEDED if approved else TaskState.FAILED)
             case c.PausePipeline(pipeline=name):
                 return pipelines[name].state is PipelineState.PAUSED
             case c.ActivatePipeline(pipeline=name):

@@ -65,6 +65,13 @@ def position_moved_apart_from_the_run() -> Iterator[None]:
 
 
 @mutant
+def interval_noted_apart_from_the_end_of_its_run() -> Iterator[None]:
+    """A leader that dies between the two leaves an interval whose run nobody finds."""
+    with replaced(Reign, _do=_in_two(lambda write: not isinstance(write, w.PutIntervals))):
+        yield
+
+
+@mutant
 def run_started_before_the_position_moves() -> Iterator[None]:
     """Prefect 17281, 8880: the id is not made of the fire time, so the next leader starts it again."""
     original = schedules._fired
@@ -302,4 +309,17 @@ def pool_counter_leaks() -> Iterator[None]:
         return ()
 
     with replaced(PoolUse, closed=closed):
+        yield
+
+
+@mutant
+def waits_of_the_leader_before_are_forgotten() -> Iterator[None]:
+    """DS 3973, AF 268: after a failover nobody knows when a waiting task gives up, and it waits for ever."""
+    original = State._put_wait
+
+    def put(self: Any, subject: Any, *, waits: bool) -> None:
+        if self.census_taken or not waits:
+            original(self, subject, waits=waits)
+
+    with replaced(State, _put_wait=put):
         yield

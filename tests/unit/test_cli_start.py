@@ -52,7 +52,7 @@ def test_version_is_that_of_the_package() -> None:
             [name]
             for name in ("up", "scheduler", "worker", "doctor", "version", "run", "pipeline", "cluster")
         ),
-        *(["run", name] for name in ("start", "list", "show", "watch", "logs", "stop")),
+        *(["run", name] for name in ("start", "list", "show", "watch", "logs", "stop", "approve")),
         *(["pipeline", n] for n in ("validate", "publish", "activate", "pause", "list", "show", "remove")),
         *(["cluster", name] for name in ("participants", "leader", "status", "workers", "abdicate")),
     ],
@@ -85,7 +85,7 @@ def test_an_unknown_command_lists_those_there_are() -> None:
     result = CliRunner().invoke(cli, ["run", "zzz"])
 
     assert result.exit_code == 2
-    assert "There are: start, list, show, watch, logs, events, stop." in result.stderr
+    assert "There are: start, list, show, watch, logs, events, stop, approve." in result.stderr
 
 
 @pytest.mark.parametrize("command", ["scheduler", "worker"])

@@ -14,10 +14,12 @@ from nimbus.engine.rules import (
     attempts,
     commands,
     concurrency,
+    intervals,
     rendering,
     schedules,
     schema,
     stops,
+    waits,
 )
 from nimbus.engine.state import State
 
@@ -34,6 +36,7 @@ def next_subject(state: State) -> Subject | None:
         return urgent
     return (
         agenda.first("run")
+        or agenda.first("wait")
         or state.next_queued()
         or agenda.first("command")
         or agenda.first("pipeline")
@@ -45,7 +48,11 @@ def next_subject(state: State) -> Subject | None:
 
 
 def ask(state: State, subject: Subject, now: Instant) -> Answer:
-    """What the rule of a subject's kind says about it."""
+    """What the rule of a subject's kind says about it, and what follows from a run that ends by it."""
+    return intervals.noted(state, _asked(state, subject, now), now)
+
+
+def _asked(state: State, subject: Subject, now: Instant) -> Answer:
     match subject.kind:
         case "abdication":
             return abdication.resign_as_recorded(state)
@@ -57,7 +64,7 @@ def ask(state: State, subject: Subject, now: Instant) -> Answer:
             return commands.answer_command(state, subject.command, now.wall)
         case "pipeline":
             return schedules.fire_schedule(state, subject.pipeline, now.wall)
-        case "queue" | "rendering" | "task":
+        case "queue" | "rendering" | "task" | "wait":
             return _start(state, subject, now)
         case "finished":
             return archive.retire_run(state, subject.run, now.wall)
@@ -68,7 +75,9 @@ def ask(state: State, subject: Subject, now: Instant) -> Answer:
 
 
 def _start(state: State, subject: Subject, now: Instant) -> Answer:
-    """What waits for room: a queued run, or a ready task."""
+    """What waits: a queued run, a ready task, or one that no worker runs."""
+    if subject.kind == "wait":
+        return waits.end_wait(state, subject.run, subject.task, now.wall)
     if subject.kind == "queue":
         return concurrency.start_queued(state, subject.run, now.wall)
     if subject.kind == "rendering":

@@ -14,6 +14,7 @@ from nimbus.domain.commands import (
     ActivatePipeline,
     CommandOutcome,
     CordonWorker,
+    DecideApproval,
     PausePipeline,
     PublishRelease,
     QueuedCommand,
@@ -35,6 +36,7 @@ from nimbus.domain.writes import (
     ConsumeCommand,
     CreateRun,
     PutAbdication,
+    PutIntervals,
     PutRun,
     PutSettings,
     RemovePipelineRecord,
@@ -47,6 +49,7 @@ from nimbus.engine.rules.concurrency import queued_if_full
 from nimbus.engine.rules.needed_schema import check_dates
 from nimbus.engine.rules.new_run import built
 from nimbus.engine.rules.settings import changed, check_pools
+from nimbus.engine.rules.waits import decided
 from nimbus.engine.state import Refusal, State
 
 MOST_NAMED = 5
@@ -81,10 +84,8 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
             return _pause(state, queued, command, now)
         case RemovePipeline() as command:
             return _remove(state, queued, command, now)
-        case StartRun() as command:
-            return _start(state, queued, command, now)
-        case StopRun() as command:
-            return _stop(state, queued, command, now)
+        case StartRun() | StopRun() | DecideApproval():
+            return _answer_about_run(state, queued, now)
         case SetPool() | RemovePool() | CordonWorker() | UncordonWorker() as command:
             settings, message = changed(state, command)
             return _consumed(state, queued, now, message=message, writes=(PutSettings(settings),))
@@ -100,6 +101,19 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
             raise RefusedError("unreadable_command", reason)
         case _:
             assert_never(queued.command)
+
+
+def _answer_about_run(state: State, queued: QueuedCommand, now: datetime) -> Answer:
+    match queued.command:
+        case StartRun() as command:
+            return _start(state, queued, command, now)
+        case StopRun() as command:
+            return _stop(state, queued, command, now)
+        case DecideApproval() as command:
+            writes, message = decided(state, command, now)
+            return _consumed(state, queued, now, message=message, writes=writes)
+        case _:
+            raise TypeError(f"{queued.command.type} is not about a run")
 
 
 def _consumed(
@@ -239,12 +253,16 @@ def _remove(state: State, queued: QueuedCommand, command: RemovePipeline, now: d
             "pipeline_in_use",
             f"pipeline {record.name} has {len(live)} live runs ({named}): stop them or wait for them.",
         )
+    index = state.intervals.get(record.name)
     return _consumed(
         state,
         queued,
         now,
         message=f"{record.name} is out of the catalog; its releases and history stay in storage",
-        writes=(RemovePipelineRecord(record),),
+        writes=(
+            RemovePipelineRecord(record),
+            *(() if index is None else (PutIntervals(record.name, None, index),)),
+        ),
     )
 
 
