@@ -35,6 +35,7 @@ _PRIORITIES = ["highest", "high", "medium", "low", "lowest"]
         "logs": Lazy("nimbus.cli.logs:logs", "Print the log of a task, also while it grows."),
         "events": Lazy("nimbus.cli.events:events", "Store Spark's event log of a task in a file."),
         "stop": Lazy("nimbus.cli.runs:stop", "End a run."),
+        "children": Lazy("nimbus.cli.children:children", "List the child runs of a task."),
         "approve": Lazy("nimbus.cli.approve:approve", "Approve or reject what a task waits for."),
     },
 )
@@ -156,6 +157,8 @@ def show(api: Api, out: Output, run_id: str) -> None:
     out.line(f"pipeline  {answer['pipeline']}, release {short(answer['release'])}")
     when = f"{clock(answer['created_at'])} ({answer['cause']}), for {clock(answer['logical_date'])}"
     out.line(f"created   {when}")
+    if (link := answer.get("parent")) is not None:
+        out.line(f"parent    run {link['run']}, task {link['task']}, item {link['index']}")
     if interval := answer["data_interval"]:
         out.line(f"data      from {clock(interval['start'])} to {clock(interval['end'])}")
     if answer["why"]:

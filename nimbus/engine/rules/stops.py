@@ -22,11 +22,31 @@ def stop_run(state: State, run_id: RunId, now: Instant) -> Answer:
         return asked
     if run.state is RunState.STOPPING:
         return Nothing()
+    if (with_parent := _stopped_with_parent(state, run, now)) is not None:
+        return with_parent
     if run.deadline is None or run.deadline > now.wall:
         return Nothing(at=run.deadline)
     reason = f"timed out: not finished by {run.deadline:%Y-%m-%d %H:%M:%S}Z"
     stopped = lifecycle.stop(run, verdict=RunState.FAILED, reason=reason, now=now.wall)
     return Decision(name="run_timed_out", writes=(PutRun(stopped, run),), about={"run": run.id})
+
+
+def _stopped_with_parent(state: State, run: Run, now: Instant) -> Decision | None:
+    """The stop of a child run whose parent must stop the task that started it."""
+    parent = None if run.parent is None else state.runs.get(run.parent.run)
+    if parent is None or run.parent is None or not lifecycle.must_stop(parent, run.parent.task):
+        return None
+    reason = f"its parent, run {parent.id}, is being stopped: {parent.reason}"
+    stopped = lifecycle.stop(run, verdict=RunState.STOPPED, reason=reason, now=now.wall)
+    return (
+        None
+        if stopped is run
+        else Decision(
+            name="child_run_stopped",
+            writes=(PutRun(stopped, run),),
+            about={"run": run.id, "parent": parent.id},
+        )
+    )
 
 
 def _ask_to_stop(state: State, run: Run) -> Decision | None:
