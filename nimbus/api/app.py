@@ -13,6 +13,7 @@ from nimbus.api import (
     routes_health,
     routes_limits,
     routes_pipelines,
+    routes_run_commands,
     routes_runs,
 )
 from nimbus.api.cross_site import CrossSiteGuard
@@ -51,7 +52,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
     app.add_middleware(CrossSiteGuard, allowed_hosts=allowed_hosts)
     app.add_middleware(Measure, metrics=HttpMetrics(services.metrics))
     app.add_middleware(AnswerHead)
-    for part in (routes_cluster, routes_limits, routes_pipelines, routes_runs):
+    for part in (routes_cluster, routes_limits, routes_pipelines, routes_runs, routes_run_commands):
         app.include_router(part.router(services, PREFIX))
     app.include_router(routes_health.router(services))
     if services.door is not None:

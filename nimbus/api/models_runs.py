@@ -60,6 +60,13 @@ class DataIntervalModel(Model):
     end: datetime
 
 
+class PausedModel(Model):
+    """Who paused a run, and when."""
+
+    by: str
+    at: datetime
+
+
 class RunSummaryModel(Model):
     """One line of the list of runs."""
 
@@ -79,6 +86,8 @@ class RunSummaryModel(Model):
     started_at: datetime | None
     """Null while it is queued, if it ended so, or in history of release 0.1, where runs start at once."""
     finished_at: datetime | None
+    paused: PausedModel | None
+    """Null: it is not paused."""
     tasks_total: int
     tasks_done: int
     archived: bool = False
@@ -93,7 +102,7 @@ class RunModel(RunSummaryModel):
     deadline: datetime | None
     """Null: there is none, or the run is queued."""
     why: str | None = None
-    """Why it is queued; null when it is not."""
+    """Why it is queued or paused; null when it is neither."""
     failure_strategy: FailureStrategy
     tasks: list[TaskModel]
 

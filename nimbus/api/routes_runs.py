@@ -21,12 +21,12 @@ from nimbus.api.finding import (
 from nimbus.api.models import CommandModel
 from nimbus.api.models_runs import RequestedRunModel, RunModel, RunsModel, TimelineModel
 from nimbus.api.problems import NotFoundError
-from nimbus.api.requests import PipelineNameText, ReasonBody, RunIdText, StartRunBody
+from nimbus.api.requests import PipelineNameText, RunIdText, StartRunBody
 from nimbus.api.routes_pipelines import known_pipeline
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
 from nimbus.api.timeline import timeline
-from nimbus.domain.commands import StartRun, StopRun
+from nimbus.domain.commands import StartRun
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
@@ -75,11 +75,6 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     def events(run_id: RunIdText) -> TimelineModel:
         """What happened in a run, oldest first."""
         return timeline(find_run(services, run_id))
-
-    @routes.post("/{run_id}/stop", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def stop(run_id: RunIdText, body: ReasonBody, response: Response, wait: Wait = 0) -> CommandModel:
-        """End a run: nothing new starts, what runs is stopped."""
-        return await submit(services, lambda: _stop(services, run_id, body.reason), response, wait_s=wait)
 
     @routes.get(
         "/{run_id}/tasks/{task}/log",
@@ -184,13 +179,6 @@ def _interval(services: ApiServices, body: StartRunBody) -> DataInterval | None:
             "who must be upgraded before the leader raises it.",
         )
     return DataInterval(start=given.start, end=given.end)
-
-
-def _stop(services: ApiServices, run_id: str, reason: str) -> StopRun:
-    run = find_run(services, run_id)
-    if run.state.is_final:
-        raise RefusedError("run_finished", f"run {run_id} has {run.state} already: nothing to stop.")
-    return StopRun(run_id=run.id, reason=reason)
 
 
 def _attempt(run: Run, task: str, number: int | None) -> tuple[int, str]:

@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from nimbus.api.models import CommandModel, OutcomeModel, ProblemModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.services import ApiServices
-from nimbus.domain.commands import Command, CommandOutcome, StartRun, StopRun
+from nimbus.domain.commands import Command, CommandOutcome, LiveRunCommand, StartRun
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import CommandId, RunId
 from nimbus.ports import CommandQueue
@@ -51,7 +51,7 @@ async def submit(
 
     def queue() -> tuple[CommandId, RunId | None]:
         command = make()
-        run_id = command.run_id if isinstance(command, StartRun | StopRun) else None
+        run_id = command.run_id if isinstance(command, StartRun | LiveRunCommand) else None
         return services.commands.submit(command, submitted_by=f"api@{services.health.info().id}"), run_id
 
     command_id, run_id = await run_in_threadpool(queue)

@@ -1,4 +1,4 @@
-"""`nimbus run`: start, list, show, stop. Watching and logs have modules of their own."""
+"""`nimbus run`: start, list, show, stop. Watching, logs and other commands have modules of their own."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ _PRIORITIES = ["highest", "high", "medium", "low", "lowest"]
         "logs": Lazy("nimbus.cli.logs:logs", "Print the log of a task, also while it grows."),
         "events": Lazy("nimbus.cli.events:events", "Store Spark's event log of a task in a file."),
         "stop": Lazy("nimbus.cli.runs:stop", "End a run."),
+        "pause": Lazy("nimbus.cli.run_commands:pause", "Let a run begin nothing new."),
+        "resume": Lazy("nimbus.cli.run_commands:resume", "Let a paused run go on."),
     },
 )
 def run() -> None:
@@ -122,7 +124,7 @@ def list_(api: Api, out: Output, pipeline: str | None, state: str | None, limit:
         (
             row["id"],
             row["pipeline"],
-            row["state"],
+            f"{row['state']}, paused" if row["paused"] and not row["finished_at"] else row["state"],
             f"{row['tasks_done']}/{row['tasks_total']}",
             clock(row["created_at"]),
             between(row["created_at"], row["finished_at"], now),

@@ -72,6 +72,22 @@ class StopRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PauseRun:
+    """Let a run begin nothing new until it is resumed. What runs goes on, and its deadline counts."""
+
+    run_id: RunId
+    type: Literal["pause_run"] = "pause_run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeRun:
+    """Take back a `PauseRun`."""
+
+    run_id: RunId
+    type: Literal["resume_run"] = "resume_run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SetPool:
     """Make a pool, or change its size. 0: nothing takes of it any more."""
 
@@ -105,6 +121,8 @@ class UncordonWorker:
     type: Literal["uncordon_worker"] = "uncordon_worker"
 
 
+LiveRunCommand = StopRun | PauseRun | ResumeRun
+"""Changes a run that is live."""
 SettingsCommand = SetPool | RemovePool | CordonWorker | UncordonWorker
 
 
@@ -138,7 +156,7 @@ Command = (
     | PausePipeline
     | RemovePipeline
     | StartRun
-    | StopRun
+    | LiveRunCommand
     | Abdicate
     | SettingsCommand
 )
@@ -146,7 +164,7 @@ Command = (
 
 def is_urgent(command: Command | Unreadable) -> bool:
     """Whether it stops something: then it goes before those that start something, but within its own line."""
-    return isinstance(command, StopRun | PausePipeline | Abdicate)
+    return isinstance(command, StopRun | PauseRun | PausePipeline | Abdicate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,10 @@ from nimbus.domain.commands import (
     ActivatePipeline,
     CommandOutcome,
     PausePipeline,
+    PauseRun,
     PublishRelease,
     RemovePipeline,
+    ResumeRun,
     StartRun,
     StopRun,
 )
@@ -67,6 +69,8 @@ def test_a_write_is_durable_before_it_is_answered_and_pending_while_nobody_leads
         ("POST", "/pipelines/sums/pause", None, PausePipeline(pipeline="sums")),  # type: ignore[arg-type]
         ("DELETE", "/pipelines/sums", None, RemovePipeline(pipeline="sums")),  # type: ignore[arg-type]
         ("POST", "/runs/r1/stop", {"reason": " late "}, StopRun(run_id="r1", reason="late")),  # type: ignore[arg-type]
+        ("POST", "/runs/r1/pause", None, PauseRun(run_id="r1")),  # type: ignore[arg-type]
+        ("POST", "/runs/r1/resume", None, ResumeRun(run_id="r1")),  # type: ignore[arg-type]
         ("POST", "/cluster/abdicate", {"reason": "update"}, Abdicate(reason="update")),
     ],
 )

@@ -11,6 +11,7 @@ from nimbus.domain import commands as c
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.ids import AttemptId, CommandId
+from nimbus.domain.run import Run
 from tests.simulation.laws import Law, hold
 from tests.simulation.ledger_attempts import AttemptLaws
 from tests.simulation.ledger_runs import RunLaws
@@ -59,6 +60,12 @@ class Ledger:
         who, epoch = store.scheduler.name, store.epoch
         self._world.story.note(who, "commits in epoch", epoch, writes)
         hold(Law.FENCED, epoch == before.epoch, who, "wrote in epoch", epoch, "of", before.epoch)
+        resumed = {
+            command.run_id
+            for write in writes
+            if isinstance(write, w.ConsumeCommand)
+            and isinstance(command := self.submitted.get(write.outcome.command), c.ResumeRun)
+        }
         for at, write in enumerate(writes):
             match write:
                 case w.PutSettings(settings):
@@ -68,7 +75,7 @@ class Ledger:
                 case w.CreatePipeline() | w.PutPipeline() | w.RemovePipelineRecord():
                     self.schedules.written(write, writes[at + 1 :])
                 case w.CreateRun() | w.PutRun() | w.RemoveRun():
-                    self.runs.written(write, self.schedules.pipelines)
+                    self.runs.written(write, self.schedules.pipelines, resumed)
                 case _:
                     self.attempts.written(write, store)
             if isinstance(write, w.CreateRun):
@@ -93,8 +100,8 @@ class Ledger:
                 return self._is_set(command)
             case c.StartRun(run_id=run):
                 return run in runs
-            case c.StopRun(run_id=run):
-                return run in runs and runs[run].state.is_ending
+            case c.StopRun() | c.PauseRun() | c.ResumeRun():
+                return self._is_so(command, runs[command.run_id])
             case c.PausePipeline(pipeline=name):
                 return pipelines[name].state is PipelineState.PAUSED
             case c.ActivatePipeline(pipeline=name):
@@ -106,6 +113,15 @@ class Ledger:
             case c.Abdicate():
                 self.abdicated.add(epoch)
                 return True  # it is done later: see `engine_laws`
+
+    def _is_so(self, command: c.LiveRunCommand, run: Run) -> bool:
+        match command:
+            case c.StopRun():
+                return run.state.is_ending
+            case c.PauseRun():
+                return run.paused is not None
+            case c.ResumeRun():
+                return run.paused is None
 
     def _is_set(self, command: c.SettingsCommand) -> bool:
         match command:

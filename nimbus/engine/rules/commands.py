@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
 
-from nimbus.domain import lifecycle
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.commands import (
     Abdicate,
@@ -15,10 +14,12 @@ from nimbus.domain.commands import (
     CommandOutcome,
     CordonWorker,
     PausePipeline,
+    PauseRun,
     PublishRelease,
     QueuedCommand,
     RemovePipeline,
     RemovePool,
+    ResumeRun,
     SetPool,
     StartRun,
     StopRun,
@@ -35,7 +36,6 @@ from nimbus.domain.writes import (
     ConsumeCommand,
     CreateRun,
     PutAbdication,
-    PutRun,
     PutSettings,
     RemovePipelineRecord,
     Write,
@@ -44,6 +44,7 @@ from nimbus.engine.agenda import about_command
 from nimbus.engine.decision import Answer, Decision, Nothing, PrepareRelease
 from nimbus.engine.rules.catalog import activated, published, put
 from nimbus.engine.rules.concurrency import queued_if_full
+from nimbus.engine.rules.live_runs import changed_run
 from nimbus.engine.rules.needed_schema import check_dates
 from nimbus.engine.rules.new_run import built
 from nimbus.engine.rules.settings import changed, check_pools
@@ -83,8 +84,9 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
             return _remove(state, queued, command, now)
         case StartRun() as command:
             return _start(state, queued, command, now)
-        case StopRun() as command:
-            return _stop(state, queued, command, now)
+        case StopRun() | PauseRun() | ResumeRun() as command:
+            message, writes = changed_run(state, command, queued.submitted_by, now)
+            return _consumed(state, queued, now, message=message, writes=writes)
         case SetPool() | RemovePool() | CordonWorker() | UncordonWorker() as command:
             settings, message = changed(state, command)
             return _consumed(state, queued, now, message=message, writes=(PutSettings(settings),))
@@ -297,20 +299,4 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
         now,
         message=f"run {run.id} of release {run.release[:12]} {what}",
         writes=(CreateRun(run),),
-    )
-
-
-def _stop(state: State, queued: QueuedCommand, command: StopRun, now: datetime) -> Decision:
-    if command.run_id in state.finished:
-        raise RefusedError("run_finished", f"run {command.run_id} has ended already: nothing to stop.")
-    run = state.runs.get(command.run_id)
-    if run is None:
-        raise RefusedError("unknown_run", f"run {command.run_id} is not live (any more): nothing to stop.")
-    stopped = lifecycle.stop(run, verdict=RunState.STOPPED, reason=f"stopped: {command.reason}", now=now)
-    return _consumed(
-        state,
-        queued,
-        now,
-        message=f"run {run.id} is being stopped",
-        writes=(PutRun(stopped, run),),
     )
