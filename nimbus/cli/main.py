@@ -21,6 +21,7 @@ _COMMANDS = {
     "cluster": Lazy("nimbus.cli.cluster:cluster", "See schedulers and workers; hand leadership over."),
     "scheduler": Lazy("nimbus.cli.daemons:scheduler", "Run a scheduler (a daemon)."),
     "worker": Lazy("nimbus.cli.workers:worker", "Run a worker (a daemon); cordon and drain workers."),
+    "config": Lazy("nimbus.cli.config:config", "See the configuration, and where each value comes from."),
     "doctor": Lazy("nimbus.cli.doctor:doctor", "Look for what would keep Nimbus from working here."),
     "version": Lazy("nimbus.cli.version:version", "Print the version."),
 }

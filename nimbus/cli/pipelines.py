@@ -10,7 +10,7 @@ import click
 
 from nimbus.cli.dry_run import dry_run_option
 from nimbus.cli.lazy import Lazy, LazyGroup
-from nimbus.cli.options import remote, report_command
+from nimbus.cli.options import examples, remote, report_command
 from nimbus.cli.output import Output, output_option
 from nimbus.cli.words import clock, short, size
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     cls=LazyGroup,
     lazy={
         "validate": Lazy("nimbus.cli.pipelines:validate", "Check a pipeline's folder, offline."),
+        "schema": Lazy("nimbus.cli.pipelines:schema", "Print the JSON Schema of pipeline.yaml, for editors."),
         "publish": Lazy("nimbus.cli.publish:publish", "Upload a folder as a release, and make it known."),
         "activate": Lazy(
             "nimbus.cli.pipelines:activate", "Choose the release that runs; let the schedule fire."
@@ -56,6 +57,23 @@ def validate(folder: Path, dry_run: bool, output: str) -> None:
         out.data({**said, "dry_run": checked})
         return
     out.line(f"{spec.name}: valid, {len(spec.tasks)} tasks, {len(files)} files, {size(total)}")
+
+
+@click.command(
+    epilog=examples(
+        "nimbus pipeline schema > pipeline.schema.json",
+        "# then, as the first line of pipeline.yaml:",
+        "# yaml-language-server: $schema=pipeline.schema.json",
+    )
+)
+def schema() -> None:
+    """Print the JSON Schema of pipeline.yaml, by which editors complete and check keys. Asks no server.
+
+    `nimbus pipeline validate` checks more: names of tasks, templates, files.
+    """
+    from nimbus.definition.json_schema import definition_schema
+
+    Output("json").data(definition_schema())
 
 
 @click.command()

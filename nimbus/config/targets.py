@@ -111,6 +111,11 @@ def _conf_faults(target: Target) -> Iterator[tuple[str, str]]:
             yield "conf", "spark.master is the key master of a target; remove it here"
         elif name == "spark.kubernetes.namespace" and target.kind == "kubernetes":
             yield "conf", f"{name} is the key namespace of a target; remove it here"
-        elif _SECRET.search(name) and not _REFERENCE.search(name):
+        elif names_a_secret(name):
             where = "spark-defaults.conf, in the folder that SPARK_CONF_DIR of worker.env names"
             yield "conf", f"{name} would stand in command lines: write it into {where}"
+
+
+def names_a_secret(name: str) -> bool:
+    """Whether a property or variable of this name probably holds a secret itself, and not a place of one."""
+    return bool(_SECRET.search(name)) and not _REFERENCE.search(name)

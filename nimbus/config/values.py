@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import BeforeValidator, SecretStr
+from pydantic import BeforeValidator, SecretStr, WithJsonSchema
 
 from nimbus.config.problems import SuggestingError
 from nimbus.domain.sizes import UNITS, format_size
@@ -17,6 +17,12 @@ from nimbus.domain.spelling import closest
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _QUANTITY = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*([a-zA-Z]+)")
 _BARE = re.compile(r"[+-]?[\d.]+")
+_DurationText = Annotated[
+    str, WithJsonSchema({"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*(ms|s|m|h|d)\s*$"})
+]
+_SizeText = Annotated[
+    str, WithJsonSchema({"type": "string", "pattern": rf"^\s*\d+(\.\d+)?\s*({'|'.join(UNITS)})\s*$"})
+]
 LONGEST = timedelta(days=3650)
 LARGEST = 1 << 50
 
@@ -90,7 +96,7 @@ def size_at_least(least: int) -> BeforeValidator:
             raise SuggestingError(said, format_size(least).replace(".0 ", ""))
         return size
 
-    return BeforeValidator(check)
+    return BeforeValidator(check, json_schema_input_type=_SizeText)
 
 
 def format_duration(value: timedelta) -> str:
@@ -150,7 +156,7 @@ def at_least(least: timedelta) -> BeforeValidator:
             raise SuggestingError(said, format_duration(least))
         return duration
 
-    return BeforeValidator(check)
+    return BeforeValidator(check, json_schema_input_type=_DurationText)
 
 
 def folder_path(value: object) -> Path:
@@ -199,12 +205,13 @@ def _choice(known: dict[str, AnyEnum]) -> BeforeValidator:
             f"must be one of {', '.join(known)}, not {described(value)}", closest(str(value), known)
         )
 
-    return BeforeValidator(choose)
+    words = WithJsonSchema({"type": "string", "enum": list(known)})
+    return BeforeValidator(choose, json_schema_input_type=Annotated[str, words])
 
 
-Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
+Duration = Annotated[timedelta, BeforeValidator(parse_duration, json_schema_input_type=_DurationText)]
 """0s or longer."""
-PositiveDuration = Annotated[timedelta, BeforeValidator(_positive)]
+PositiveDuration = Annotated[timedelta, BeforeValidator(_positive, json_schema_input_type=_DurationText)]
 AbsolutePath = Annotated[Path, BeforeValidator(folder_path)]
 """Of a folder."""
 AbsoluteFile = Annotated[Path, BeforeValidator(_file_path)]

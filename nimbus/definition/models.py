@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic.json_schema import SkipJsonSchema
 
 from nimbus.config.checking import Strict
 from nimbus.config.problems import SuggestingError
@@ -14,6 +15,7 @@ from nimbus.config.values import Duration, PositiveDuration, described, named, o
 from nimbus.definition.cron import check_cron, check_timezone
 from nimbus.domain.concurrency import WhenFull
 from nimbus.domain.failures import FailureClass
+from nimbus.domain.ids import NAME_PATTERN
 from nimbus.domain.pipeline import (
     MOST_MEMORY_SCALE,
     CatchUp,
@@ -166,7 +168,18 @@ def _at_least_one(value: object) -> object:
     return value
 
 
-Name = Annotated[str, BeforeValidator(plain_name)]
+_Scalar = str | int | float | bool
+Name = Annotated[
+    str,
+    BeforeValidator(plain_name),
+    WithJsonSchema({"type": "string", "pattern": f"^{NAME_PATTERN.pattern}$"}),
+]
+Argument = Annotated[str, BeforeValidator(_argument, json_schema_input_type=_Scalar)]
+SparkConf = dict[
+    Annotated[str, BeforeValidator(spark_key)],
+    Annotated[str, BeforeValidator(_spark_value, json_schema_input_type=_Scalar)],
+]
+RequirementName = Annotated[Requirement, one_of(Requirement)]
 FailureName = Annotated[FailureClass, one_of(FailureClass), BeforeValidator(_no_mishap)]
 PriorityName = Annotated[Priority, named(Priority)]
 Datasets = Annotated[list[Annotated[str, BeforeValidator(_dataset)]], Field(min_length=1)]
@@ -180,9 +193,7 @@ class SparkModel(Strict):
     target: Name | None = None
     deploy: Annotated[SparkDeploy, one_of(SparkDeploy)] | None = None
     event_log: bool | None = None
-    conf: dict[Annotated[str, BeforeValidator(spark_key)], Annotated[str, BeforeValidator(_spark_value)]] = (
-        Field(default_factory=dict)
-    )
+    conf: SparkConf = Field(default_factory=dict)
 
 
 class RetriesModel(Strict):
@@ -251,7 +262,7 @@ class TaskModel(Strict):
     script: Annotated[str, BeforeValidator(_pattern)] | None = None
     command: (
         Annotated[
-            list[Annotated[str, BeforeValidator(_argument)]],
+            list[Argument],
             Field(min_length=1),
             BeforeValidator(_command),
         ]
@@ -263,13 +274,16 @@ class TaskModel(Strict):
     refresh: Datasets | None = None
     full_refresh: Datasets | None = None
     full_refresh_all: bool | None = None
-    args: list[Annotated[str, BeforeValidator(_argument)]] = Field(default_factory=list)
-    needs: Annotated[list[str], BeforeValidator(_names_of_needs)] = Field(default_factory=list)
-    requirements: Annotated[
-        dict[str, Annotated[Requirement, one_of(Requirement)]], BeforeValidator(_said_of_needs)
-    ] = Field(default_factory=dict, validation_alias="needs")
+    args: list[Argument] = Field(default_factory=list)
+    needs: Annotated[
+        list[str],
+        BeforeValidator(_names_of_needs, json_schema_input_type=list[str] | dict[str, RequirementName]),
+    ] = Field(default_factory=list)
+    requirements: Annotated[SkipJsonSchema[dict[str, RequirementName]], BeforeValidator(_said_of_needs)] = (
+        Field(default_factory=dict, validation_alias="needs")
+    )
     """What a mapping says of each; empty: `needs` is a list."""
-    when: Annotated[str, BeforeValidator(_condition)] | None = None
+    when: Annotated[str, BeforeValidator(_condition, json_schema_input_type=str | bool)] | None = None
     allow_failure: bool = False
     retries: RetriesModel = Field(default_factory=RetriesModel)
     timeout: PositiveDuration | None = None
@@ -287,7 +301,7 @@ class TaskModel(Strict):
 class DefinitionModel(Strict):
     """A whole definition."""
 
-    form: Annotated[int, BeforeValidator(_schema), Field(alias="schema")]
+    form: Annotated[int, BeforeValidator(_schema, json_schema_input_type=Literal[1]), Field(alias="schema")]
     name: Name
     description: Description = ""
     schedule: ScheduleModel | None = None

@@ -1,0 +1,54 @@
+"""`nimbus config`: what a daemon would take from its file, the environment and the defaults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nimbus.cli.lazy import LazyGroup
+from nimbus.cli.options import config_option, examples
+from nimbus.cli.output import Output, output_option
+
+if TYPE_CHECKING:
+    from nimbus.config.shown import Shown
+
+
+@click.group(cls=LazyGroup)
+def config() -> None:
+    """See which value each key of the configuration has, and where it comes from."""
+
+
+@config.command(
+    epilog=examples(
+        "nimbus config show --config /etc/nimbus.yaml",
+        "nimbus config show --config /etc/nimbus.yaml --origins",
+        "nimbus config show --changed -o json",
+    )
+)
+@click.option("--origins", is_flag=True, help="Say where each value comes from.")
+@click.option("--changed", is_flag=True, help="Leave out keys that have their default.")
+@config_option
+@output_option
+def show(config: Path | None, output: str, origins: bool, changed: bool) -> None:
+    """Show every key with the value that a daemon started now would use. Secrets are masked.
+
+    Nothing is asked of a cluster: a daemon that runs already keeps what it read when it started.
+    """
+    from nimbus.cli.storage import settings_of
+    from nimbus.config.shown import shown
+
+    out = Output(output)
+    found = [one for one in shown(settings_of(config)) if not (changed and one.is_default)]
+    if out.as_json:
+        out.data({"settings": [_data(one, origins=origins) for one in found]})
+        return
+    columns = ("key", "value", "from") if origins else ("key", "value")
+    rows = [(one.key, one.text, one.origin)[: len(columns)] for one in found]
+    out.table(columns, rows, empty="every key has its default")
+
+
+def _data(one: Shown, *, origins: bool) -> dict[str, object]:
+    data: dict[str, object] = {"key": one.key, "value": one.value}
+    return {**data, "origin": one.origin} if origins else data
