@@ -101,8 +101,9 @@ _NOT_IN_LAYOUT_1: dict[str, Any] = {
     "paused": True,
     "tasks": {
         "__all__": {
-            "spec": {"requirements", "when", "allow_failure", "pools", "runs_on", "start_after"},
-            "attempts": {"__all__": {"application"}},
+            "spec": {"requirements", "when", "allow_failure", "pools", "runs_on", "start_after", "reads"},
+            "attempts": {"__all__": {"application", "has_result"}},
+            "reason": True,
         }
     },
 }

@@ -55,6 +55,7 @@ class _Progress:
     earlier_mishaps: int = 0
     earlier_out_of_memory: int = 0
     retry_at: datetime | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

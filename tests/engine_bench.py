@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -20,7 +21,7 @@ from nimbus.domain.ids import (
 )
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run
-from nimbus.domain.slots import Claim, End
+from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.decision import BuildRun, Effect
 from nimbus.engine.news import AttemptChanged, CommandsChanged, WorkersChanged
@@ -115,6 +116,9 @@ class Bench:
 
     def run(self, run: RunId = RUN) -> Run:
         return self.cluster.world.runs[run]
+
+    def slots_of(self, attempts: Iterable[AttemptId]) -> Mapping[AttemptId, Slots]:
+        return {attempt: self.cluster.world.slots[attempt] for attempt in attempts}
 
     def claim(self, attempt: AttemptId = ATTEMPT, *, beating: bool = True) -> None:
         claim = Claim(attempt=str(attempt), worker=WORKER.id, host=WORKER.host, pid=7, claimed_at=NOW)

@@ -36,6 +36,11 @@ def why_not_admitted(run: Run, task: TaskRun, capacity: Capacity, now: datetime)
             + _at_pool(held, ahead, capacity)
         )
     if isinstance(answer, Grant):
+        if task.spec.reads:
+            return (
+                f"ready: the leader renders its templates, which take results of "
+                f"{', '.join(task.spec.reads)}, and gives it to a worker next"
+            )
         return "ready: the leader gives it to a worker next"
     match answer.reason:
         case WaitReason.RUN_FULL:

@@ -82,6 +82,7 @@ def build_parts(foundation: Foundation) -> Parts:
     releases = LocalReleases(syncer)
     effects = Effects(
         read_run=foundation.reader.run,
+        read_slots=foundation.reader.slots,
         history=history,
         preparer=releases,
         definitions=releases,

@@ -34,6 +34,7 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
+from nimbus.templates.names import tasks_read
 
 _EVENT_LOG = "spark.eventLog.enabled"
 
@@ -151,11 +152,13 @@ def _arguments(model: TaskModel) -> tuple[str, ...]:
 def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec:
     """One task."""
     spark = build_spark(model.type, model.spark, defaults.spark) if model.type.uses_spark else Spark()
+    args = _arguments(model)
     return TaskSpec(
         name=TaskName(name),
         kind=model.type,
         script=model.command[0] if model.command else model.script or model.jar or model.spec or "",
-        args=_arguments(model),
+        args=args,
+        reads=tuple(TaskName(read) for read in sorted(tasks_read("\n".join((*args, model.when or ""))))),
         needs=tuple(TaskName(need) for need in model.needs),
         requirements={
             TaskName(need): asked

@@ -14,6 +14,7 @@ from nimbus.domain.parameters import has_type, value_fault
 from nimbus.domain.pipeline import SPARK_KINDS, CatchUp, Isolation, SparkDeploy, SparkMode, TaskKind
 from nimbus.domain.spelling import closest
 from nimbus.templates.client import Templates
+from nimbus.templates.names import tasks_read
 
 KEYS = {
     TaskKind.PYSPARK: ("script",),
@@ -31,6 +32,7 @@ SUFFIXES = {
     TaskKind.SPARK_SUBMIT: (".jar",),
     TaskKind.SPARK_PIPELINE: (".yml", ".yaml"),
 }
+GIVES_RESULT = frozenset({TaskKind.PYSPARK, TaskKind.PYTHON, TaskKind.SHELL, TaskKind.SPARK_SUBMIT})
 _REFRESHES = ("refresh", "full_refresh", "full_refresh_all")
 """What else a declarative pipeline may say."""
 
@@ -239,6 +241,32 @@ def _argument_faults(model: DefinitionModel, templates: Templates) -> Iterator[F
     for path, faults_of_one in zip(texts, found, strict=True):
         for message, suggestion, _ in faults_of_one:
             yield Fault(path, message, suggestion)
+    for path, text in texts.items():
+        for read in sorted(tasks_read(text)):
+            yield from _reading_faults(path, read, model.tasks)
+
+
+def _reading_faults(path: KeyPath, read: str, tasks: Mapping[str, TaskModel]) -> Iterator[Fault]:
+    """What is wrong with a template that takes the result of task `read`."""
+    name = str(path[1])
+    if read not in tasks:
+        yield Fault(path, f"there is no task {read!r}", closest(read, set(tasks) - {name}))
+    elif read not in _upstream(name, tasks):
+        yield Fault(
+            path, f"takes the result of {read!r}, which may come later: add {read} to the task's needs"
+        )
+    elif tasks[read].type not in GIVES_RESULT:
+        yield Fault(path, f"takes the result of {read!r}, and a {tasks[read].type} task gives none")
+
+
+def _upstream(name: str, tasks: Mapping[str, TaskModel]) -> set[str]:
+    """Tasks that must end before one may begin."""
+    found: set[str] = set()
+    edge = set(tasks[name].needs)
+    while edge:
+        found |= edge
+        edge = {need for other in edge & tasks.keys() for need in tasks[other].needs} - found
+    return found - {name}
 
 
 def _cycles(tasks: Mapping[str, TaskModel]) -> Iterator[Fault]:

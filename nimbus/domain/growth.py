@@ -76,6 +76,7 @@ def largest(run: Run, *, extra: int = 0) -> Run:
             task,
             state=TaskState.SUCCEEDED,
             retry_at=_SOME_TIME,
+            reason="" if run.layout == 1 else reason,
             earlier_failures=10**6,
             earlier_mishaps=10**6,
             earlier_out_of_memory=10**6,
@@ -115,4 +116,5 @@ def _widest(output: str, reason: str, application: str | None) -> Attempt:
         failure=max(FailureClass, key=len),
         output=output,
         application=application,
+        has_result=True,
     )

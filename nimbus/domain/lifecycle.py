@@ -96,14 +96,31 @@ def close_attempt(run: Run, attempt: AttemptId, end: End, *, max_mishaps: int, n
         ended_at=end.ended_at,
         output=end.output if end.outcome is Outcome.SUCCEEDED else None,
         application=None if run.layout == 1 else application_id(end.application),
+        has_result=run.layout > 1 and end.outcome is Outcome.SUCCEEDED and end.result is not None,
     )
     task = replace(task, attempts=(*task.attempts[:-1], closed))
-    task = _after_end(run, task, closed, max_mishaps, now)
+    return _moved(run, _after_end(run, task, closed, max_mishaps, now), now)
+
+
+def conclude_waiting(run: Run, name: TaskName, state: TaskState, now: datetime, reason: str = "") -> Run:
+    """End a waiting task without an attempt, and draw every conclusion from it.
+
+    Raises:
+        InvalidTransitionError: it does not wait.
+    """
+    task = run.tasks[name]
+    if task.state is not TaskState.WAITING:
+        raise InvalidTransitionError(f"run {run.id}: task {name} ({task.state}) does not wait")
+    return _moved(run, replace(task, state=state, reason=brief(reason), retry_at=None), now)
+
+
+def _moved(run: Run, task: TaskRun, now: datetime) -> Run:
+    """The run with a task in its new state, and with all that follows."""
     run = _with_tasks(run, (task,))
     if task.state is TaskState.FAILED and run.state is RunState.RUNNING and not task.spec.allow_failure:
         run = _failed(run)
     if task.state.is_final:
-        run = replace(run, tasks=conclude(run.tasks, run.tasks.dependents(attempt.task)))
+        run = replace(run, tasks=conclude(run.tasks, run.tasks.dependents(task.spec.name)))
     return settle(run, now)
 
 

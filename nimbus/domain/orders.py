@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nimbus.domain.ids import AttemptId, PipelineName
 from nimbus.domain.lifecycle import committed_outputs
+from nimbus.domain.pipeline import TaskSpec
 from nimbus.domain.run import Run
 from nimbus.domain.slots import Claim
 from nimbus.domain.workers import Assignment, AssignmentKind
@@ -15,11 +16,20 @@ def output_of(pipeline: PipelineName, attempt: AttemptId) -> str:
 
 
 def order_for(
-    run: Run, attempt: AttemptId, *, epoch: int, kind: AssignmentKind, claim: Claim | None = None
+    run: Run,
+    attempt: AttemptId,
+    *,
+    epoch: int,
+    kind: AssignmentKind,
+    claim: Claim | None = None,
+    rendered: TaskSpec | None = None,
 ) -> Assignment:
-    """All that a worker on any host must know to run an attempt, or to look for what is left of it."""
+    """All that a worker on any host must know to run an attempt, or to look for what is left of it.
+
+    `rendered`: the task, if its templates were rendered when it became ready.
+    """
     task = run.tasks[attempt.task]
-    spec = task.spec
+    spec = rendered or task.spec
     return Assignment(
         attempt=str(attempt),
         kind=kind,

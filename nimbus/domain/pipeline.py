@@ -166,7 +166,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
-    """One task of a pipeline. In a run its `args` are already rendered."""
+    """One task of a pipeline. In a run its `args` are already rendered, unless it `reads` results."""
 
     name: TaskName
     kind: TaskKind
@@ -180,6 +180,8 @@ class TaskSpec:
     """Whether it is wanted: a template; in a run, `true` or `false`. Empty: it is."""
     allow_failure: bool = False
     """Its run can succeed without it."""
+    reads: tuple[TaskName, ...] = ()
+    """Tasks whose results its templates take: these are rendered when it is ready, others with the run."""
 
     def requirement(self, need: TaskName) -> Requirement:
         """What it asks of a task that it needs."""
@@ -187,8 +189,8 @@ class TaskSpec:
 
     @property
     def is_wanted(self) -> bool:
-        """Its condition holds, or it has none. In a run only."""
-        return self.when in ("", "true")
+        """Its condition holds, or is not known yet, or it has none. In a run only."""
+        return bool(self.reads) or self.when in ("", "true")
 
     @property
     def is_clean_up(self) -> bool:

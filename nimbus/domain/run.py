@@ -114,6 +114,8 @@ class Attempt:
     """Reference of the committed output, relative to `worker.data`: a folder, or the key of a manifest."""
     application: str | None = None
     """Id of its Spark application, as `application_id` takes it; None: none is known. Not in layout 1."""
+    has_result: bool = False
+    """It succeeded with a result, which is in its END, and later in history. Not in layout 1."""
 
     @property
     def ending(self) -> str:
@@ -137,6 +139,8 @@ class TaskRun:
     earlier_out_of_memory: int = 0
     retry_at: datetime | None = None
     """Not before this; None: at once."""
+    reason: str = ""
+    """Why it failed without an attempt. Not in layout 1."""
 
     @property
     def open_attempt(self) -> Attempt | None:

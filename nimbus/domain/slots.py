@@ -102,6 +102,8 @@ class End:
     """Of the claim that it ends. Tells the attempt from one of the same id in a later run."""
     application: str | None = None
     """See `Attempt.application`."""
+    result: Mapping[str, Any] | None = None
+    """Of a success: what the task gave with `ctx.result`; see `nimbus.result`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

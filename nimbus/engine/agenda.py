@@ -16,10 +16,24 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName, WorkerId
 
 Kind = Literal[
-    "abdication", "attempt", "run", "queue", "command", "pipeline", "task", "worker", "finished", "schema"
+    "abdication",
+    "attempt",
+    "run",
+    "queue",
+    "command",
+    "pipeline",
+    "rendering",
+    "task",
+    "worker",
+    "finished",
+    "schema",
 ]
 """`queue`: a queued run that may start. `task`: one that waits. `worker`: one that backs off.
+`rendering`: a task that could start, were its templates rendered.
 `finished`: a run to be archived, later removed."""
+
+
+PARTS_OF_RUNS: frozenset[Kind] = frozenset({"attempt", "queue", "rendering", "task", "finished"})
 
 
 class Subject(NamedTuple):
@@ -55,7 +69,7 @@ class Subject(NamedTuple):
     @property
     def owner(self) -> Subject:
         """What is set aside if deciding fails: a run as a whole, since its parts depend on one another."""
-        return Subject("run", self.name) if self.kind in ("attempt", "queue", "task", "finished") else self
+        return Subject("run", self.name) if self.kind in PARTS_OF_RUNS else self
 
 
 def about_attempt(attempt: AttemptId) -> Subject:
@@ -66,6 +80,11 @@ def about_attempt(attempt: AttemptId) -> Subject:
 def about_task(run: RunId, task: TaskName) -> Subject:
     """A task that waits."""
     return Subject("task", run, task)
+
+
+def about_rendering(run: RunId, task: TaskName) -> Subject:
+    """A task that waits for its templates to be rendered."""
+    return Subject("rendering", run, task)
 
 
 def about_run(run: RunId) -> Subject:

@@ -9,7 +9,8 @@ from datetime import datetime
 from nimbus.domain.admission import Gate
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.drafts import Draft
-from nimbus.domain.ids import RunId
+from nimbus.domain.ids import RunId, TaskName
+from nimbus.domain.run import Run
 from nimbus.domain.writes import RemoveAttempt, RemoveRun, RequestStop, Write, WriteClaim, WriteEnd
 from nimbus.engine.agenda import Subject
 
@@ -38,13 +39,21 @@ class BuildRun:
 
 
 @dataclass(frozen=True, slots=True)
+class RenderTask:
+    """Render the templates of a ready task, which take results of others."""
+
+    run: Run
+    task: TaskName
+
+
+@dataclass(frozen=True, slots=True)
 class ResignLeadership:
     """Close the latch and queue again."""
 
     reason: str
 
 
-Effect = PrepareRelease | ArchiveRun | BuildRun | ResignLeadership
+Effect = PrepareRelease | ArchiveRun | BuildRun | RenderTask | ResignLeadership
 
 MAY_LOSE = (WriteClaim, WriteEnd, RequestStop, RemoveAttempt, RemoveRun)
 

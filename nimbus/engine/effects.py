@@ -1,14 +1,15 @@
 """Effects of decisions: work that takes time, on threads of its own, its outcome told as news.
 
-Three threads: `nimbus-archive` waits for S3 as long as it must; `nimbus-prepare` fetches releases for
-commands; `nimbus-build` makes runs, and waits for the template helper. None holds up the engine, nor another.
+Four threads: `nimbus-archive` waits for S3 as long as it must; `nimbus-prepare` fetches releases for
+commands; `nimbus-build` makes runs, and `nimbus-render` the texts of ready tasks: these two wait for the
+template helper. None holds up the engine, nor another for longer than one question to the helper.
 """
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, assert_never
 
@@ -18,12 +19,29 @@ from nimbus.domain import lifecycle
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.drafts import new_run
 from nimbus.domain.errors import NimbusError, RefusedError
-from nimbus.domain.ids import RunId
+from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.parameters import InvalidParametersError
-from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.pipeline import PipelineSpec, TaskSpec
 from nimbus.domain.run import Run
-from nimbus.engine.decision import ArchiveRun, BuildRun, Effect, PrepareRelease, ResignLeadership
-from nimbus.engine.news import BuildingFailed, News, ReleasePrepared, RunArchived, RunBuilt
+from nimbus.domain.slots import Slots
+from nimbus.engine.decision import (
+    ArchiveRun,
+    BuildRun,
+    Effect,
+    PrepareRelease,
+    RenderTask,
+    ResignLeadership,
+)
+from nimbus.engine.news import (
+    BuildingFailed,
+    News,
+    ReleasePrepared,
+    RenderingFailed,
+    RunArchived,
+    RunBuilt,
+    TaskRendered,
+)
+from nimbus.engine.results import Results, committed_results
 from nimbus.engine.state import Built, Refusal
 from nimbus.ports import Definitions, History
 from nimbus.records import UnreadableRecordError
@@ -60,6 +78,10 @@ class Renderer(Protocol):
         """
         ...
 
+    def render_task(self, run: Run, name: TaskName, results: Results) -> TaskSpec:
+        """A task that reads results, rendered. Raises as `render` does."""
+        ...
+
     def close(self) -> None:
         """End; a `render` under way raises. From any thread."""
         ...
@@ -72,6 +94,7 @@ class Effects:
         self,
         *,
         read_run: Callable[[RunId], Run | None],
+        read_slots: Callable[[Iterable[AttemptId]], Mapping[AttemptId, Slots]],
         history: History,
         preparer: ReleasePreparer,
         definitions: Definitions,
@@ -80,6 +103,7 @@ class Effects:
         tell: Callable[[News], None],
     ) -> None:
         self._read_run = read_run
+        self._read_slots = read_slots
         self._history = history
         self._preparer = preparer
         self._definitions = definitions
@@ -92,6 +116,7 @@ class Effects:
         self._archive = ThreadPoolExecutor(1, thread_name_prefix="nimbus-archive")
         self._prepare = ThreadPoolExecutor(1, thread_name_prefix="nimbus-prepare")
         self._build = ThreadPoolExecutor(1, thread_name_prefix="nimbus-build")
+        self._render = ThreadPoolExecutor(1, thread_name_prefix="nimbus-render")
 
     def start(self, effect: Effect) -> None:
         """Start one effect."""
@@ -104,6 +129,8 @@ class Effects:
                 self._submit(self._prepare, self._bring, release)
             case BuildRun():
                 self._submit(self._build, self._make, effect)
+            case RenderTask():
+                self._submit(self._render, self._make_texts, effect)
             case ResignLeadership(reason):
                 self._resign(reason)
             case _:
@@ -112,7 +139,7 @@ class Effects:
     def close(self) -> None:
         """End waiting effects at once; runs that were not archived are archived by the next leader."""
         self._stopping.set()
-        for pool in (self._archive, self._prepare, self._build):
+        for pool in (self._archive, self._prepare, self._build, self._render):
             pool.shutdown(wait=False, cancel_futures=True)
         self._renderer.close()
 
@@ -166,3 +193,15 @@ class Effects:
             self._tell(BuildingFailed(effect.subject, draft, exc))
             return
         self._tell(RunBuilt(effect.subject, Built(draft, result)))
+
+    def _make_texts(self, effect: RenderTask) -> None:
+        run, name = effect.run, effect.task
+        try:
+            read = committed_results(run, run.tasks[name].spec.reads, self._read_slots)
+            result: TaskSpec | Refusal = self._renderer.render_task(run, name, read)
+        except TemplateError as exc:
+            result = Refusal(exc.code, str(exc))
+        except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
+            self._tell(RenderingFailed(run.id, name, exc))
+            return
+        self._tell(TaskRendered(run.id, name, result))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from leader import Leadership
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.drafts import Draft
-from nimbus.domain.ids import AttemptId, PipelineName, RunId
-from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName
+from nimbus.domain.pipeline import PipelineSpec, TaskSpec
 from nimbus.engine.agenda import Subject
 from nimbus.engine.state import Built, Refusal
 
@@ -72,6 +72,24 @@ class BuildingFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskRendered:
+    """The templates of a ready task are rendered; or cannot be, through a fault of their own."""
+
+    run: RunId
+    task: TaskName
+    result: TaskSpec | Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class RenderingFailed:
+    """The templates of a ready task could not be rendered, through no fault of their own."""
+
+    run: RunId
+    task: TaskName
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
 class RunArchived:
     """History has a run."""
 
@@ -99,6 +117,8 @@ News = (
     | ReleasePrepared
     | RunBuilt
     | BuildingFailed
+    | TaskRendered
+    | RenderingFailed
     | RunArchived
     | QuarantineChanged
     | StopAsked

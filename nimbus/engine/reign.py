@@ -21,7 +21,7 @@ from nimbus.domain.errors import NimbusError, RecordTooLargeError
 from nimbus.domain.ids import AttemptId, PipelineName, RunId
 from nimbus.domain.run import Run
 from nimbus.engine import news as n
-from nimbus.engine.agenda import Instant, Subject
+from nimbus.engine.agenda import PARTS_OF_RUNS, Instant, Subject, about_rendering, about_run
 from nimbus.engine.decision import Decision, Effect, Nothing
 from nimbus.engine.policy import Policy
 from nimbus.engine.rules import ask, next_subject
@@ -203,6 +203,12 @@ class Reign:
                 case n.BuildingFailed(subject, draft, error) if subject in self.state.building:
                     self.state.run_built(subject, Built(draft, None))
                     self._set_aside(subject, error)
+                case n.TaskRendered(run, task, result):
+                    self.state.task_rendered(run, task, result)
+                case n.RenderingFailed(run, task, error):
+                    if about_rendering(run, task) in self.state.rendering:
+                        self._set_aside(about_run(run), error)
+                    self.state.task_rendered(run, task, None)
                 case n.RunArchived(run):
                     self.state.run_archived(run)
                 case n.QuarantineChanged(quarantined):
@@ -385,7 +391,7 @@ class Reign:
             del self._conflicts[subject.owner]
             self._give_up(subject, exc)
             return
-        if subject.kind in ("attempt", "run", "queue", "task", "finished"):
+        if subject.kind in PARTS_OF_RUNS or subject.kind == "run":
             self._read_run(subject.run)
         for write in decision.writes:
             match write:

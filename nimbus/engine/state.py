@@ -38,12 +38,21 @@ from nimbus.engine.agenda import (
     about_finished,
     about_pipeline,
     about_queued,
+    about_rendering,
     about_run,
     about_task,
     about_worker,
 )
 from nimbus.engine.command_lines import CommandLines
-from nimbus.engine.decision import ArchiveRun, BuildRun, Decision, Nothing, PrepareRelease, ResignLeadership
+from nimbus.engine.decision import (
+    ArchiveRun,
+    BuildRun,
+    Decision,
+    Nothing,
+    PrepareRelease,
+    RenderTask,
+    ResignLeadership,
+)
 from nimbus.engine.finished import Finished, finished
 from nimbus.engine.needs import Needs
 from nimbus.engine.policy import Policy
@@ -103,6 +112,11 @@ class State:
         self.building: set[Subject] = set()
         """What waits for the run that it starts."""
         self.built: dict[Subject, Built] = {}
+
+        self.rendering: set[Subject] = set()
+        """Ready tasks that wait for their texts."""
+        self.rendered: dict[Subject, TaskSpec | Refusal] = {}
+        """Of waiting tasks."""
 
         self.runs: dict[RunId, Run] = {}
         """Runs that are not final."""
@@ -168,6 +182,17 @@ class State:
         """What ready tasks may take."""
         return self.workers.capacity(self.settings.pools, self.pools.used)
 
+    def rendered_task(self, run: RunId, task: TaskRun) -> TaskSpec:
+        """A ready task with its texts.
+
+        Raises:
+            LookupError: its templates take results of others, and it is not rendered.
+        """
+        found = self.rendered.get(about_rendering(run, task.spec.name)) if task.spec.reads else task.spec
+        if not isinstance(found, TaskSpec):
+            raise LookupError(f"task {task.spec.name} of run {run} is not rendered")  # noqa: TRY004 - no type
+        return found
+
     def next_ready(self) -> Subject | None:
         """The most urgent task that could start, while there may be a slot for it."""
         found = self.ready.first()
@@ -187,6 +212,8 @@ class State:
                     self.finished[run_id] = replace(self.finished[run_id], archiving=True)
                 case BuildRun(subject, _):
                     self.building.add(subject)
+                case RenderTask(run, task):
+                    self.rendering.add(about_rendering(run.id, task))
                 case ResignLeadership():
                     self.resigning = True
                 case _:
@@ -308,6 +335,7 @@ class State:
         if task.state is not TaskState.WAITING or not run.opens_tasks:
             self.ready.discard(run.id, task.spec.name)
             self.agenda.forget(subject)
+            self._forget_rendering(run.id, task)
         elif (moment := not_before(run, task)) is not None:
             self.agenda.look_at(subject, moment)
         else:
@@ -317,7 +345,19 @@ class State:
         run = self.runs.get(run_id)
         if run is None or about_run(run_id) in self.set_aside:
             return
-        self.ready.add(run, run.tasks[name])
+        task, subject = run.tasks[name], about_rendering(run_id, name)
+        found = self.rendered.get(subject) if task.spec.reads else task.spec
+        if isinstance(found, TaskSpec) and found.is_wanted:
+            self.ready.add(run, task)
+        else:
+            self.agenda.add(subject)
+
+    def _forget_rendering(self, run_id: RunId, task: TaskRun) -> None:
+        if task.spec.reads:
+            subject = about_rendering(run_id, task.spec.name)
+            self.agenda.forget(subject)
+            self.rendering.discard(subject)
+            self.rendered.pop(subject, None)
 
     def _put_finished(self, run: Run) -> None:
         self._forget_live(run.id)
@@ -342,6 +382,7 @@ class State:
         for name, task in run.tasks.items():
             self.ready.discard(run_id, name)
             self.agenda.forget(about_task(run_id, name))
+            self._forget_rendering(run_id, task)
             if (attempt := task.open_attempt) is not None:
                 self._forget_attempt(AttemptId(run_id, name, attempt.number), attempt.worker)
 
@@ -501,6 +542,15 @@ class State:
             self.built[subject] = built
             self.agenda.add(subject)
 
+    def task_rendered(self, run: RunId, task: TaskName, result: TaskSpec | Refusal | None) -> None:
+        """A ready task has its texts, or cannot have them; None: not now, and it is asked for again."""
+        subject = about_rendering(run, task)
+        if subject in self.rendering:  # else it waits no more, or an earlier reign asked
+            self.rendering.discard(subject)
+            if result is not None:
+                self.rendered[subject] = result
+            self._add_ready(run, task)
+
     def release_prepared(self, release: ReleaseOf, result: PipelineSpec | Refusal) -> None:
         """A release is on this disk, or cannot be had."""
         if self.preparing.get(release.pipeline) != release:
@@ -522,6 +572,8 @@ class State:
         self.prepared = dict(before.prepared)
         self.building = set(before.building)
         self.built = dict(before.built)
+        self.rendering = set(before.rendering)
+        self.rendered = dict(before.rendered)
         self.finished = dict(before.finished)
         self.silent_since = dict(before.silent_since)
 
@@ -535,6 +587,8 @@ class State:
         self.prepared = {name: kept for name, kept in self.prepared.items() if name in self.lines}
         self.building = {subject for subject in self.building if self._waits(subject)}
         self.built = {subject: kept for subject, kept in self.built.items() if self._waits(subject)}
+        self.rendering = {subject for subject in self.rendering if subject.run in self.runs}
+        self.rendered = {subject: kept for subject, kept in self.rendered.items() if subject.run in self.runs}
         self.finished = {
             run_id: kept
             for run_id, kept in self.finished.items()

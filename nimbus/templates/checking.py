@@ -6,6 +6,7 @@ Runs in the template helper only: to compile a template is to compute its consta
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import TypeGuard
 
 from jinja2 import TemplateSyntaxError, meta, nodes
 from jinja2.sandbox import SandboxedEnvironment
@@ -41,13 +42,13 @@ def argument_faults(text: str, parameters: Collection[str]) -> list[Fault]:
     for statement in parsed.find_all(nodes.Stmt):
         if not isinstance(statement, nodes.Output | nodes.If):
             return [Fault("may use {{ ... }} and {% if %} only; compute anything else in the task")]
-    return list(_unknown_names(parsed, parameters))
+    return [*_unknown_names(parsed, parameters, (*NAMES, "tasks")), *_result_faults(parsed)]
 
 
 def file_faults(text: str, parameters: Collection[str]) -> list[Fault]:
     """What is wrong with the template in a SQL file: syntax, unknown names; with lines."""
     parsed = _parsed(_sql, text)
-    return [parsed] if isinstance(parsed, Fault) else list(_unknown_names(parsed, parameters))
+    return [parsed] if isinstance(parsed, Fault) else list(_unknown_names(parsed, parameters, NAMES))
 
 
 def _parsed(environment: SandboxedEnvironment, text: str) -> nodes.Template | Fault:
@@ -66,15 +67,41 @@ def _parsed(environment: SandboxedEnvironment, text: str) -> nodes.Template | Fa
     return tree
 
 
-def _unknown_names(tree: nodes.Template, parameters: Collection[str]) -> Iterator[Fault]:
+def _result_faults(tree: nodes.Template) -> Iterator[Fault]:
+    """Every use of `tasks` that is not `tasks.NAME.result` or `tasks['NAME'].result`."""
+    plain = {
+        id(named.node)
+        for result in tree.find_all(nodes.Getattr)
+        if result.attr == "result" and (named := result.node) and _is_lookup(named)
+    }
+    for name in tree.find_all(nodes.Name):
+        if name.name == "tasks" and id(name) not in plain:
+            yield Fault(
+                "`tasks` gives results of other tasks: write tasks.NAME.result.KEY, or "
+                "tasks['NAME'].result.KEY for a name with '-'",
+                None,
+                name.lineno,
+            )
+
+
+def _is_lookup(node: nodes.Node) -> TypeGuard[nodes.Getattr | nodes.Getitem]:
+    """Whether it looks up a name that is known before rendering."""
+    if isinstance(node, nodes.Getitem):
+        return isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str)
+    return isinstance(node, nodes.Getattr)
+
+
+def _unknown_names(
+    tree: nodes.Template, parameters: Collection[str], known: Collection[str]
+) -> Iterator[Fault]:
     fields = {**_FIELDS, "params": tuple(parameters)}
-    for name in sorted(meta.find_undeclared_variables(tree) - set(NAMES) - {"range"}):
+    for name in sorted(meta.find_undeclared_variables(tree) - set(known) - {"range"}):
         if name in parameters:
             yield Fault(
                 f"there is no {name!r}; parameters are in `params`", f"params.{name}", _line(tree, name)
             )
         else:
-            yield Fault(f"there is no {name!r}", closest(name, NAMES), _line(tree, name))
+            yield Fault(f"there is no {name!r}", closest(name, known), _line(tree, name))
     for owner, name, line in _lookups(tree):
         if name not in fields.get(owner, (name,)):
             near = closest(name, fields[owner])

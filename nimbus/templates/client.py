@@ -7,10 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from nimbus.domain.ids import TaskName
+from nimbus.domain.intervals import NO_INTERVAL
 from nimbus.domain.pipeline import TaskSpec
 from nimbus.domain.run import Run
 from nimbus.domain.tasks import Tasks
 from nimbus.templates.answers import Fault, TemplateError, short
+from nimbus.templates.names import needs_interval
 
 Question = Literal["render", "arguments", "file"]
 MOST_TEXT = 4 << 20
@@ -29,8 +32,37 @@ class Templates(ABC):
         Raises:
             TemplateError: names the task, and the argument or `when`.
         """
-        places = [(task.spec, number) for task in run.tasks.values() for number in _places(task.spec)]
-        texts = [spec.when if number is None else spec.args[number] for spec, number in places]
+        specs = [task.spec for task in run.tasks.values()]
+        for spec in specs:
+            if spec.reads and run.data_interval is None and any(map(needs_interval, texts_of(spec))):
+                raise TemplateError(f"task {spec.name} needs a data interval: {NO_INTERVAL}")
+        rendered = iter(self._rendered(run, [spec for spec in specs if not spec.reads]))
+        tasks = Tasks(
+            task if task.spec.reads else replace(task, spec=next(rendered)) for task in run.tasks.values()
+        )
+        return replace(run, tasks=tasks)
+
+    def render_task(
+        self, run: Run, name: TaskName, results: Mapping[TaskName, Mapping[str, Any]]
+    ) -> TaskSpec:
+        """A task that reads results, with its templates rendered.
+
+        Args:
+            run: Its run.
+            name: Of the task.
+            results: By task, of those that gave one.
+
+        Raises:
+            TemplateError: names the task, and the argument or `when`.
+        """
+        spec = run.tasks[name].spec
+        known = {read: {"result": results.get(read, {})} for read in spec.reads}
+        (rendered,) = self._rendered(run, [spec], results=known)
+        return replace(rendered, reads=())
+
+    def _rendered(self, run: Run, specs: Sequence[TaskSpec], **more: Any) -> list[TaskSpec]:
+        places = [(spec, number) for spec in specs for number in range(len(texts_of(spec)))]
+        texts = [text for spec in specs for text in texts_of(spec)]
         interval = run.data_interval
         try:
             results = self._results(
@@ -43,19 +75,16 @@ class Templates(ABC):
                 data_interval=interval and [interval.start.isoformat(), interval.end.isoformat()],
                 timezone=run.timezone,
                 parameters=dict(run.parameters),
+                **more,
             )
         except TemplateError as exc:
             if exc.at is None:
                 raise
             spec, number = places[exc.at]
-            where = "when" if number is None else f"argument {number + 1}"
+            where = f"argument {number + 1}" if number < len(spec.args) else "when"
             raise TemplateError(f"task {spec.name}, {where}: {exc}") from exc
         rendered = iter(results)
-        tasks = Tasks(
-            replace(task, spec=_rendered(task.spec, [next(rendered) for _ in _places(task.spec)]))
-            for task in run.tasks.values()
-        )
-        return replace(run, tasks=tasks)
+        return [_with_texts(spec, [next(rendered) for _ in texts_of(spec)]) for spec in specs]
 
     def argument_faults(self, texts: Sequence[str], parameters: Collection[str]) -> list[list[Fault]]:
         """Of each argument, what is wrong with it: syntax, unknown names, statements, unknown filters.
@@ -97,13 +126,13 @@ class Templates(ABC):
         """The answer, as `nimbus.templates.program.Program.answer` gives it."""
 
 
-def _places(spec: TaskSpec) -> list[int | None]:
-    """Numbers of the arguments of a task; and None, if it has `when`."""
-    return [*range(len(spec.args)), *([None] if spec.when else [])]
+def texts_of(spec: TaskSpec) -> list[str]:
+    """The templates of a task: its arguments; and `when`, if it has one."""
+    return [*spec.args, *([spec.when] if spec.when else [])]
 
 
-def _rendered(spec: TaskSpec, texts: Sequence[str]) -> TaskSpec:
-    """The task with these texts at its `_places`."""
+def _with_texts(spec: TaskSpec, texts: Sequence[str]) -> TaskSpec:
+    """The task with these texts instead of its `texts_of`."""
     if not spec.when:
         return replace(spec, args=tuple(texts))
     answer = texts[-1].strip().lower()

@@ -14,6 +14,10 @@ _CODE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _NAME = re.compile(r"(?<![\w.])[a-z_]+\b(?!\s*=[^=])")
 
+_RESULT = re.compile(
+    r"""(?<![\w.])tasks\s*(?:\.\s*(?P<name>\w+)|\[\s*(?P<quote>["'])(?P<quoted>[^"']*)(?P=quote)\s*\])"""
+)
+
 _ASKED = frozenset({"defined", "undefined", "default", "d"})
 """Tests and filters for what may be missing."""
 
@@ -22,6 +26,16 @@ def needs_interval(text: str) -> bool:
     """Whether a template names the data interval, and does not ask whether there is one."""
     names = names_in(text)
     return not names.isdisjoint(INTERVAL) and names.isdisjoint(_ASKED)
+
+
+def tasks_read(text: str) -> frozenset[str]:
+    """Names of the tasks whose results a template takes.
+
+    It may find too many, as in quotes; never too few, since `nimbus.templates.checking` lets pass what it
+    finds and no other form.
+    """
+    codes = _CODE.findall(text) if "tasks" in text else ()
+    return frozenset(found["name"] or found["quoted"] for code in codes for found in _RESULT.finditer(code))
 
 
 def names_in(text: str) -> frozenset[str]:

@@ -89,14 +89,19 @@ def render_context(
     logical_date: datetime,
     parameters: Mapping[str, Any],
     dates: Mapping[str, Any],
+    results: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The names that a template may use. `dates`: as `nimbus.templates.dates.date_values` makes them."""
+    """The names that a template may use.
+
+    `dates`: as `nimbus.templates.dates.date_values` makes them. `results`: of tasks that this one reads.
+    """
     return {
         "params": dict(parameters),
         "run": {"id": run_id, "logical_date": logical_date},
         **dates,
         "pipeline": {"name": pipeline},
         "task": {"name": task},
+        **({} if results is None else {"tasks": results}),
     }
 
 
@@ -109,7 +114,7 @@ def render_arguments(
         renderer: Keeps them compiled.
         texts: The arguments of all tasks.
         run: `pipeline`, `run_id`, `logical_date` (ISO), `data_interval` (two ISO dates, or None), `timezone`,
-            `parameters`; `tasks`: the task's name for each text.
+            `parameters`; `tasks`: the task's name for each text; `results`: by task, if there are any.
         at: Called with the number of each text before it is rendered.
 
     Raises:
@@ -122,6 +127,7 @@ def render_arguments(
         "logical_date": logical_date,
         "parameters": run["parameters"],
         "dates": date_values(logical_date, interval and _times(interval), run["timezone"]),
+        "results": run.get("results"),
     }
     rendered = []
     size = 0

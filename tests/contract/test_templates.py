@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunCause, TaskRun
+from nimbus.domain.tasks import Tasks
 from nimbus.templates.answers import Fault, TemplateError
 from nimbus.templates.checking import NAMES
 from nimbus.templates.client import MOST_TEXT, Templates
@@ -223,3 +225,39 @@ def test_context_has_the_names_that_the_check_knows() -> None:
     )
 
     assert set(context) == set(NAMES)
+
+
+def with_result(*args: str, **spec: Any) -> Run:
+    """A run whose task `load` reads the result of `quiet`."""
+    run = draft(*args, parameters={"x": "{{ ds }}"})
+    load = replace(run.tasks[TaskName("load")].spec, reads=(TaskName("quiet"),), **spec)
+    return replace(run, tasks=Tasks([TaskRun(spec=quiet(load)), TaskRun(spec=load)]))
+
+
+def test_task_that_reads_results_is_left_as_it_is_when_its_run_is_rendered(templates: Templates) -> None:
+    run = with_result("{{ tasks.quiet.result.rows }}", "{{ ds }}")
+
+    assert templates.render(run) == run
+
+
+def test_task_that_reads_results_is_rendered_with_them(templates: Templates) -> None:
+    run = with_result("{{ tasks['quiet'].result.rows + 1 }}", "{{ params.x }}", when="{{ ds > '1' }}")
+    found = templates.render_task(run, TaskName("load"), {TaskName("quiet"): {"rows": 3}})
+
+    assert (found.args, found.when, found.reads) == (("4", "{{ ds }}"), "true", ())
+
+
+def test_result_that_was_not_given_is_undefined(templates: Templates) -> None:
+    run = with_result("{{ tasks.quiet.result.rows | default('none') }}", "{{ tasks.quiet.result.rows }}")
+
+    with pytest.raises(TemplateError, match=r"task load, argument 2: .* has no attribute 'rows'"):
+        templates.render_task(run, TaskName("load"), {})
+
+
+def test_run_without_interval_is_refused_when_a_task_that_reads_results_needs_one(
+    templates: Templates,
+) -> None:
+    run = replace(with_result("{{ tasks.quiet.result.rows }}{{ data_interval_start }}"), data_interval=None)
+
+    with pytest.raises(TemplateError, match="task load needs a data interval"):
+        templates.render(run)

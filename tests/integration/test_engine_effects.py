@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from nimbus.adapters.memory import MemoryHistory
+from nimbus.domain import lifecycle
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
+from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
-from nimbus.domain.run import Run, RunCause, RunState
+from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
+from nimbus.domain.slots import End, Slots
+from nimbus.domain.tasks import Tasks
 from nimbus.engine.agenda import Subject
-from nimbus.engine.decision import ArchiveRun, BuildRun, PrepareRelease, ResignLeadership
+from nimbus.engine.decision import ArchiveRun, BuildRun, PrepareRelease, RenderTask, ResignLeadership
 from nimbus.engine.effects import Effects
-from nimbus.engine.news import BuildingFailed, News, ReleasePrepared, RunArchived, RunBuilt
+from nimbus.engine.news import (
+    BuildingFailed,
+    News,
+    ReleasePrepared,
+    RenderingFailed,
+    RunArchived,
+    RunBuilt,
+    TaskRendered,
+)
 from nimbus.engine.state import Built, Refusal
 from nimbus.ports import DefinitionNotHereError, StoreUnavailableError
 from nimbus.records import UnreadableRecordError
@@ -105,8 +117,10 @@ class Bench:
         self.unreadable: set[str] = set()
         self.read: list[str] = []
         self.no_definition: Exception | None = None
+        self.no_slots: Exception | None = None
         self.effects = Effects(
             read_run=self.read_run,
+            read_slots=self.read_slots,
             history=self.history,
             preparer=self.preparer,
             definitions=self,
@@ -119,6 +133,11 @@ class Bench:
         if self.no_definition is not None:
             raise self.no_definition
         return OnDisk().definition(release)
+
+    def read_slots(self, attempts: Iterable[AttemptId]) -> Mapping[AttemptId, Slots]:
+        if self.no_slots is not None:
+            raise self.no_slots
+        return {attempt: Slots(end=end_of(attempt, result={"rows": 3})) for attempt in attempts}
 
     def read_run(self, run_id: RunId) -> Run:
         self.read.append(run_id)
@@ -290,3 +309,57 @@ def test_a_run_whose_record_cannot_be_read_is_left_and_not_tried_for_ever(
 
     eventually(lambda: RunArchived(RunId("p-2")) in bench.told)
     assert (bench.history.tries, bench.read) == (["p-2"], ["p-1", "p-2"])
+
+
+def end_of(attempt: AttemptId, result: dict[str, Any]) -> End:
+    now = DRAFT.asked_at
+    return End(attempt=str(attempt), outcome=Outcome.SUCCEEDED, written_by="t", ended_at=now, result=result)
+
+
+def reading(argument: str) -> RenderTask:
+    """Render a task that reads the result of one that has succeeded."""
+    plan = TaskSpec(name=TaskName("plan"), kind=TaskKind.PYTHON, script="plan.py")
+    load = TaskSpec(
+        name=TaskName("load"), kind=TaskKind.PYTHON, script="load.py", args=(argument,), reads=(plan.name,)
+    )
+    run = replace(
+        finished("p-1"),
+        layout=2,
+        state=RunState.RUNNING,
+        tasks=Tasks([TaskRun(spec=plan), TaskRun(spec=load)]),
+    )
+    run = lifecycle.open_attempt(run, plan.name, worker=WorkerId("w"), epoch=1, now=DRAFT.asked_at)
+    attempt = AttemptId(run.id, plan.name, 1)
+    end = end_of(attempt, {"rows": 3})
+    return RenderTask(
+        lifecycle.close_attempt(run, attempt, end, max_mishaps=1, now=DRAFT.asked_at), load.name
+    )
+
+
+def test_task_is_rendered_with_the_results_in_the_ends_of_those_that_it_reads(
+    bench: Bench, eventually: Eventually
+) -> None:
+    bench.effects.start(reading("{{ tasks.plan.result.rows }} rows"))
+
+    eventually(lambda: bench.told)
+    (news,) = bench.told
+    assert isinstance(news, TaskRendered)
+    assert isinstance(news.result, TaskSpec)
+    assert news.result.args == ("3 rows",)
+
+
+def test_task_whose_template_is_at_fault_is_refused(bench: Bench, eventually: Eventually) -> None:
+    bench.effects.start(reading("{{ tasks.plan.result.rows.x }}"))
+
+    eventually(lambda: bench.told)
+    (news,) = bench.told
+    assert isinstance(news, TaskRendered)
+    assert isinstance(news.result, Refusal)
+
+
+def test_task_is_rendered_later_when_results_cannot_be_read_now(bench: Bench, eventually: Eventually) -> None:
+    bench.no_slots = StoreUnavailableError("no answer")
+    bench.effects.start(reading("{{ tasks.plan.result.rows }}"))
+
+    eventually(lambda: bench.told)
+    assert bench.told == [RenderingFailed(RunId("p-1"), TaskName("load"), bench.no_slots)]

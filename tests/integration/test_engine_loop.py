@@ -403,6 +403,7 @@ def test_a_template_that_breaks_the_limits_is_refused_and_the_leader_leads_on(
     )
     effects = Effects(
         read_run=lambda _run: None,
+        read_slots=lambda _attempts: {},
         history=MemoryHistory(),
         preparer=NoPreparer(),
         definitions=OnDisk(),

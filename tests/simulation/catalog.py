@@ -59,6 +59,10 @@ def _task(
     )
 
 
+def _reads(task: TaskSpec, *, args: tuple[str, ...] = (), when: str = "") -> TaskSpec:
+    return replace(task, args=args, when=when, reads=task.needs)
+
+
 def _every(minutes: int, catchup: CatchUp, window: timedelta | None = None) -> Schedule:
     return Schedule(cron=f"*/{minutes} * * * *", timezone="UTC", catchup=catchup, catchup_window=window)
 
@@ -109,7 +113,18 @@ NARROW = PipelineSpec(
         _task("d", "a", start_after=timedelta(seconds=5)),
     ),
 )
-SPECS = (DIAMOND, CHAIN, SINGLE, NARROW)
+GIVING = PipelineSpec(
+    name=PipelineName("giving"),
+    schedule=_every(4, CatchUp.LATEST),
+    failure_strategy=FailureStrategy.CONTINUE,
+    tasks=(
+        _task("a"),
+        _reads(_task("b", "a", retries=2), args=("{{ tasks.a.result.given }}",)),
+        _reads(_task("c", "a"), when="{{ tasks.a.result.given.endswith('.1') }}"),
+        _reads(_task("d", "b", asks=Requirement.DONE, retries=0), args=("{{ tasks.b.result.given }}",)),
+    ),
+)
+SPECS = (DIAMOND, CHAIN, SINGLE, NARROW, GIVING)
 NAMES = tuple(spec.name for spec in SPECS)
 RELEASES = {ReleaseOf(spec.name, digest): spec for spec in SPECS for digest in (FIRST, SECOND)}
 for _digest, _when_full in ((FIRST, WhenFull.REPLACE), (SECOND, WhenFull.SKIP)):

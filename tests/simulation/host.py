@@ -128,6 +128,7 @@ class Runner:
             written_by="runner",
             ended_at=self.host.world.worker_now(),
             output=str(self.folder.attempt) if outcome is Outcome.SUCCEEDED else None,
+            result={"given": str(self.folder.attempt)} if outcome is Outcome.SUCCEEDED else None,
         )
 
     def _deliver(self, record: End) -> None:

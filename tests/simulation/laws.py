@@ -20,6 +20,7 @@ class Law(Enum):
     FINAL_IS_FINAL = "what has ended never changes"
     NEEDS_FIRST = "a task starts only when all that it needs has ended as it asks"
     CLEAN_UP = "a run that has failed starts its clean-up, and if it is to end with the failure, nothing else"
+    RESULTS = "a task gets what those that it reads have committed, and its condition is decided by that"
     RETRIES_COUNT = "a task is tried as often as its retries and mishaps allow, no more and no less"
     SLOTS = "no worker has more open attempts than slots"
     TARGET_SLOTS = "no target has more open attempts than slots"

@@ -10,6 +10,7 @@ from nimbus.domain.ids import AttemptId, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Requirement
 from nimbus.domain.run import Outcome, Run, RunState, TaskState
 from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.workers import Assignment, AssignmentKind
 from tests.simulation.catalog import TARGET_SLOTS
 from tests.simulation.laws import Law, hold
 
@@ -70,6 +71,8 @@ class AttemptLaws:
         match write:
             case w.CreateAttempt(attempt):
                 self._opened(attempt)
+            case w.Assign(_, order) if order.kind is AssignmentKind.RUN:
+                self._ordered(order)
             case w.WriteClaim(attempt, claim):
                 self._claimed(attempt, claim)
             case w.WriteEnd(attempt, end):
@@ -96,6 +99,18 @@ class AttemptLaws:
         is_clean_up = {Requirement.FAILED, Requirement.DONE} & set(asked.values())
         hold(Law.CLEAN_UP, not failed or is_clean_up, attempt, "opens in a run that has failed")
         hold(Law.FINAL_IS_FINAL, run.state is RunState.RUNNING, attempt, "opens in a run that is", run.state)
+
+    def _ordered(self, order: Assignment) -> None:
+        """Templates of the simulated tasks take what one other task gave, whole."""
+        spec = self._runs.all[order.run].tasks[order.task.name].spec
+        given = tuple(self.given(order.run, read) for read in spec.reads if spec.args)
+        hold(Law.RESULTS, not spec.reads or order.task.args == given, order.attempt, order.task.args, given)
+        hold(Law.RESULTS, order.task.when in ("", "true"), order.attempt, order.task.when)
+
+    def given(self, run: RunId, task: TaskName) -> str | None:
+        """What a task has committed as its result."""
+        ends = (end for key, end in self.ends.items() if (key.run, key.task) == (run, task))
+        return next((end.result["given"] for end in ends if end.result is not None), None)
 
     def _fenced(self, attempt: AttemptId, end: End, store: FaultyStore) -> None:
         """A leader ends an attempt: not before its grace has passed since this leader first missed it."""

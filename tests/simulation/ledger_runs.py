@@ -128,8 +128,21 @@ class RunLaws:
         hold(Law.ONE_AT_A_TIME, len(task.attempts) <= len(was.attempts) + 1, name, "has many new attempts")
         good = sum(attempt.outcome is Outcome.SUCCEEDED for attempt in task.attempts)
         hold(Law.ONE_SUCCESS, good == (task.state is TaskState.SUCCEEDED), name, task.state, good)
-        if task.state is TaskState.FAILED:
+        if task.spec.reads and not task.attempts:
+            self._decided_by_results(run, task)
+        elif task.state is TaskState.FAILED and not task.reason:
             hold(Law.RETRIES_COUNT, self._may_fail(run, task), name, "failed with retries left")
+
+    def _decided_by_results(self, run: Run, task: TaskRun) -> None:
+        """A task has ended without an attempt, though it reads results."""
+        met = all(run.tasks[need].state is TaskState.SUCCEEDED for need in task.spec.needs)
+        given = self._world.ledger.attempts.given(run.id, task.spec.reads[0])
+        known = given is not None and run.layout > 1
+        name = f"{run.id}.{task.spec.name}"
+        if task.state is TaskState.FAILED:
+            hold(Law.RESULTS, not known, name, "failed, and could read", given)
+        elif task.state is TaskState.SKIPPED and met:
+            hold(Law.RESULTS, known and not str(given).endswith(".1"), name, "was skipped for", given)
 
     def _may_fail(self, run: Run, task: TaskRun) -> bool:
         return (

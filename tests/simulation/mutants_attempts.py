@@ -13,7 +13,7 @@ from nimbus.domain.run import Outcome, TaskRun, TaskState
 from nimbus.domain.supervision import Wait
 from nimbus.engine.needs import Needs
 from nimbus.engine.reign import Reign
-from nimbus.engine.rules import attempts
+from nimbus.engine.rules import assign, attempts
 from nimbus.engine.state import State
 from nimbus.engine.workers import Workers
 from tests.simulation.mutant import mutant, replaced
@@ -222,32 +222,32 @@ def orders_are_not_taken_back() -> Iterator[None]:
 
 
 @mutant
-def pause_is_forgotten_by_the_next_leader() -> Iterator[None]:
-    """DS 3.2.2, `processReadyPause`: a pause is a state of the process, and no part of the record."""
-    original = State.put_run
+def order_has_templates_instead_of_texts() -> Iterator[None]:
+    """DS 18040, 15280: a task gets the parameters as they were written."""
+    original = assign.order_for
 
-    def put(self: Any, run: Any, *rest: Any) -> None:
-        known = run.id in self.runs
-        original(self, run if known or run.state.is_final else replace(run, paused=None), *rest)
+    def order_for(*args: Any, rendered: Any = None, **more: Any) -> Any:
+        return original(*args, **more)
 
-    with replaced(State, put_run=put):
+    with replaced(assign, order_for=order_for):
         yield
 
 
 @mutant
-def retry_begins_in_a_paused_run() -> Iterator[None]:
-    """A pause holds what follows, and a retry that is due begins all the same."""
-    original = State._put_readiness
+def condition_about_a_result_is_taken_for_false() -> Iterator[None]:
+    """DS 14537, 15756: a switch takes the wrong branch."""
+    original = State.task_rendered
 
-    def put(self: Any, run: Any, task: Any) -> None:
-        original(self, replace(run, paused=None) if task.attempts else run, task)
+    def task_rendered(self: Any, run: Any, task: Any, result: Any) -> None:
+        spec = getattr(result, "when", "") and replace(result, when="false")
+        original(self, run, task, spec or result)
 
-    with replaced(State, _put_readiness=put), replaced(lifecycle, open_attempt=_open_in_any_run):
+    with replaced(State, task_rendered=task_rendered):
         yield
 
 
-_open_attempt = lifecycle.open_attempt
-
-
-def _open_in_any_run(run: Any, *args: Any, **named: Any) -> Any:
-    return replace(_open_attempt(replace(run, paused=None), *args, **named), paused=run.paused)
+@mutant
+def answer_about_texts_is_forgotten() -> Iterator[None]:
+    """DS 14130: a task that waits for a condition waits for ever."""
+    with replaced(State, task_rendered=lambda *_args: None):
+        yield

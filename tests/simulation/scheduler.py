@@ -11,16 +11,28 @@ from typing import TYPE_CHECKING
 from leader import FencingToken, Leadership, Participant
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.drafts import Draft, new_run
-from nimbus.domain.ids import RunId
+from nimbus.domain.ids import RunId, TaskName
+from nimbus.domain.pipeline import TaskSpec
+from nimbus.domain.run import Run
 from nimbus.domain.supervision import Timings
 from nimbus.engine import news as n
 from nimbus.engine.agenda import Subject
-from nimbus.engine.decision import ArchiveRun, BuildRun, Effect, PrepareRelease, ResignLeadership
+from nimbus.engine.decision import (
+    ArchiveRun,
+    BuildRun,
+    Effect,
+    PrepareRelease,
+    RenderTask,
+    ResignLeadership,
+)
 from nimbus.engine.loop import Engine, Steps
 from nimbus.engine.policy import Policy
 from nimbus.engine.reign import Reign
+from nimbus.engine.results import committed_results
 from nimbus.engine.state import Built, Refusal
 from nimbus.ports import DefinitionNotHereError
+from nimbus.templates.answers import TemplateError, TemplateHelperError
+from tests.in_process_templates import InProcessTemplates
 from tests.simulation import engine_laws
 from tests.simulation.catalog import MAX_RUNNING
 from tests.simulation.clocks import ProcessClock
@@ -31,6 +43,7 @@ from tests.simulation.zookeeper import Session
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
+TEMPLATES = InProcessTemplates()
 PREPARE_TIMEOUT_S = 60.0
 """A release that storage does not give within it is refused."""
 
@@ -71,7 +84,7 @@ class Scheduler:
         """Start the process."""
         self.alive, self.paused, self.deluded = True, False, False
         self.boot += 1
-        self.jobs: deque[tuple[ArchiveRun | BuildRun | PrepareRelease, float]] = deque()
+        self.jobs: deque[tuple[ArchiveRun | BuildRun | PrepareRelease | RenderTask, float]] = deque()
         self.store: FaultyStore | None = None
         self.session: Session | None = None
         self.leadership: Leadership | None = None
@@ -167,7 +180,9 @@ class Scheduler:
         match effect:
             case BuildRun(subject, draft) if self.world.rng.random() < 0.9:  # it takes milliseconds
                 self._build(subject, draft)
-            case ArchiveRun() | BuildRun() | PrepareRelease():
+            case RenderTask(run, task) if self.world.rng.random() < 0.9 and self.reaches_zookeeper():
+                self._render(run, task)
+            case ArchiveRun() | BuildRun() | PrepareRelease() | RenderTask():
                 self.jobs.append((effect, self.world.time.s))
             case ResignLeadership(reason):
                 hold(Law.NEVER_FAILS, "engine failed" not in reason, repr(sys.exc_info()[1]))
@@ -183,6 +198,8 @@ class Scheduler:
                 done = self._archive(run)
             case BuildRun(subject, draft):
                 done = self._build(subject, draft)
+            case RenderTask(read, task):
+                done = self._render(read, task)
             case PrepareRelease(release):
                 done = self._prepare(release, since_s)
         if not done:
@@ -206,6 +223,25 @@ class Scheduler:
             return True
         spec = self.world.storage.releases[release]
         self.engine.tell(n.RunBuilt(subject, Built(draft, new_run(spec, draft))))
+        return True
+
+    def _render(self, run: Run, task: TaskName) -> bool:
+        """The helper can be gone for a while, and ZooKeeper too."""
+        if not self.reaches_zookeeper() or self.world.rng.random() < 0.1:
+            error = TemplateHelperError("it ended")
+            self.engine.tell(n.RenderingFailed(run.id, task, error))
+            return True
+        slots = self.world.zookeeper.world.slots
+        results = committed_results(
+            run,
+            run.tasks[task].spec.reads,
+            lambda attempts: {one: slots[one] for one in attempts if one in slots},
+        )
+        try:
+            result: TaskSpec | Refusal = TEMPLATES.render_task(run, task, results)
+        except TemplateError as exc:
+            result = Refusal(exc.code, str(exc))
+        self.engine.tell(n.TaskRendered(run.id, task, result))
         return True
 
     def _prepare(self, release: ReleaseOf, since_s: float) -> bool:

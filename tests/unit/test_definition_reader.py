@@ -662,3 +662,45 @@ def test_limit_that_cannot_be_is_refused(key: str, message: str) -> None:
         parse_definition(f"{HEAD}{key}\n{TASKS}".encode(), "x", TEMPLATES)
 
     assert message in str(told.value)
+
+
+def test_task_reads_the_results_that_its_templates_take() -> None:
+    text = HEAD + (
+        "tasks:\n"
+        "  a-b: {type: python, script: a.py}\n"
+        "  c: {type: python, script: c.py, needs: [a-b]}\n"
+        '  d: {type: python, script: d.py, needs: [c], when: "{{ tasks.c.result.rows > 0 }}", '
+        "args: [\"{{ tasks['a-b'].result.since }}\", \"{{ tasks.c.result['x'] }}\"]}\n"
+    )
+    *_, c, d = parse_definition(text.encode(), "x", TEMPLATES).tasks
+
+    assert (c.reads, d.reads) == ((), ("a-b", "c"))
+    assert schema_for(d) == 2
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ("{{ tasks.d.result.x }}", "there is no task 'd'"),
+        ("{{ tasks.c.result.x }}", "takes the result of 'c', which may come later: add c to the task's needs"),
+        ("{{ tasks.b.result.x }}", "takes the result of 'b', which may come later: add b to the task's needs"),
+        ("{{ tasks.q.result.x }}", "takes the result of 'q', and a sql task gives none"),
+        ("{{ tasks.a }}", "write tasks.NAME.result.KEY"),
+        ("{{ tasks.a.output }}", "write tasks.NAME.result.KEY"),
+        ("{{ tasks[params.x].result.x }}", "write tasks.NAME.result.KEY"),
+        ("{{ (tasks).result }}", "write tasks.NAME.result.KEY"),
+        ("{{ task.result.x }}", "there is no task.result"),
+    ],
+)  # fmt: skip
+def test_result_that_cannot_be_had_is_refused_with_its_place(argument: str, words: str) -> None:
+    found = refusal(
+        HEAD + "parameters: {x: {type: string, default: a}}\ntasks:\n"
+        "  a: {type: python, script: a.py}\n"
+        "  q: {type: sql, script: q.sql, needs: [a]}\n"
+        f'  b: {{type: python, script: b.py, needs: [q], args: ["{argument}"]}}\n'
+        "  c: {type: python, script: c.py}\n"
+    )
+
+    (line,) = found
+    assert line.startswith("pipeline.yaml:7: tasks.b.args[0]: ")
+    assert words in line

@@ -14,6 +14,7 @@ from nimbus.engine.rules import (
     attempts,
     commands,
     concurrency,
+    rendering,
     schedules,
     schema,
     stops,
@@ -36,6 +37,7 @@ def next_subject(state: State) -> Subject | None:
         or state.next_queued()
         or agenda.first("command")
         or agenda.first("pipeline")
+        or agenda.first("rendering")
         or state.next_ready()
         or agenda.first("finished")
         or agenda.first("schema")
@@ -55,7 +57,7 @@ def ask(state: State, subject: Subject, now: Instant) -> Answer:
             return commands.answer_command(state, subject.command, now.wall)
         case "pipeline":
             return schedules.fire_schedule(state, subject.pipeline, now.wall)
-        case "queue" | "task":
+        case "queue" | "rendering" | "task":
             return _start(state, subject, now)
         case "finished":
             return archive.retire_run(state, subject.run, now.wall)
@@ -69,4 +71,6 @@ def _start(state: State, subject: Subject, now: Instant) -> Answer:
     """What waits for room: a queued run, or a ready task."""
     if subject.kind == "queue":
         return concurrency.start_queued(state, subject.run, now.wall)
+    if subject.kind == "rendering":
+        return rendering.render_task(state, subject.run, subject.task, now.wall)
     return assign.open_attempt(state, subject.run, subject.task, now.wall)

@@ -24,7 +24,8 @@ def open_attempt(state: State, run_id: RunId, name: TaskName, now: datetime) -> 
     worker = answer.worker
     opened = lifecycle.open_attempt(run, name, worker=worker.id, epoch=state.epoch, now=now)
     attempt = AttemptId(run_id, name, task.tried + 1)
-    order = order_for(opened, attempt, epoch=state.epoch, kind=AssignmentKind.RUN)
+    rendered = state.rendered_task(run_id, task)
+    order = order_for(opened, attempt, epoch=state.epoch, kind=AssignmentKind.RUN, rendered=rendered)
     return Decision(
         name="attempt_opened",
         writes=(PutRun(opened, run), CreateAttempt(attempt), Assign(worker.id, order)),

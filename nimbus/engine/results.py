@@ -1,0 +1,32 @@
+"""Results of tasks, as templates of others take them: they are in the ENDs of the attempts that gave them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from nimbus.domain.ids import AttemptId, TaskName
+from nimbus.domain.run import Run
+from nimbus.domain.slots import Slots
+
+Results = Mapping[TaskName, Mapping[str, Any]]
+
+
+def committed_results(
+    run: Run,
+    tasks: Iterable[TaskName],
+    read_slots: Callable[[Iterable[AttemptId]], Mapping[AttemptId, Slots]],
+) -> Results:
+    """What tasks of a run gave. One that did not succeed, or gave nothing, is not in it."""
+    given = {
+        AttemptId(run.id, name, attempt.number): name
+        for name in tasks
+        for attempt in run.tasks[name].attempts
+        if attempt.has_result
+    }
+    found = read_slots(given) if given else {}
+    return {
+        given[attempt]: slots.end.result
+        for attempt, slots in found.items()
+        if slots.end is not None and slots.end.result is not None
+    }

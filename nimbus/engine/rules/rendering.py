@@ -1,0 +1,36 @@
+"""Has the templates of a ready task rendered that take results of others.
+
+It is an effect, since a template can compute for long. The results are final, so any leader renders the same,
+and nothing is stored before the order of the attempt, which has the texts.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from nimbus.domain import lifecycle
+from nimbus.domain.ids import RunId, TaskName
+from nimbus.domain.run import TaskState
+from nimbus.domain.writes import PutRun
+from nimbus.engine.agenda import about_rendering
+from nimbus.engine.decision import Answer, Decision, Nothing, RenderTask
+from nimbus.engine.state import Refusal, State
+
+
+def render_task(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
+    """Ask for a task's texts; end the task if they cannot be had, or if its condition is false."""
+    run, subject = state.runs[run_id], about_rendering(run_id, name)
+    if subject in state.rendering:
+        return Nothing()
+    found = state.rendered.get(subject)
+    about = {"run": run_id, "task": name}
+    if found is None:
+        return Decision(name="task_rendering_started", effects=(RenderTask(run, name),), about=about)
+    if isinstance(found, Refusal):
+        failed = lifecycle.conclude_waiting(run, name, TaskState.FAILED, now, found.message)
+        about["error"] = found.message
+        return Decision(name="task_rendering_refused", writes=(PutRun(failed, run),), about=about)
+    if not found.is_wanted:
+        skipped = lifecycle.conclude_waiting(run, name, TaskState.SKIPPED, now)
+        return Decision(name="task_skipped", writes=(PutRun(skipped, run),), about=about)
+    return Nothing()  # it is among the ready tasks
