@@ -16,6 +16,7 @@ from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.commands import Abdication, Command, CommandOutcome, QueuedCommand
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import AttemptId, ClusterId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.schedulers import SchedulerInfo
@@ -89,6 +90,7 @@ class CatalogPart:
 
     pipelines: tuple[PipelineRecord, ...] = ()
     commands: tuple[QueuedCommand, ...] = ()
+    intervals: Mapping[PipelineName, IntervalIndex] = field(default_factory=dict)
 
 
 LoadedPart = RegisteredPart | RunsPart | CatalogPart
@@ -171,6 +173,10 @@ class LeaderStore(Protocol):
         """One pipeline; None if it is not there, or cannot be read."""
         ...
 
+    def read_intervals(self, name: PipelineName) -> IntervalIndex | None:
+        """What became of a pipeline's data intervals; None: there is no index."""
+        ...
+
     def begin(self) -> LeaderTransaction:
         """Begin to collect writes."""
         ...
@@ -216,6 +222,10 @@ class ClusterReader(Protocol):
 
     def pipeline(self, name: PipelineName) -> PipelineRecord | None:
         """One pipeline."""
+        ...
+
+    def intervals(self, name: PipelineName) -> IntervalIndex | None:
+        """What became of a pipeline's data intervals; None: no run that has one has ended."""
         ...
 
     def run_list(self) -> Mapping[str, ListedRun]:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand, newest_refusal
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
@@ -40,6 +41,7 @@ class MemoryCluster:
         self._outcomes: dict[CommandId, CommandOutcome] = {}
         self._watches: dict[CommandId, list[Enqueue]] = {}
         self._settings = ClusterSettings()
+        self._intervals: dict[PipelineName, IntervalIndex] = {}
         self._count = 0
         self._down = False
 
@@ -58,6 +60,11 @@ class MemoryCluster:
                         self._workers[record.id] = record
                     case ClusterSettings():
                         self._settings = record
+
+    def put_intervals(self, name: PipelineName, index: IntervalIndex) -> None:
+        """Set what became of a pipeline's data intervals."""
+        with self._lock:
+            self._intervals[name] = index
 
     def put_slots(self, attempt: AttemptId, slots: Slots) -> None:
         """Set what there is of an attempt."""
@@ -131,6 +138,12 @@ class MemoryCluster:
         with self._lock:
             self._check()
             return self._pipelines.get(name)
+
+    def intervals(self, name: PipelineName) -> IntervalIndex | None:
+        """See `nimbus.ports.ClusterReader.intervals`."""
+        with self._lock:
+            self._check()
+            return self._intervals.get(name)
 
     def run_list(self) -> Mapping[str, ListedRun]:
         """See `nimbus.ports.ClusterReader.run_list`."""

@@ -15,6 +15,7 @@ from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Abdication, CommandOutcome, QueuedCommand
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.run import Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
@@ -40,6 +41,7 @@ class World:
     epoch: int = 1
     schema: int = 1
     pipelines: dict[PipelineName, PipelineRecord] = field(default_factory=dict)
+    intervals: dict[PipelineName, IntervalIndex] = field(default_factory=dict)
     runs: dict[RunId, Run] = field(default_factory=dict)
     commands: dict[CommandId, QueuedCommand] = field(default_factory=dict)
     outcomes: dict[CommandId, CommandOutcome] = field(default_factory=dict)
@@ -132,6 +134,7 @@ class MemoryLeaderStore:
         yield CatalogPart(
             pipelines=tuple(self._world().pipelines.values()),
             commands=self.read_commands((), len(self._world().commands)),
+            intervals=dict(self._world().intervals),
         )
 
     def read_commands(self, known: Collection[CommandId], most: int) -> tuple[QueuedCommand, ...]:
@@ -169,6 +172,10 @@ class MemoryLeaderStore:
     def read_pipeline(self, name: PipelineName) -> PipelineRecord | None:
         """One pipeline."""
         return self._world().pipelines.get(name)
+
+    def read_intervals(self, name: PipelineName) -> IntervalIndex | None:
+        """One index."""
+        return self._world().intervals.get(name)
 
     def begin(self) -> MemoryTransaction:
         """Begin to collect writes."""
@@ -210,12 +217,10 @@ def _applied(world: World, write: w.Write) -> World:
     match write:
         case w.CreateRun() | w.PutRun() | w.RemoveRun():
             return replace(world, runs=_runs_after(world.runs, write))
-        case w.CreatePipeline(record):
-            return replace(world, pipelines=_created(world.pipelines, record.name, record))
-        case w.PutPipeline(record, _):
-            return replace(world, pipelines=_changed(world.pipelines, record.name, record))
-        case w.RemovePipelineRecord(record):
-            return replace(world, pipelines=_removed(world.pipelines, record.name))
+        case w.CreatePipeline() | w.PutPipeline() | w.RemovePipelineRecord():
+            return replace(world, pipelines=_pipelines_after(world.pipelines, write))
+        case w.PutIntervals():
+            return replace(world, intervals=_intervals_after(world.intervals, write))
         case w.ConsumeCommand(outcome):
             return replace(
                 world,
@@ -244,6 +249,29 @@ def _runs_after(runs: dict[RunId, Run], write: w.CreateRun | w.PutRun | w.Remove
             return _removed(runs, run_id)
         case _:
             assert_never(write)
+
+
+def _pipelines_after(
+    pipelines: dict[PipelineName, PipelineRecord],
+    write: w.CreatePipeline | w.PutPipeline | w.RemovePipelineRecord,
+) -> dict[PipelineName, PipelineRecord]:
+    match write:
+        case w.CreatePipeline(record):
+            return _created(pipelines, record.name, record)
+        case w.PutPipeline(record, _):
+            return _changed(pipelines, record.name, record)
+        case w.RemovePipelineRecord(record):
+            return _removed(pipelines, record.name)
+        case _:
+            assert_never(write)
+
+
+def _intervals_after(
+    indexes: dict[PipelineName, IntervalIndex], write: w.PutIntervals
+) -> dict[PipelineName, IntervalIndex]:
+    if write.index is None:
+        return _removed(indexes, write.pipeline)
+    return (_created if write.before is None else _changed)(indexes, write.pipeline, write.index)
 
 
 def _orders_after(

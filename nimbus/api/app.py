@@ -11,6 +11,7 @@ from nimbus.api import (
     routes_cluster,
     routes_data,
     routes_health,
+    routes_intervals,
     routes_limits,
     routes_pipelines,
     routes_run_commands,
@@ -52,7 +53,15 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
     app.add_middleware(CrossSiteGuard, allowed_hosts=allowed_hosts)
     app.add_middleware(Measure, metrics=HttpMetrics(services.metrics))
     app.add_middleware(AnswerHead)
-    for part in (routes_cluster, routes_limits, routes_pipelines, routes_runs, routes_run_commands):
+    parts = (
+        routes_cluster,
+        routes_limits,
+        routes_intervals,
+        routes_pipelines,
+        routes_runs,
+        routes_run_commands,
+    )
+    for part in parts:
         app.include_router(part.router(services, PREFIX))
     app.include_router(routes_health.router(services))
     if services.door is not None:

@@ -23,6 +23,7 @@ from pydantic import (
 )
 from pydantic_core import to_jsonable_python
 
+from nimbus.definition.intervals import bound_of
 from nimbus.domain import ids
 from nimbus.domain.pipeline import Priority
 
@@ -81,6 +82,19 @@ CommandIdText = Annotated[
 
 
 WorkerIdText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,126}$")]
+
+
+def _bound(text: str) -> str:
+    bound_of(text, UTC)
+    return text
+
+
+BoundText = Annotated[
+    str,
+    StringConstraints(max_length=40),
+    AfterValidator(_bound),
+    Field(description="A day in the zone of the pipeline's schedule, or a time with an offset."),
+]
 
 
 class _Body(BaseModel):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
     from blobsync import SourceFile
     from nimbus.domain.pipeline import PipelineSpec
 
+_MAKER_S = 60.0
+
 
 def read_sources(folder: Path) -> tuple[PipelineSpec, tuple[SourceFile, ...]]:
     """Read the definition, and find the files it names.
@@ -19,7 +23,8 @@ def read_sources(folder: Path) -> tuple[PipelineSpec, tuple[SourceFile, ...]]:
     Raises:
         NimbusError: the definition is not valid; with file, line and key.
         BlobSyncError: a pattern matches nothing, or a file may not be published.
-        CliError: there is no definition, or a task's script is not among the files.
+        CliError: there is no definition, it is older than the file in Python that makes it, or a task's
+            script is not among the files.
     """
     from blobsync import collect
     from nimbus.definition import read_definition
@@ -32,6 +37,7 @@ def read_sources(folder: Path) -> tuple[PipelineSpec, tuple[SourceFile, ...]]:
             code="no_definition",
             exit_code=Exit.USAGE,
         )
+    _check_made(place)
     with TemplateHelper() as templates:
         spec = read_definition(place, templates)
     files = collect(folder, include=(*spec.files, DEFINITION_FILE), dependencies=spec.dependencies)
@@ -45,3 +51,26 @@ def read_sources(folder: Path) -> tuple[PipelineSpec, tuple[SourceFile, ...]]:
             exit_code=Exit.USAGE,
         )
     return spec, files
+
+
+def _check_made(place: Path) -> None:
+    """A definition that a file in Python has made is what that file describes now."""
+    from nimbus.authoring.building import CHECK, OUTDATED, maker_of
+
+    maker = maker_of(place)
+    if maker is None:
+        return
+    command = [sys.executable, maker.name, CHECK]
+    try:
+        done = subprocess.run(
+            command, cwd=maker.parent, capture_output=True, text=True, timeout=_MAKER_S, check=False
+        )
+        said, code = done.stderr.strip(), done.returncode
+    except subprocess.TimeoutExpired:
+        said, code = f"it did not end within {_MAKER_S:.0f} s", OUTDATED
+    if code != 0:
+        raise CliError(
+            f"{maker} does not confirm {place.name}: {said.removeprefix('error: ')}",
+            code="definition_outdated",
+            exit_code=Exit.USAGE,
+        )

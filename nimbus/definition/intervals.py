@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from datetime import MAXYEAR, UTC, date, datetime, time, timedelta, tzinfo
 from functools import lru_cache
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from zoneinfo import ZoneInfo
 
-from nimbus.definition.cron import fires_after
+from nimbus.definition.cron import fires_after, fires_between
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.local_dates import on_calendar
 from nimbus.domain.pipeline import Schedule
 
+_MICROSECOND = timedelta(microseconds=1)
 _FIRST_LOOK = timedelta(hours=1)
 _LONGEST_LOOK = timedelta(days=366 * 50)
 """As far as cronsim looks ahead."""
@@ -45,6 +47,60 @@ def interval_of(schedule: Schedule, fire: datetime) -> DataInterval | None:
     else:
         start = _earlier(fire, length, ZoneInfo(schedule.timezone))
     return None if start is None else DataInterval(start=start, end=fire)
+
+
+def dates_between(schedule: Schedule, first: datetime, last: datetime, limit: int) -> tuple[datetime, ...]:
+    """Fire times from `first` up to `last`, both included, oldest first, at most `limit`."""
+    return fires_between(schedule, first - _MICROSECOND, last, limit)
+
+
+def intervals_of(schedule: Schedule, fires: Sequence[datetime]) -> tuple[DataInterval, ...]:
+    """The data intervals of fire times in a row; a fire time without one is left out."""
+    found = [interval_of(schedule, fire) for fire in fires[:1]]
+    for before, fire in pairwise(fires):
+        usual = schedule.data_interval is None
+        found.append(DataInterval(start=before, end=fire) if usual else interval_of(schedule, fire))
+    return tuple(interval for interval in found if interval is not None)
+
+
+def last_dates(schedule: Schedule, until: datetime, count: int) -> tuple[datetime, ...]:
+    """The last fire times up to `until`, oldest first, at most `count`."""
+    found: deque[datetime] = deque()
+    before = until + _MICROSECOND
+    while len(found) < count and (fire := previous_fire(schedule, before)) is not None:
+        found.appendleft(fire)
+        before = fire
+    return tuple(found)
+
+
+def bound_of(text: str, zone: tzinfo, *, is_last: bool = False) -> datetime:
+    """A bound of a range of dates, both of which belong to it: a day of a time zone, or a time.
+
+    Args:
+        text: Such as `2026-01-31`, or `2026-01-31T06:00:00Z`.
+        zone: Of the days.
+        is_last: Whether a day stands for its end.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    try:
+        found = _bound(text, zone, is_last=is_last)
+    except (ValueError, OverflowError):
+        found = None
+    if found is None or found.tzinfo is None or not 2 < found.year < MAXYEAR - 1:
+        raise ValueError(
+            f"{text[:40]!r} is neither a day such as 2026-01-31, nor a time with an offset such as "
+            "2026-01-31T06:00:00Z"
+        )
+    return found.astimezone(UTC)
+
+
+def _bound(text: str, zone: tzinfo, *, is_last: bool) -> datetime:
+    if len(text) > len("2026-01-31"):
+        return datetime.fromisoformat(text)
+    day = date.fromisoformat(text) + timedelta(days=is_last)
+    return datetime.combine(day, time(), zone).astimezone(UTC) - is_last * _MICROSECOND
 
 
 def _earlier(moment: datetime, length: timedelta, zone: ZoneInfo) -> datetime | None:

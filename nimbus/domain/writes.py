@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Abdication, CommandOutcome
-from nimbus.domain.ids import AttemptId, RunId, WorkerId
+from nimbus.domain.ids import AttemptId, PipelineName, RunId, WorkerId
+from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.run import Run
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Claim, End
@@ -63,6 +64,17 @@ class RemovePipelineRecord:
 
     record: PipelineRecord
     """As it stands now."""
+
+
+@dataclass(frozen=True, slots=True)
+class PutIntervals:
+    """A pipeline's index of intervals: in the transaction that ends a run, or removes the pipeline."""
+
+    pipeline: PipelineName
+    index: IntervalIndex | None
+    """None: there is none any more."""
+    before: IntervalIndex | None
+    """As it stands now: what does not differ need not be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +166,7 @@ Write = (
     | CreatePipeline
     | PutPipeline
     | RemovePipelineRecord
+    | PutIntervals
     | ConsumeCommand
     | PutAbdication
     | PutSettings

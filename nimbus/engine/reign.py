@@ -159,7 +159,9 @@ class Reign:
             case RunsPart(runs=runs, slots=slots):
                 for run in runs:
                     state.put_run(run, now, slots)
-            case CatalogPart(pipelines=pipelines, commands=commands):
+            case CatalogPart(pipelines=pipelines, commands=commands, intervals=intervals):
+                for name, index in intervals.items():
+                    state.put_intervals(name, index)
                 for record in pipelines:
                     state.put_pipeline(record)
                 for queued in commands:
@@ -399,6 +401,8 @@ class Reign:
                     self._read_run(run.id)
                 case w.CreatePipeline(record) | w.PutPipeline(record, _) | w.RemovePipelineRecord(record):
                     self._read_pipeline(record.name)
+                case w.PutIntervals(pipeline, _, _):
+                    self.state.put_intervals(pipeline, self._store.read_intervals(pipeline))
                 case w.ConsumeCommand(outcome):
                     self.state.drop_command(outcome.command)
                     self._read_commands()

@@ -19,6 +19,7 @@ from nimbus.domain.commands import Abdication, ActivatePipeline, PublishRelease,
 from nimbus.domain.drafts import Draft
 from nimbus.domain.earliest import not_before
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName, WorkerId
+from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.lifecycle import must_stop
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
 from nimbus.domain.run import Attempt, Run, RunState, TaskRun, TaskState
@@ -95,6 +96,7 @@ class State:
 
         self.pipelines: dict[PipelineName, PipelineRecord] = {}
         self.quarantined: Mapping[PipelineName, str] = {}
+        self.intervals: dict[PipelineName, IntervalIndex] = {}
 
         self.abdication: Abdication | None = None
         """The last one that was accepted, whatever its epoch."""
@@ -231,8 +233,15 @@ class State:
                 self.put_pipeline(record)
             case w.RemovePipelineRecord(record):
                 self.forget_pipeline(record.name)
+            case w.PutIntervals(pipeline, index, _):
+                self.put_intervals(pipeline, index)
             case w.ConsumeCommand(outcome):
                 self.drop_command(outcome.command)
+            case _:
+                self._apply_of_cluster(write, now)
+
+    def _apply_of_cluster(self, write: w.Write, now: Instant) -> None:
+        match write:
             case w.PutAbdication(abdication):
                 self.put_abdication(abdication)
             case w.PutSettings(settings):
@@ -488,6 +497,13 @@ class State:
         self.building.discard(subject)
         self.built.pop(subject, None)
         self.agenda.forget(subject)
+
+    def put_intervals(self, name: PipelineName, index: IntervalIndex | None) -> None:
+        """Take in what became of a pipeline's data intervals; None: there is no index."""
+        if index is None:
+            self.intervals.pop(name, None)
+        else:
+            self.intervals[name] = index
 
     def put_quarantine(self, quarantined: Mapping[PipelineName, str]) -> None:
         """Take in which pipelines cannot run."""

@@ -30,6 +30,7 @@ from nimbus.domain.ids import (
     TaskName,
     WorkerId,
 )
+from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.lifecycle import open_attempt, stop
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, Schedule, TaskKind, TaskSpec
@@ -226,6 +227,34 @@ def test_what_was_written_is_loaded_unchanged(bench: Bench) -> None:
     assert snapshot.registered.workers == (INFO,)
     assert set(snapshot.slots) == {ATTEMPT}
     assert snapshot.slots[ATTEMPT].claim is None
+
+
+def test_an_index_of_intervals_is_loaded_as_it_was_written_until_it_is_removed(bench: Bench) -> None:
+    loaded(bench.store)
+    before = None
+    for number in range(300):
+        interval = DataInterval(start=NOW, end=NOW + timedelta(hours=1 + number * 7 % 300))
+        run = replace(
+            RUN,
+            state=RunState.SUCCEEDED,
+            started_at=NOW,
+            finished_at=NOW,
+            data_interval=interval,
+            layout=2,
+        )
+        index = (before or IntervalIndex(begins=NOW)).with_run(run)
+        commit(bench.store, [w.PutIntervals(RECORD.name, index, before)])
+        before = index
+
+    assert before is not None
+    assert len(before.pages) > 3
+    assert loaded(bench.store).catalog.intervals == {RECORD.name: before}
+    assert bench.store.read_intervals(RECORD.name) == before
+    commit(bench.store, [w.PutIntervals(RECORD.name, None, before)])
+    assert loaded(bench.store).catalog.intervals == {}
+    assert bench.store.read_intervals(RECORD.name) is None
+    commit(bench.store, [w.PutIntervals(RECORD.name, before, None)])
+    assert bench.store.read_intervals(RECORD.name) == before
 
 
 @pytest.mark.parametrize("first", [ACTIVE_RECORD, OLD_RECORD], ids=["layout 2", "layout 1"])

@@ -1,4 +1,4 @@
-"""The smallest example, its two scripts run as a Nimbus driver runs them."""
+"""The smallest example, as scripts and as functions of one file, run as a Nimbus driver runs them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2] / "examples" / "hello"
+import pytest
+import yaml
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def run_task(folder: Path, task: str, args: list[str], inputs: dict[str, str]) -> Path:
+def run_task(root: Path, folder: Path, task: str, args: list[str], inputs: dict[str, str]) -> Path:
     """Run one task in a fresh process and give back its output folder."""
     output = folder / task
     output.mkdir()
@@ -26,11 +29,12 @@ def run_task(folder: Path, task: str, args: list[str], inputs: dict[str, str]) -
         "parameters": {"name": "Ada"},
         "inputs": inputs,
         "output": str(output),
-        "release_root": str(ROOT),
+        "release_root": str(root),
     }
+    scripts = yaml.safe_load((root / "pipeline.yaml").read_text())["tasks"]
     document.write_text(json.dumps(content), encoding="utf-8")
     subprocess.run(
-        [sys.executable, str(ROOT / "tasks" / f"{task}.py"), *args],
+        [sys.executable, str(root / scripts[task]["script"]), *args],
         env={**os.environ, "NIMBUS_CONTEXT": str(document)},
         check=True,
         timeout=120,
@@ -38,9 +42,10 @@ def run_task(folder: Path, task: str, args: list[str], inputs: dict[str, str]) -
     return output
 
 
-def test_hello_passes_its_greeting_on_from_one_task_to_the_next(tmp_path: Path) -> None:
-    greet = run_task(tmp_path, "greet", ["Ada"], {})
-    measure = run_task(tmp_path, "measure", [], {"greet": str(greet)})
+@pytest.mark.parametrize("name", ["hello", "hello_python"])
+def test_hello_passes_its_greeting_on_from_one_task_to_the_next(tmp_path: Path, name: str) -> None:
+    greet = run_task(EXAMPLES / name, tmp_path, "greet", ["Ada"], {})
+    measure = run_task(EXAMPLES / name, tmp_path, "measure", [], {"greet": str(greet)})
 
     result = json.loads((measure / "result.json").read_text(encoding="utf-8"))
     assert result == {"greeting": "Hello, Ada!", "characters": 11, "run_id": "r1"}

@@ -77,6 +77,7 @@ def _knows_all(state: State, found: Records, young: Set[AttemptId], *, told: boo
     hold(Law.KNOWS_ALL, state.runs == live, "runs:", list(state.runs), list(live))
     hold(Law.KNOWS_ALL, state.finished.keys() == found.runs.keys() - live.keys(), "finished runs")
     hold(Law.KNOWS_ALL, state.pipelines == found.pipelines, "pipelines")
+    hold(Law.KNOWS_ALL, state.intervals == found.intervals, "intervals")
     if not told:
         hold(Law.KNOWS_ALL, found.commands.keys() <= state.commands.keys(), "commands")
         hold(Law.KNOWS_ALL, state.workers.registered.keys() == found.workers.keys(), "workers")

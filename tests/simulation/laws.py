@@ -35,6 +35,7 @@ class Law(Enum):
     FIRE_ONCE = "each fire time is dealt with once, as the catch-up policy says"
     FIRE_MISSED = "no fire time is missed"
     FIRE_LISTED = "a fire time starts a run, or is counted and listed as skipped"
+    INTERVALS = "the index of intervals says how the last run of each ended"
     ARCHIVED = "a run leaves ZooKeeper only when history has it, and leaves nothing behind"
     INDEXES = "the leader's indexes are what a look at everything finds"
     KNOWS_ALL = "what a leader has read and been told is what ZooKeeper holds"

@@ -14,6 +14,7 @@ from nimbus.domain.ids import AttemptId, CommandId
 from nimbus.domain.run import Run
 from tests.simulation.laws import Law, hold
 from tests.simulation.ledger_attempts import AttemptLaws
+from tests.simulation.ledger_intervals import IntervalLaws
 from tests.simulation.ledger_runs import RunLaws
 from tests.simulation.ledger_schedules import ScheduleLaws
 
@@ -30,6 +31,7 @@ class Ledger:
         self.runs = RunLaws(world)
         self.attempts = AttemptLaws(world, self.runs)
         self.schedules = ScheduleLaws(world, self.runs)
+        self.intervals = IntervalLaws(world)
         self.submitted: dict[CommandId, c.Command] = {}
         self.outcomes: dict[CommandId, c.CommandOutcome] = {}
         self.executions: set[AttemptId] = set()
@@ -82,6 +84,9 @@ class Ledger:
                 self.schedules.started(write.run)
             if isinstance(write, w.CreateRun | w.PutRun):
                 self.attempts.run_written(write.run)
+            self.intervals.written(write)
+        if any(isinstance(write, w.PutRun | w.PutIntervals) for write in writes):
+            self.intervals.check()
         self.attempts.check_orders()
 
     def _decided(self, outcome: c.CommandOutcome) -> None:

@@ -65,6 +65,13 @@ def position_moved_apart_from_the_run() -> Iterator[None]:
 
 
 @mutant
+def interval_noted_apart_from_the_end_of_its_run() -> Iterator[None]:
+    """A leader that dies between the two leaves an interval whose run nobody finds."""
+    with replaced(Reign, _do=_in_two(lambda write: not isinstance(write, w.PutIntervals))):
+        yield
+
+
+@mutant
 def run_started_before_the_position_moves() -> Iterator[None]:
     """Prefect 17281, 8880: the id is not made of the fire time, so the next leader starts it again."""
     original = schedules._fired

@@ -12,6 +12,7 @@ from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.run import Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.slots import Slots
@@ -135,6 +136,11 @@ class FaultyStore:
         """One pipeline."""
         self._reach()
         return self._inner.read_pipeline(name)
+
+    def read_intervals(self, name: PipelineName) -> IntervalIndex | None:
+        """One index."""
+        self._reach()
+        return self._inner.read_intervals(name)
 
     def begin(self) -> SmallTransaction:
         """Begin to collect writes."""

@@ -11,6 +11,7 @@ from nimbus.worker.application.startup import build_kit
 IMPORTS = """
 import sys
 sys.path.insert(0, sys.argv[1])
+import nimbus.authoring
 import nimbus.worker.application.committing
 import nimbus.worker.data.signed
 import nimbus.worker.driver

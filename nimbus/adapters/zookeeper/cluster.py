@@ -9,6 +9,7 @@ from kazoo.exceptions import NodeExistsError
 
 from leader import ZooKeeperSession
 from nimbus import records
+from nimbus.adapters.zookeeper import intervals
 from nimbus.adapters.zookeeper.board import read_slots
 from nimbus.adapters.zookeeper.calls import Calls, readable
 from nimbus.adapters.zookeeper.catalog import read_pipeline, readable_pipelines
@@ -23,6 +24,7 @@ from nimbus.adapters.zookeeper.watched import WatchedNodes
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand, newest_refusal
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
@@ -52,6 +54,10 @@ class ZooKeeperClusterReader:
     def pipeline(self, name: PipelineName) -> PipelineRecord | None:
         """One pipeline."""
         return read_pipeline(self._calls, self._paths, name)
+
+    def intervals(self, name: PipelineName) -> IntervalIndex | None:
+        """One index."""
+        return intervals.read(self._calls, self._paths, name)
 
     def run_list(self) -> Mapping[str, ListedRun]:
         """Live and recently finished runs."""

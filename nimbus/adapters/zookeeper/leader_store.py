@@ -19,7 +19,7 @@ from leader import (
     schema_raised,
 )
 from nimbus import records
-from nimbus.adapters.zookeeper import catalog
+from nimbus.adapters.zookeeper import catalog, intervals
 from nimbus.adapters.zookeeper.board import UNKNOWN_TIME, read_ends, read_slots
 from nimbus.adapters.zookeeper.calls import Calls, batched, check_size, in_our_words, readable
 from nimbus.adapters.zookeeper.catalog import readable_pipelines
@@ -30,6 +30,7 @@ from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Abdication, QueuedCommand, Unreadable
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId
+from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.run import Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
@@ -105,7 +106,11 @@ class ZooKeeperLeaderStore:
             slots = self.read_slots([attempt for run in runs for attempt in run.open_attempts()])
             yield RunsPart(runs=runs, slots=slots)
         pipelines = tuple(readable_pipelines(self._calls, self._paths))
-        yield CatalogPart(pipelines=pipelines, commands=self.read_commands((), MOST_COMMANDS))
+        yield CatalogPart(
+            pipelines=pipelines,
+            commands=self.read_commands((), MOST_COMMANDS),
+            intervals=intervals.read_all(self._calls, self._paths),
+        )
 
     def read_commands(self, known: Collection[CommandId], most: int) -> tuple[QueuedCommand, ...]:
         """Commands that wait and are not `known`, oldest first."""
@@ -149,6 +154,10 @@ class ZooKeeperLeaderStore:
     def read_pipeline(self, name: PipelineName) -> PipelineRecord | None:
         """One pipeline."""
         return next(readable_pipelines(self._calls, self._paths, [name]), None)
+
+    def read_intervals(self, name: PipelineName) -> IntervalIndex | None:
+        """One index."""
+        return intervals.read(self._calls, self._paths, name)
 
     def prune_outcomes(self, before: datetime, most: int) -> bool:
         """Forget the oldest outcomes, at most MOST_PRUNED at once; one that cannot be read stays."""
@@ -208,6 +217,8 @@ class ZooKeeperLeaderStore:
                 yield from catalog.change(paths, record, before)
             case w.RemovePipelineRecord(record):
                 yield from catalog.removal(paths, record)
+            case w.PutIntervals():
+                yield from intervals.change(paths, write)
             case w.ConsumeCommand(outcome):
                 yield Operation("delete", paths.command(outcome.command))
                 yield Operation("create", paths.outcome(outcome.command), records.OUTCOME.encode(outcome))

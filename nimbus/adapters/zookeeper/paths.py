@@ -46,6 +46,11 @@ class Paths:
         return f"{self.root}/schedules"
 
     @property
+    def intervals(self) -> str:
+        """Parent of the pipelines' indexes of intervals."""
+        return f"{self.root}/intervals"
+
+    @property
     def commands(self) -> str:
         """The command queue."""
         return f"{self.root}/commands"
@@ -96,6 +101,7 @@ class Paths:
             self.workers,
             self.pipelines,
             self.schedules,
+            self.intervals,
             self.commands,
             self.outcomes,
             self.abdication,
@@ -120,6 +126,14 @@ class Paths:
     def schedule(self, name: PipelineName) -> str:
         """The position of one pipeline's schedule. See `nimbus.pipeline_record`."""
         return f"{self.schedules}/{name}"
+
+    def interval_index(self, name: PipelineName) -> str:
+        """One pipeline's index of intervals: from when on it is complete. Its pages are below."""
+        return f"{self.intervals}/{name}"
+
+    def interval_page(self, name: PipelineName, page: str) -> str:
+        """A page of one pipeline's index of intervals."""
+        return f"{self.intervals}/{name}/{page}"
 
     def command(self, command: CommandId) -> str:
         """One waiting command; persistent, sequential."""

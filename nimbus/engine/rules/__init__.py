@@ -14,6 +14,7 @@ from nimbus.engine.rules import (
     attempts,
     commands,
     concurrency,
+    intervals,
     rendering,
     schedules,
     schema,
@@ -45,7 +46,11 @@ def next_subject(state: State) -> Subject | None:
 
 
 def ask(state: State, subject: Subject, now: Instant) -> Answer:
-    """What the rule of a subject's kind says about it."""
+    """What the rule of a subject's kind says about it, and what follows from a run that ends by it."""
+    return intervals.noted(state, _asked(state, subject, now), now)
+
+
+def _asked(state: State, subject: Subject, now: Instant) -> Answer:
     match subject.kind:
         case "abdication":
             return abdication.resign_as_recorded(state)

@@ -36,6 +36,7 @@ from nimbus.domain.writes import (
     ConsumeCommand,
     CreateRun,
     PutAbdication,
+    PutIntervals,
     PutSettings,
     RemovePipelineRecord,
     Write,
@@ -241,12 +242,16 @@ def _remove(state: State, queued: QueuedCommand, command: RemovePipeline, now: d
             "pipeline_in_use",
             f"pipeline {record.name} has {len(live)} live runs ({named}): stop them or wait for them.",
         )
+    index = state.intervals.get(record.name)
     return _consumed(
         state,
         queued,
         now,
         message=f"{record.name} is out of the catalog; its releases and history stay in storage",
-        writes=(RemovePipelineRecord(record),),
+        writes=(
+            RemovePipelineRecord(record),
+            *(() if index is None else (PutIntervals(record.name, None, index),)),
+        ),
     )
 
 

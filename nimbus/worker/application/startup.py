@@ -29,6 +29,7 @@ _KIT = (
     *(f"blobsync/storage/{name}.py" for name in ("__init__", "ports")),
     "nimbus/__init__.py",
     "nimbus/task.py",
+    *(f"nimbus/authoring/{name}.py" for name in ("__init__", "options", "pipelines", "tasks")),
     *(f"nimbus/domain/{name}.py" for name in ("__init__", "errors", "intervals", "local_dates")),
     *(f"nimbus/templates/{name}.py" for name in ("__init__", "dates", "names", "sandbox")),
     "nimbus/worker/__init__.py",

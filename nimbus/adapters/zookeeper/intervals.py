@@ -1,0 +1,99 @@
+"""Indexes of intervals in ZooKeeper: a node for each pipeline, and below it a node for each page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import structlog
+from pydantic import TypeAdapter
+
+from nimbus.adapters.zookeeper.calls import Calls, readable
+from nimbus.adapters.zookeeper.paths import Paths
+from nimbus.adapters.zookeeper.transaction import Operation
+from nimbus.domain.ids import PipelineName
+from nimbus.domain.interval_index import IntervalIndex, Page
+from nimbus.domain.writes import PutIntervals
+from nimbus.records import RecordCodec
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Head:
+    begins: datetime
+    longest: timedelta = timedelta(0)
+
+
+_ANY = timedelta(days=366 * 10_000)
+_HEAD: RecordCodec[_Head] = RecordCodec(TypeAdapter(_Head), schema=2)
+
+
+def change(paths: Paths, write: PutIntervals) -> Iterator[Operation]:
+    """What makes the later version of an index out of the earlier one."""
+    name, index, before = write.pipeline, write.index, write.before
+    old = {page.name: page.data for page in before.pages} if before is not None else {}
+    new = {page.name: page.data for page in index.pages} if index is not None else {}
+    if index is not None:
+        head = _encoded(index)
+        if before is None:
+            yield Operation("create", paths.interval_index(name), head)
+        elif head != _encoded(before):
+            yield Operation("set", paths.interval_index(name), head)
+    for page in sorted(old.keys() - new.keys()):
+        yield Operation("delete", paths.interval_page(name, page))
+    for page, data in new.items():
+        if old.get(page) != data:
+            yield Operation("set" if page in old else "create", paths.interval_page(name, page), data)
+    if index is None:
+        yield Operation("delete", paths.interval_index(name))
+
+
+def read(calls: Calls, paths: Paths, name: PipelineName) -> IntervalIndex | None:
+    """One index; None if there is none."""
+    return _read(calls, paths, [name]).get(name)
+
+
+def read_all(calls: Calls, paths: Paths) -> Mapping[PipelineName, IntervalIndex]:
+    """All indexes."""
+    return _read(calls, paths, calls.children(paths.intervals) or ())
+
+
+def _read(calls: Calls, paths: Paths, names: Sequence[str]) -> dict[PipelineName, IntervalIndex]:
+    """Read in two rounds: the names of the pages with the heads, then the pages."""
+    nodes = [paths.interval_index(PipelineName(name)) for name in names]
+    listed, heads = calls.list_and_read(nodes, [None] * len(nodes), nodes)
+    wanted = [f"{name}/{page}" for name, pages in zip(names, listed, strict=True) for page in pages]
+    found = dict(calls.read_all(paths.intervals, wanted))
+    return {
+        PipelineName(name): _decoded(
+            head,
+            [Page(page, data) for page in pages if (data := found.get(f"{name}/{page}")) is not None],
+            paths.interval_index(PipelineName(name)),
+        )
+        for name, pages, head in zip(names, listed, heads, strict=True)
+        if head is not None
+    }
+
+
+def _decoded(head: bytes, pages: Iterable[Page], place: str) -> IntervalIndex:
+    """An index. A part that cannot be read is as if it were empty, and nothing is known of the past."""
+    read = next(readable(_HEAD, [("", head)], place), None)
+    sound = [page if _is_sound(page, place) else Page(page.name, b"") for page in pages]
+    if read is None or not all(page.data for page in sound):
+        read = _Head(begins=datetime.now(UTC), longest=_ANY if read is None else read.longest)
+    return IntervalIndex(read.begins, read.longest, tuple(sound))
+
+
+def _is_sound(page: Page, place: str) -> bool:
+    try:
+        page.rows()
+    except ValueError as exc:
+        _log.error("record_unreadable", place=f"{place}/{page.name}", error=str(exc))
+        return False
+    return True
+
+
+def _encoded(index: IntervalIndex) -> bytes:
+    return _HEAD.encode(_Head(begins=index.begins, longest=index.longest))

@@ -1,0 +1,131 @@
+"""What can be said of a pipeline and of its tasks, by the keys of `pipeline.yaml`: see `docs/pipelines.md`.
+
+Standard library only: the code of a task imports it. Durations are `timedelta` or text such as `90s`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Literal, TypedDict
+
+Duration = str | timedelta
+Requirement = Literal["succeeded", "not_failed", "failed", "done"]
+Priority = Literal["highest", "high", "medium", "low", "lowest"]
+Kind = Literal["pyspark", "python", "sql", "shell", "spark_submit", "spark_pipeline"]
+
+
+class Retries(TypedDict, total=False):
+    """`retries`."""
+
+    limit: int
+    delay: Duration
+    factor: float
+    max_delay: Duration
+    on: Sequence[str]
+    memory_factor: float
+
+
+class Spark(TypedDict, total=False):
+    """`spark`."""
+
+    mode: Literal["classic", "connect"]
+    target: str | None
+    deploy: Literal["client", "cluster"]
+    event_log: bool
+    conf: Mapping[str, str | int | float | bool]
+
+
+class Limits(TypedDict, total=False):
+    """`limits`. Sizes are text such as `512MiB`."""
+
+    memory: str
+    open_files: int
+    disk: str
+    log: str
+
+
+class TaskOptions(TypedDict, total=False):
+    """Of a task: all keys but `type`, `needs`, and those that say what it runs."""
+
+    args: Sequence[str | int | float | bool]
+    when: str | bool
+    allow_failure: bool
+    retries: Retries
+    timeout: Duration
+    priority: Priority
+    spark: Spark
+    isolation: Literal["isolated", "pooled"]
+    limits: Limits
+    start_after: Duration
+    runs_on: Sequence[str]
+    pool: Mapping[str, int]
+
+
+class ProgramOptions(TaskOptions, total=False):
+    """Of a task that is no Python function: what it runs, too."""
+
+    script: str
+    command: Sequence[str | int | float | bool]
+    jar: str
+    main_class: str
+    spec: str
+    refresh: Sequence[str]
+    full_refresh: Sequence[str]
+    full_refresh_all: bool
+
+
+class Schedule(TypedDict, total=False):
+    """`schedule`. `cron` is required."""
+
+    cron: str
+    timezone: str
+    catchup: Literal["none", "latest", "all"]
+    catchup_window: Duration
+    data_interval: Duration
+
+
+class Parameter(TypedDict, total=False):
+    """One of `parameters`. `type` is required, and `default` or `required`."""
+
+    type: Literal["string", "integer", "number", "boolean"]
+    default: Any
+    required: bool
+    minimum: float
+    maximum: float
+    choices: Sequence[Any]
+    description: str
+
+
+class Concurrency(TypedDict, total=False):
+    """`concurrency`. `limit` is required."""
+
+    limit: int
+    when_full: Literal["queue", "skip", "replace"]
+
+
+class Defaults(TypedDict, total=False):
+    """`defaults`."""
+
+    timeout: Duration
+    retries: Retries
+    priority: Priority
+    spark: Spark
+    limits: Limits
+
+
+class PipelineOptions(TypedDict, total=False):
+    """Of a pipeline: all keys but `schema`, `name` and `tasks`."""
+
+    description: str
+    schedule: Schedule
+    failure_strategy: Literal["end", "continue"]
+    priority: Priority
+    timeout: Duration
+    concurrency: Concurrency
+    max_parallel_tasks: int
+    parameters: Mapping[str, Parameter]
+    files: Sequence[str]
+    dependencies: Sequence[str]
+    python_path: Sequence[str]
+    defaults: Defaults

@@ -1,0 +1,94 @@
+"""Tasks of a pipeline that is written in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, Unpack, cast, overload
+
+from nimbus.authoring.options import Kind, ProgramOptions, Requirement, TaskOptions
+from nimbus.task import TaskContext
+
+Args = ParamSpec("Args")
+Returned = TypeVar("Returned")
+AnyTask = TypeVar("AnyTask", bound="Task[..., Any]")
+Needs = Sequence["Task[..., Any]"] | Mapping["Task[..., Any]", Requirement]
+"""A mapping says how each is to have ended; a list: all succeeded."""
+
+
+class Task(Generic[Args, Returned]):
+    """One task. Called, it is the function that it runs."""
+
+    def __init__(
+        self,
+        name: str,
+        kind: Kind,
+        function: Callable[Concatenate[TaskContext, Args], Returned] | None,
+        needs: Needs,
+        options: Mapping[str, Any],
+    ) -> None:
+        self.name, self.kind, self.function, self.options = name, kind, function, dict(options)
+        self.needs: Needs = dict(needs) if isinstance(needs, Mapping) else tuple(needs)
+        self.__doc__ = function.__doc__ if function is not None else None
+
+    def __call__(self, ctx: TaskContext, *args: Args.args, **named: Args.kwargs) -> Returned:
+        """Call the function.
+
+        Raises:
+            TypeError: the task is a program.
+        """
+        if self.function is None:
+            raise TypeError(f"task {self.name} is of type {self.kind}: it has no function")
+        return self.function(ctx, *args, **named)
+
+    def __repr__(self) -> str:
+        return f"<task {self.name}>"
+
+
+@overload
+def task(function: Callable[Concatenate[TaskContext, Args], Returned], /) -> Task[Args, Returned]: ...
+
+
+@overload
+def task(
+    name: str, /, *, type: Kind, needs: Needs = (), **options: Unpack[ProgramOptions]
+) -> Task[[], None]: ...
+
+
+@overload
+def task(
+    *,
+    name: str | None = None,
+    type: Literal["python", "pyspark"] = "python",
+    needs: Needs = (),
+    **options: Unpack[TaskOptions],
+) -> Callable[[Callable[Concatenate[TaskContext, Args], Returned]], Task[Args, Returned]]: ...
+
+
+def task(
+    first: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    type: Kind = "python",  # noqa: A002 - the key of `pipeline.yaml`
+    needs: Needs = (),
+    **options: Any,
+) -> Any:
+    """Make a task of a function, or name one that is a program.
+
+    `@task` and `@task(needs=[other], ...)` make one of a function, which gets its context and then `args`, as
+    text. `task("report", type="sql", script="report.sql", needs=[other])` is one that runs a file.
+
+    Args:
+        first: The function, or the name of a program's task.
+        name: Of a function's task; None: the function's own.
+        type: Of the task. A function's is `python` or `pyspark`.
+        needs: Tasks that must have ended before.
+        options: Keys of a task in `pipeline.yaml`.
+    """
+    if isinstance(first, str):
+        return Task(first, type, None, needs, options)
+
+    def made(function: Callable[..., Any]) -> Task[..., Any]:
+        return Task(name or function.__name__, type, function, needs, options)
+
+    return made if first is None else made(cast("Callable[..., Any]", first))
