@@ -104,6 +104,7 @@ _NOT_IN_LAYOUT_1: dict[str, Any] = {
             "spec": {"requirements", "when", "allow_failure", "pools", "runs_on", "start_after", "reads"},
             "attempts": {"__all__": {"application", "has_result"}},
             "reason": True,
+            "settled": True,
         }
     },
 }

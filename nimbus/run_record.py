@@ -24,6 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 from nimbus.domain.errors import RecordTooLargeError
 from nimbus.domain.pipeline import TaskSpec
 from nimbus.domain.run import Attempt, ListedRun, Run, RunHeader, TaskRun, TaskState
+from nimbus.domain.settlement import Settlement
 from nimbus.domain.tasks import PAGE, Page, Tasks
 from nimbus.records import UnreadableRecordError
 
@@ -55,6 +56,7 @@ class _Progress:
     earlier_mishaps: int = 0
     earlier_out_of_memory: int = 0
     retry_at: datetime | None = None
+    settled: Settlement | None = None
     reason: str = ""
 
 

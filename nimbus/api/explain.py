@@ -12,6 +12,7 @@ from datetime import datetime
 
 from nimbus.api.explain_admission import why_not_admitted
 from nimbus.api.explain_queue import QueueView, why_queued
+from nimbus.api.explain_waits import how_settled, why_it_waits
 from nimbus.domain.admission import Capacity
 from nimbus.domain.earliest import not_before
 from nimbus.domain.ids import TaskName
@@ -60,6 +61,8 @@ def why(run: Run, task: TaskRun, slots: Slots | None, around: Surroundings) -> s
     Returns:
         One sentence, or None when there is nothing to explain: it computes, or it succeeded.
     """
+    if task.settled is not None:
+        return how_settled(task, task.settled)
     match task.state:
         case TaskState.SUCCEEDED:
             return None
@@ -91,6 +94,8 @@ def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
         last = task.attempts[-1] if task.attempts else None
         cause = f" after attempt {last.number}: {last.ending}" if last and last.outcome else ""
         return f"tried again at {task.retry_at:%Y-%m-%d %H:%M:%SZ}{cause}"
+    if not task.spec.kind.uses_worker:
+        return why_it_waits(run, task)
     start = not_before(run, task)
     if start is not None and start > around.now:
         return f"starts at {start:%Y-%m-%d %H:%M:%SZ} at the earliest: start_after"

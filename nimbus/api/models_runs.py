@@ -39,6 +39,15 @@ class AttemptModel(Model):
     """Page of that application in Spark's history server, once the attempt has ended."""
 
 
+class SettlementModel(Model):
+    """How a task ended that no worker runs."""
+
+    at: datetime
+    by: str
+    """Who approved or rejected it; empty: nobody did."""
+    reason: str
+
+
 class TaskModel(Model):
     """One task within a run."""
 
@@ -51,6 +60,8 @@ class TaskModel(Model):
     """Why it is not computing; null when there is nothing to explain."""
     attempts: list[AttemptModel]
     """Oldest first; of a run with many tasks only the last ones. `number` counts those left out, too."""
+    settled: SettlementModel | None = None
+    """Who or what ended it, if no worker runs it."""
 
 
 class DataIntervalModel(Model):

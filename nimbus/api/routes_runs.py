@@ -21,12 +21,12 @@ from nimbus.api.finding import (
 from nimbus.api.models import CommandModel
 from nimbus.api.models_runs import RequestedRunModel, RunModel, RunsModel, TimelineModel
 from nimbus.api.problems import NotFoundError
-from nimbus.api.requests import PipelineNameText, RunIdText, StartRunBody
+from nimbus.api.requests import ApprovalBody, PipelineNameText, RunIdText, StartRunBody
 from nimbus.api.routes_pipelines import known_pipeline
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
 from nimbus.api.timeline import timeline
-from nimbus.domain.commands import StartRun
+from nimbus.domain.commands import DecideApproval, StartRun
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
@@ -75,6 +75,20 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     def events(run_id: RunIdText) -> TimelineModel:
         """What happened in a run, oldest first."""
         return timeline(find_run(services, run_id))
+
+    @routes.post("/{run_id}/tasks/{task}/approval", status_code=202, responses=ACCEPTED_RESPONSES)
+    async def approve(
+        run_id: RunIdText, task: PipelineNameText, body: ApprovalBody, response: Response, wait: Wait = 0
+    ) -> CommandModel:
+        """Approve or reject what a task of type `approval` waits for. The same decision again is accepted."""
+        command = DecideApproval(
+            run_id=RunId(run_id),
+            task=TaskName(task),
+            approved=body.approved,
+            by=body.by,
+            reason=body.reason,
+        )
+        return await submit(services, lambda: command, response, wait_s=wait)
 
     @routes.get(
         "/{run_id}/tasks/{task}/log",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nimbus.api.explain_waits import how_settled
 from nimbus.api.models_runs import TimelineEventModel, TimelineModel
 from nimbus.domain.run import Attempt, Run, TaskRun
 
@@ -14,6 +15,7 @@ _ORDER = (
     "attempt_started",
     "attempt_ended",
     "retry_due",
+    "task_settled",
     "run_finished",
 )
 """Of events with the same time."""
@@ -33,6 +35,11 @@ def _events(run: Run) -> Iterator[TimelineEventModel]:
     for task in run.tasks.values():
         for attempt in task.attempts:
             yield from _attempt_events(task, attempt)
+        if task.settled is not None:
+            detail = f"{task.state.value}: {how_settled(task, task.settled)}"
+            yield TimelineEventModel(
+                at=task.settled.at, kind="task_settled", task=task.spec.name, detail=detail
+            )
         if task.retry_at is not None:
             yield TimelineEventModel(at=task.retry_at, kind="retry_due", task=task.spec.name)
     if run.finished_at is not None:

@@ -18,7 +18,7 @@ from nimbus.api.models import (
     StatusModel,
     WorkerModel,
 )
-from nimbus.api.models_runs import AttemptModel, RunModel, RunSummaryModel, TaskModel
+from nimbus.api.models_runs import AttemptModel, RunModel, RunSummaryModel, SettlementModel, TaskModel
 from nimbus.api.services import LeaderView, QueuePlace
 from nimbus.api.spark_history import HistoryServers
 from nimbus.domain.catalog import PipelineRecord
@@ -237,6 +237,7 @@ def _task(
         retry_at=task.retry_at,
         why=why(run, task, seen, around),
         attempts=[_attempt(attempt, seen if attempt is current else None, page) for attempt in task.attempts],
+        settled=None if task.settled is None else SettlementModel.model_validate(task.settled),
     )
 
 

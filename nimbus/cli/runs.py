@@ -37,6 +37,7 @@ _PRIORITIES = ["highest", "high", "medium", "low", "lowest"]
         "stop": Lazy("nimbus.cli.runs:stop", "End a run."),
         "pause": Lazy("nimbus.cli.run_commands:pause", "Let a run begin nothing new."),
         "resume": Lazy("nimbus.cli.run_commands:resume", "Let a paused run go on."),
+        "approve": Lazy("nimbus.cli.approve:approve", "Approve or reject what a task waits for."),
     },
 )
 def run() -> None:

@@ -142,6 +142,8 @@ def _schedule(model: ScheduleModel) -> Schedule:
 def _arguments(model: TaskModel) -> tuple[str, ...]:
     if model.command:
         return tuple(model.command[1:])
+    if model.prompt is not None:
+        return (model.prompt,)
     if model.type is not TaskKind.SPARK_PIPELINE:
         return tuple(model.args)
     said = {"--refresh": model.refresh, "--full-refresh": model.full_refresh}
@@ -168,7 +170,7 @@ def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec
         when=model.when or "",
         allow_failure=model.allow_failure,
         retries=build_retries(model.retries, defaults.retries),
-        timeout=defaults.timeout if model.timeout is None else model.timeout,
+        timeout=defaults.timeout if model.timeout is None and model.type.uses_worker else model.timeout,
         priority=defaults.priority if model.priority is None else model.priority,
         spark_conf=dict(spark.conf),
         spark_mode=spark.mode,

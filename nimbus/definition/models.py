@@ -256,7 +256,7 @@ class DefaultsModel(Strict):
 
 
 class TaskModel(Strict):
-    """One task. Which of the keys from `script` to `full_refresh_all` it has depends on its type."""
+    """One task. Which of the keys from `script` to `prompt` it has depends on its type."""
 
     type: Annotated[TaskKind, one_of(TaskKind)]
     script: Annotated[str, BeforeValidator(_pattern)] | None = None
@@ -274,6 +274,7 @@ class TaskModel(Strict):
     refresh: Datasets | None = None
     full_refresh: Datasets | None = None
     full_refresh_all: bool | None = None
+    prompt: Annotated[str, Field(min_length=1, max_length=2000)] | None = None
     args: list[Argument] = Field(default_factory=list)
     needs: Annotated[
         list[str],

@@ -23,8 +23,9 @@ KEYS = {
     TaskKind.SHELL: ("command",),
     TaskKind.SPARK_SUBMIT: ("jar", "main_class"),
     TaskKind.SPARK_PIPELINE: ("spec",),
+    TaskKind.APPROVAL: ("prompt",),
 }
-"""What a task of each kind runs; the first names a file."""
+"""What a task of each kind has; of those that workers run, the first names a file."""
 SUFFIXES = {
     TaskKind.PYSPARK: (".py",),
     TaskKind.PYTHON: (".py",),
@@ -35,6 +36,11 @@ SUFFIXES = {
 GIVES_RESULT = frozenset({TaskKind.PYSPARK, TaskKind.PYTHON, TaskKind.SHELL, TaskKind.SPARK_SUBMIT})
 _REFRESHES = ("refresh", "full_refresh", "full_refresh_all")
 """What else a declarative pipeline may say."""
+
+_OF_WORKERS = (
+    "args", "isolation", "limits", "pool", "priority", "retries", "runs_on", "spark", "start_after",
+)  # fmt: skip
+"""What only a task that workers run may say."""
 
 _SAID_BY_PLACE = {"spark.master": "the target", "spark.submit.deployMode": "spark.deploy"}
 """Properties that a task with a target must not set, and what says them instead."""
@@ -121,6 +127,9 @@ def _needs_faults(name: str, task: TaskModel, tasks: Mapping[str, TaskModel]) ->
 
 def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
     yield from _key_faults(task)
+    if not task.type.uses_worker:
+        yield from _worker_faults(task)
+        return
     if task.type.is_program:
         yield from _input_faults(task)
     if task.type is TaskKind.SQL and task.args:
@@ -145,20 +154,34 @@ def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
         yield Fault(("retries",), message)
 
 
+def _worker_faults(task: TaskModel) -> Iterator[Fault]:
+    for key in _OF_WORKERS:
+        if key in task.model_fields_set:
+            yield Fault((key,), f"no worker runs a task of type {task.type}: it has no {key}; remove it")
+    texts = {"when": task.when, "prompt": task.prompt}
+    for key, text in texts.items():
+        if text is not None and tasks_read(text):
+            yield Fault((key,), f"a task of type {task.type} cannot use results of other tasks")
+
+
 def _key_faults(task: TaskModel) -> Iterator[Fault]:
     keys = KEYS[task.type]
     missing = [key for key in keys if getattr(task, key) is None]
     for key in missing:
-        yield Fault((key,), f"is missing; a {task.type} task needs it")
+        yield Fault((key,), f"is missing; {_a(task.type)} task needs it")
     if missing:
         return
     for key in sorted({key for others in KEYS.values() for key in others} - set(keys)):
         if getattr(task, key) is not None:
-            yield Fault((key,), f"a {task.type} task has no {key}; remove it")
+            yield Fault((key,), f"{_a(task.type)} task has no {key}; remove it")
     suffixes = SUFFIXES.get(task.type)
     if suffixes and not (path := getattr(task, keys[0])).endswith(suffixes):
         endings = " or ".join(suffixes)
         yield Fault((keys[0],), f"{path!r} must end with {endings}, as the task is of type {task.type}")
+
+
+def _a(kind: TaskKind) -> str:
+    return f"an {kind}" if kind is TaskKind.APPROVAL else f"a {kind}"
 
 
 def _refresh_faults(task: TaskModel) -> Iterator[Fault]:
@@ -235,6 +258,8 @@ def _argument_faults(model: DefinitionModel, templates: Templates) -> Iterator[F
         if task.when:
             texts["tasks", name, "when"] = task.when
         texts |= {("tasks", name, "args", number): text for number, text in enumerate(task.args)}
+        if task.prompt is not None:
+            texts["tasks", name, "prompt"] = task.prompt
         if task.command:
             texts |= {("tasks", name, "command", n): text for n, text in enumerate(task.command) if n}
     found = templates.argument_faults(list(texts.values()), model.parameters)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest, RunId, WorkerId
+from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Priority
 
@@ -88,6 +88,19 @@ class ResumeRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DecideApproval:
+    """Approve or reject what a task of type `approval` waits for. A rejected task fails."""
+
+    run_id: RunId
+    task: TaskName
+    approved: bool
+    by: str
+    """As the caller says it."""
+    reason: str
+    type: Literal["decide_approval"] = "decide_approval"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SetPool:
     """Make a pool, or change its size. 0: nothing takes of it any more."""
 
@@ -121,7 +134,7 @@ class UncordonWorker:
     type: Literal["uncordon_worker"] = "uncordon_worker"
 
 
-LiveRunCommand = StopRun | PauseRun | ResumeRun
+LiveRunCommand = StopRun | PauseRun | ResumeRun | DecideApproval
 """Changes a run that is live."""
 SettingsCommand = SetPool | RemovePool | CordonWorker | UncordonWorker
 

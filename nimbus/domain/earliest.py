@@ -17,7 +17,17 @@ def not_before(run: Run, task: TaskRun) -> datetime | None:
     """
     if task.attempts or task.spec.start_after is None:
         return task.retry_at
-    return max([run.started_at or run.created_at, *_ends(run, task)]) + task.spec.start_after
+    return waits_since(run, task) + task.spec.start_after
+
+
+def waits_since(run: Run, task: TaskRun) -> datetime:
+    """When the last need of a task was met; the start of the run, if it has none."""
+    return max([run.started_at or run.created_at, *_ends(run, task)])
+
+
+def gives_up_at(run: Run, task: TaskRun) -> datetime | None:
+    """When a task that no worker runs fails, unless it ends before; None: never."""
+    return None if task.spec.timeout is None else waits_since(run, task) + task.spec.timeout
 
 
 def _ends(run: Run, task: TaskRun) -> Iterator[datetime]:
@@ -37,3 +47,5 @@ def _ends(run: Run, task: TaskRun) -> Iterator[datetime]:
 
 def _ended(task: TaskRun) -> Iterator[datetime]:
     yield from (last.ended_at for last in task.attempts[-1:] if last.ended_at is not None)
+    if task.settled is not None:
+        yield task.settled.at

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.run import Attempt, Outcome, Paused, Run, RunState, TaskRun, TaskState
+from nimbus.domain.settlement import Settlement
 from nimbus.domain.spark_application import LONGEST
 from nimbus.domain.tasks import PAGE
 
@@ -76,6 +77,7 @@ def largest(run: Run, *, extra: int = 0) -> Run:
             task,
             state=TaskState.SUCCEEDED,
             retry_at=_SOME_TIME,
+            settled=None if run.layout == 1 else Settlement(at=_SOME_TIME, by=reason, reason=reason),
             reason="" if run.layout == 1 else reason,
             earlier_failures=10**6,
             earlier_mishaps=10**6,

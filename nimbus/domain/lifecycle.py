@@ -18,6 +18,7 @@ from nimbus.domain.ids import AttemptId, TaskName, WorkerId
 from nimbus.domain.needs import clean_up, conclude
 from nimbus.domain.pipeline import FailureStrategy
 from nimbus.domain.run import Attempt, Outcome, Run, RunState, TaskRun, TaskState
+from nimbus.domain.settlement import Settlement
 from nimbus.domain.slots import End
 from nimbus.domain.spark_application import application_id
 
@@ -100,6 +101,19 @@ def close_attempt(run: Run, attempt: AttemptId, end: End, *, max_mishaps: int, n
     )
     task = replace(task, attempts=(*task.attempts[:-1], closed))
     return _moved(run, _after_end(run, task, closed, max_mishaps, now), now)
+
+
+def settle_task(run: Run, name: TaskName, *, state: TaskState, settlement: Settlement, now: datetime) -> Run:
+    """End a ready task that no worker runs, as succeeded or failed, and draw every conclusion from it.
+
+    Raises:
+        InvalidTransitionError: workers run it, or it is not ready.
+    """
+    task = run.tasks[name]
+    if task.spec.kind.uses_worker or not is_ready(run, task):
+        raise InvalidTransitionError(f"run {run.id} ({run.state}): task {name} ({task.state}) cannot end now")
+    said = replace(settlement, by=brief(settlement.by), reason=brief(settlement.reason))
+    return _moved(run, replace(task, state=state, settled=said), now)
 
 
 def conclude_waiting(run: Run, name: TaskName, state: TaskState, now: datetime, reason: str = "") -> Run:

@@ -26,11 +26,18 @@ class TaskKind(StrEnum):
     SHELL = "shell"
     SPARK_SUBMIT = "spark_submit"
     SPARK_PIPELINE = "spark_pipeline"
+    APPROVAL = "approval"
+    """Waits until a person approves or rejects it. Its one argument is what that person is asked."""
+
+    @property
+    def uses_worker(self) -> bool:
+        """Its attempts run on workers; else the leader alone ends it."""
+        return self is not TaskKind.APPROVAL
 
     @property
     def uses_spark(self) -> bool:
         """It starts a JVM with Spark."""
-        return self not in (TaskKind.PYTHON, TaskKind.SHELL)
+        return self.uses_worker and self not in (TaskKind.PYTHON, TaskKind.SHELL)
 
     @property
     def is_program(self) -> bool:

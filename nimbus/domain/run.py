@@ -16,6 +16,7 @@ from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, WorkerId
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskSpec
+from nimbus.domain.settlement import Settlement
 from nimbus.domain.tasks import Tasks
 
 
@@ -139,6 +140,8 @@ class TaskRun:
     earlier_out_of_memory: int = 0
     retry_at: datetime | None = None
     """Not before this; None: at once."""
+    settled: Settlement | None = None
+    """Of a task without attempts that the leader has ended. Not in layout 1."""
     reason: str = ""
     """Why it failed without an attempt. Not in layout 1."""
 

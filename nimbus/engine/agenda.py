@@ -19,6 +19,7 @@ Kind = Literal[
     "abdication",
     "attempt",
     "run",
+    "wait",
     "queue",
     "command",
     "pipeline",
@@ -28,12 +29,13 @@ Kind = Literal[
     "finished",
     "schema",
 ]
-"""`queue`: a queued run that may start. `task`: one that waits. `worker`: one that backs off.
+"""`queue`: a queued run that may start. `task`: one that waits for a worker; `wait`: one that waits for
+something else, see `nimbus.engine.rules.waits`. `worker`: one that backs off.
 `rendering`: a task that could start, were its templates rendered.
 `finished`: a run to be archived, later removed."""
 
 
-PARTS_OF_RUNS: frozenset[Kind] = frozenset({"attempt", "queue", "rendering", "task", "finished"})
+PARTS_OF_RUNS: frozenset[Kind] = frozenset({"attempt", "wait", "queue", "rendering", "task", "finished"})
 
 
 class Subject(NamedTuple):
@@ -80,6 +82,11 @@ def about_attempt(attempt: AttemptId) -> Subject:
 def about_task(run: RunId, task: TaskName) -> Subject:
     """A task that waits."""
     return Subject("task", run, task)
+
+
+def about_wait(run: RunId, task: TaskName) -> Subject:
+    """A task whose needs are met, and that no worker runs."""
+    return Subject("wait", run, task)
 
 
 def about_rendering(run: RunId, task: TaskName) -> Subject:

@@ -42,6 +42,7 @@ from nimbus.engine.agenda import (
     about_rendering,
     about_run,
     about_task,
+    about_wait,
     about_worker,
 )
 from nimbus.engine.command_lines import CommandLines
@@ -341,7 +342,10 @@ class State:
     def _put_readiness(self, run: Run, task: TaskRun) -> None:
         """Queue a task whose needs are met, now or when its pause is over; or take it out of the queue."""
         subject = about_task(run.id, task.spec.name)
-        if task.state is not TaskState.WAITING or not run.opens_tasks:
+        waits = task.state is TaskState.WAITING and run.opens_tasks
+        if not task.spec.kind.uses_worker:
+            self._put_wait(about_wait(run.id, task.spec.name), waits=waits)
+        elif not waits:
             self.ready.discard(run.id, task.spec.name)
             self.agenda.forget(subject)
             self._forget_rendering(run.id, task)
@@ -349,6 +353,12 @@ class State:
             self.agenda.look_at(subject, moment)
         else:
             self._add_ready(run.id, task.spec.name)
+
+    def _put_wait(self, subject: Subject, *, waits: bool) -> None:
+        if waits:
+            self.agenda.add(subject)
+        else:
+            self.agenda.forget(subject)
 
     def _add_ready(self, run_id: RunId, name: TaskName) -> None:
         run = self.runs.get(run_id)
@@ -392,6 +402,8 @@ class State:
             self.ready.discard(run_id, name)
             self.agenda.forget(about_task(run_id, name))
             self._forget_rendering(run_id, task)
+            if not task.spec.kind.uses_worker:
+                self.agenda.forget(about_wait(run_id, name))
             if (attempt := task.open_attempt) is not None:
                 self._forget_attempt(AttemptId(run_id, name, attempt.number), attempt.worker)
 

@@ -14,6 +14,7 @@ from nimbus.domain.commands import (
     Abdicate,
     ActivatePipeline,
     CommandOutcome,
+    DecideApproval,
     PausePipeline,
     PauseRun,
     PublishRelease,
@@ -71,6 +72,12 @@ def test_a_write_is_durable_before_it_is_answered_and_pending_while_nobody_leads
         ("POST", "/runs/r1/stop", {"reason": " late "}, StopRun(run_id="r1", reason="late")),  # type: ignore[arg-type]
         ("POST", "/runs/r1/pause", None, PauseRun(run_id="r1")),  # type: ignore[arg-type]
         ("POST", "/runs/r1/resume", None, ResumeRun(run_id="r1")),  # type: ignore[arg-type]
+        (
+            "POST",
+            "/runs/r1/tasks/asked/approval",
+            {"approved": False, "by": "ada", "reason": "late"},
+            DecideApproval(run_id="r1", task="asked", approved=False, by="ada", reason="late"),  # type: ignore[arg-type]
+        ),
         ("POST", "/cluster/abdicate", {"reason": "update"}, Abdicate(reason="update")),
     ],
 )

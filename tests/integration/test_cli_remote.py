@@ -23,7 +23,7 @@ from click.testing import CliRunner, Result
 from nimbus.cli import client as client_module
 from nimbus.cli.client import Api, DoubtfulError, UnreachableError
 from nimbus.cli.main import cli
-from nimbus.domain.commands import Abdicate, PauseRun, ResumeRun, StopRun
+from nimbus.domain.commands import Abdicate, DecideApproval, PauseRun, ResumeRun, StopRun
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.run import Outcome
 from nimbus.domain.skipped import Skips
@@ -391,6 +391,25 @@ def test_events_marks_an_event_log_that_spark_could_not_end(
     found = nimbus("run", "events", "r1", "extract", "--to", str(tmp_path))
 
     assert found.stdout.strip() == str(tmp_path / "r1.extract.1.zstd.inprogress")
+
+
+def test_decision_about_an_approval_is_handed_on_with_who_and_why(world: Any, nimbus: Invoke) -> None:
+    world.deciding = False
+    world.health.leading = None  # so that nobody waits for a decision
+
+    nimbus("run", "approve", "r1", "asked", "--reject", "--reason", "late", "--by", "ada")
+
+    assert _command(world) == DecideApproval(
+        run_id=RunId("r1"), task=TaskName("asked"), approved=False, by="ada", reason="late"
+    )
+
+
+def test_refused_decision_about_an_approval_is_told(world: Any, nimbus: Invoke) -> None:
+    world.refuse = ("no_approval", "task asked of run r1 is rejected by eve already.")
+
+    done = nimbus("run", "approve", "r1", "asked", "--reason", "checked")
+
+    assert (done.exit_code, done.stderr) == (4, "error: task asked of run r1 is rejected by eve already.\n")
 
 
 def test_commands_about_a_run_and_the_leader_are_handed_on(world: Any, nimbus: Invoke) -> None:

@@ -17,7 +17,8 @@ from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, Priority, Requirement, RetryPolicy, TaskKind, TaskSpec
-from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
+from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun, TaskState
+from nimbus.domain.settlement import Settlement
 from nimbus.domain.slots import End
 from nimbus.domain.spark_application import LONGEST
 from nimbus.domain.tasks import PAGE, Tasks
@@ -46,7 +47,7 @@ def a_run(size: int, *, strategy: FailureStrategy = FailureStrategy.CONTINUE, ar
             TaskRun(
                 spec=TaskSpec(
                     name=TaskName(f"t{number}"),
-                    kind=TaskKind.PYTHON,
+                    kind=TaskKind.APPROVAL if number % 11 == 5 else TaskKind.PYTHON,
                     script="x.py",
                     args=(argument,),
                     needs=(TaskName(f"t{number - 3}"),) if number % 5 >= 3 else (),
@@ -72,6 +73,10 @@ def moved(run: Run, data: st.DataObject, now: datetime) -> Run:
     match data.draw(st.sampled_from(choices)):
         case "open":
             name = data.draw(st.sampled_from(ready))
+            if not run.tasks[name].spec.kind.uses_worker:
+                state = data.draw(st.sampled_from((TaskState.SUCCEEDED, TaskState.FAILED)))
+                settlement = Settlement(at=now, by="ada", reason="so it is")
+                return lifecycle.settle_task(run, name, state=state, settlement=settlement, now=now)
             return lifecycle.open_attempt(run, name, worker=WorkerId("w"), epoch=7, now=now)
         case "close":
             attempt: AttemptId = data.draw(st.sampled_from(run.open_attempts()))

@@ -124,7 +124,24 @@ GIVING = PipelineSpec(
         _reads(_task("d", "b", asks=Requirement.DONE, retries=0), args=("{{ tasks.b.result.given }}",)),
     ),
 )
-SPECS = (DIAMOND, CHAIN, SINGLE, NARROW, GIVING)
+ASKING = PipelineSpec(
+    name=PipelineName("asking"),
+    schedule=_every(4, CatchUp.LATEST),
+    failure_strategy=FailureStrategy.CONTINUE,
+    tasks=(
+        _task("a"),
+        TaskSpec(
+            name=TaskName("b"),
+            kind=TaskKind.APPROVAL,
+            script="",
+            args=("go on?",),
+            needs=(TaskName("a"),),
+            timeout=timedelta(minutes=2),
+        ),
+        _task("c", "b"),
+    ),
+)
+SPECS = (DIAMOND, CHAIN, SINGLE, NARROW, GIVING, ASKING)
 NAMES = tuple(spec.name for spec in SPECS)
 RELEASES = {ReleaseOf(spec.name, digest): spec for spec in SPECS for digest in (FIRST, SECOND)}
 for _digest, _when_full in ((FIRST, WhenFull.REPLACE), (SECOND, WhenFull.SKIP)):
@@ -148,5 +165,5 @@ def first_records(schema: int) -> dict[PipelineName, PipelineRecord]:
             definitions=Definitions(spec, spec) if schema == 1 else None,
         )
         for spec in SPECS
-        if schema > 1 or spec.concurrency is None
+        if schema > 1 or (spec.concurrency is None and all(task.kind.uses_worker for task in spec.tasks))
     }

@@ -25,6 +25,7 @@ from nimbus.engine.agenda import (
     about_rendering,
     about_run,
     about_task,
+    about_wait,
 )
 from nimbus.engine.decision import Decision, Nothing
 from nimbus.engine.rules import ask
@@ -102,7 +103,8 @@ def check_indexes(state: State) -> None:
                 continue
             queued = subject in state.ready or about_rendering(*subject) in state.rendering
             timed = state.agenda.is_timed(about_task(*subject))
-            hold(Law.INDEXES, (queued or timed) == lifecycle.is_ready(run, task), subject, queued, timed)
+            ready = task.spec.kind.uses_worker and lifecycle.is_ready(run, task)
+            hold(Law.INDEXES, (queued or timed) == ready, subject, queued, timed)
     hold(Law.INDEXES, state.slots.keys() == opened.keys(), "open:", sorted(map(str, opened)))
     at_target = sum(state.runs[a.run].tasks[a.task].spec.spark_place is not None for a in opened)
     hold(Law.INDEXES, state.capacity().open_at(TARGET) == at_target, "at target:", at_target)
@@ -207,6 +209,8 @@ def _subjects(state: State, now: Instant) -> Iterator[Subject]:
     yield from map(about_finished, state.finished)
     for run in state.runs.values():
         for name, task in run.tasks.items():
-            if lifecycle.is_ready(run, task) and (not_before(run, task) or now.wall) <= now.wall:
+            if not task.spec.kind.uses_worker:
+                yield about_wait(run.id, name)
+            elif lifecycle.is_ready(run, task) and (not_before(run, task) or now.wall) <= now.wall:
                 rendered = not task.spec.reads or about_rendering(run.id, name) in state.rendered
                 yield about_task(run.id, name) if rendered else about_rendering(run.id, name)

@@ -11,7 +11,7 @@ from nimbus.domain import commands as c
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.ids import AttemptId, CommandId
-from nimbus.domain.run import Run
+from nimbus.domain.run import Run, TaskState
 from tests.simulation.laws import Law, hold
 from tests.simulation.ledger_attempts import AttemptLaws
 from tests.simulation.ledger_intervals import IntervalLaws
@@ -105,7 +105,7 @@ class Ledger:
                 return self._is_set(command)
             case c.StartRun(run_id=run):
                 return run in runs
-            case c.StopRun() | c.PauseRun() | c.ResumeRun():
+            case c.StopRun() | c.PauseRun() | c.ResumeRun() | c.DecideApproval():
                 return self._is_so(command, runs[command.run_id])
             case c.PausePipeline(pipeline=name):
                 return pipelines[name].state is PipelineState.PAUSED
@@ -127,6 +127,8 @@ class Ledger:
                 return run.paused is not None
             case c.ResumeRun():
                 return run.paused is None
+            case c.DecideApproval(task=task, approved=approved):
+                return run.tasks[task].state is (TaskState.SUCCEEDED if approved else TaskState.FAILED)
 
     def _is_set(self, command: c.SettingsCommand) -> bool:
         match command:

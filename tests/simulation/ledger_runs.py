@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.commands import DecideApproval
+from nimbus.domain.earliest import gives_up_at
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.pipeline import Requirement
@@ -126,12 +128,33 @@ class RunLaws:
         same = was.attempts[:settled] == task.attempts[:settled]
         hold(Law.FINAL_IS_FINAL, same, name, "has another past")
         hold(Law.ONE_AT_A_TIME, len(task.attempts) <= len(was.attempts) + 1, name, "has many new attempts")
+        if not task.spec.kind.uses_worker:
+            self._decided_as_asked(run, task)
+            return
         good = sum(attempt.outcome is Outcome.SUCCEEDED for attempt in task.attempts)
         hold(Law.ONE_SUCCESS, good == (task.state is TaskState.SUCCEEDED), name, task.state, good)
         if task.spec.reads and not task.attempts:
             self._decided_by_results(run, task)
         elif task.state is TaskState.FAILED and not task.reason:
             hold(Law.RETRIES_COUNT, self._may_fail(run, task), name, "failed with retries left")
+
+    def _decided_as_asked(self, run: Run, task: TaskRun) -> None:
+        """An approval ends by one command, or after its time."""
+        name, settled = f"{run.id}.{task.spec.name}", task.settled
+        hold(Law.APPROVALS, not task.attempts, name, "was given to a worker")
+        ended = task.state in (TaskState.SUCCEEDED, TaskState.FAILED)
+        hold(Law.APPROVALS, ended == (settled is not None), name, task.state, settled)
+        if settled is None:
+            return
+        asked = [
+            (command.approved, command.by)
+            for command in self._world.ledger.submitted.values()
+            if isinstance(command, DecideApproval)
+            and (command.run_id, command.task) == (run.id, task.spec.name)
+        ]
+        as_asked = (task.state is TaskState.SUCCEEDED, settled.by) in asked
+        overdue = task.state is TaskState.FAILED and not settled.by and gives_up_at(run, task) <= settled.at  # type: ignore[operator]
+        hold(Law.APPROVALS, as_asked or overdue, name, task.state, settled, "and asked was", asked)
 
     def _decided_by_results(self, run: Run, task: TaskRun) -> None:
         """A task has ended without an attempt, though it reads results."""

@@ -310,3 +310,16 @@ def pool_counter_leaks() -> Iterator[None]:
 
     with replaced(PoolUse, closed=closed):
         yield
+
+
+@mutant
+def waits_of_the_leader_before_are_forgotten() -> Iterator[None]:
+    """DS 3973, AF 268: after a failover nobody knows when a waiting task gives up, and it waits for ever."""
+    original = State._put_wait
+
+    def put(self: Any, subject: Any, *, waits: bool) -> None:
+        if self.census_taken or not waits:
+            original(self, subject, waits=waits)
+
+    with replaced(State, _put_wait=put):
+        yield

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nimbus.domain import commands as c
-from nimbus.domain.ids import CommandId, RunId
+from nimbus.domain.ids import CommandId, RunId, TaskName
+from nimbus.domain.lifecycle import is_ready
 from tests.simulation.catalog import FIRST, MISSING, NAMES, POOLS, SECOND
 from tests.simulation.clocks import START
 
@@ -23,6 +24,7 @@ _WEIGHTS = {
     "remove": 1,
     "pool": 1,
     "cordon": 1,
+    "decide": 6,
     "abdicate": 1,
 }
 
@@ -60,6 +62,26 @@ class Operators:
             c.QueuedCommand(id=key, command=command, submitted_at=START, submitted_by="ann")
         )
 
+    def _cordon(self) -> c.Command:
+        worker = self._world.rng.choice(self._world.workers).id
+        if worker in self._world.zookeeper.world.settings.cordoned:
+            return c.UncordonWorker(worker=worker)
+        return c.CordonWorker(worker=worker, reason="asked")
+
+    def _decision(self) -> c.Command:
+        """About an approval that waits, if there is one."""
+        rng = self._world.rng
+        waiting = [
+            (run.id, task.spec.name)
+            for run in self._world.ledger.runs.live.values()
+            for task in run.tasks.values()
+            if not task.spec.kind.uses_worker and is_ready(run, task)
+        ]
+        run, task = rng.choice(waiting or [(RunId("unknown"), TaskName("b"))])
+        return c.DecideApproval(
+            run_id=run, task=task, approved=rng.random() < 0.7, by=f"person {self._numbers}", reason="asked"
+        )
+
     def _command(self, verb: str) -> c.Command:
         rng, pipeline = self._world.rng, self._world.rng.choice(NAMES)
         match verb:
@@ -80,10 +102,9 @@ class Operators:
             case "pool":
                 return c.SetPool(pool=rng.choice(list(POOLS)), size=rng.randint(0, 3))
             case "cordon":
-                worker = rng.choice(self._world.workers).id
-                if worker in self._world.zookeeper.world.settings.cordoned:
-                    return c.UncordonWorker(worker=worker)
-                return c.CordonWorker(worker=worker, reason="asked")
+                return self._cordon()
+            case "decide":
+                return self._decision()
             case _:
                 return c.Abdicate(reason="asked")
 

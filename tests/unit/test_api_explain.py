@@ -25,7 +25,8 @@ from nimbus.domain.pipeline import (
     TaskSpec,
 )
 from nimbus.domain.refusals import Refusals
-from nimbus.domain.run import Outcome, Paused, Run, RunCause, RunState, TaskRun
+from nimbus.domain.run import Outcome, Paused, Run, RunCause, RunState, TaskRun, TaskState
+from nimbus.domain.settlement import Settlement
 from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import WorkerInfo
@@ -493,3 +494,32 @@ def test_task_says_when_it_starts_at_the_earliest() -> None:
 
 def test_run_that_is_not_queued_has_nothing_to_explain() -> None:
     assert why_run(FIRST, AROUND) is None
+
+
+def _approval(**changes: Any) -> tuple[Run, TaskRun]:
+    spec = TaskSpec(
+        name=A, kind=TaskKind.APPROVAL, script="", args=("Release it?",), timeout=timedelta(hours=1)
+    )
+    task = replace(TaskRun(spec=spec), **changes)
+    return _run(tasks=Tasks([task])), task
+
+
+def test_approval_says_what_it_asks_what_ends_it_and_when_it_fails() -> None:
+    assert why(*_approval(), None, AROUND) == (
+        "waits for an approval: Release it?; end it with `nimbus run approve r a --reason ...` "
+        "(--reject: it fails); it fails at 2026-03-01 07:00:00Z without it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "by", "sentence"),
+    [
+        (TaskState.SUCCEEDED, "ada", "approved by ada: checked"),
+        (TaskState.FAILED, "ada", "rejected by ada: checked"),
+        (TaskState.FAILED, "", "checked"),
+    ],
+)
+def test_decided_approval_says_who_decided_and_why(state: TaskState, by: str, sentence: str) -> None:
+    run, task = _approval(state=state, settled=Settlement(at=NOW, by=by, reason="checked"))
+
+    assert why(run, task, None, AROUND) == sentence

@@ -52,7 +52,7 @@ def test_version_is_that_of_the_package() -> None:
             [name]
             for name in ("up", "scheduler", "worker", "doctor", "version", "run", "pipeline", "cluster")
         ),
-        *(["run", name] for name in ("start", "list", "show", "watch", "logs", "stop")),
+        *(["run", name] for name in ("start", "list", "show", "watch", "logs", "stop", "approve")),
         *(["pipeline", n] for n in ("validate", "publish", "activate", "pause", "list", "show", "remove")),
         *(["cluster", name] for name in ("participants", "leader", "status", "workers", "abdicate")),
     ],

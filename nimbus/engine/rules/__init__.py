@@ -19,6 +19,7 @@ from nimbus.engine.rules import (
     schedules,
     schema,
     stops,
+    waits,
 )
 from nimbus.engine.state import State
 
@@ -35,6 +36,7 @@ def next_subject(state: State) -> Subject | None:
         return urgent
     return (
         agenda.first("run")
+        or agenda.first("wait")
         or state.next_queued()
         or agenda.first("command")
         or agenda.first("pipeline")
@@ -62,7 +64,7 @@ def _asked(state: State, subject: Subject, now: Instant) -> Answer:
             return commands.answer_command(state, subject.command, now.wall)
         case "pipeline":
             return schedules.fire_schedule(state, subject.pipeline, now.wall)
-        case "queue" | "rendering" | "task":
+        case "queue" | "rendering" | "task" | "wait":
             return _start(state, subject, now)
         case "finished":
             return archive.retire_run(state, subject.run, now.wall)
@@ -73,7 +75,9 @@ def _asked(state: State, subject: Subject, now: Instant) -> Answer:
 
 
 def _start(state: State, subject: Subject, now: Instant) -> Answer:
-    """What waits for room: a queued run, or a ready task."""
+    """What waits: a queued run, a ready task, or one that no worker runs."""
+    if subject.kind == "wait":
+        return waits.end_wait(state, subject.run, subject.task, now.wall)
     if subject.kind == "queue":
         return concurrency.start_queued(state, subject.run, now.wall)
     if subject.kind == "rendering":

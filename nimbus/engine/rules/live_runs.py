@@ -7,12 +7,13 @@ from datetime import datetime
 from typing import assert_never
 
 from nimbus.domain import lifecycle
-from nimbus.domain.commands import LiveRunCommand, PauseRun, ResumeRun, StopRun
+from nimbus.domain.commands import DecideApproval, LiveRunCommand, PauseRun, ResumeRun, StopRun
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.growth import brief
 from nimbus.domain.ids import RunId
 from nimbus.domain.run import Paused, Run, RunState
 from nimbus.domain.writes import PutRun, Write
+from nimbus.engine.rules.waits import decided
 from nimbus.engine.state import State
 
 
@@ -50,6 +51,8 @@ def changed_run(
             return _paused(_live(state, command.run_id, "nothing to pause"), by, now)
         case ResumeRun():
             return _resumed(_live(state, command.run_id, "nothing to resume"))
+        case DecideApproval():
+            return decided(state, command, now)
         case _:
             assert_never(command)
 

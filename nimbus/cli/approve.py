@@ -1,0 +1,41 @@
+"""`nimbus run approve`: a person's decision about a task of type `approval`."""
+
+from __future__ import annotations
+
+import getpass
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import click
+
+from nimbus.cli.options import examples, remote, report_command
+from nimbus.cli.output import Output
+
+if TYPE_CHECKING:
+    from nimbus.cli.client import Api
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError) as exc:
+        raise click.UsageError("your user has no name here: say who decides with --by") from exc
+
+
+@click.command(
+    epilog=examples(
+        'nimbus run approve sales-20260301 release --reason "figures checked"',
+        'nimbus run approve sales-20260301 release --reject --reason "rows are missing"',
+    )
+)
+@click.argument("run_id")
+@click.argument("task")
+@click.option("--reject", is_flag=True, help="Reject it: the task fails.")
+@click.option("--reason", required=True, help="Kept on the task.")
+@click.option("--by", metavar="NAME", help="Who decides, kept on the task. Without it: your local user name.")
+@remote
+def approve(api: Api, out: Output, run_id: str, task: str, reject: bool, reason: str, by: str | None) -> int:
+    """Approve what a task of type approval waits for. Safe to repeat."""
+    body = {"approved": not reject, "reason": reason, "by": by or _user()}
+    path = f"/runs/{quote(run_id, safe='')}/tasks/{quote(task, safe='')}/approval"
+    return report_command(out, api.command("POST", path, body))

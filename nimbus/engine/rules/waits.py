@@ -1,0 +1,88 @@
+"""Tasks that no worker runs: each ends in one fenced transaction, by a person's decision or its timeout."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from nimbus.config.values import format_duration
+from nimbus.domain import lifecycle
+from nimbus.domain.commands import DecideApproval
+from nimbus.domain.earliest import gives_up_at
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.growth import brief
+from nimbus.domain.ids import RunId, TaskName
+from nimbus.domain.pipeline import TaskKind
+from nimbus.domain.run import Run, TaskRun, TaskState
+from nimbus.domain.settlement import Settlement
+from nimbus.domain.writes import PutRun
+from nimbus.engine.decision import Answer, Decision, Nothing
+from nimbus.engine.state import State
+
+
+def end_wait(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
+    """A task that waited for longer than its timeout fails."""
+    run = state.runs.get(run_id)
+    if run is None or not lifecycle.is_ready(run, run.tasks[name]):
+        return Nothing()
+    task = run.tasks[name]
+    until = gives_up_at(run, task)
+    if until is None or until > now or task.spec.timeout is None:
+        return Nothing(at=until)
+    reason = f"nobody approved it within {format_duration(task.spec.timeout)}"
+    ended = lifecycle.settle_task(
+        run, name, state=TaskState.FAILED, settlement=Settlement(at=now, reason=reason), now=now
+    )
+    return Decision(name="wait_timed_out", writes=(PutRun(ended, run),), about={"run": run_id, "task": name})
+
+
+def decided(state: State, command: DecideApproval, now: datetime) -> tuple[str, tuple[PutRun, ...]]:
+    """What is said of a person's decision about an approval, and what it writes.
+
+    Raises:
+        RefusedError: nothing waits for this decision.
+    """
+    run = state.runs.get(command.run_id)
+    if run is None:
+        why = "has ended already" if command.run_id in state.finished else "is not live (any more)"
+        raise RefusedError("no_approval", f"run {command.run_id} {why}: nothing in it waits for an approval.")
+    task = run.tasks.get(command.task)
+    if task is None or task.spec.kind is not TaskKind.APPROVAL:
+        raise RefusedError("no_approval", f"run {run.id} has no task {command.task} of type approval.")
+    said = f"task {command.task} of run {run.id} is {'approved' if command.approved else 'rejected'}"
+    if task.state.is_final:
+        if _same(task, command):
+            return f"{said} already, by the same command", ()
+        raise RefusedError("no_approval", f"task {command.task} of run {run.id} is {_how(task)} already.")
+    _check_waits(run, task)
+    ended = lifecycle.settle_task(
+        run,
+        command.task,
+        state=TaskState.SUCCEEDED if command.approved else TaskState.FAILED,
+        settlement=Settlement(at=now, by=command.by, reason=command.reason),
+        now=now,
+    )
+    return said, (PutRun(ended, run),)
+
+
+def _same(task: TaskRun, command: DecideApproval) -> bool:
+    """Whether the decision is the one that a caller sends again, since it got no answer."""
+    settled, approved = task.settled, task.state is TaskState.SUCCEEDED
+    wanted = brief(command.by), brief(command.reason), command.approved
+    return settled is not None and (settled.by, settled.reason, approved) == wanted
+
+
+def _how(task: TaskRun) -> str:
+    if task.settled is None or not task.settled.by:
+        return str(task.state)
+    return f"{'approved' if task.state is TaskState.SUCCEEDED else 'rejected'} by {task.settled.by}"
+
+
+def _where(run: Run) -> str:
+    return "paused" if run.paused is not None else str(run.state)
+
+
+def _check_waits(run: Run, task: TaskRun) -> None:
+    if not lifecycle.is_ready(run, task):
+        open_needs = [str(need) for need in task.spec.needs if not run.tasks[need].state.is_final]
+        why = f"needs {', '.join(open_needs)} first" if open_needs else f"is in a run that is {_where(run)}"
+        raise RefusedError("no_approval", f"task {task.spec.name} {why}: ask again when it waits.")

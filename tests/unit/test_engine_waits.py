@@ -1,0 +1,181 @@
+"""Tasks that no worker runs: what ends them, once, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from nimbus.domain import writes as w
+from nimbus.domain.commands import Command, DecideApproval, QueuedCommand, StartRun, StopRun
+from nimbus.domain.ids import CommandId, PipelineName, RunId, TaskName
+from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.run import Run, RunState, TaskState
+from nimbus.domain.settlement import Settlement
+from nimbus.engine.agenda import Instant
+from nimbus.engine.decision import BuildRun, Decision
+from nimbus.engine.rules import ask, next_subject
+from nimbus.engine.state import State
+from tests.definitions import active, built
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+RUN, ASKED, AFTER = RunId("p-1"), TaskName("asked"), TaskName("after")
+HOUR = timedelta(hours=1)
+APPROVAL = TaskSpec(name=ASKED, kind=TaskKind.APPROVAL, script="", args=("Release {{ ds }}?",), timeout=HOUR)
+SPEC = PipelineSpec(
+    name=PipelineName("p"),
+    failure_strategy=FailureStrategy.CONTINUE,
+    tasks=(APPROVAL, TaskSpec(name=AFTER, kind=TaskKind.PYTHON, script="a.py", needs=(ASKED,))),
+)
+APPROVE = DecideApproval(run_id=RUN, task=ASKED, approved=True, by="ada", reason="figures checked")
+
+
+def at(now: datetime) -> Instant:
+    return Instant(now, (now - NOW).total_seconds())
+
+
+def started(spec: PipelineSpec = SPEC) -> State:
+    state = State(epoch=3, schema=2)
+    state.put_pipeline(active(spec))
+    state.take_census()
+    submit(state, StartRun(pipeline=spec.name, run_id=RUN))
+    decide_all(state)
+    return state
+
+
+def submit(state: State, command: Command) -> None:
+    state.put_command(
+        QueuedCommand(id=CommandId(f"cmd-{len(state.commands)}"), command=command, submitted_at=NOW)
+    )
+
+
+def decide_all(state: State, now: datetime = NOW) -> list[Decision]:
+    """Every decision until nothing is left, each taken in as if it were written."""
+    made = []
+    state.wake(at(now))
+    while (subject := next_subject(state)) is not None:
+        answer = ask(state, subject, at(now))
+        if not isinstance(answer, Decision):
+            state.postpone(subject, answer)
+            continue
+        state.apply(answer, at(now))
+        made.append(answer)
+        for effect in answer.effects:
+            if isinstance(effect, BuildRun):
+                state.run_built(effect.subject, built(effect).built)
+    return [decision for decision in made if decision.writes]
+
+
+def outcome(decisions: list[Decision]) -> tuple[bool, str]:
+    (said,) = [x.outcome for one in decisions for x in one.writes if isinstance(x, w.ConsumeCommand)]
+    return said.accepted, said.code
+
+
+def last_run(decisions: list[Decision]) -> Run:
+    return [x.run for one in decisions for x in one.writes if isinstance(x, w.PutRun)][-1]
+
+
+def test_approval_waits_without_a_worker_and_its_prompt_is_rendered() -> None:
+    state = started()
+    task = state.runs[RUN].tasks[ASKED]
+
+    assert (task.state, task.attempts, task.spec.args) == (TaskState.WAITING, (), ("Release 2026-03-01?",))
+    assert decide_all(state) == []
+    assert len(state.ready) == 0
+
+
+def test_approval_ends_its_task_with_who_and_why_in_the_transaction_that_consumes_the_command() -> None:
+    state = started()
+    submit(state, APPROVE)
+
+    (decision,) = decide_all(state)
+
+    assert [type(write) for write in decision.writes] == [w.PutRun, w.ConsumeCommand]
+    task = last_run([decision]).tasks[ASKED]
+    assert task.state is TaskState.SUCCEEDED
+    assert task.settled == Settlement(at=NOW, by="ada", reason="figures checked")
+    assert (RUN, AFTER) in state.ready
+
+
+def test_rejected_approval_fails_its_task_and_run() -> None:
+    state = started()
+    submit(state, replace(APPROVE, approved=False))
+
+    run = last_run(decide_all(state))
+
+    assert (run.tasks[ASKED].state, run.tasks[AFTER].state) == (TaskState.FAILED, TaskState.NOT_RUN)
+    assert run.state is RunState.FAILED
+
+
+def test_same_decision_again_is_accepted_and_writes_nothing_more() -> None:
+    state = started()
+    for _ in range(2):
+        submit(state, APPROVE)
+        decisions = decide_all(state)
+
+    assert outcome(decisions) == (True, "ok")
+    assert [type(x) for one in decisions for x in one.writes] == [w.ConsumeCommand]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        replace(APPROVE, run_id=RunId("p-2")),
+        replace(APPROVE, task=TaskName("none")),
+        replace(APPROVE, task=AFTER),
+    ],
+)
+def test_decision_about_what_is_no_approval_is_refused(command: DecideApproval) -> None:
+    state = started()
+    submit(state, command)
+
+    assert outcome(decide_all(state)) == (False, "no_approval")
+
+
+@pytest.mark.parametrize("later", [{"approved": False}, {"by": "eve"}])
+def test_other_decision_about_a_decided_approval_is_refused(later: dict[str, object]) -> None:
+    state = started()
+    submit(state, APPROVE)
+    decide_all(state)
+    submit(state, replace(APPROVE, **later))  # type: ignore[arg-type]
+
+    assert outcome(decide_all(state)) == (False, "no_approval")
+    assert state.runs[RUN].tasks[ASKED].state is TaskState.SUCCEEDED
+
+
+def test_approval_is_refused_before_its_needs_have_ended() -> None:
+    first = TaskSpec(name=TaskName("first"), kind=TaskKind.PYTHON, script="a.py")
+    state = started(replace(SPEC, tasks=(first, replace(APPROVAL, needs=(first.name,)))))
+    submit(state, APPROVE)
+
+    assert outcome(decide_all(state)) == (False, "no_approval")
+
+
+def test_approval_fails_when_its_timeout_has_passed_and_not_before() -> None:
+    state = started()
+
+    assert decide_all(state, NOW + HOUR - timedelta(seconds=1)) == []
+    task = last_run(decide_all(state, NOW + HOUR)).tasks[ASKED]
+
+    assert task.state is TaskState.FAILED
+    assert task.settled == Settlement(at=NOW + HOUR, reason="nobody approved it within 1h")
+
+
+def test_next_leader_keeps_the_time_of_an_approval() -> None:
+    before = started()
+    state = State(epoch=4, schema=2)
+    state.put_run(before.runs[RUN], at(NOW + HOUR / 2))
+    state.put_pipeline(active(SPEC))
+    state.take_census()
+
+    assert decide_all(state, NOW + HOUR / 2) == []
+    assert [one.name for one in decide_all(state, NOW + HOUR)] == ["wait_timed_out"]
+
+
+def test_approval_of_a_stopped_run_does_not_run() -> None:
+    state = started()
+    submit(state, StopRun(run_id=RUN, reason="test"))
+
+    assert last_run(decide_all(state)).tasks[ASKED].state is TaskState.NOT_RUN
+    assert decide_all(state, NOW + HOUR) == []
