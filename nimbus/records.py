@@ -98,6 +98,7 @@ class RunBody(RunHeader):
 
 _HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
 _NOT_IN_LAYOUT_1: dict[str, Any] = {
+    "submitted_by": True,
     "paused": True,
     "tasks": {
         "__all__": {

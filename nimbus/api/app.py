@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from nimbus.api import (
     routes_attempts,
@@ -17,6 +17,7 @@ from nimbus.api import (
     routes_run_commands,
     routes_runs,
 )
+from nimbus.api.asking import note_who_asks
 from nimbus.api.cross_site import CrossSiteGuard
 from nimbus.api.document import DocumentedApi
 from nimbus.api.middleware import AnswerHead, BodyLimit, HttpMetrics, Measure
@@ -62,7 +63,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         routes_run_commands,
     )
     for part in parts:
-        app.include_router(part.router(services, PREFIX))
+        app.include_router(part.router(services, PREFIX), dependencies=[Depends(note_who_asks)])
     app.include_router(routes_health.router(services))
     if services.door is not None:
         app.include_router(routes_attempts.router(services.door))

@@ -97,6 +97,8 @@ class RunSummaryModel(Model):
     started_at: datetime | None
     """Null while it is queued, if it ended so, or in history of release 0.1, where runs start at once."""
     finished_at: datetime | None
+    submitted_by: str
+    """Who asked for it: a person, or `schedule`; empty: an earlier release made the run."""
     paused: PausedModel | None
     """Null: it is not paused."""
     tasks_total: int

@@ -10,6 +10,7 @@ from typing import Annotated
 from fastapi import Query, Response
 from starlette.concurrency import run_in_threadpool
 
+from nimbus.api.asking import who_asks
 from nimbus.api.models import CommandModel, OutcomeModel, ProblemModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.services import ApiServices
@@ -52,7 +53,7 @@ async def submit(
     def queue() -> tuple[CommandId, RunId | None]:
         command = make()
         run_id = command.run_id if isinstance(command, StartRun | LiveRunCommand) else None
-        return services.commands.submit(command, submitted_by=f"api@{services.health.info().id}"), run_id
+        return services.commands.submit(command, submitted_by=who_asks(services.health.info().id)), run_id
 
     command_id, run_id = await run_in_threadpool(queue)
     outcome = await await_outcome(services.commands, command_id, wait_s) if wait_s > 0 else None

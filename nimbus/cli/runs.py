@@ -127,15 +127,20 @@ def list_(api: Api, out: Output, pipeline: str | None, state: str | None, limit:
             row["pipeline"],
             f"{row['state']}, paused" if row["paused"] and not row["finished_at"] else row["state"],
             f"{row['tasks_done']}/{row['tasks_total']}",
+            row["submitted_by"],
             clock(row["created_at"]),
             between(row["created_at"], row["finished_at"], now),
             row["reason"],
         )
         for row in answer["runs"]
     ]
-    out.table(("run", "pipeline", "state", "tasks", "created", "took", "reason"), rows, empty="no runs")
+    out.table(("run", "pipeline", "state", "tasks", "by", "created", "took", "reason"), rows, empty="no runs")
     if not answer["history_complete"]:
         out.note("history did not answer: finished runs may be missing from this list.")
+
+
+def _asked(run: dict[str, Any]) -> str:
+    return f"{run['cause']}, by {run['submitted_by']}" if run["submitted_by"] else str(run["cause"])
 
 
 @click.command()
@@ -156,7 +161,7 @@ def show(api: Api, out: Output, run_id: str) -> None:
         out.line(f"command   {answer['command']['command_id']} ({answer['command']['status']})")
         return
     out.line(f"pipeline  {answer['pipeline']}, release {short(answer['release'])}")
-    when = f"{clock(answer['created_at'])} ({answer['cause']}), for {clock(answer['logical_date'])}"
+    when = f"{clock(answer['created_at'])} ({_asked(answer)}), for {clock(answer['logical_date'])}"
     out.line(f"created   {when}")
     if interval := answer["data_interval"]:
         out.line(f"data      from {clock(interval['start'])} to {clock(interval['end'])}")

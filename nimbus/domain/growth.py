@@ -95,6 +95,7 @@ def largest(run: Run, *, extra: int = 0) -> Run:
         reason=reason,
         timeout=timedelta.max,
         max_parallel_tasks=10**6,
+        submitted_by=reason,
         paused=Paused(by=reason, at=_SOME_TIME),
         started_at=_SOME_TIME,
         deadline=_SOME_TIME,

@@ -228,6 +228,8 @@ class RunHeader:
     """Local as `logical_date`. None: of a run by hand that was given none, or one of release 0.1."""
     timezone: str | None = None
     """IANA name of the schedule's, or UTC. None: release 0.1 made the run."""
+    submitted_by: str = ""
+    """Who asked for it: a person, or `schedule`. Empty: not known. Not in layout 1."""
     paused: Paused | None = None
     """Until it is resumed it begins nothing: neither itself, if it is queued, nor a task. Not in layout 1."""
     layout: int = 1

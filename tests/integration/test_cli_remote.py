@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import re
@@ -427,6 +428,7 @@ def test_commands_about_a_run_and_the_leader_are_handed_on(world: Any, nimbus: I
     finally:
         client_module._WAIT_S = client_wait
 
+    assert {queued.submitted_by for queued in world.cluster.commands()} == {getpass.getuser()}
     assert [queued.command for queued in world.cluster.commands()][1:] == [
         Abdicate(reason="update"),
         PauseRun(run_id=RunId("r1")),

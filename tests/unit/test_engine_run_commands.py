@@ -11,8 +11,8 @@ from nimbus import run_record
 from nimbus.domain.commands import PauseRun, ResumeRun, StartRun, StopRun
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName
-from nimbus.domain.pipeline import PipelineSpec, RetryPolicy, TaskKind, TaskSpec
-from nimbus.domain.run import Outcome, Paused, RunState, TaskState
+from nimbus.domain.pipeline import PipelineSpec, RetryPolicy, Schedule, TaskKind, TaskSpec
+from nimbus.domain.run import Outcome, Paused, RunCause, RunState, TaskState
 from tests.definitions import active
 from tests.engine_bench import NOW, RUN, Bench
 
@@ -195,3 +195,25 @@ def test_pause_is_in_the_record_of_a_run() -> None:
     answer(bench, PauseRun(run_id=R))
 
     assert run_record.decode(run_record.encode_new(bench.run()), "r") == bench.run()
+
+
+def test_run_and_its_stop_say_who_asked() -> None:
+    bench = a_bench()
+    answer(bench, StartRun(pipeline=P, run_id=S))
+    answer(bench, StopRun(run_id=S, reason="late"))
+
+    assert (bench.run(S).submitted_by, bench.run(S).reason) == ("ann", "stopped by ann: late")
+    assert run_record.decode(run_record.encode_new(bench.run(S)), "s") == bench.run(S)
+
+
+def test_scheduled_run_says_that_its_schedule_asked() -> None:
+    bench = a_bench()
+    spec = replace(SPEC, schedule=Schedule(cron="* * * * *", timezone="UTC"))
+    bench.cluster.change(pipelines={P: active(spec, schedule_position=NOW, updated_at=NOW)})
+    bench.elect(3)
+
+    bench.clocks.pass_s(60)
+    bench.decide()
+
+    (run,) = (run for run in bench.cluster.world.runs.values() if run.cause is RunCause.SCHEDULE)
+    assert run.submitted_by == "schedule"

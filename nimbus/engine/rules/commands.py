@@ -128,7 +128,13 @@ def _consumed(
     return Decision(
         name="command_accepted" if outcome.accepted else "command_refused",
         writes=(*writes, ConsumeCommand(outcome)),
-        about={"command": queued.id, "type": queued.command.type, "code": code, "message": message},
+        about={
+            "command": queued.id,
+            "type": queued.command.type,
+            "by": queued.submitted_by,
+            "code": code,
+            "message": message,
+        },
     )
 
 
@@ -293,6 +299,7 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
         priority=command.priority,
         layout=state.schema,
         asked_at=now,
+        submitted_by=queued.submitted_by,
     )
     run = built(state, about_command(queued.id), draft)
     if not isinstance(run, Run):

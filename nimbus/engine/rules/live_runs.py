@@ -46,7 +46,7 @@ def changed_run(
     """
     match command:
         case StopRun():
-            return _stopped(_live(state, command.run_id, "nothing to stop"), command.reason, now)
+            return _stopped(_live(state, command.run_id, "nothing to stop"), command.reason, by, now)
         case PauseRun():
             return _paused(_live(state, command.run_id, "nothing to pause"), by, now)
         case ResumeRun():
@@ -57,8 +57,9 @@ def changed_run(
             assert_never(command)
 
 
-def _stopped(run: Run, reason: str, now: datetime) -> tuple[str, tuple[Write, ...]]:
-    stopped = lifecycle.stop(run, verdict=RunState.STOPPED, reason=f"stopped: {reason}", now=now)
+def _stopped(run: Run, reason: str, by: str, now: datetime) -> tuple[str, tuple[Write, ...]]:
+    words = f"stopped by {by}: {reason}" if by else f"stopped: {reason}"
+    stopped = lifecycle.stop(run, verdict=RunState.STOPPED, reason=words, now=now)
     return f"run {run.id} is being stopped", (PutRun(stopped, run),)
 
 
