@@ -16,6 +16,7 @@ from pydantic.main import IncEx
 from nimbus.domain.commands import Abdication, Command, CommandOutcome
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import TaskName
+from nimbus.domain.results import TaskResults
 from nimbus.domain.run import Run, RunHeader, TaskRun, TaskState
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
@@ -99,6 +100,8 @@ class RunBody(RunHeader):
 _HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
 _NOT_IN_LAYOUT_1: dict[str, Any] = {
     "parent": True,
+    "submitted_by": True,
+    "paused": True,
     "tasks": {
         "__all__": {
             "spec": {
@@ -161,6 +164,7 @@ CLAIM: RecordCodec[Claim] = RecordCodec(TypeAdapter(Claim))
 END: RecordCodec[End] = RecordCodec(TypeAdapter(End))
 WORKER: RecordCodec[WorkerInfo] = RecordCodec(TypeAdapter(WorkerInfo))
 SCHEDULER: RecordCodec[SchedulerInfo] = RecordCodec(TypeAdapter(SchedulerInfo))
+RESULTS: RecordCodec[TaskResults] = RecordCodec(TypeAdapter(TaskResults))
 ASSIGNMENT: RecordCodec[Assignment] = RecordCodec(TypeAdapter(Assignment))
 
 

@@ -36,6 +36,8 @@ def why_children(
     left = children.count(ItemState.WAITING)
     if must_stop(run, task.spec.name):
         return f"{waits}; its run is being stopped, and no more are started"
+    if run.paused is not None:
+        return f"{waits}; its run is paused, and no more are started"
     if left and children.count(ItemState.OPEN) == spec.max_parallel:
         return f"{waits}; {left} more are started as others end: max_parallel is {spec.max_parallel}"
     if left:

@@ -200,10 +200,11 @@ def run_model(
 
 
 def _run_fields(run: Run, archived: bool) -> dict[str, object]:
-    names = ("id", "pipeline", "release", "state", "reason", "cause", "priority", "parent")
+    names = ("id", "pipeline", "release", "state", "reason", "cause", "priority")
+    more = ("submitted_by", "paused", "parent")
     times = ("logical_date", "data_interval", "timezone", "created_at", "started_at", "finished_at")
     return {
-        **{name: getattr(run, name) for name in (*names, *times)},
+        **{name: getattr(run, name) for name in (*names, *more, *times)},
         "tasks_total": len(run.tasks),
         "tasks_done": sum(task.state.is_final for task in run.tasks.values()),
         "archived": archived,

@@ -11,7 +11,7 @@ import pytest
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineState, ReleaseOf
 from nimbus.domain.children import DEEPEST
-from nimbus.domain.commands import PublishRelease, StopRun
+from nimbus.domain.commands import PauseRun, PublishRelease, ResumeRun, StopRun
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import PipelineName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
@@ -343,3 +343,41 @@ def test_ended_child_run_is_not_removed_before_its_parent_has_taken_that_in() ->
     assert not isinstance(retire_run(stage.state, child.id, late), Decision)
     stage.decide()
     assert isinstance(retire_run(stage.state, child.id, late), Decision)
+
+
+def test_child_runs_are_paused_and_resumed_with_their_parent() -> None:
+    stage = Stage(LOAD, parent(replace(THREE, max_parallel=2)))
+    stage.start()
+    first, second = stage.children()
+    stage.ask(PauseRun(run_id=first.id))
+
+    stage.ask(PauseRun(run_id=RunId("r")))
+    assert [child.paused is not None for child in stage.children()] == [True, True]
+    stage.end(second)
+    assert stage.fan() == "osw", "a paused run starts no more child runs"
+
+    stage.ask(ResumeRun(run_id=RunId("r")))
+    assert stage.fan() == "oso"
+    assert [child.paused is not None for child in stage.children()] == [True, False]
+
+
+def test_paused_child_run_goes_on_when_its_parent_does() -> None:
+    stage = Stage(LOAD, parent(THREE), slots=0)
+    stage.start()
+
+    stage.ask(PauseRun(run_id=RunId("r")))
+    stage.ask(ResumeRun(run_id=RunId("r")))
+
+    assert [child.paused for child in stage.children()] == [None] * 3
+
+
+def test_paused_parent_takes_in_the_end_of_its_last_child_run() -> None:
+    stage = Stage(LOAD, parent(starting()))
+    stage.start()
+    (child,) = stage.children()
+    stage.ask(PauseRun(run_id=RunId("r")))
+
+    stage.end(child)
+
+    assert stage.run().tasks[FAN].state is TaskState.SUCCEEDED
+    assert stage.run().tasks[TaskName("after")].state is TaskState.WAITING

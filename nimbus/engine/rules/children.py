@@ -120,7 +120,7 @@ def _next(state: State, run: Run, name: TaskName, now: datetime) -> Answer:
             writes=(PutRun(closed, run),),
             about={"run": run.id, "task": name, "outcome": closed.tasks[name].attempts[-1].outcome or ""},
         )
-    if index is None or under_way >= (spec.max_parallel or len(children.states)):
+    if index is None or run.paused is not None or under_way >= (spec.max_parallel or len(children.states)):
         return Nothing()
     try:
         return _created(state, run, name, index, now)
@@ -152,6 +152,7 @@ def _created(state: State, run: Run, name: TaskName, index: int, now: datetime) 
         parent=Parent(run=run.id, task=name, attempt=children.attempt, index=index, depth=_depth(run)),
         layout=state.schema,
         asked_at=now,
+        submitted_by=run.submitted_by,
     )
     made = built(state, about_children(run.id, name), draft, run)
     if not isinstance(made, Run):
