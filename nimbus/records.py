@@ -99,14 +99,27 @@ class RunBody(RunHeader):
 
 _HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
 _NOT_IN_LAYOUT_1: dict[str, Any] = {
+    "parent": True,
+    "submitted_by": True,
+    "paused": True,
     "tasks": {
         "__all__": {
-            "spec": {"requirements", "when", "allow_failure", "pools", "runs_on", "start_after", "reads"},
+            "spec": {
+                "requirements",
+                "when",
+                "allow_failure",
+                "pools",
+                "runs_on",
+                "start_after",
+                "reads",
+                "children",
+            },
             "attempts": {"__all__": {"application", "has_result"}},
             "reason": True,
             "settled": True,
+            "children": True,
         }
-    }
+    },
 }
 """A cluster of schema 1 has none of it. Not even as null: it would take room from the tasks of a record."""
 _RUN_BODY: RecordCodec[RunBody] = RecordCodec(TypeAdapter(RunBody))

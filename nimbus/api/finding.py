@@ -167,6 +167,7 @@ def surroundings(services: ApiServices) -> Surroundings:
         leader=leader.id if leader else None,
         capacity=cache(partial(_capacity, services)),
         queue=partial(_queue, services),
+        run=services.reader.run,
     )
 
 
