@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
@@ -10,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from blobsync import Readiness, ReplicaBoard
 from leader import ElectionConfig, LeaderLockQueue, Leadership, Participant
 from nimbus import __version__
+from nimbus.adapters.data_looks import DataLooker
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
@@ -20,7 +22,7 @@ from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
 from nimbus.api.services import ApiServices
 from nimbus.bootstrap.collector import build_collector
-from nimbus.bootstrap.foundation import Foundation, build_syncer, data_connection
+from nimbus.bootstrap.foundation import Foundation, build_syncer, data_connection, open_bucket
 from nimbus.bootstrap.switchboard import Switchboard
 from nimbus.bootstrap.targets import history_servers
 from nimbus.bootstrap.worker import build_worker
@@ -87,6 +89,9 @@ def build_parts(foundation: Foundation) -> Parts:
         preparer=releases,
         definitions=releases,
         renderer=TemplateHelper(),
+        look=DataLooker(
+            open_bucket=partial(open_bucket, settings), http_allow=settings.waits.http_allow
+        ).look,
         resign=late.resign,
         tell=late.tell,
     )
