@@ -16,6 +16,7 @@ from pydantic.main import IncEx
 from nimbus.domain.commands import Abdication, Command, CommandOutcome
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import TaskName
+from nimbus.domain.results import TaskResults
 from nimbus.domain.run import Run, RunHeader, TaskRun, TaskState
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
@@ -98,6 +99,8 @@ class RunBody(RunHeader):
 
 _HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
 _NOT_IN_LAYOUT_1: dict[str, Any] = {
+    "submitted_by": True,
+    "paused": True,
     "tasks": {
         "__all__": {
             "spec": {
@@ -114,7 +117,7 @@ _NOT_IN_LAYOUT_1: dict[str, Any] = {
             "reason": True,
             "settled": True,
         }
-    }
+    },
 }
 """A cluster of schema 1 has none of it. Not even as null: it would take room from the tasks of a record."""
 _RUN_BODY: RecordCodec[RunBody] = RecordCodec(TypeAdapter(RunBody))
@@ -159,6 +162,7 @@ CLAIM: RecordCodec[Claim] = RecordCodec(TypeAdapter(Claim))
 END: RecordCodec[End] = RecordCodec(TypeAdapter(End))
 WORKER: RecordCodec[WorkerInfo] = RecordCodec(TypeAdapter(WorkerInfo))
 SCHEDULER: RecordCodec[SchedulerInfo] = RecordCodec(TypeAdapter(SchedulerInfo))
+RESULTS: RecordCodec[TaskResults] = RecordCodec(TypeAdapter(TaskResults))
 ASSIGNMENT: RecordCodec[Assignment] = RecordCodec(TypeAdapter(Assignment))
 
 

@@ -17,7 +17,7 @@ from nimbus.domain.admission import Capacity
 from nimbus.domain.earliest import not_before
 from nimbus.domain.ids import TaskName
 from nimbus.domain.needs import TABLE, Verdict
-from nimbus.domain.run import Run, RunState, TaskRun, TaskState
+from nimbus.domain.run import Paused, Run, RunState, TaskRun, TaskState
 from nimbus.domain.slots import ClusterDriver, Slots
 from nimbus.domain.waits import LookReport
 
@@ -38,10 +38,18 @@ class Surroundings:
 
 
 def why_run(run: Run, around: Surroundings) -> str | None:
-    """Explain a run that is queued; None: it is not."""
+    """Explain a run that is queued or paused; None: it is neither."""
+    if run.paused is not None and not run.state.is_ending:
+        return _paused(run, run.paused)
     if run.state is not RunState.QUEUED or around.queue is None:
         return None
     return why_queued(run, around.queue(run), around.leader)
+
+
+def _paused(run: Run, paused: Paused) -> str:
+    since = f"paused by {paused.by or 'somebody'} at {paused.at:%Y-%m-%d %H:%M:%SZ}"
+    deadline = "" if run.deadline is None else f"; its deadline, {run.deadline:%Y-%m-%d %H:%M:%SZ}, counts"
+    return f"{since}; resume with `nimbus run resume {run.id}`{deadline}"
 
 
 def why(run: Run, task: TaskRun, slots: Slots | None, around: Surroundings) -> str | None:
@@ -79,6 +87,8 @@ def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
     unmet = [need for need in task.spec.needs if not run.tasks[need].state.is_final]
     if unmet:
         return "needs " + ", ".join(f"{need} ({run.tasks[need].state.value})" for need in unmet)
+    if run.paused is not None:
+        return f"its run is {_paused(run, run.paused)}"
     if around.leader is None:
         return "no scheduler leads at the moment; it starts when one does"
     if run.state is RunState.STOPPING:

@@ -46,7 +46,7 @@ def _under_way(runs: Collection[Run]) -> list[Run]:
 
 
 def _sentence(run: Run, among: Collection[Run], under_way: list[Run], limit: str) -> str:
-    queued = [other for other in among if other.state is RunState.QUEUED]
+    queued = [other for other in among if other.state is RunState.QUEUED and other.paused is None]
     place = 1 + sum(run_rank(other) < run_rank(run) for other in queued)
     named = ", ".join(other.id for other in under_way[:MOST_NAMED])
     one_of = "" if len(under_way) == 1 else f"one of {len(under_way)} runs "

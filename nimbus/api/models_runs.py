@@ -33,6 +33,8 @@ class AttemptModel(Model):
     pid: int | None = None
     progress: Mapping[str, Any] | None = None
     """As the driver last told it, while the attempt is open."""
+    has_result: bool = False
+    """It gave a result: see `/runs/{run_id}/results`."""
     application: str | None = None
     """Id of its Spark application, as its driver told it; null: not known."""
     history_url: str | None = None
@@ -71,6 +73,13 @@ class DataIntervalModel(Model):
     end: datetime
 
 
+class PausedModel(Model):
+    """Who paused a run, and when."""
+
+    by: str
+    at: datetime
+
+
 class RunSummaryModel(Model):
     """One line of the list of runs."""
 
@@ -90,6 +99,10 @@ class RunSummaryModel(Model):
     started_at: datetime | None
     """Null while it is queued, if it ended so, or in history of release 0.1, where runs start at once."""
     finished_at: datetime | None
+    submitted_by: str
+    """Who asked for it: a person, or `schedule`; empty: an earlier release made the run."""
+    paused: PausedModel | None
+    """Null: it is not paused."""
     tasks_total: int
     tasks_done: int
     archived: bool = False
@@ -104,7 +117,7 @@ class RunModel(RunSummaryModel):
     deadline: datetime | None
     """Null: there is none, or the run is queued."""
     why: str | None = None
-    """Why it is queued; null when it is not."""
+    """Why it is queued or paused; null when it is neither."""
     failure_strategy: FailureStrategy
     tasks: list[TaskModel]
 
@@ -128,6 +141,16 @@ class RunsModel(Model):
     runs: list[RunSummaryModel]
     history_complete: bool = True
     """False: history did not answer, and finished runs may be missing."""
+
+
+class ResultsModel(Model):
+    """What tasks of a run gave with their success."""
+
+    run_id: str
+    results: Mapping[str, Mapping[str, Any]]
+    """By task."""
+    complete: bool
+    """False: there are more; ask for them by task."""
 
 
 class TimelineEventModel(Model):

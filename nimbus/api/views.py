@@ -199,7 +199,7 @@ def run_model(
 
 
 def _run_fields(run: Run, archived: bool) -> dict[str, object]:
-    names = ("id", "pipeline", "release", "state", "reason", "cause", "priority")
+    names = ("id", "pipeline", "release", "state", "reason", "cause", "priority", "submitted_by", "paused")
     times = ("logical_date", "data_interval", "timezone", "created_at", "started_at", "finished_at")
     return {
         **{name: getattr(run, name) for name in (*names, *times)},

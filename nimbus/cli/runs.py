@@ -1,7 +1,8 @@
-"""`nimbus run`: start, list, show, stop. Watching and logs have modules of their own."""
+"""`nimbus run`: start, list, show, stop. Watching, logs and other commands have modules of their own."""
 
 from __future__ import annotations
 
+import json
 import secrets
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,8 @@ _PRIORITIES = ["highest", "high", "medium", "low", "lowest"]
         "logs": Lazy("nimbus.cli.logs:logs", "Print the log of a task, also while it grows."),
         "events": Lazy("nimbus.cli.events:events", "Store Spark's event log of a task in a file."),
         "stop": Lazy("nimbus.cli.runs:stop", "End a run."),
+        "pause": Lazy("nimbus.cli.run_commands:pause", "Let a run begin nothing new."),
+        "resume": Lazy("nimbus.cli.run_commands:resume", "Let a paused run go on."),
         "approve": Lazy("nimbus.cli.approve:approve", "Approve or reject what a task waits for."),
     },
 )
@@ -123,17 +126,22 @@ def list_(api: Api, out: Output, pipeline: str | None, state: str | None, limit:
         (
             row["id"],
             row["pipeline"],
-            row["state"],
+            f"{row['state']}, paused" if row["paused"] and not row["finished_at"] else row["state"],
             f"{row['tasks_done']}/{row['tasks_total']}",
+            row["submitted_by"],
             clock(row["created_at"]),
             between(row["created_at"], row["finished_at"], now),
             row["reason"],
         )
         for row in answer["runs"]
     ]
-    out.table(("run", "pipeline", "state", "tasks", "created", "took", "reason"), rows, empty="no runs")
+    out.table(("run", "pipeline", "state", "tasks", "by", "created", "took", "reason"), rows, empty="no runs")
     if not answer["history_complete"]:
         out.note("history did not answer: finished runs may be missing from this list.")
+
+
+def _asked(run: dict[str, Any]) -> str:
+    return f"{run['cause']}, by {run['submitted_by']}" if run["submitted_by"] else str(run["cause"])
 
 
 @click.command()
@@ -141,8 +149,12 @@ def list_(api: Api, out: Output, pipeline: str | None, state: str | None, limit:
 @remote
 def show(api: Api, out: Output, run_id: str) -> None:
     """Show one run: tasks, attempts, a small Gantt chart, and why something waits."""
-    answer = api.get(f"/runs/{quote(run_id, safe='')}")
+    place = f"/runs/{quote(run_id, safe='')}"
+    answer = api.get(place)
+    gave = any(attempt.get("has_result") for task in answer["tasks"] for attempt in task["attempts"])
+    results = api.get(f"{place}/results")["results"] if gave else {}
     if out.as_json:
+        answer |= {"results": results} if gave else {}
         out.data(answer)
         return
     from nimbus.cli.gantt import gantt
@@ -154,7 +166,7 @@ def show(api: Api, out: Output, run_id: str) -> None:
         out.line(f"command   {answer['command']['command_id']} ({answer['command']['status']})")
         return
     out.line(f"pipeline  {answer['pipeline']}, release {short(answer['release'])}")
-    when = f"{clock(answer['created_at'])} ({answer['cause']}), for {clock(answer['logical_date'])}"
+    when = f"{clock(answer['created_at'])} ({_asked(answer)}), for {clock(answer['logical_date'])}"
     out.line(f"created   {when}")
     if interval := answer["data_interval"]:
         out.line(f"data      from {clock(interval['start'])} to {clock(interval['end'])}")
@@ -168,6 +180,9 @@ def show(api: Api, out: Output, run_id: str) -> None:
         out.line("")
         for line in gantt(answer, now):
             out.line(line)
+    if results:
+        out.line("")
+        out.table(("task", "result"), [(name, json.dumps(given)) for name, given in results.items()])
     if applications := application_rows(answer):
         out.line("")
         out.table(("task", "attempt", "Spark application", "history"), applications)

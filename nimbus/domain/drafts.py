@@ -8,6 +8,7 @@ from datetime import datetime, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from nimbus.domain.growth import brief
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId
 from nimbus.domain.intervals import NO_INTERVAL, DataInterval
 from nimbus.domain.lifecycle import started
@@ -34,6 +35,7 @@ class Draft:
     """None: the pipeline's."""
     layout: int
     asked_at: datetime
+    submitted_by: str = ""
 
 
 def new_run(spec: PipelineSpec, draft: Draft) -> Run:
@@ -57,6 +59,7 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
         timezone=zone.key if says_interval else None,
         created_at=draft.asked_at,
         cause=draft.cause,
+        submitted_by=brief(draft.submitted_by) if draft.layout > 1 else "",
         priority=spec.priority if draft.priority is None else draft.priority,
         failure_strategy=spec.failure_strategy,
         python_path=spec.python_path,

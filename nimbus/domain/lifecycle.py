@@ -35,7 +35,7 @@ def is_ready(run: Run, task: TaskRun) -> bool:
     One that may not begin does not wait any more once its needs are final: see `nimbus.domain.needs`.
     """
     return (
-        run.state is RunState.RUNNING
+        run.opens_tasks
         and task.state is TaskState.WAITING
         and all(run.tasks[need].state.is_final for need in task.spec.needs)
     )
@@ -57,10 +57,10 @@ def open_attempt(run: Run, name: TaskName, *, worker: WorkerId, epoch: int, now:
     """Open the next attempt of a waiting task on a worker.
 
     Raises:
-        InvalidTransitionError: the task is not waiting, or the run does not start tasks any more.
+        InvalidTransitionError: the task is not waiting, or the run does not start tasks (any more).
     """
     task = run.tasks[name]
-    if run.state is not RunState.RUNNING or task.state is not TaskState.WAITING:
+    if not run.opens_tasks or task.state is not TaskState.WAITING:
         raise InvalidTransitionError(
             f"run {run.id} ({run.state}): task {name} ({task.state}) cannot open an attempt"
         )

@@ -179,6 +179,14 @@ class TaskRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Paused:
+    """Who paused a run, and when."""
+
+    by: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRun:
     """What lists of runs sort, filter and count by."""
 
@@ -220,8 +228,17 @@ class RunHeader:
     """Local as `logical_date`. None: of a run by hand that was given none, or one of release 0.1."""
     timezone: str | None = None
     """IANA name of the schedule's, or UTC. None: release 0.1 made the run."""
+    submitted_by: str = ""
+    """Who asked for it: a person, or `schedule`. Empty: not known. Not in layout 1."""
+    paused: Paused | None = None
+    """Until it is resumed it begins nothing: neither itself, if it is queued, nor a task. Not in layout 1."""
     layout: int = 1
     """How its record lies in ZooKeeper, for its whole life: 1: one node; 2: see `nimbus.run_record`."""
+
+    @property
+    def opens_tasks(self) -> bool:
+        """Its tasks may begin."""
+        return self.state is RunState.RUNNING and self.paused is None
 
     @property
     def is_cleaning_up(self) -> bool:

@@ -23,6 +23,7 @@ from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
+from nimbus.domain.results import Results, committed_results
 from nimbus.domain.run import Run
 from nimbus.domain.slots import Slots
 from nimbus.domain.waits import DataSource, Look, Seen
@@ -45,7 +46,6 @@ from nimbus.engine.news import (
     RunBuilt,
     TaskRendered,
 )
-from nimbus.engine.results import Results, committed_results
 from nimbus.engine.state import Built, Refusal
 from nimbus.ports import Definitions, History
 from nimbus.records import UnreadableRecordError
@@ -182,6 +182,8 @@ class Effects:
         try:
             run = self._read_run(run_id)
             if run is not None:  # else it was removed by hand
+                if results := committed_results(run, run.tasks, self._read_slots):
+                    self._history.store_results(run_id, results)
                 self._history.store(run)
         except UnreadableRecordError:
             _log.exception("run_archive_failed", run=run_id)

@@ -282,17 +282,28 @@ class State:
             self._needs[run.id] = Needs(run)
             self._runs_of[run.pipeline].add(run.id)
         self.runs[run.id] = run
-        if before is None or before.state is not run.state:
+        if before is None or (before.state, before.paused) != (run.state, run.paused):
             self._put_in_queue(run)
         if before is None or _where(before) != _where(run):
             self.agenda.add(about_run(run.id))
             self._look_at_all_open(run)
+        self._put_tasks(before, run, now, slots)
+
+    def _put_tasks(
+        self, before: Run | None, run: Run, now: Instant, slots: Mapping[AttemptId, Slots]
+    ) -> None:
         known = None if before is None or before.state is RunState.QUEUED else before.tasks
         for was, task in run.tasks.changes_since(known):
             self._put_task(run, was, task, now, slots)
+        if before is not None and before.paused != run.paused:
+            for name, task in run.tasks.items():
+                if self._needs[run.id].met(name):
+                    self._put_readiness(run, task)
 
     def _put_in_queue(self, run: Run) -> None:
-        if run.state is not RunState.QUEUED or about_run(run.id) not in self.set_aside:
+        if run.state is RunState.QUEUED and (run.paused or about_run(run.id) in self.set_aside):
+            self.queue.discard(run.id)
+        else:
             self.queue.put(run)
 
     def _note_refusals(self, before: Run, run: Run) -> None:
@@ -337,7 +348,7 @@ class State:
     def _put_readiness(self, run: Run, task: TaskRun) -> None:
         """Queue a task whose needs are met, now or when its pause is over; or take it out of the queue."""
         subject = about_task(run.id, task.spec.name)
-        waits = task.state is TaskState.WAITING and run.state is RunState.RUNNING
+        waits = task.state is TaskState.WAITING and run.opens_tasks
         if not task.spec.kind.uses_worker:
             self._put_wait(about_wait(run.id, task.spec.name), task.spec, waits=waits)
         elif not waits:

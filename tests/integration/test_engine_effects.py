@@ -121,6 +121,7 @@ class Bench:
         self.looked: list[Look] = []
         self.no_definition: Exception | None = None
         self.no_slots: Exception | None = None
+        self.archived: Run | None = None
         self.effects = Effects(
             read_run=self.read_run,
             read_slots=self.read_slots,
@@ -154,7 +155,7 @@ class Bench:
         self.read.append(run_id)
         if run_id in self.unreadable:
             raise UnreadableRecordError(f"/runs/{run_id}", "test")
-        return finished(run_id)
+        return self.archived or finished(run_id)
 
 
 @pytest.fixture
@@ -407,3 +408,11 @@ def test_a_look_that_fails_for_no_known_reason_is_told_as_not_there(
     bench.effects.start(LookAt(broken))
 
     eventually(lambda: bench.told == [DataSeen(broken, Seen(False, "ValueError('test')"))])
+
+
+def test_results_of_a_run_go_to_history_with_it(bench: Bench, eventually: Eventually) -> None:
+    bench.archived = reading("").run
+    bench.effects.start(ArchiveRun(RunId("p-1")))
+
+    eventually(lambda: bench.told)
+    assert bench.history.results(RunId("p-1")) == {"plan": {"rows": 3}}

@@ -138,7 +138,8 @@ def check_indexes(state: State) -> None:
         used.update(state.runs[attempt.run].tasks[attempt.task].spec.pools)
     hold(Law.INDEXES, +state.pools._used == +used, "pools:", used)
     queued = {run.id for run in state.runs.values() if run.state is RunState.QUEUED}
-    hold(Law.INDEXES, state.queue._ranks.keys() == queued, "queued:", queued)
+    waiting = {key for key in queued if state.runs[key].paused is None}
+    hold(Law.INDEXES, state.queue._ranks.keys() == waiting, "queued:", waiting)
     hold(Law.INDEXES, state.queue._under_way.keys() == state.runs.keys() - queued, "under way")
 
 
@@ -217,7 +218,7 @@ def _all_back_off(state: State, now: Instant) -> bool:
 def _subjects(state: State, now: Instant) -> Iterator[Subject]:
     yield from map(about_attempt, state.slots)
     yield from map(about_run, state.runs)
-    yield from (about_queued(key) for key, run in state.runs.items() if run.state is RunState.QUEUED)
+    yield from (about_queued(key) for key in state.queue._ranks)
     yield from map(about_command, state.commands)
     yield from map(about_pipeline, state.pipelines)
     yield from map(about_finished, state.finished)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -46,8 +46,9 @@ class RunLaws:
         self,
         write: w.CreateRun | w.PutRun | w.RemoveRun,
         pipelines: Mapping[PipelineName, PipelineRecord],
+        resumed: Set[RunId],
     ) -> None:
-        """Take in one write."""
+        """Take in one write. `resumed`: runs that a command of the same transaction resumes."""
         match write:
             case w.CreateRun(run):
                 self.all[run.id] = self.live[run.id] = run
@@ -59,6 +60,7 @@ class RunLaws:
             case w.PutRun(run):
                 before = self.live[run.id]
                 self._moved(before, run)
+                self._pause_holds(before, run, resumed)
                 self.all[run.id] = self.live[run.id] = run
                 for was, task in run.tasks.changes_since(before.tasks):
                     if task.open_attempt is not None and (was is None or was.open_attempt is None):
@@ -69,6 +71,14 @@ class RunLaws:
                 run = self.live.pop(run_id)
                 kept = self._world.storage.history.get(run_id)
                 hold(Law.ARCHIVED, run == kept, run_id, "was removed, and history has", kept)
+
+    def _pause_holds(self, before: Run, run: Run, resumed: Set[RunId]) -> None:
+        if before.paused is None or run.id in resumed:
+            return
+        hold(Law.PAUSED, run.paused == before.paused, run.id, "is not paused any more")
+        begun = before.state is RunState.QUEUED and run.state is RunState.RUNNING
+        opened = len(run.open_attempts()) > len(before.open_attempts())
+        hold(Law.PAUSED, not (begun or opened), run.id, "begins something")
 
     def _pools_hold(self, opened: TaskRun) -> None:
         sizes = self._world.ledger.settings.pools
@@ -91,6 +101,7 @@ class RunLaws:
             for other in live
             if other.state is RunState.QUEUED
             and other.pipeline == run.pipeline
+            and other.paused is None
             and run_rank(other) < run_rank(run)
         ]
         hold(Law.CONCURRENCY, not overtaken, run.id, "starts before", overtaken)

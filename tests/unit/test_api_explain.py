@@ -25,7 +25,7 @@ from nimbus.domain.pipeline import (
     TaskSpec,
 )
 from nimbus.domain.refusals import Refusals
-from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun, TaskState
+from nimbus.domain.run import Outcome, Paused, Run, RunCause, RunState, TaskRun, TaskState
 from nimbus.domain.settlement import Settlement
 from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
 from nimbus.domain.tasks import Tasks
@@ -359,6 +359,19 @@ def test_a_task_that_succeeded_needs_no_explanation() -> None:
     run = _ended(_opened(_run()), Outcome.SUCCEEDED)
 
     assert why(run, run.tasks[A], None, AROUND) is None
+
+
+def test_paused_run_and_its_tasks_say_who_paused_it_and_how_it_goes_on() -> None:
+    run = _run(paused=Paused(by="ann", at=NOW), deadline=NOW + timedelta(hours=1))
+    told = (
+        "paused by ann at 2026-03-01 06:00:00Z; resume with `nimbus run resume r`; "
+        "its deadline, 2026-03-01 07:00:00Z, counts"
+    )
+
+    assert why_run(run, AROUND) == told
+    assert why(run, run.tasks[A], None, AROUND) == f"its run is {told}"
+    assert why(run, run.tasks[B], None, AROUND) == "needs a (waiting)"
+    assert why_run(replace(run, state=RunState.QUEUED), AROUND) == told
 
 
 def _queue(*others: Run, limit: int | None = 1, max_running: int | None = None) -> QueueView:

@@ -50,8 +50,8 @@ def _ended(run: Run, task: TaskRun, ending: TaskState, decision: str, reason: st
     )
 
 
-def decided(state: State, command: DecideApproval, now: datetime) -> tuple[tuple[PutRun, ...], str]:
-    """What a person's decision about an approval writes, and what is said of it.
+def decided(state: State, command: DecideApproval, now: datetime) -> tuple[str, tuple[PutRun, ...]]:
+    """What is said of a person's decision about an approval, and what it writes.
 
     Raises:
         RefusedError: nothing waits for this decision.
@@ -66,7 +66,7 @@ def decided(state: State, command: DecideApproval, now: datetime) -> tuple[tuple
     said = f"task {command.task} of run {run.id} is {'approved' if command.approved else 'rejected'}"
     if task.state.is_final:
         if _same(task, command):
-            return (), f"{said} already, by the same command"
+            return f"{said} already, by the same command", ()
         raise RefusedError("no_approval", f"task {command.task} of run {run.id} is {_how(task)} already.")
     _check_waits(run, task)
     ended = lifecycle.settle_task(
@@ -76,7 +76,7 @@ def decided(state: State, command: DecideApproval, now: datetime) -> tuple[tuple
         settlement=Settlement(at=now, by=command.by, reason=command.reason),
         now=now,
     )
-    return (PutRun(ended, run),), said
+    return said, (PutRun(ended, run),)
 
 
 def _same(task: TaskRun, command: DecideApproval) -> bool:
@@ -92,8 +92,12 @@ def _how(task: TaskRun) -> str:
     return f"{'approved' if task.state is TaskState.SUCCEEDED else 'rejected'} by {task.settled.by}"
 
 
+def _where(run: Run) -> str:
+    return "paused" if run.paused is not None else str(run.state)
+
+
 def _check_waits(run: Run, task: TaskRun) -> None:
     if not lifecycle.is_ready(run, task):
         open_needs = [str(need) for need in task.spec.needs if not run.tasks[need].state.is_final]
-        why = f"needs {', '.join(open_needs)} first" if open_needs else f"is in a run that is {run.state}"
+        why = f"needs {', '.join(open_needs)} first" if open_needs else f"is in a run that is {_where(run)}"
         raise RefusedError("no_approval", f"task {task.spec.name} {why}: ask again when it waits.")
