@@ -99,6 +99,7 @@ class RunBody(RunHeader):
 
 _HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
 _NOT_IN_LAYOUT_1: dict[str, Any] = {
+    "parent": True,
     "submitted_by": True,
     "paused": True,
     "tasks": {
@@ -112,10 +113,12 @@ _NOT_IN_LAYOUT_1: dict[str, Any] = {
                 "start_after",
                 "reads",
                 "waits_for",
+                "children",
             },
             "attempts": {"__all__": {"application", "has_result"}},
             "reason": True,
             "settled": True,
+            "children": True,
         }
     },
 }

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from nimbus.api.explain_admission import why_not_admitted
+from nimbus.api.explain_children import why_children
 from nimbus.api.explain_queue import QueueView, why_queued
 from nimbus.api.explain_waits import how_settled, why_it_waits
 from nimbus.domain.admission import Capacity
 from nimbus.domain.earliest import not_before
-from nimbus.domain.ids import TaskName
+from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.needs import TABLE, Verdict
 from nimbus.domain.run import Paused, Run, RunState, TaskRun, TaskState
 from nimbus.domain.slots import ClusterDriver, Slots
@@ -35,6 +37,8 @@ class Surroundings:
     """The leader's last looks at data that tasks wait for."""
     queue: Callable[[Run], QueueView] | None = None
     """Read for a queued run. None: of this run it is not asked, since it is not queued."""
+    run: Callable[[RunId], Run | None] = lambda _: None
+    """Reads a child run that is in ZooKeeper."""
 
 
 def why_run(run: Run, around: Surroundings) -> str | None:
@@ -72,6 +76,8 @@ def why(run: Run, task: TaskRun, slots: Slots | None, around: Surroundings) -> s
         case TaskState.WAITING:
             return _waiting(run, task, around)
         case TaskState.RUNNING:
+            if task.children is not None:
+                return why_children(run, task, around.leader, around.run, partial(why_run, around=around))
             return _running(task, slots, around)
         case TaskState.SKIPPED:
             return _skipped(run, task)
@@ -102,6 +108,8 @@ def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
     start = not_before(run, task)
     if start is not None and start > around.now:
         return f"starts at {start:%Y-%m-%d %H:%M:%SZ} at the earliest: start_after"
+    if task.spec.children is not None:
+        return f"the leader starts its child runs of pipeline {task.spec.children.pipeline} next"
     return why_not_admitted(run, task, around.capacity(), around.now)
 
 

@@ -169,6 +169,7 @@ def surroundings(services: ApiServices) -> Surroundings:
         capacity=cache(partial(_capacity, services)),
         looks=cache(partial(_looks, services)),
         queue=partial(_queue, services),
+        run=services.reader.run,
     )
 
 

@@ -13,6 +13,7 @@ from nimbus.config.problems import SuggestingError
 from nimbus.config.texts import plain_name, scalar_text, spark_key
 from nimbus.config.values import Duration, PositiveDuration, described, named, one_of, size_at_least
 from nimbus.definition.cron import check_cron, check_timezone
+from nimbus.domain.children import MOST_ITEMS, SCALAR
 from nimbus.domain.concurrency import WhenFull
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import NAME_PATTERN
@@ -140,6 +141,26 @@ def _no_mishap(value: object) -> object:
     if value in [outcome.value for outcome in Outcome if outcome.is_infrastructure]:
         raise SuggestingError(f"a task is always tried again after {value!r}; remove it")
     return value
+
+
+def _lists(value: object) -> object:
+    """`for_each` as a mapping of lists."""
+    lists = {SCALAR: value} if isinstance(value, list) else value
+    if not isinstance(lists, dict) or not lists:
+        raise SuggestingError(f"must be a list, or a mapping of names to lists, not {described(value)}")
+    for name, values in lists.items():
+        if name != SCALAR:
+            _parameter_name(name)
+        if not isinstance(values, list):
+            raise SuggestingError(f"{name} must be a list of values, not {described(values)}")
+        if not values:
+            raise SuggestingError(f"{name} must have at least one value".strip())
+        for one in values:
+            if not isinstance(one, str | int | float | bool):
+                raise SuggestingError(f"{described(one)} must be a text, a number or a boolean")
+            if isinstance(one, str) and "{{" in one:
+                raise SuggestingError("a value is no template; `params` can be templates, and use `item`")
+    return lists
 
 
 def _names_of_needs(value: object) -> object:
@@ -287,6 +308,18 @@ class TaskModel(Strict):
     refresh: Datasets | None = None
     full_refresh: Datasets | None = None
     full_refresh_all: bool | None = None
+    pipeline: Name | None = None
+    params: dict[Annotated[str, BeforeValidator(_parameter_name)], Any] | None = None
+    for_each: (
+        Annotated[
+            dict[str, list[Any]],
+            BeforeValidator(_lists, json_schema_input_type=list[Any] | dict[str, list[Any]]),
+        ]
+        | None
+    ) = None
+    """One list has the key `SCALAR`."""
+    max_parallel: Annotated[int, Field(ge=1, le=MOST_ITEMS)] | None = None
+    max_items: Annotated[int, Field(ge=1, le=MOST_ITEMS)] | None = None
     prompt: Annotated[str, Field(min_length=1, max_length=2000)] | None = None
     waits_for: Annotated[list[WaitForModel], Field(min_length=1, max_length=MOST_WAITS)] | None = None
     args: list[Argument] = Field(default_factory=list)

@@ -8,6 +8,12 @@ from graphlib import CycleError, TopologicalSorter
 from nimbus.config.problems import KeyPath
 from nimbus.config.values import format_duration
 from nimbus.definition.build import Spark, build_parameter, build_retries, build_spark
+from nimbus.definition.child_rules import (
+    all_items_faults,
+    child_faults,
+    child_template_faults,
+    given_texts,
+)
 from nimbus.definition.faults import Fault
 from nimbus.definition.models import DefinitionModel, ParameterModel, TaskModel
 from nimbus.definition.wait_rules import wait_faults, wait_texts
@@ -24,6 +30,7 @@ KEYS = {
     TaskKind.SHELL: ("command",),
     TaskKind.SPARK_SUBMIT: ("jar", "main_class"),
     TaskKind.SPARK_PIPELINE: ("spec",),
+    TaskKind.PIPELINE: ("pipeline",),
     TaskKind.APPROVAL: ("prompt",),
     TaskKind.WAIT: ("waits_for",),
 }
@@ -57,10 +64,13 @@ def faults(model: DefinitionModel, templates: Templates | None) -> Iterator[Faul
         for fault in _parameter_faults(parameter):
             yield fault._replace(path=("parameters", name, *fault.path))
     for name, task in model.tasks.items():
-        for fault in (*_needs_faults(name, task, model.tasks), *_task_faults(task, model)):
+        found = (*_needs_faults(name, task, model.tasks), *_task_faults(task, model))
+        for fault in (*found, *child_faults(task, model.name)):
             yield fault._replace(path=("tasks", name, *fault.path))
     if templates is not None:
         yield from _argument_faults(model, templates)
+        yield from child_template_faults(model, templates)
+    yield from all_items_faults(model.tasks)
     yield from _cycles(model.tasks)
     yield from _schedule_faults(model)
 
@@ -245,7 +255,7 @@ def _argument_faults(model: DefinitionModel, templates: Templates) -> Iterator[F
     for path, faults_of_one in zip(texts, found, strict=True):
         for message, suggestion, _ in faults_of_one:
             yield Fault(path, message, suggestion)
-    for path, text in texts.items():
+    for path, text in (*texts.items(), *given_texts(model.tasks)):
         for read in sorted(tasks_read(text)):
             yield from _reading_faults(path, read, model.tasks)
 

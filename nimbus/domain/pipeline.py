@@ -9,6 +9,7 @@ from enum import IntEnum, StrEnum
 from pathlib import PurePosixPath
 from typing import Any
 
+from nimbus.domain.children import ChildSpec
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import PipelineName, TaskName
@@ -27,6 +28,8 @@ class TaskKind(StrEnum):
     SHELL = "shell"
     SPARK_SUBMIT = "spark_submit"
     SPARK_PIPELINE = "spark_pipeline"
+    PIPELINE = "pipeline"
+    """Starts child runs: it has no file, no driver and no slot."""
     APPROVAL = "approval"
     """Waits until a person approves or rejects it. Its one argument is what that person is asked."""
     WAIT = "wait"
@@ -34,13 +37,13 @@ class TaskKind(StrEnum):
 
     @property
     def uses_worker(self) -> bool:
-        """Its attempts run on workers; else the leader alone ends it."""
+        """Its attempts, or those of its child runs, run on workers; else the leader alone ends it."""
         return self not in (TaskKind.APPROVAL, TaskKind.WAIT)
 
     @property
     def uses_spark(self) -> bool:
         """It starts a JVM with Spark."""
-        return self.uses_worker and self not in (TaskKind.PYTHON, TaskKind.SHELL)
+        return self.uses_worker and self not in (TaskKind.PYTHON, TaskKind.SHELL, TaskKind.PIPELINE)
 
     @property
     def is_program(self) -> bool:
@@ -243,6 +246,8 @@ class TaskSpec:
     waits_for: tuple[DataWait, ...] = ()
     start_after: timedelta | None = None
     """From the moment when its needs are met to its first attempt, at least."""
+    children: ChildSpec | None = None
+    """Of a task of kind `pipeline`, and of no other."""
 
     @property
     def runs_in_cluster(self) -> bool:
@@ -304,3 +309,8 @@ class PipelineSpec:
     tasks: tuple[TaskSpec, ...] = ()
     interval_files: tuple[str, ...] = ()
     """SQL files that need a data interval; found out where the files of the release are."""
+
+    @property
+    def children(self) -> tuple[PipelineName, ...]:
+        """Pipelines whose runs its tasks start, by name."""
+        return tuple(sorted({task.children.pipeline for task in self.tasks if task.children is not None}))

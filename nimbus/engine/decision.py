@@ -35,8 +35,10 @@ class BuildRun:
     """Make a run out of its release's definition, with its arguments rendered."""
 
     subject: Subject
-    """What starts the run: a command, or a pipeline whose schedule fires."""
+    """What starts the run: a command, a pipeline whose schedule fires, or a task."""
     draft: Draft
+    parent: Run | None = None
+    """Of a child run: where its parameters are rendered."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,14 @@ import random
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, assert_never
+from dataclasses import replace
+from typing import Any, Protocol, assert_never
 
 import structlog
 
 from nimbus.domain import lifecycle
 from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.children import Parent
 from nimbus.domain.drafts import new_run
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
@@ -47,7 +49,7 @@ from nimbus.engine.news import (
     TaskRendered,
 )
 from nimbus.engine.state import Built, Refusal
-from nimbus.ports import Definitions, History
+from nimbus.ports import DefinitionNotHereError, Definitions, History
 from nimbus.records import UnreadableRecordError
 from nimbus.templates.answers import TemplateError
 
@@ -85,6 +87,9 @@ class Renderer(Protocol):
             TemplateHelperError: none can be rendered now.
         """
         ...
+
+    def child_parameters(self, parent: Run, link: Parent, results: Results) -> Mapping[str, Any]:
+        """What a run gives one of its child runs. Raises as `render`."""
 
     def render_task(self, run: Run, name: TaskName, results: Results) -> TaskSpec:
         """A task that reads results, rendered. Raises as `render` does."""
@@ -222,16 +227,41 @@ class Effects:
     def _make(self, effect: BuildRun) -> None:
         draft = effect.draft
         try:
-            spec = self._definitions.definition(ReleaseOf(draft.pipeline, draft.release))
-            result: Run | Refusal = lifecycle.begin(
-                self._renderer.render(new_run(spec, draft)), draft.asked_at
-            )
+            result: Run | Refusal = self._built(effect)
         except (InvalidParametersError, RefusedError, TemplateError) as exc:
             result = Refusal(exc.code, str(exc))
+        except DefinitionNotHereError as exc:
+            if effect.parent is None:  # an active release, which each scheduler fetches by itself
+                self._tell(BuildingFailed(effect.subject, draft, exc))
+            else:
+                self._submit(self._prepare, self._fetch, effect)
+            return
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
             self._tell(BuildingFailed(effect.subject, draft, exc))
             return
         self._tell(RunBuilt(effect.subject, Built(draft, result)))
+
+    def _built(self, effect: BuildRun) -> Run:
+        draft = effect.draft
+        spec = self._definitions.definition(ReleaseOf(draft.pipeline, draft.release))
+        if effect.parent is not None and draft.parent is not None:
+            reads = effect.parent.tasks[draft.parent.task].spec.reads
+            results = committed_results(effect.parent, reads, self._read_slots)
+            given = self._renderer.child_parameters(effect.parent, draft.parent, results)
+            draft = replace(draft, parameters=given)
+        return lifecycle.begin(self._renderer.render(new_run(spec, draft)), draft.asked_at)
+
+    def _fetch(self, effect: BuildRun) -> None:
+        """Bring the release of a child run: another one may be active since its parent was created."""
+        draft = effect.draft
+        try:
+            self._preparer.prepare(ReleaseOf(draft.pipeline, draft.release))
+        except RefusedError as exc:
+            self._tell(RunBuilt(effect.subject, Built(draft, Refusal(exc.code, str(exc)))))
+        except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
+            self._tell(BuildingFailed(effect.subject, draft, exc))
+        else:
+            self._submit(self._build, self._make, effect)
 
     def _make_texts(self, effect: RenderTask) -> None:
         run, name = effect.run, effect.task

@@ -398,7 +398,7 @@ class Reign:
             del self._conflicts[subject.owner]
             self._give_up(subject, exc)
             return
-        if subject.kind in PARTS_OF_RUNS or subject.kind == "run":
+        if subject.kind in PARTS_OF_RUNS or subject.kind in ("run", "child", "children"):
             self._read_run(subject.run)
         for write in decision.writes:
             match write:

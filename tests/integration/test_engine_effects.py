@@ -13,6 +13,7 @@ import pytest
 from nimbus.adapters.memory import MemoryHistory
 from nimbus.domain import lifecycle
 from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.children import ChildSpec, Parent
 from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
@@ -38,6 +39,7 @@ from nimbus.engine.state import Built, Refusal
 from nimbus.ports import DefinitionNotHereError, StoreUnavailableError
 from nimbus.records import UnreadableRecordError
 from nimbus.templates.answers import TemplateError, TemplateHelperError
+from tests.children_stage import parent
 from tests.definitions import OnDisk, active
 from tests.in_process_templates import InProcessTemplates
 
@@ -321,6 +323,40 @@ def test_a_run_whose_record_cannot_be_read_is_left_and_not_tried_for_ever(
 
     eventually(lambda: RunArchived(RunId("p-2")) in bench.told)
     assert (bench.history.tries, bench.read) == (["p-2"], ["p-1", "p-2"])
+
+
+def test_release_of_a_child_run_is_fetched_when_it_is_not_on_this_disk(
+    bench: Bench, eventually: Eventually
+) -> None:
+    spec = parent(ChildSpec(pipeline=RECORD.name, parameters={}))
+    run = replace(finished("p-1"), tasks=Tasks(TaskRun(spec=task) for task in spec.tasks))
+    link = Parent(run=run.id, task=spec.tasks[0].name, attempt=1, index=0, depth=1)
+    child = replace(DRAFT, parent=link)
+    bench.no_definition = DefinitionNotHereError(RELEASE)
+    bench.preparer.gate.clear()
+    bench.effects.start(BuildRun(WAITING, child, run))
+    bench.effects.start(ArchiveRun(RunId("p-2")))
+    eventually(lambda: RunArchived(RunId("p-2")) in bench.told)
+
+    bench.no_definition = None
+    bench.preparer.gate.set()
+
+    eventually(lambda: len(bench.told) == 2)
+    told = bench.told[1]
+    assert isinstance(told, RunBuilt)
+    assert isinstance(told.built.result, Run)
+    assert (told.built.result.parent, told.built.draft) == (link, child)
+
+
+def test_child_run_whose_release_cannot_be_had_is_refused(bench: Bench, eventually: Eventually) -> None:
+    child = replace(DRAFT, parent=Parent(run=RunId("p"), task=TaskName("a"), attempt=1, index=0, depth=1))
+    bench.no_definition = DefinitionNotHereError(RELEASE)
+    bench.preparer.trouble = RefusedError("release_absent", "storage does not have it")
+    bench.effects.start(BuildRun(WAITING, child, finished("p")))
+
+    eventually(lambda: bench.told)
+    refusal = Refusal("release_absent", "storage does not have it")
+    assert bench.told == [RunBuilt(WAITING, Built(child, refusal))]
 
 
 def end_of(attempt: AttemptId, result: dict[str, Any]) -> End:
