@@ -8,6 +8,9 @@ from nimbus.domain.ids import RunId
 from nimbus.domain.pipeline import Priority
 from nimbus.domain.run import RunCause, RunHeader
 
+TURN = 10
+"""One run in so many that are started is a backfill's, if one waits, so that other runs do not starve it."""
+
 RunRank = tuple[Priority, bool, datetime, RunId]
 
 
