@@ -99,6 +99,7 @@ class RunBody(RunHeader):
 
 _HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
 _NOT_IN_LAYOUT_1: dict[str, Any] = {
+    "variables": True,
     "tasks": {
         "__all__": {
             "spec": {"requirements", "when", "allow_failure", "pools", "runs_on", "start_after", "reads"},
@@ -106,7 +107,7 @@ _NOT_IN_LAYOUT_1: dict[str, Any] = {
             "reason": True,
             "settled": True,
         }
-    }
+    },
 }
 """A cluster of schema 1 has none of it. Not even as null: it would take room from the tasks of a record."""
 _RUN_BODY: RecordCodec[RunBody] = RecordCodec(TypeAdapter(RunBody))

@@ -15,6 +15,7 @@ from nimbus.api import (
     routes_limits,
     routes_pipelines,
     routes_runs,
+    routes_variables,
 )
 from nimbus.api.cross_site import CrossSiteGuard
 from nimbus.api.document import DocumentedApi
@@ -52,7 +53,14 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
     app.add_middleware(CrossSiteGuard, allowed_hosts=allowed_hosts)
     app.add_middleware(Measure, metrics=HttpMetrics(services.metrics))
     app.add_middleware(AnswerHead)
-    for part in (routes_cluster, routes_limits, routes_intervals, routes_pipelines, routes_runs):
+    for part in (
+        routes_cluster,
+        routes_limits,
+        routes_variables,
+        routes_intervals,
+        routes_pipelines,
+        routes_runs,
+    ):
         app.include_router(part.router(services, PREFIX))
     app.include_router(routes_health.router(services))
     if services.door is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -34,13 +34,14 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.templates.names import tasks_read
+from nimbus.templates.names import tasks_read, variables_in
 
 _EVENT_LOG = "spark.eventLog.enabled"
 
 
 def build_pipeline(model: DefinitionModel) -> PipelineSpec:
     """The pipeline that a definition describes."""
+    tasks = tuple(build_task(name, task, model.defaults) for name, task in model.tasks.items())
     return PipelineSpec(
         name=PipelineName(model.name),
         description=model.description,
@@ -54,8 +55,14 @@ def build_pipeline(model: DefinitionModel) -> PipelineSpec:
         files=tuple(model.files),
         dependencies=tuple(model.dependencies),
         python_path=tuple(model.python_path),
-        tasks=tuple(build_task(name, task, model.defaults) for name, task in model.tasks.items()),
+        tasks=tasks,
+        variables=variables_of(text for task in tasks for text in (*task.args, task.when)),
     )
+
+
+def variables_of(texts: Iterable[str]) -> tuple[str, ...]:
+    """Variables of the cluster that templates name."""
+    return tuple(sorted({name for text in texts for name in variables_in(text)}))
 
 
 def build_parameter(model: ParameterModel) -> ParameterSpec:

@@ -75,6 +75,7 @@ class Templates(ABC):
                 data_interval=interval and [interval.start.isoformat(), interval.end.isoformat()],
                 timezone=run.timezone,
                 parameters=dict(run.parameters),
+                variables=dict(run.variables),
                 **more,
             )
         except TemplateError as exc:

@@ -20,7 +20,9 @@ from nimbus.domain.commands import (
     QueuedCommand,
     RemovePipeline,
     RemovePool,
+    RemoveVariable,
     SetPool,
+    SetVariable,
     StartRun,
     StopRun,
     UncordonWorker,
@@ -48,7 +50,7 @@ from nimbus.engine.rules.catalog import activated, published, put
 from nimbus.engine.rules.concurrency import queued_if_full
 from nimbus.engine.rules.needed_schema import check_dates
 from nimbus.engine.rules.new_run import built
-from nimbus.engine.rules.settings import changed, check_pools
+from nimbus.engine.rules.settings import changed, check_pools, check_variables
 from nimbus.engine.rules.waits import decided
 from nimbus.engine.state import Refusal, State
 
@@ -86,7 +88,14 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
             return _remove(state, queued, command, now)
         case StartRun() | StopRun() | DecideApproval():
             return _answer_about_run(state, queued, now)
-        case SetPool() | RemovePool() | CordonWorker() | UncordonWorker() as command:
+        case (
+            SetPool()
+            | RemovePool()
+            | SetVariable()
+            | RemoveVariable()
+            | CordonWorker()
+            | UncordonWorker() as command
+        ):
             settings, message = changed(state, command)
             return _consumed(state, queued, now, message=message, writes=(PutSettings(settings),))
         case Abdicate() as command:
@@ -171,6 +180,7 @@ def _prepared(state: State, release: ReleaseOf) -> PipelineSpec | Answer:
         raise RefusedError(found.code, found.message)
     _check_schema(state, found)
     check_pools(state, found)
+    check_variables(state, found)
     return found
 
 

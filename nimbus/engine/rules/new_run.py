@@ -5,6 +5,8 @@ The command or schedule that starts the run waits for the result; everything els
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.run import Run
@@ -29,7 +31,9 @@ def built(state: State, subject: Subject, draft: Draft) -> Run | Answer:
     found = state.built.get(subject)
     if found is None or found.result is None or not _same(found.draft, draft):
         return Decision(
-            name="run_building_started", effects=(BuildRun(subject, draft),), about={"run": draft.id}
+            name="run_building_started",
+            effects=(BuildRun(subject, replace(draft, variables=state.settings.variables)),),
+            about={"run": draft.id},
         )
     if isinstance(found.result, Refusal):
         raise RefusedError(found.result.code, found.result.message)
