@@ -98,10 +98,10 @@ class Bench:
         else:
             self.effects.append(effect)
 
-    def submit(self, command: Command) -> CommandId:
+    def submit(self, command: Command, by: str = "") -> CommandId:
         world = self.cluster.world
         key = CommandId(f"cmd-{len(world.commands) + len(world.outcomes):010d}")
-        queued = QueuedCommand(id=key, command=command, submitted_at=NOW)
+        queued = QueuedCommand(id=key, command=command, submitted_at=NOW, submitted_by=by)
         self.cluster.change(commands={**world.commands, key: queued})
         return key
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from nimbus.api import (
     routes_attempts,
+    routes_children,
     routes_cluster,
     routes_data,
     routes_health,
     routes_intervals,
     routes_limits,
     routes_pipelines,
+    routes_run_commands,
     routes_runs,
     routes_variables,
 )
+from nimbus.api.asking import note_who_asks
 from nimbus.api.cross_site import CrossSiteGuard
 from nimbus.api.document import DocumentedApi
 from nimbus.api.middleware import AnswerHead, BodyLimit, HttpMetrics, Measure
@@ -53,15 +56,18 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
     app.add_middleware(CrossSiteGuard, allowed_hosts=allowed_hosts)
     app.add_middleware(Measure, metrics=HttpMetrics(services.metrics))
     app.add_middleware(AnswerHead)
-    for part in (
+    parts = (
         routes_cluster,
         routes_limits,
         routes_variables,
         routes_intervals,
         routes_pipelines,
         routes_runs,
-    ):
-        app.include_router(part.router(services, PREFIX))
+        routes_children,
+        routes_run_commands,
+    )
+    for part in parts:
+        app.include_router(part.router(services, PREFIX), dependencies=[Depends(note_who_asks)])
     app.include_router(routes_health.router(services))
     if services.door is not None:
         app.include_router(routes_attempts.router(services.door))

@@ -21,12 +21,12 @@ from nimbus.api.finding import (
 from nimbus.api.models import CommandModel
 from nimbus.api.models_runs import RequestedRunModel, ResultsModel, RunModel, RunsModel, TimelineModel
 from nimbus.api.problems import NotFoundError
-from nimbus.api.requests import ApprovalBody, PipelineNameText, ReasonBody, RunIdText, StartRunBody
+from nimbus.api.requests import ApprovalBody, PipelineNameText, RunIdText, StartRunBody
 from nimbus.api.routes_pipelines import known_pipeline
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
 from nimbus.api.timeline import timeline
-from nimbus.domain.commands import DecideApproval, StartRun, StopRun
+from nimbus.domain.commands import DecideApproval, StartRun
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
@@ -88,11 +88,6 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     def events(run_id: RunIdText) -> TimelineModel:
         """What happened in a run, oldest first."""
         return timeline(find_run(services, run_id))
-
-    @routes.post("/{run_id}/stop", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def stop(run_id: RunIdText, body: ReasonBody, response: Response, wait: Wait = 0) -> CommandModel:
-        """End a run: nothing new starts, what runs is stopped."""
-        return await submit(services, lambda: _stop(services, run_id, body.reason), response, wait_s=wait)
 
     @routes.post("/{run_id}/tasks/{task}/approval", status_code=202, responses=ACCEPTED_RESPONSES)
     async def approve(
@@ -230,20 +225,18 @@ def _interval(services: ApiServices, body: StartRunBody) -> DataInterval | None:
     return DataInterval(start=given.start, end=given.end)
 
 
-def _stop(services: ApiServices, run_id: str, reason: str) -> StopRun:
-    run = find_run(services, run_id)
-    if run.state.is_final:
-        raise RefusedError("run_finished", f"run {run_id} has {run.state} already: nothing to stop.")
-    return StopRun(run_id=run.id, reason=reason)
+def unknown_task(run: Run, task: str) -> NotFoundError:
+    """Says that a run has no such task."""
+    return NotFoundError(
+        "unknown_task", f"run {run.id} has no task {task}; it has {', '.join(sorted(run.tasks))}."
+    )
 
 
 def _attempt(run: Run, task: str, number: int | None) -> tuple[int, str]:
     """Number and state of the attempt that is asked for; without a number, of the last one."""
     known = run.tasks.get(TaskName(task))
     if known is None:
-        raise NotFoundError(
-            "unknown_task", f"run {run.id} has no task {task}; it has {', '.join(sorted(run.tasks))}."
-        )
+        raise unknown_task(run, task)
     if not known.attempts:
         raise NotFoundError(
             "no_attempt", f"task {task} of run {run.id} is {known.state} and was not tried yet."

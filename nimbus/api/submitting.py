@@ -10,10 +10,11 @@ from typing import Annotated
 from fastapi import Query, Response
 from starlette.concurrency import run_in_threadpool
 
+from nimbus.api.asking import who_asks
 from nimbus.api.models import CommandModel, OutcomeModel, ProblemModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.services import ApiServices
-from nimbus.domain.commands import Command, CommandOutcome, DecideApproval, StartRun, StopRun
+from nimbus.domain.commands import Command, CommandOutcome, LiveRunCommand, StartRun
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import CommandId, RunId
 from nimbus.ports import CommandQueue
@@ -51,8 +52,8 @@ async def submit(
 
     def queue() -> tuple[CommandId, RunId | None]:
         command = make()
-        run_id = command.run_id if isinstance(command, StartRun | StopRun | DecideApproval) else None
-        return services.commands.submit(command, submitted_by=f"api@{services.health.info().id}"), run_id
+        run_id = command.run_id if isinstance(command, StartRun | LiveRunCommand) else None
+        return services.commands.submit(command, submitted_by=who_asks(services.health.info().id)), run_id
 
     command_id, run_id = await run_in_threadpool(queue)
     outcome = await await_outcome(services.commands, command_id, wait_s) if wait_s > 0 else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -63,7 +65,10 @@ class Api:
     def __init__(self, servers: Sequence[str], *, patience_s: float = PATIENCE_S) -> None:
         self._servers = list(servers)
         self.patience_s = patience_s
-        self._http = httpx.Client(timeout=httpx.Timeout(10.0, connect=2.0, read=_WAIT_S + 10.0))
+        self._http = httpx.Client(
+            headers={"X-Nimbus-User": local_user()},
+            timeout=httpx.Timeout(10.0, connect=2.0, read=_WAIT_S + 10.0),
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -153,6 +158,15 @@ class Api:
                 return response
             raise ProblemError(response.status_code, *_detail(response))
         raise UnreachableError(tried)
+
+
+def local_user() -> str:
+    """The name of who runs this process, as a header can hold it."""
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError):  # a user id without a name, as in some containers
+        name = f"uid {os.getuid()}"
+    return "".join(char if " " < char <= "~" else "?" for char in name)[:100] or "?"
 
 
 def _detail(response: httpx.Response) -> tuple[str, str]:

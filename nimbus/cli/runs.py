@@ -1,4 +1,4 @@
-"""`nimbus run`: start, list, show, stop. Watching and logs have modules of their own."""
+"""`nimbus run`: start, list, show, stop. Watching, logs and other commands have modules of their own."""
 
 from __future__ import annotations
 
@@ -36,6 +36,9 @@ _PRIORITIES = ["highest", "high", "medium", "low", "lowest"]
         "logs": Lazy("nimbus.cli.logs:logs", "Print the log of a task, also while it grows."),
         "events": Lazy("nimbus.cli.events:events", "Store Spark's event log of a task in a file."),
         "stop": Lazy("nimbus.cli.runs:stop", "End a run."),
+        "children": Lazy("nimbus.cli.children:children", "List the child runs of a task."),
+        "pause": Lazy("nimbus.cli.run_commands:pause", "Let a run begin nothing new."),
+        "resume": Lazy("nimbus.cli.run_commands:resume", "Let a paused run go on."),
         "approve": Lazy("nimbus.cli.approve:approve", "Approve or reject what a task waits for."),
     },
 )
@@ -124,17 +127,25 @@ def list_(api: Api, out: Output, pipeline: str | None, state: str | None, limit:
         (
             row["id"],
             row["pipeline"],
-            row["state"],
+            f"{row['state']}, paused" if row["paused"] and not row["finished_at"] else row["state"],
             f"{row['tasks_done']}/{row['tasks_total']}",
+            row["submitted_by"],
             clock(row["created_at"]),
             between(row["created_at"], row["finished_at"], now),
             row["reason"],
         )
         for row in answer["runs"]
     ]
-    out.table(("run", "pipeline", "state", "tasks", "created", "took", "reason"), rows, empty="no runs")
+    out.table(("run", "pipeline", "state", "tasks", "by", "created", "took", "reason"), rows, empty="no runs")
     if not answer["history_complete"]:
         out.note("history did not answer: finished runs may be missing from this list.")
+
+
+def _asked(run: dict[str, Any]) -> str:
+    cause = str(run["cause"])
+    if link := run.get("parent"):
+        cause = f"item {link['index']} of task {link['task']} of run {link['run']}"
+    return f"{cause}, by {run['submitted_by']}" if run["submitted_by"] else cause
 
 
 @click.command()
@@ -158,7 +169,7 @@ def show(api: Api, out: Output, run_id: str) -> None:
         out.line(f"command   {answer['command']['command_id']} ({answer['command']['status']})")
         return
     out.line(f"pipeline  {answer['pipeline']}, release {short(answer['release'])}")
-    when = f"{clock(answer['created_at'])} ({answer['cause']}), for {clock(answer['logical_date'])}"
+    when = f"{clock(answer['created_at'])} ({_asked(answer)}), for {clock(answer['logical_date'])}"
     out.line(f"created   {when}")
     if interval := answer["data_interval"]:
         out.line(f"data      from {clock(interval['start'])} to {clock(interval['end'])}")

@@ -72,6 +72,22 @@ class StopRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PauseRun:
+    """Let a run begin nothing new until it is resumed. What runs goes on, and its deadline counts."""
+
+    run_id: RunId
+    type: Literal["pause_run"] = "pause_run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeRun:
+    """Take back a `PauseRun`."""
+
+    run_id: RunId
+    type: Literal["resume_run"] = "resume_run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecideApproval:
     """Approve or reject what a task of type `approval` waits for. A rejected task fails."""
 
@@ -135,6 +151,8 @@ class UncordonWorker:
     type: Literal["uncordon_worker"] = "uncordon_worker"
 
 
+LiveRunCommand = StopRun | PauseRun | ResumeRun | DecideApproval
+"""Changes a run that is live."""
 SettingsCommand = SetPool | RemovePool | SetVariable | RemoveVariable | CordonWorker | UncordonWorker
 
 
@@ -168,8 +186,7 @@ Command = (
     | PausePipeline
     | RemovePipeline
     | StartRun
-    | StopRun
-    | DecideApproval
+    | LiveRunCommand
     | Abdicate
     | SettingsCommand
 )
@@ -177,7 +194,7 @@ Command = (
 
 def is_urgent(command: Command | Unreadable) -> bool:
     """Whether it stops something: then it goes before those that start something, but within its own line."""
-    return isinstance(command, StopRun | PausePipeline | Abdicate)
+    return isinstance(command, StopRun | PauseRun | PausePipeline | Abdicate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

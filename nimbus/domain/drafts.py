@@ -8,6 +8,8 @@ from datetime import datetime, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from nimbus.domain.children import Parent
+from nimbus.domain.growth import brief
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId
 from nimbus.domain.intervals import NO_INTERVAL, DataInterval
 from nimbus.domain.lifecycle import started
@@ -32,10 +34,12 @@ class Draft:
     cause: RunCause
     priority: Priority | None = None
     """None: the pipeline's."""
+    parent: Parent | None = None
     layout: int
     asked_at: datetime
     variables: Mapping[str, str] = field(default_factory=dict)
     """All of the cluster."""
+    submitted_by: str = ""
 
 
 def new_run(spec: PipelineSpec, draft: Draft) -> Run:
@@ -53,18 +57,20 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
         id=draft.id,
         pipeline=draft.pipeline,
         release=draft.release,
-        parameters=resolve_parameters(spec, draft.parameters),
+        parameters=resolve_parameters(spec, draft.parameters, strings=draft.parent is not None),
         logical_date=_local("logical_date", draft.logical_date, zone),
         data_interval=_local_interval(draft.data_interval, zone) if says_interval else None,
         timezone=zone.key if says_interval else None,
         created_at=draft.asked_at,
         cause=draft.cause,
+        submitted_by=brief(draft.submitted_by) if draft.layout > 1 else "",
         priority=spec.priority if draft.priority is None else draft.priority,
         failure_strategy=spec.failure_strategy,
         python_path=spec.python_path,
         timeout=spec.timeout,
         max_parallel_tasks=spec.max_parallel_tasks,
         variables=_variables(spec, draft.variables),
+        parent=draft.parent,
         layout=draft.layout,
         tasks=Tasks(TaskRun(spec=task) for task in spec.tasks),
     )

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import WorkerId
-from nimbus.domain.run import Attempt, Outcome, Run, RunState, TaskRun, TaskState
+from nimbus.domain.run import Attempt, Outcome, Paused, Run, RunState, TaskRun, TaskState
 from nimbus.domain.settlement import Settlement
 from nimbus.domain.spark_application import LONGEST
 from nimbus.domain.tasks import PAGE
@@ -95,6 +95,8 @@ def largest(run: Run, *, extra: int = 0) -> Run:
         reason=reason,
         timeout=timedelta.max,
         max_parallel_tasks=10**6,
+        submitted_by=reason,
+        paused=Paused(by=reason, at=_SOME_TIME),
         started_at=_SOME_TIME,
         deadline=_SOME_TIME,
         finished_at=_SOME_TIME,

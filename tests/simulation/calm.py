@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nimbus.domain.commands import PausePipeline, SetPool, UncordonWorker
+from nimbus.domain.commands import PausePipeline, ResumeRun, SetPool, UncordonWorker
 from tests.simulation.catalog import NAMES, POOLS
 from tests.simulation.laws import Law, hold
 from tests.simulation.world import World
@@ -24,6 +24,8 @@ def calm_down(world: World) -> None:
         world.operators.submit(SetPool(pool=pool, size=size))
     for worker in sorted({one.id for one in world.workers}):
         world.operators.submit(UncordonWorker(worker=worker))
+    for run in world.ledger.runs.live:
+        world.operators.submit(ResumeRun(run_id=run))
     for number in range(CALM_ROUNDS):
         world.story.step += 1
         _round(world)

@@ -22,12 +22,13 @@ class Law(Enum):
     CLEAN_UP = "a run that has failed starts its clean-up, and if it is to end with the failure, nothing else"
     RESULTS = "a task gets what those that it reads have committed, and its condition is decided by that"
     RETRIES_COUNT = "a task is tried as often as its retries and mishaps allow, no more and no less"
-    APPROVALS = "a task that no worker runs ends as a person has decided, or after its time"
+    WAITS = "a task that no worker runs ends as a person decided, by what a leader found, or after its time"
     SLOTS = "no worker has more open attempts than slots"
     TARGET_SLOTS = "no target has more open attempts than slots"
     CONCURRENCY = (
         "no pipeline, and not the cluster, has more runs under way than its limit, and queues keep order"
     )
+    PAUSED = "a paused run begins nothing, and stays paused until it is resumed or ends"
     PARALLEL_TASKS = "no run has more open attempts than its limit"
     POOLS = "open attempts take no more of a pool than it has"
     ONE_ORDER = "each open attempt has one order, and nothing else has any"

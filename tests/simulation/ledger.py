@@ -11,7 +11,7 @@ from nimbus.domain import commands as c
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.ids import AttemptId, CommandId
-from nimbus.domain.run import TaskState
+from nimbus.domain.run import Run, TaskState
 from tests.simulation.laws import Law, hold
 from tests.simulation.ledger_attempts import AttemptLaws
 from tests.simulation.ledger_intervals import IntervalLaws
@@ -62,6 +62,12 @@ class Ledger:
         who, epoch = store.scheduler.name, store.epoch
         self._world.story.note(who, "commits in epoch", epoch, writes)
         hold(Law.FENCED, epoch == before.epoch, who, "wrote in epoch", epoch, "of", before.epoch)
+        resumed = {
+            command.run_id
+            for write in writes
+            if isinstance(write, w.ConsumeCommand)
+            and isinstance(command := self.submitted.get(write.outcome.command), c.ResumeRun)
+        }
         for at, write in enumerate(writes):
             match write:
                 case w.PutSettings(settings):
@@ -71,7 +77,7 @@ class Ledger:
                 case w.CreatePipeline() | w.PutPipeline() | w.RemovePipelineRecord():
                     self.schedules.written(write, writes[at + 1 :])
                 case w.CreateRun() | w.PutRun() | w.RemoveRun():
-                    self.runs.written(write, self.schedules.pipelines)
+                    self.runs.written(write, self.schedules.pipelines, resumed)
                 case _:
                     self.attempts.written(write, store)
             if isinstance(write, w.CreateRun):
@@ -106,11 +112,8 @@ class Ledger:
                 return self._is_set(command)
             case c.StartRun(run_id=run):
                 return run in runs
-            case c.StopRun(run_id=run):
-                return run in runs and runs[run].state.is_ending
-            case c.DecideApproval(run_id=run, task=task, approved=approved):
-                ended = runs[run].tasks[task].state if run in runs else None
-                return ended is (TaskState.SUCCEEDED if approved else TaskState.FAILED)
+            case c.StopRun() | c.PauseRun() | c.ResumeRun() | c.DecideApproval():
+                return self._is_so(command, runs[command.run_id])
             case c.PausePipeline(pipeline=name):
                 return pipelines[name].state is PipelineState.PAUSED
             case c.ActivatePipeline(pipeline=name):
@@ -122,6 +125,17 @@ class Ledger:
             case c.Abdicate():
                 self.abdicated.add(epoch)
                 return True  # it is done later: see `engine_laws`
+
+    def _is_so(self, command: c.LiveRunCommand, run: Run) -> bool:
+        match command:
+            case c.StopRun():
+                return run.state.is_ending
+            case c.PauseRun():
+                return run.paused is not None
+            case c.ResumeRun():
+                return run.paused is None
+            case c.DecideApproval(task=task, approved=approved):
+                return run.tasks[task].state is (TaskState.SUCCEEDED if approved else TaskState.FAILED)
 
     def _is_set(self, command: c.SettingsCommand) -> bool:
         match command:

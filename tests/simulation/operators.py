@@ -13,8 +13,20 @@ from tests.simulation.clocks import START
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-_VERBS = ("start", "stop", "pause", "activate", "publish", "remove", "pool", "cordon", "decide", "abdicate")
-_WEIGHTS = (12, 3, 2, 4, 3, 1, 1, 1, 6, 1)
+_WEIGHTS = {
+    "start": 12,
+    "stop": 3,
+    "pause_run": 2,
+    "resume_run": 3,
+    "pause": 2,
+    "activate": 4,
+    "publish": 3,
+    "remove": 1,
+    "pool": 1,
+    "cordon": 1,
+    "decide": 6,
+    "abdicate": 1,
+}
 
 
 class Operators:
@@ -27,7 +39,7 @@ class Operators:
 
     def ask(self) -> None:
         """Ask for something."""
-        command = self._command(self._world.rng.choices(_VERBS, _WEIGHTS)[0])
+        command = self._command(self._world.rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0])
         self.submit(command)
         if self._world.rng.random() < 0.1:
             self.submit(command)
@@ -46,7 +58,9 @@ class Operators:
         key = CommandId(f"cmd-{self._numbers:010d}")
         self._world.ledger.submitted[key] = command
         self._world.story.note("operator", "asks", key, command)
-        self._world.zookeeper.submit(c.QueuedCommand(id=key, command=command, submitted_at=START))
+        self._world.zookeeper.submit(
+            c.QueuedCommand(id=key, command=command, submitted_at=START, submitted_by="ann")
+        )
 
     def _cordon(self) -> c.Command:
         worker = self._world.rng.choice(self._world.workers).id
@@ -74,9 +88,8 @@ class Operators:
             case "start":
                 self._runs += 1
                 return c.StartRun(pipeline=pipeline, run_id=RunId(f"{pipeline}-by-hand-{self._runs}"))
-            case "stop":
-                known = list(self._world.ledger.runs.all) or [RunId("unknown")]
-                return c.StopRun(run_id=rng.choice(known[-6:]), reason="asked")
+            case "stop" | "pause_run" | "resume_run":
+                return self._about_run(verb)
             case "pause":
                 return c.PausePipeline(pipeline=pipeline)
             case "activate":
@@ -94,3 +107,14 @@ class Operators:
                 return self._decision()
             case _:
                 return c.Abdicate(reason="asked")
+
+    def _about_run(self, verb: str) -> c.Command:
+        known = list(self._world.ledger.runs.all) or [RunId("unknown")]
+        run = self._world.rng.choice(known[-6:])
+        match verb:
+            case "pause_run":
+                return c.PauseRun(run_id=run)
+            case "resume_run":
+                return c.ResumeRun(run_id=run)
+            case _:
+                return c.StopRun(run_id=run, reason="asked")

@@ -25,10 +25,11 @@ from nimbus.domain.pipeline import (
     TaskSpec,
 )
 from nimbus.domain.refusals import Refusals
-from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun, TaskState
+from nimbus.domain.run import Outcome, Paused, Run, RunCause, RunState, TaskRun, TaskState
 from nimbus.domain.settlement import Settlement
 from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
 from nimbus.domain.tasks import Tasks
+from nimbus.domain.waits import DataSource, DataWait, LookReport
 from nimbus.domain.workers import WorkerInfo
 
 NOW = datetime(2026, 3, 1, 6, 0, tzinfo=UTC)
@@ -360,6 +361,19 @@ def test_a_task_that_succeeded_needs_no_explanation() -> None:
     assert why(run, run.tasks[A], None, AROUND) is None
 
 
+def test_paused_run_and_its_tasks_say_who_paused_it_and_how_it_goes_on() -> None:
+    run = _run(paused=Paused(by="ann", at=NOW), deadline=NOW + timedelta(hours=1))
+    told = (
+        "paused by ann at 2026-03-01 06:00:00Z; resume with `nimbus run resume r`; "
+        "its deadline, 2026-03-01 07:00:00Z, counts"
+    )
+
+    assert why_run(run, AROUND) == told
+    assert why(run, run.tasks[A], None, AROUND) == f"its run is {told}"
+    assert why(run, run.tasks[B], None, AROUND) == "needs a (waiting)"
+    assert why_run(replace(run, state=RunState.QUEUED), AROUND) == told
+
+
 def _queue(*others: Run, limit: int | None = 1, max_running: int | None = None) -> QueueView:
     return QueueView(live=others, limit=limit, max_running=max_running)
 
@@ -510,3 +524,20 @@ def test_decided_approval_says_who_decided_and_why(state: TaskState, by: str, se
     run, task = _approval(state=state, settled=Settlement(at=NOW, by=by, reason="checked"))
 
     assert why(run, task, None, AROUND) == sentence
+
+
+def test_wait_for_data_says_when_it_was_looked_at_and_when_it_is_again() -> None:
+    spec = TaskSpec(
+        name=A,
+        kind=TaskKind.WAIT,
+        script="",
+        args=("http://host/ready", "/shared/there"),
+        waits_for=(DataWait(source=DataSource.HTTP), DataWait(source=DataSource.FILE)),
+    )
+    report = LookReport(at=NOW - timedelta(seconds=12), said="404", next_at=NOW + timedelta(seconds=20))
+    around = replace(AROUND, looks=lambda: {"http://host/ready": report})
+
+    assert why(_run(tasks=Tasks([TaskRun(spec=spec)])), TaskRun(spec=spec), None, around) == (
+        "waits for http://host/ready (last looked 12 s ago: 404; next look in 20 s), "
+        "and for file /shared/there on the leader's host"
+    )

@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
 
-from nimbus.domain import lifecycle
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.commands import (
     Abdicate,
@@ -16,11 +15,13 @@ from nimbus.domain.commands import (
     CordonWorker,
     DecideApproval,
     PausePipeline,
+    PauseRun,
     PublishRelease,
     QueuedCommand,
     RemovePipeline,
     RemovePool,
     RemoveVariable,
+    ResumeRun,
     SetPool,
     SetVariable,
     StartRun,
@@ -39,7 +40,6 @@ from nimbus.domain.writes import (
     CreateRun,
     PutAbdication,
     PutIntervals,
-    PutRun,
     PutSettings,
     RemovePipelineRecord,
     Write,
@@ -48,10 +48,11 @@ from nimbus.engine.agenda import about_command
 from nimbus.engine.decision import Answer, Decision, Nothing, PrepareRelease
 from nimbus.engine.rules.catalog import activated, published, put
 from nimbus.engine.rules.concurrency import queued_if_full
+from nimbus.engine.rules.cycles import check_cycles
+from nimbus.engine.rules.live_runs import changed_run
 from nimbus.engine.rules.needed_schema import check_dates
 from nimbus.engine.rules.new_run import built
 from nimbus.engine.rules.settings import changed, check_pools, check_variables
-from nimbus.engine.rules.waits import decided
 from nimbus.engine.state import Refusal, State
 
 MOST_NAMED = 5
@@ -86,8 +87,11 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
             return _pause(state, queued, command, now)
         case RemovePipeline() as command:
             return _remove(state, queued, command, now)
-        case StartRun() | StopRun() | DecideApproval():
-            return _answer_about_run(state, queued, now)
+        case StartRun() as command:
+            return _start(state, queued, command, now)
+        case StopRun() | PauseRun() | ResumeRun() | DecideApproval() as command:
+            message, writes = changed_run(state, command, queued.submitted_by, now)
+            return _consumed(state, queued, now, message=message, writes=writes)
         case (
             SetPool()
             | RemovePool()
@@ -112,19 +116,6 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
             assert_never(queued.command)
 
 
-def _answer_about_run(state: State, queued: QueuedCommand, now: datetime) -> Answer:
-    match queued.command:
-        case StartRun() as command:
-            return _start(state, queued, command, now)
-        case StopRun() as command:
-            return _stop(state, queued, command, now)
-        case DecideApproval() as command:
-            writes, message = decided(state, command, now)
-            return _consumed(state, queued, now, message=message, writes=writes)
-        case _:
-            raise TypeError(f"{queued.command.type} is not about a run")
-
-
 def _consumed(
     state: State,
     queued: QueuedCommand,
@@ -147,7 +138,13 @@ def _consumed(
     return Decision(
         name="command_accepted" if outcome.accepted else "command_refused",
         writes=(*writes, ConsumeCommand(outcome)),
-        about={"command": queued.id, "type": queued.command.type, "code": code, "message": message},
+        about={
+            "command": queued.id,
+            "type": queued.command.type,
+            "by": queued.submitted_by,
+            "code": code,
+            "message": message,
+        },
     )
 
 
@@ -181,6 +178,7 @@ def _prepared(state: State, release: ReleaseOf) -> PipelineSpec | Answer:
     _check_schema(state, found)
     check_pools(state, found)
     check_variables(state, found)
+    check_cycles(state, found)
     return found
 
 
@@ -313,6 +311,7 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
         priority=command.priority,
         layout=state.schema,
         asked_at=now,
+        submitted_by=queued.submitted_by,
     )
     run = built(state, about_command(queued.id), draft)
     if not isinstance(run, Run):
@@ -325,20 +324,4 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
         now,
         message=f"run {run.id} of release {run.release[:12]} {what}",
         writes=(CreateRun(run),),
-    )
-
-
-def _stop(state: State, queued: QueuedCommand, command: StopRun, now: datetime) -> Decision:
-    if command.run_id in state.finished:
-        raise RefusedError("run_finished", f"run {command.run_id} has ended already: nothing to stop.")
-    run = state.runs.get(command.run_id)
-    if run is None:
-        raise RefusedError("unknown_run", f"run {command.run_id} is not live (any more): nothing to stop.")
-    stopped = lifecycle.stop(run, verdict=RunState.STOPPED, reason=f"stopped: {command.reason}", now=now)
-    return _consumed(
-        state,
-        queued,
-        now,
-        message=f"run {run.id} is being stopped",
-        writes=(PutRun(stopped, run),),
     )
