@@ -120,8 +120,8 @@ def render_arguments(
         renderer: Keeps them compiled.
         texts: The arguments of all tasks.
         run: `pipeline`, `run_id`, `logical_date` (ISO), `data_interval` (two ISO dates, or None), `timezone`,
-            `parameters`, `variables`; `tasks`: the task's name for each text; `results`: by task, if there are
-            any; `item`: of the parameters of a child run.
+            `parameters`, `variables`; `tasks`: the task's name for each text; `results`: by task, if any
+            gave one; `item`: of the parameters of a child run.
         at: Called with the number of each text before it is rendered.
 
     Raises:
