@@ -17,6 +17,7 @@ _COMMANDS = {
     "pipeline": Lazy("nimbus.cli.pipelines:pipeline", "Validate, publish and steer pipelines."),
     "run": Lazy("nimbus.cli.runs:run", "Start, watch and stop runs; read their logs."),
     "backfill": Lazy("nimbus.cli.backfills:backfill", "Run a pipeline for the dates of a range."),
+    "var": Lazy("nimbus.cli.variables:var", "Variables of the cluster, which templates take."),
     "pool": Lazy("nimbus.cli.pools:pool", "Limit what tasks of all pipelines take together."),
     "artifacts": Lazy("nimbus.cli.artifacts:artifacts", "See what lies in storage that nobody needs."),
     "cluster": Lazy("nimbus.cli.cluster:cluster", "See schedulers and workers; hand leadership over."),
