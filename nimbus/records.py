@@ -112,6 +112,7 @@ _NOT_IN_LAYOUT_1: dict[str, Any] = {
                 "runs_on",
                 "start_after",
                 "reads",
+                "waits_for",
                 "children",
             },
             "attempts": {"__all__": {"application", "has_result"}},

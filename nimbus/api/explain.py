@@ -6,7 +6,7 @@ Follows the leader's own rules (`domain.lifecycle.is_ready`, `domain.admission.a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -21,6 +21,7 @@ from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.needs import TABLE, Verdict
 from nimbus.domain.run import Paused, Run, RunState, TaskRun, TaskState
 from nimbus.domain.slots import ClusterDriver, Slots
+from nimbus.domain.waits import LookReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,8 @@ class Surroundings:
     """Id of the confirmed leader."""
     capacity: Callable[[], Capacity]
     """Read when the first explanation asks for it: most runs have no task that waits for a worker."""
+    looks: Callable[[], Mapping[str, LookReport]] = dict
+    """The leader's last looks at data that tasks wait for."""
     queue: Callable[[Run], QueueView] | None = None
     """Read for a queued run. None: of this run it is not asked, since it is not queued."""
     run: Callable[[RunId], Run | None] = lambda _: None
@@ -101,7 +104,7 @@ def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
         cause = f" after attempt {last.number}: {last.ending}" if last and last.outcome else ""
         return f"tried again at {task.retry_at:%Y-%m-%d %H:%M:%SZ}{cause}"
     if not task.spec.kind.uses_worker:
-        return why_it_waits(run, task)
+        return why_it_waits(run, task, around.looks(), around.now)
     start = not_before(run, task)
     if start is not None and start > around.now:
         return f"starts at {start:%Y-%m-%d %H:%M:%SZ} at the earliest: start_after"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from nimbus.definition.models import (
     ScheduleModel,
     SparkModel,
     TaskModel,
+    WaitForModel,
 )
 from nimbus.domain.children import DEFAULT_MOST_ITEMS, ChildSpec
 from nimbus.domain.concurrency import Concurrency
@@ -36,6 +37,7 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
+from nimbus.domain.waits import OK, DataSource, DataWait
 from nimbus.templates.names import tasks_read
 
 _EVENT_LOG = "spark.eventLog.enabled"
@@ -146,11 +148,22 @@ def _arguments(model: TaskModel) -> tuple[str, ...]:
         return tuple(model.command[1:])
     if model.prompt is not None:
         return (model.prompt,)
+    if model.waits_for is not None:
+        return tuple(address for _, address in data_waits(model.waits_for))
     if model.type is not TaskKind.SPARK_PIPELINE:
         return tuple(model.args)
     said = {"--refresh": model.refresh, "--full-refresh": model.full_refresh}
     chosen = (word for flag, names in said.items() if names for word in (flag, ",".join(names)))
     return ("run", *chosen, *(["--full-refresh-all"] if model.full_refresh_all else ()))
+
+
+def data_waits(models: Iterable[WaitForModel]) -> Iterator[tuple[DataWait, str]]:
+    """What a task waits for, each with its address."""
+    for model in models:
+        for source in DataSource:
+            address = getattr(model, source.value)
+            if address is not None:
+                yield DataWait(source=source, status=model.status or OK), address
 
 
 def _timeout(model: TaskModel, defaults: DefaultsModel) -> timedelta | None:
@@ -205,6 +218,7 @@ def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec
         limits=_limits(model.limits, defaults.limits),
         isolation=model.isolation,
         pools=dict(model.pool),
+        waits_for=tuple(wait for wait, _ in data_waits(model.waits_for or ())),
         start_after=model.start_after,
         runs_on=tuple(sorted(set(model.runs_on))),
         children=build_children(model),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import prod
-from typing import NamedTuple
 
 from nimbus.config.problems import KeyPath
+from nimbus.definition.faults import Fault
 from nimbus.definition.models import DefinitionModel, TaskModel
 from nimbus.domain.children import DEFAULT_MOST_ITEMS, SCALAR
 from nimbus.domain.pipeline import TaskKind
@@ -17,14 +17,6 @@ MOST_ITEMS_OF_PIPELINE = 20_000
 _OF_FAN_OUT = ("params", "for_each", "max_parallel", "max_items")
 _OF_DRIVERS = ("args", "timeout", "isolation", "limits", "runs_on", "pool", "priority")
 """What says something of a driver, or of the slot that it has."""
-
-
-class Fault(NamedTuple):
-    """Something that is wrong at a key."""
-
-    path: KeyPath
-    message: str
-    suggestion: str | None = None
 
 
 def child_faults(task: TaskModel, pipeline: str) -> Iterator[Fault]:

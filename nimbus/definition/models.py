@@ -29,8 +29,11 @@ from nimbus.domain.pipeline import (
     TaskKind,
 )
 from nimbus.domain.run import Outcome
+from nimbus.domain.waits import LONGEST_ADDRESS
 
 SCHEMA = 1
+MOST_WAITS = 32
+"""Of one task."""
 MOST_TASKS = 10_000
 """The plan of a run must fit into one transaction, see `nimbus.run_record`."""
 
@@ -204,6 +207,7 @@ RequirementName = Annotated[Requirement, one_of(Requirement)]
 FailureName = Annotated[FailureClass, one_of(FailureClass), BeforeValidator(_no_mishap)]
 PriorityName = Annotated[Priority, named(Priority)]
 Datasets = Annotated[list[Annotated[str, BeforeValidator(_dataset)]], Field(min_length=1)]
+Address = Annotated[str, Field(min_length=1, max_length=LONGEST_ADDRESS)]
 Description = Annotated[str, Field(max_length=4096)]
 
 
@@ -276,8 +280,17 @@ class DefaultsModel(Strict):
     limits: LimitsModel = Field(default_factory=LimitsModel)
 
 
+class WaitForModel(Strict):
+    """What a task of type `wait` waits for: one of `s3`, `file`, `http`."""
+
+    s3: Address | None = None
+    file: Address | None = None
+    http: Address | None = None
+    status: Annotated[int, Field(ge=100, le=599)] | None = None
+
+
 class TaskModel(Strict):
-    """One task. Which of the keys from `script` to `prompt` it has depends on its type."""
+    """One task. Which of the keys from `script` to `waits_for` it has depends on its type."""
 
     type: Annotated[TaskKind, one_of(TaskKind)]
     script: Annotated[str, BeforeValidator(_pattern)] | None = None
@@ -308,6 +321,7 @@ class TaskModel(Strict):
     max_parallel: Annotated[int, Field(ge=1, le=MOST_ITEMS)] | None = None
     max_items: Annotated[int, Field(ge=1, le=MOST_ITEMS)] | None = None
     prompt: Annotated[str, Field(min_length=1, max_length=2000)] | None = None
+    waits_for: Annotated[list[WaitForModel], Field(min_length=1, max_length=MOST_WAITS)] | None = None
     args: list[Argument] = Field(default_factory=list)
     needs: Annotated[
         list[str],

@@ -9,13 +9,14 @@ from nimbus.config.problems import KeyPath
 from nimbus.config.values import format_duration
 from nimbus.definition.build import Spark, build_parameter, build_retries, build_spark
 from nimbus.definition.child_rules import (
-    Fault,
     all_items_faults,
     child_faults,
     child_template_faults,
     given_texts,
 )
+from nimbus.definition.faults import Fault
 from nimbus.definition.models import DefinitionModel, ParameterModel, TaskModel
+from nimbus.definition.wait_rules import wait_faults, wait_texts
 from nimbus.domain.parameters import has_type, value_fault
 from nimbus.domain.pipeline import SPARK_KINDS, CatchUp, Isolation, SparkDeploy, SparkMode, TaskKind
 from nimbus.domain.spelling import closest
@@ -31,6 +32,7 @@ KEYS = {
     TaskKind.SPARK_PIPELINE: ("spec",),
     TaskKind.PIPELINE: ("pipeline",),
     TaskKind.APPROVAL: ("prompt",),
+    TaskKind.WAIT: ("waits_for",),
 }
 """What a task of each kind has; of those that workers run, the first names a file."""
 SUFFIXES = {
@@ -44,10 +46,6 @@ GIVES_RESULT = frozenset({TaskKind.PYSPARK, TaskKind.PYTHON, TaskKind.SHELL, Tas
 _REFRESHES = ("refresh", "full_refresh", "full_refresh_all")
 """What else a declarative pipeline may say."""
 
-_OF_WORKERS = (
-    "args", "isolation", "limits", "pool", "priority", "retries", "runs_on", "spark", "start_after",
-)  # fmt: skip
-"""What only a task that workers run may say."""
 
 _SAID_BY_PLACE = {"spark.master": "the target", "spark.submit.deployMode": "spark.deploy"}
 """Properties that a task with a target must not set, and what says them instead."""
@@ -130,7 +128,7 @@ def _needs_faults(name: str, task: TaskModel, tasks: Mapping[str, TaskModel]) ->
 def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
     yield from _key_faults(task)
     if not task.type.uses_worker:
-        yield from _worker_faults(task)
+        yield from wait_faults(task)
         return
     if task.type.is_program:
         yield from _input_faults(task)
@@ -154,16 +152,6 @@ def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
             f"({format_duration(retries.delay)}); raise the one or lower the other"
         )
         yield Fault(("retries",), message)
-
-
-def _worker_faults(task: TaskModel) -> Iterator[Fault]:
-    for key in _OF_WORKERS:
-        if key in task.model_fields_set:
-            yield Fault((key,), f"no worker runs a task of type {task.type}: it has no {key}; remove it")
-    texts = {"when": task.when, "prompt": task.prompt}
-    for key, text in texts.items():
-        if text is not None and tasks_read(text):
-            yield Fault((key,), f"a task of type {task.type} cannot use results of other tasks")
 
 
 def _key_faults(task: TaskModel) -> Iterator[Fault]:
@@ -260,8 +248,7 @@ def _argument_faults(model: DefinitionModel, templates: Templates) -> Iterator[F
         if task.when:
             texts["tasks", name, "when"] = task.when
         texts |= {("tasks", name, "args", number): text for number, text in enumerate(task.args)}
-        if task.prompt is not None:
-            texts["tasks", name, "prompt"] = task.prompt
+        texts |= {("tasks", name, *path): text for path, text in wait_texts(task)}
         if task.command:
             texts |= {("tasks", name, "command", n): text for n, text in enumerate(task.command) if n}
     found = templates.argument_faults(list(texts.values()), model.parameters)

@@ -13,6 +13,7 @@ from nimbus.domain.children import ChildSpec
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import PipelineName, TaskName
+from nimbus.domain.waits import DataWait
 
 DEFINITION_FILE = "pipeline.yaml"
 """Where a pipeline's folder, and so every release, keeps its definition."""
@@ -31,11 +32,13 @@ class TaskKind(StrEnum):
     """Starts child runs: it has no file, no driver and no slot."""
     APPROVAL = "approval"
     """Waits until a person approves or rejects it. Its one argument is what that person is asked."""
+    WAIT = "wait"
+    """Waits until all is there that it waits for. Its arguments are the addresses of data."""
 
     @property
     def uses_worker(self) -> bool:
         """Its attempts, or those of its child runs, run on workers; else the leader alone ends it."""
-        return self is not TaskKind.APPROVAL
+        return self not in (TaskKind.APPROVAL, TaskKind.WAIT)
 
     @property
     def uses_spark(self) -> bool:
@@ -240,6 +243,7 @@ class TaskSpec:
     """What an open attempt takes of each pool."""
     runs_on: tuple[str, ...] = ()
     """Labels that its worker must have, all of them."""
+    waits_for: tuple[DataWait, ...] = ()
     start_after: timedelta | None = None
     """From the moment when its needs are met to its first attempt, at least."""
     children: ChildSpec | None = None

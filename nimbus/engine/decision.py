@@ -11,6 +11,7 @@ from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.drafts import Draft
 from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.run import Run
+from nimbus.domain.waits import Look
 from nimbus.domain.writes import RemoveAttempt, RemoveRun, RequestStop, Write, WriteClaim, WriteEnd
 from nimbus.engine.agenda import Subject
 
@@ -49,13 +50,20 @@ class RenderTask:
 
 
 @dataclass(frozen=True, slots=True)
+class LookAt:
+    """Look whether data is there that tasks wait for."""
+
+    look: Look
+
+
+@dataclass(frozen=True, slots=True)
 class ResignLeadership:
     """Close the latch and queue again."""
 
     reason: str
 
 
-Effect = PrepareRelease | ArchiveRun | BuildRun | RenderTask | ResignLeadership
+Effect = PrepareRelease | ArchiveRun | BuildRun | RenderTask | LookAt | ResignLeadership
 
 MAY_LOSE = (WriteClaim, WriteEnd, RequestStop, RemoveAttempt, RemoveRun)
 

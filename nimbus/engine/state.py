@@ -29,6 +29,7 @@ from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.schema import NEWEST_SCHEMA, older_than
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Slots
+from nimbus.domain.waits import Look, Seen, faults_of, looks_of
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.agenda import (
     ABOUT_ABDICATION,
@@ -54,12 +55,14 @@ from nimbus.engine.decision import (
     ArchiveRun,
     BuildRun,
     Decision,
+    LookAt,
     Nothing,
     PrepareRelease,
     RenderTask,
     ResignLeadership,
 )
 from nimbus.engine.finished import Finished, finished
+from nimbus.engine.looks import Looks
 from nimbus.engine.needs import Needs
 from nimbus.engine.policy import Policy
 from nimbus.engine.pools import PoolUse
@@ -132,6 +135,7 @@ class State:
         self._needs: dict[RunId, Needs] = {}
         self.queue = RunQueue(self._limit_of, self.policy.max_running)
         self.ready = ReadyTasks()
+        self.looks = Looks()
 
         self.none_older_since: float | None = None
         """Elapsed seconds at the moment from which on all that are registered know a newer schema."""
@@ -221,6 +225,8 @@ class State:
                     self.building.add(subject)
                 case RenderTask(run, task):
                     self.rendering.add(about_rendering(run.id, task))
+                case LookAt():
+                    pass  # part of no decision: see `Looks`
                 case ResignLeadership():
                     self.resigning = True
                 case _:
@@ -369,7 +375,7 @@ class State:
         subject = about_task(run.id, task.spec.name)
         waits = task.state is TaskState.WAITING and run.opens_tasks
         if not task.spec.kind.uses_worker:
-            self._put_wait(about_wait(run.id, task.spec.name), waits=waits)
+            self._put_wait(about_wait(run.id, task.spec.name), task.spec, waits=waits)
         elif not waits:
             self.ready.discard(run.id, task.spec.name)
             self.agenda.forget(subject)
@@ -379,11 +385,19 @@ class State:
         else:
             self._add_ready(run.id, task.spec.name)
 
-    def _put_wait(self, subject: Subject, *, waits: bool) -> None:
-        if waits:
-            self.agenda.add(subject)
-        else:
+    def _put_wait(self, subject: Subject, spec: TaskSpec, *, waits: bool) -> None:
+        if not waits:
             self.agenda.forget(subject)
+            self.looks.forget(subject)
+            return
+        self.agenda.add(subject)
+        if spec.waits_for and not faults_of(spec.waits_for, spec.args):
+            self.looks.want(subject, looks_of(spec.waits_for, spec.args))
+
+    def data_seen(self, look: Look, seen: Seen, now: Instant) -> None:
+        """Somebody looked at data that tasks wait for, or did wait for."""
+        for subject in self.looks.seen(look, seen, now):
+            self.agenda.add(subject)
 
     def _add_ready(self, run_id: RunId, name: TaskName) -> None:
         run = self.runs.get(run_id)
@@ -434,7 +448,7 @@ class State:
                 self._forget_children(about_children(run_id, name))
             self._forget_rendering(run_id, task)
             if not task.spec.kind.uses_worker:
-                self.agenda.forget(about_wait(run_id, name))
+                self._put_wait(about_wait(run_id, name), task.spec, waits=False)
             if (attempt := task.open_attempt) is not None:
                 self._forget_attempt(AttemptId(run_id, name, attempt.number), attempt.worker)
 

@@ -21,11 +21,13 @@ from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, Task
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
 from nimbus.domain.slots import End, Slots
 from nimbus.domain.tasks import Tasks
+from nimbus.domain.waits import DataSource, Look, Seen
 from nimbus.engine.agenda import Subject
-from nimbus.engine.decision import ArchiveRun, BuildRun, PrepareRelease, RenderTask, ResignLeadership
+from nimbus.engine.decision import ArchiveRun, BuildRun, LookAt, PrepareRelease, RenderTask, ResignLeadership
 from nimbus.engine.effects import Effects
 from nimbus.engine.news import (
     BuildingFailed,
+    DataSeen,
     News,
     ReleasePrepared,
     RenderingFailed,
@@ -118,6 +120,7 @@ class Bench:
         self.resigned: list[str] = []
         self.unreadable: set[str] = set()
         self.read: list[str] = []
+        self.looked: list[Look] = []
         self.no_definition: Exception | None = None
         self.no_slots: Exception | None = None
         self.archived: Run | None = None
@@ -128,6 +131,7 @@ class Bench:
             preparer=self.preparer,
             definitions=self,
             renderer=self.renderer,
+            look=self.look,
             resign=self.resigned.append,
             tell=self.told.append,
         )
@@ -141,6 +145,13 @@ class Bench:
         if self.no_slots is not None:
             raise self.no_slots
         return {attempt: Slots(end=end_of(attempt, result={"rows": 3})) for attempt in attempts}
+
+    def look(self, look: Look) -> Seen:
+        self.looked.append(look)
+        self.renderer.gate.wait(60)
+        if look.address == "/broken":
+            raise ValueError("test")
+        return Seen(True, "")
 
     def read_run(self, run_id: RunId) -> Run:
         self.read.append(run_id)
@@ -400,6 +411,39 @@ def test_task_is_rendered_later_when_results_cannot_be_read_now(bench: Bench, ev
 
     eventually(lambda: bench.told)
     assert bench.told == [RenderingFailed(RunId("p-1"), TaskName("load"), bench.no_slots)]
+
+
+FILE, URL = Look(DataSource.FILE, "/there"), Look(DataSource.HTTP, "http://host/there")
+
+
+def test_equal_looks_are_one_while_it_is_under_way(bench: Bench, eventually: Eventually) -> None:
+    bench.renderer.gate.clear()
+    for _ in range(3):
+        bench.effects.start(LookAt(FILE))
+    bench.renderer.gate.set()
+
+    eventually(lambda: bench.told == [DataSeen(FILE, Seen(True, ""))])
+    bench.effects.start(LookAt(FILE))
+    eventually(lambda: bench.looked == [FILE, FILE])
+
+
+def test_files_that_hang_hold_up_no_other_look(bench: Bench, eventually: Eventually) -> None:
+    bench.renderer.gate.clear()
+    for number in range(5):
+        bench.effects.start(LookAt(Look(DataSource.FILE, f"/{number}")))
+    bench.effects.start(LookAt(URL))
+
+    eventually(lambda: URL in bench.looked)
+    bench.renderer.gate.set()
+
+
+def test_a_look_that_fails_for_no_known_reason_is_told_as_not_there(
+    bench: Bench, eventually: Eventually
+) -> None:
+    broken = Look(DataSource.FILE, "/broken")
+    bench.effects.start(LookAt(broken))
+
+    eventually(lambda: bench.told == [DataSeen(broken, Seen(False, "ValueError('test')"))])
 
 
 def test_results_of_a_run_go_to_history_with_it(bench: Bench, eventually: Eventually) -> None:

@@ -22,6 +22,7 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
+from nimbus.domain.waits import DataSource, DataWait
 from tests.simulation.clocks import START
 
 FIRST, SECOND = ReleaseDigest("1" * 64), ReleaseDigest("2" * 64)
@@ -141,6 +142,14 @@ ASKING = PipelineSpec(
             timeout=timedelta(minutes=2),
         ),
         _task("c", "b"),
+        TaskSpec(
+            name=TaskName("d"),
+            kind=TaskKind.WAIT,
+            script="",
+            args=("/d",),
+            waits_for=(DataWait(source=DataSource.FILE),),
+            timeout=timedelta(minutes=1),
+        ),
     ),
 )
 FAILING_CHILD = "-1-2"

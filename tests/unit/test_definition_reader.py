@@ -85,7 +85,7 @@ BAD: list[tuple[str, str, str]] = [
     ("tasks left empty", HEAD + "tasks:\n", "3: tasks: a pipeline needs at least one task"),
     ("no tasks at all", HEAD, "pipeline.yaml: tasks: is missing"),
     ("tasks as a list", HEAD + "tasks: [a]\n", "3: tasks: must be a mapping of keys to values, not a list"),
-    ("unknown type", HEAD + "tasks:\n  a: {type: spark, script: a.py}\n", '4: tasks.a.type: must be one of pyspark, python, sql, shell, spark_submit, spark_pipeline, pipeline, approval, not \'spark\' (did you mean "pyspark"?)'),
+    ("unknown type", HEAD + "tasks:\n  a: {type: spark, script: a.py}\n", '4: tasks.a.type: must be one of pyspark, python, sql, shell, spark_submit, spark_pipeline, pipeline, approval, wait, not \'spark\' (did you mean "pyspark"?)'),
     ("unknown priority", top("priority: urgent"), "3: priority: must be one of highest, high, medium, low, lowest, not 'urgent'"),
     ("unknown strategy", top("failure_strategy: stop"), "3: failure_strategy: must be one of end, continue, not 'stop'"),
     ("unknown catchup", top('schedule: {cron: "@daily", catchup: newest}'), "3: schedule.catchup: must be one of none, latest, all"),
