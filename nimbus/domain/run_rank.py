@@ -27,6 +27,8 @@ class Ranked(Protocol):
     def cause(self) -> RunCause: ...  # noqa: D102
     @property
     def created_at(self) -> datetime: ...  # noqa: D102
+    @property
+    def parent(self) -> object | None: ...  # noqa: D102
 
 
 def run_rank(run: Ranked) -> RunRank:

@@ -75,6 +75,7 @@ class _Run:
     state: RunState = RunState.RUNNING
     started_at: datetime | None = None
     cause: RunCause = RunCause.SCHEDULE
+    parent: None = None
 
 
 def forecast(
