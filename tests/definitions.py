@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
@@ -53,11 +52,9 @@ class OnDisk:
         return _on_disk[release]
 
 
-def build(draft: Draft, parent: Run | None = None) -> Run | Refusal:
-    """What becomes of a draft. `parent`: of a child run."""
+def build(draft: Draft) -> Run | Refusal:
+    """What becomes of a draft."""
     try:
-        if parent is not None and draft.parent is not None:
-            draft = replace(draft, parameters=_templates.child_parameters(parent, draft.parent, {}))
         return _templates.render(new_run(_on_disk[ReleaseOf(draft.pipeline, draft.release)], draft))
     except (InvalidParametersError, TemplateError) as exc:
         return Refusal(exc.code, str(exc))
@@ -65,4 +62,4 @@ def build(draft: Draft, parent: Run | None = None) -> Run | Refusal:
 
 def built(effect: BuildRun) -> RunBuilt:
     """The news that follows an effect."""
-    return RunBuilt(effect.subject, Built(effect.draft, build(effect.draft, effect.parent)))
+    return RunBuilt(effect.subject, Built(effect.draft, build(effect.draft)))
