@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
@@ -52,9 +53,11 @@ class OnDisk:
         return _on_disk[release]
 
 
-def build(draft: Draft) -> Run | Refusal:
-    """What becomes of a draft."""
+def build(draft: Draft, parent: Run | None = None) -> Run | Refusal:
+    """What becomes of a draft. `parent`: of a child run."""
     try:
+        if parent is not None and draft.parent is not None:
+            draft = replace(draft, parameters=_templates.child_parameters(parent, draft.parent, {}))
         return _templates.render(new_run(_on_disk[ReleaseOf(draft.pipeline, draft.release)], draft))
     except (InvalidParametersError, TemplateError) as exc:
         return Refusal(exc.code, str(exc))
@@ -62,4 +65,4 @@ def build(draft: Draft) -> Run | Refusal:
 
 def built(effect: BuildRun) -> RunBuilt:
     """The news that follows an effect."""
-    return RunBuilt(effect.subject, Built(effect.draft, build(effect.draft)))
+    return RunBuilt(effect.subject, Built(effect.draft, build(effect.draft, effect.parent)))

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from fastapi import Depends, FastAPI
 
 from nimbus.api import (
-    routes_alerts,
     routes_attempts,
+    routes_children,
     routes_cluster,
     routes_data,
     routes_health,
@@ -58,10 +58,10 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
     parts = (
         routes_cluster,
         routes_limits,
-        routes_alerts,
         routes_intervals,
         routes_pipelines,
         routes_runs,
+        routes_children,
         routes_run_commands,
     )
     for part in parts:

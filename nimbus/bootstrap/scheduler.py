@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import secrets
+from functools import partial
 from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
@@ -18,6 +18,7 @@ from leader import (
     make_elector,
 )
 from nimbus import __version__
+from nimbus.adapters.data_looks import DataLooker
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.sqlite.calls import begin_term
@@ -29,9 +30,14 @@ from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
 from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
 from nimbus.api.services import ApiServices
-from nimbus.bootstrap.alerts import alert_policy, alert_sender, alert_targets, alert_tests
 from nimbus.bootstrap.collector import build_collector
-from nimbus.bootstrap.foundation import Foundation, build_syncer, data_connection, epoch_file
+from nimbus.bootstrap.foundation import (
+    Foundation,
+    build_syncer,
+    data_connection,
+    epoch_file,
+    open_bucket,
+)
 from nimbus.bootstrap.switchboard import Switchboard
 from nimbus.bootstrap.targets import history_servers
 from nimbus.bootstrap.worker import build_worker
@@ -91,7 +97,6 @@ def build_parts(foundation: Foundation) -> Parts:
         on_quarantine=late.quarantine,
     )
     releases = LocalReleases(syncer)
-    targets = alert_targets(settings, os.environ)
     effects = Effects(
         read_run=foundation.reader.run,
         read_slots=foundation.reader.slots,
@@ -99,7 +104,9 @@ def build_parts(foundation: Foundation) -> Parts:
         preparer=releases,
         definitions=releases,
         renderer=TemplateHelper(),
-        sender=alert_sender(settings, targets, leads=late.leads, tell=late.tell),
+        look=DataLooker(
+            open_bucket=partial(open_bucket, settings), http_allow=settings.waits.http_allow
+        ).look,
         resign=late.resign,
         tell=late.tell,
     )
@@ -173,7 +180,6 @@ def build_parts(foundation: Foundation) -> Parts:
                 data=_data_door(settings),
             ),
             spark_history=history_servers(settings),
-            alerts=alert_tests(settings, targets),
         ),
         allowed_hosts=_allowed_hosts(settings),
     )
@@ -259,7 +265,6 @@ def _policy(settings: Settings) -> Policy:
         keep_finished=settings.runs.keep_finished,
         max_running=settings.runs.max_running,
         raise_schema_after=settings.leadership.raise_schema_after,
-        alerts=alert_policy(settings),
     )
 
 

@@ -12,7 +12,6 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, SecretStr
 
 from nimbus.config import texts
-from nimbus.config.alert_targets import MOST_RULES, AlertTarget, Notify
 from nimbus.config.checking import Strict
 from nimbus.config.problems import InvalidConfigurationError, Problem
 from nimbus.config.targets import Target
@@ -219,19 +218,6 @@ class Runs(Strict):
     """In the whole cluster; further ones queue. None: any number."""
 
 
-class Alerts(Strict):
-    """Whom the leader tells of what goes wrong."""
-
-    targets: dict[Annotated[str, BeforeValidator(texts.plain_name)], AlertTarget] = Field(
-        default_factory=dict
-    )
-    notify: Annotated[list[Notify], Field(max_length=MOST_RULES)] = Field(default_factory=list)
-    """For pipelines without `notify`."""
-    give_up_after: PositiveDuration = timedelta(hours=24)
-    public_url: Url | None = None
-    """Base of links in messages. None: `scheduler.advertise_url`."""
-
-
 class Sync(Strict):
     """How releases come to this disk and stay good there."""
 
@@ -260,6 +246,13 @@ class Artifacts(Strict):
     """Whether this daemon removes from its own disk what is fetched again if it is needed again."""
     local_gc_interval: Annotated[timedelta, at_least(timedelta(minutes=1))] = timedelta(hours=1)
     local_gc_grace: Duration = timedelta(hours=24)
+
+
+class Waits(Strict):
+    """What tasks of type `wait` may look at."""
+
+    http_allow: list[Annotated[str, BeforeValidator(texts.host_name)]] = Field(default_factory=list)
+    """Hosts that they may reach though these are this host, link-local, or a place of cloud metadata."""
 
 
 class Log(Strict):

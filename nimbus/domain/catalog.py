@@ -10,7 +10,6 @@ from enum import StrEnum
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.growth import brief
 from nimbus.domain.ids import PipelineName, ReleaseDigest
-from nimbus.domain.notify import NotifyRule
 from nimbus.domain.pipeline import PipelineSpec, Schedule
 from nimbus.domain.skipped import Skips
 
@@ -35,7 +34,8 @@ class Profile:
     tasks: int = 0
     """How many."""
     concurrency: Concurrency | None = None
-    notify: tuple[NotifyRule, ...] | None = None
+    children: tuple[PipelineName, ...] = ()
+    """Pipelines whose runs its tasks start."""
 
 
 def profile_of(spec: PipelineSpec) -> Profile:
@@ -45,7 +45,7 @@ def profile_of(spec: PipelineSpec) -> Profile:
         schedule=spec.schedule,
         tasks=len(spec.tasks),
         concurrency=spec.concurrency,
-        notify=spec.notify,
+        children=spec.children,
     )
 
 

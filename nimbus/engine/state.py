@@ -14,8 +14,9 @@ from typing import assert_never
 
 from nimbus.domain import writes as w
 from nimbus.domain.admission import Capacity, Gate, need_of
-from nimbus.domain.alerts import Alert, Claim, Failure
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
+from nimbus.domain.child_runs import child_of, is_under_way
+from nimbus.domain.children import ItemState
 from nimbus.domain.commands import Abdication, ActivatePipeline, PublishRelease, QueuedCommand, is_urgent
 from nimbus.domain.drafts import Draft
 from nimbus.domain.earliest import not_before
@@ -23,12 +24,12 @@ from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskNam
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.lifecycle import must_stop
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
-from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.run import Attempt, Run, RunState, TaskRun, TaskState
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.schema import NEWEST_SCHEMA, older_than
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Slots
+from nimbus.domain.waits import Look, Seen, faults_of, looks_of
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.agenda import (
     ABOUT_ABDICATION,
@@ -36,8 +37,9 @@ from nimbus.engine.agenda import (
     Agenda,
     Instant,
     Subject,
-    about_alert,
     about_attempt,
+    about_child,
+    about_children,
     about_command,
     about_finished,
     about_pipeline,
@@ -53,15 +55,15 @@ from nimbus.engine.decision import (
     ArchiveRun,
     BuildRun,
     Decision,
+    LookAt,
     Nothing,
     PrepareRelease,
     RenderTask,
     ResignLeadership,
-    SendAlert,
 )
 from nimbus.engine.finished import Finished, finished
+from nimbus.engine.looks import Looks
 from nimbus.engine.needs import Needs
-from nimbus.engine.outbox import Outbox
 from nimbus.engine.policy import Policy
 from nimbus.engine.pools import PoolUse
 from nimbus.engine.ready import ReadyTasks
@@ -133,6 +135,7 @@ class State:
         self._needs: dict[RunId, Needs] = {}
         self.queue = RunQueue(self._limit_of, self.policy.max_running)
         self.ready = ReadyTasks()
+        self.looks = Looks()
 
         self.none_older_since: float | None = None
         """Elapsed seconds at the moment from which on all that are registered know a newer schema."""
@@ -146,10 +149,6 @@ class State:
         """Of every open attempt."""
         self.silent_since: dict[AttemptId, float] = {}
         """Open attempts without a sign of life, with the elapsed seconds when this leader first missed it."""
-
-        self.outbox = Outbox()
-        self.health: dict[PipelineName, PipelineHealth] = {}
-        """Of pipelines that something is known of: see `PipelineHealth`."""
 
         self.set_aside: dict[Subject, str] = {}
         """What no rule is asked about for a while, since deciding about it failed, and how."""
@@ -226,10 +225,10 @@ class State:
                     self.building.add(subject)
                 case RenderTask(run, task):
                     self.rendering.add(about_rendering(run.id, task))
+                case LookAt():
+                    pass  # part of no decision: see `Looks`
                 case ResignLeadership():
                     self.resigning = True
-                case SendAlert(alert):
-                    self.outbox.started.add(alert.claim)
                 case _:
                     assert_never(effect)
 
@@ -261,7 +260,7 @@ class State:
             case w.RaiseSchema(schema):
                 self.schema, self.none_older_since = schema, None
             case _:
-                self._apply_alert(write)
+                pass  # slots and orders: the run's record says what follows from them
 
     # -- runs
 
@@ -304,6 +303,8 @@ class State:
             for name, task in run.tasks.items():
                 if self._needs[run.id].met(name):
                     self._put_readiness(run, task)
+                if is_under_way(task):
+                    self._look_at_children(run, task)
 
     def _put_in_queue(self, run: Run) -> None:
         if run.state is RunState.QUEUED and (run.paused or about_run(run.id) in self.set_aside):
@@ -327,6 +328,9 @@ class State:
         for attempt in run.open_attempts():
             if must_stop(run, attempt.task):
                 self.agenda.add(about_attempt(attempt))
+        for task in run.tasks.in_order():
+            if is_under_way(task) and must_stop(run, task.spec.name):
+                self._look_at_children(run, task)
 
     def _put_task(
         self,
@@ -343,6 +347,8 @@ class State:
         if new is not None and (old is None or new.number != old.number):
             attempt = AttemptId(run.id, task.spec.name, new.number)
             self._put_attempt(attempt, new, task.spec, slots.get(attempt, Slots()), now)
+        if task.children is not None and is_under_way(task):
+            self._put_children(run, was, task)
         needs = self._needs[run.id]
         if needs.met(task.spec.name) and (was is None or was.state is not task.state):
             self._put_readiness(run, task)
@@ -350,12 +356,26 @@ class State:
             for name in needs.ended(task.spec.name):
                 self._put_readiness(run, run.tasks[name])
 
+    def _look_at_children(self, run: Run, task: TaskRun) -> None:
+        """Look at a task that waits for child runs, and at each of these: it follows its parent."""
+        self.agenda.add(about_children(run.id, task.spec.name))
+        for index in () if task.children is None else task.children.having(ItemState.OPEN):
+            self.agenda.add(about_run(child_of(run, task.spec.name, index) or run.id))
+
+    def _put_children(self, run: Run, was: TaskRun | None, task: TaskRun) -> None:
+        """Look at a task whose items moved; at all open ones, when the run is read: some may have ended."""
+        subject = about_children(run.id, task.spec.name)
+        self.agenda.add(subject)
+        if was is None and task.children is not None:
+            for index in task.children.having(ItemState.OPEN):
+                self.agenda.add(about_child(run.id, task.spec.name, index))
+
     def _put_readiness(self, run: Run, task: TaskRun) -> None:
         """Queue a task whose needs are met, now or when its pause is over; or take it out of the queue."""
         subject = about_task(run.id, task.spec.name)
         waits = task.state is TaskState.WAITING and run.opens_tasks
         if not task.spec.kind.uses_worker:
-            self._put_wait(about_wait(run.id, task.spec.name), waits=waits)
+            self._put_wait(about_wait(run.id, task.spec.name), task.spec, waits=waits)
         elif not waits:
             self.ready.discard(run.id, task.spec.name)
             self.agenda.forget(subject)
@@ -365,11 +385,19 @@ class State:
         else:
             self._add_ready(run.id, task.spec.name)
 
-    def _put_wait(self, subject: Subject, *, waits: bool) -> None:
-        if waits:
-            self.agenda.add(subject)
-        else:
+    def _put_wait(self, subject: Subject, spec: TaskSpec, *, waits: bool) -> None:
+        if not waits:
             self.agenda.forget(subject)
+            self.looks.forget(subject)
+            return
+        self.agenda.add(subject)
+        if spec.waits_for and not faults_of(spec.waits_for, spec.args):
+            self.looks.want(subject, looks_of(spec.waits_for, spec.args))
+
+    def data_seen(self, look: Look, seen: Seen, now: Instant) -> None:
+        """Somebody looked at data that tasks wait for, or did wait for."""
+        for subject in self.looks.seen(look, seen, now):
+            self.agenda.add(subject)
 
     def _add_ready(self, run_id: RunId, name: TaskName) -> None:
         run = self.runs.get(run_id)
@@ -377,10 +405,12 @@ class State:
             return
         task, subject = run.tasks[name], about_rendering(run_id, name)
         found = self.rendered.get(subject) if task.spec.reads else task.spec
-        if isinstance(found, TaskSpec) and found.is_wanted:
-            self.ready.add(run, task)
-        else:
+        if not (isinstance(found, TaskSpec) and found.is_wanted):
             self.agenda.add(subject)
+        elif task.spec.children is not None:
+            self.agenda.add(about_children(run_id, name))
+        else:
+            self.ready.add(run, task)
 
     def _forget_rendering(self, run_id: RunId, task: TaskRun) -> None:
         if task.spec.reads:
@@ -393,6 +423,8 @@ class State:
         self._forget_live(run.id)
         self.finished[run.id] = finished(run, self.finished.get(run.id))
         self.agenda.add(about_finished(run.id))
+        if run.parent is not None:
+            self.agenda.add(about_child(run.parent.run, run.parent.task, run.parent.index))
 
     def forget_run(self, run_id: RunId) -> None:
         """A run is out of ZooKeeper."""
@@ -412,11 +444,18 @@ class State:
         for name, task in run.tasks.items():
             self.ready.discard(run_id, name)
             self.agenda.forget(about_task(run_id, name))
+            if task.spec.children is not None:
+                self._forget_children(about_children(run_id, name))
             self._forget_rendering(run_id, task)
             if not task.spec.kind.uses_worker:
-                self.agenda.forget(about_wait(run_id, name))
+                self._put_wait(about_wait(run_id, name), task.spec, waits=False)
             if (attempt := task.open_attempt) is not None:
                 self._forget_attempt(AttemptId(run_id, name, attempt.number), attempt.worker)
+
+    def _forget_children(self, subject: Subject) -> None:
+        self.agenda.forget(subject)
+        self.building.discard(subject)
+        self.built.pop(subject, None)
 
     def run_archived(self, run_id: RunId) -> None:
         """History has a run."""
@@ -496,49 +535,6 @@ class State:
         else:
             self.silent_since.setdefault(attempt_id, now.elapsed_s)
         self.agenda.add(about_attempt(attempt_id))
-
-    # -- alerts
-
-    def _apply_alert(self, write: w.Write) -> None:
-        match write:
-            case w.CreateAlert(alert) | w.PutAlert(alert):
-                self.put_alert(alert)
-            case w.RemoveAlert(alert_id):
-                self.forget_alert(alert_id)
-            case w.PutHealth(health, _):
-                self.health[health.name] = health
-            case w.RemoveHealth(name):
-                self.health.pop(name, None)
-            case _:
-                pass  # slots and orders: the run's record says what follows from them
-
-    def put_alerts(self, alerts: Iterable[Alert], health: Iterable[PipelineHealth]) -> None:
-        """Take in all alerts, and how pipelines fare, as they were read."""
-        kept = {alert.id: alert for alert in alerts}
-        for gone in self.outbox.ids() - kept.keys():
-            self.forget_alert(gone)
-        for alert in kept.values():
-            if self.outbox.get(alert.id) != alert:
-                self.put_alert(alert)
-        self.health = {one.name: one for one in health}
-
-    def put_alert(self, alert: Alert) -> None:
-        """Take in an alert."""
-        freed = self.outbox.put(alert)
-        self.agenda.add(about_alert(alert.id))
-        if freed is not None:
-            self.agenda.add(about_alert(freed))
-
-    def forget_alert(self, alert: str) -> None:
-        """An alert is out of ZooKeeper."""
-        self.agenda.forget(about_alert(alert))
-        if (freed := self.outbox.remove(alert)) is not None:
-            self.agenda.add(about_alert(freed))
-
-    def alert_tried(self, claim: Claim, failure: Failure | None) -> None:
-        """A try to send an alert has ended."""
-        if self.outbox.answer(claim, failure):
-            self.agenda.add(about_alert(claim[0]))
 
     # -- catalog and commands
 
@@ -658,7 +654,6 @@ class State:
         self.rendered = dict(before.rendered)
         self.finished = dict(before.finished)
         self.silent_since = dict(before.silent_since)
-        self.outbox.keep_from(before.outbox)
 
     def take_census(self) -> None:
         """Everything was read: what was kept about things that are gone is forgotten."""
@@ -682,6 +677,8 @@ class State:
         }
 
     def _waits(self, subject: Subject) -> bool:
+        if subject.kind == "children":
+            return subject.run in self.runs
         return subject.command in self.commands or subject.pipeline in self.pipelines
 
     def dismiss(self, subject: Subject) -> None:
@@ -702,8 +699,6 @@ class State:
             self.queue.close()
             return
         self.agenda.done(subject)
-        if subject.kind == "alert" and until.at is None:
-            self.outbox.hold(subject.name)
         if until.at is not None:
             self.agenda.look_at(subject, until.at)
         if until.after_s is not None:

@@ -9,7 +9,6 @@ from datetime import timedelta
 from nimbus.domain.catalog import Definitions, PipelineRecord, PipelineState, ReleaseOf, profile_of
 from nimbus.domain.concurrency import Concurrency, WhenFull
 from nimbus.domain.ids import PipelineName, ReleaseDigest, TaskName
-from nimbus.domain.notify import AlertEvent, NotifyRule
 from nimbus.domain.pipeline import (
     CatchUp,
     FailureStrategy,
@@ -22,6 +21,7 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
+from nimbus.domain.waits import DataSource, DataWait
 from tests.simulation.clocks import START
 
 FIRST, SECOND = ReleaseDigest("1" * 64), ReleaseDigest("2" * 64)
@@ -68,12 +68,6 @@ def _every(minutes: int, catchup: CatchUp, window: timedelta | None = None) -> S
     return Schedule(cron=f"*/{minutes} * * * *", timezone="UTC", catchup=catchup, catchup_window=window)
 
 
-TARGETS = ("oncall", "team")
-NOTIFY = (
-    NotifyRule(on=tuple(AlertEvent), to="oncall"),
-    NotifyRule(on=(AlertEvent.FAILED, AlertEvent.TIMED_OUT, AlertEvent.RECOVERED), to="team"),
-)
-"""For all pipelines."""
 _BIG = SparkPlace(target=TARGET)
 DIAMOND = PipelineSpec(
     name=PipelineName("diamond"),
@@ -146,6 +140,14 @@ ASKING = PipelineSpec(
             timeout=timedelta(minutes=2),
         ),
         _task("c", "b"),
+        TaskSpec(
+            name=TaskName("d"),
+            kind=TaskKind.WAIT,
+            script="",
+            args=("/d",),
+            waits_for=(DataWait(source=DataSource.FILE),),
+            timeout=timedelta(minutes=1),
+        ),
     ),
 )
 SPECS = (DIAMOND, CHAIN, SINGLE, NARROW, GIVING, ASKING)
