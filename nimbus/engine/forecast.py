@@ -22,8 +22,7 @@ from nimbus.domain.pipeline import Priority, Schedule
 from nimbus.domain.run import RunCause, RunState
 from nimbus.engine.run_queue import RunQueue
 
-_Line = Iterator[tuple[datetime, list[PipelineName]]]
-"""Fire times, and who fires then."""
+_Fire = tuple[datetime, PipelineName]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,20 +162,16 @@ class _Foreseeing:
         heapq.heappush(self._ends, (now + self._pipelines[run.pipeline].duration, int(run.id), run))
 
 
-def _fires(
-    pipelines: Iterable[Expected], after: datetime, until: datetime
-) -> Iterator[tuple[datetime, PipelineName]]:
-    """All fires in order. What fires at the same times is asked for once."""
+def _fires(pipelines: Iterable[Expected], after: datetime, until: datetime) -> Iterator[_Fire]:
+    """All fires in order, those of the same time by name. What fires at the same times is asked for once."""
     alike: defaultdict[tuple[str, str], list[Expected]] = defaultdict(list)
     for one in pipelines:
         alike[one.schedule.cron, one.schedule.timezone].append(one)
-    lines = [_line(found, after, until) for found in alike.values()]
-    for fire, names in heapq.merge(*lines):
+    yield from heapq.merge(*(_fires_of(found, after, until) for found in alike.values()))
+
+
+def _fires_of(alike: Sequence[Expected], after: datetime, until: datetime) -> Iterator[_Fire]:
+    names = sorted(one.name for one in alike)
+    for fire in takewhile(lambda fire: fire <= until, fires_after(alike[0].schedule, after)):
         for name in names:
             yield fire, name
-
-
-def _line(alike: Sequence[Expected], after: datetime, until: datetime) -> _Line:
-    names = sorted(one.name for one in alike)
-    fires = fires_after(alike[0].schedule, after)
-    return ((fire, names) for fire in takewhile(lambda fire: fire <= until, fires))
