@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.run import RunHeader, RunState
-from nimbus.domain.run_rank import TURN, RunRank, run_rank
+from nimbus.domain.run import RunState
+from nimbus.domain.run_rank import TURN, Ranked, RunRank, run_rank
 
 
 class _Line(NamedTuple):
@@ -44,7 +44,7 @@ class RunQueue:
         self._closed = True
         """No queued run can start since a run, or a limit, last changed."""
 
-    def put(self, run: RunHeader) -> None:
+    def put(self, run: Ranked) -> None:
         """Take in a run that is not final."""
         waited = run.id in self._ranks
         self.discard(run.id)
@@ -62,7 +62,7 @@ class RunQueue:
         if run.backfill is not None:
             insort(self._backfills.setdefault(line, []), rank)
 
-    def _count_start(self, run: RunHeader) -> None:
+    def _count_start(self, run: Ranked) -> None:
         for whose in (_Line(run.pipeline, is_child=False), None):
             self._since[whose] = 0 if run.backfill is not None else self._since[whose] + 1
 
