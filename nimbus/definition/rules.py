@@ -134,6 +134,12 @@ def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
         yield from _input_faults(task)
     if task.type is TaskKind.SQL and task.args:
         yield Fault(("args",), "a sql task takes no args; its file can use {{ params.name }}")
+    if task.isolation is Isolation.POOLED and task.secrets:
+        yield Fault(
+            ("isolation",), "a task with secrets runs isolated, so that its log is masked; remove this"
+        )
+    if task.secrets and not task.type.uses_worker:
+        yield Fault(("secrets",), f"no worker runs a {task.type} task, so it has no secrets; remove this")
     if task.isolation is Isolation.POOLED and task.type.uses_spark:
         yield Fault(("isolation",), f"a {task.type} task runs isolated, not pooled; remove this")
     if task.type is TaskKind.SHELL and task.args:
@@ -204,6 +210,12 @@ def _place_faults(task: TaskModel, spark: Spark) -> Iterator[Fault]:
             yield Fault(("spark",), f"{name} is said by {instead}; remove it")
     if spark.deploy is not SparkDeploy.CLUSTER:
         return
+    if task.secrets:
+        yield Fault(
+            ("secrets",),
+            "a driver in a cluster gets none, since the cluster's records would show them: write "
+            "deploy: client, or use what the cluster has for secrets",
+        )
     if spark.mode is SparkMode.CONNECT:
         yield Fault(
             ("spark", "deploy"),
