@@ -127,6 +127,7 @@ def _needs_faults(name: str, task: TaskModel, tasks: Mapping[str, TaskModel]) ->
 
 def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
     yield from _key_faults(task)
+    yield from _secret_faults(task)
     if not task.type.uses_worker:
         yield from wait_faults(task)
         return
@@ -134,12 +135,6 @@ def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
         yield from _input_faults(task)
     if task.type is TaskKind.SQL and task.args:
         yield Fault(("args",), "a sql task takes no args; its file can use {{ params.name }}")
-    if task.isolation is Isolation.POOLED and task.secrets:
-        yield Fault(
-            ("isolation",), "a task with secrets runs isolated, so that its log is masked; remove this"
-        )
-    if task.secrets and not task.type.uses_worker:
-        yield Fault(("secrets",), f"no worker runs a {task.type} task, so it has no secrets; remove this")
     if task.isolation is Isolation.POOLED and task.type.uses_spark:
         yield Fault(("isolation",), f"a {task.type} task runs isolated, not pooled; remove this")
     if task.type is TaskKind.SHELL and task.args:
@@ -158,6 +153,15 @@ def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
             f"({format_duration(retries.delay)}); raise the one or lower the other"
         )
         yield Fault(("retries",), message)
+
+
+def _secret_faults(task: TaskModel) -> Iterator[Fault]:
+    if task.secrets and not task.type.uses_worker:
+        yield Fault(("secrets",), f"no worker runs a {task.type} task, so it has no secrets; remove this")
+    elif task.secrets and task.isolation is Isolation.POOLED:
+        yield Fault(
+            ("isolation",), "a task with secrets runs isolated, so that its log is masked; remove this"
+        )
 
 
 def _key_faults(task: TaskModel) -> Iterator[Fault]:

@@ -43,7 +43,7 @@ def workers(bench: Bench) -> Iterator[list[Worker]]:
 
 
 def start(bench: Bench, workers: list[Worker], **secrets: str) -> None:
-    worker = bench.worker("w1", secrets=secrets.__getitem__)
+    worker = bench.worker("w1", settings={"secrets": secrets.__getitem__})
     worker.start()
     workers.append(worker)
 
