@@ -18,6 +18,7 @@ _COMMANDS = {
     "run": Lazy("nimbus.cli.runs:run", "Start, watch and stop runs; read their logs."),
     "var": Lazy("nimbus.cli.variables:var", "Variables of the cluster, which templates take."),
     "pool": Lazy("nimbus.cli.pools:pool", "Limit what tasks of all pipelines take together."),
+    "simulate": Lazy("nimbus.cli.simulate:simulate", "Foresee fires, waits and ends of schedules."),
     "artifacts": Lazy("nimbus.cli.artifacts:artifacts", "See what lies in storage that nobody needs."),
     "cluster": Lazy("nimbus.cli.cluster:cluster", "See schedulers and workers; hand leadership over."),
     "scheduler": Lazy("nimbus.cli.daemons:scheduler", "Run a scheduler (a daemon)."),
