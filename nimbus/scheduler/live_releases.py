@@ -7,7 +7,7 @@ from typing import Protocol
 
 from blobsync import ReleaseRef
 from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.commands import ActivatePipeline, PublishRelease, QueuedCommand
+from nimbus.domain.commands import ActivatePipeline, CreateBackfill, PublishRelease, QueuedCommand
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.run import Run
 
@@ -59,7 +59,7 @@ def live_releases(state: WholeState) -> frozenset[ReleaseRef]:
     waiting = [
         ReleaseRef(command.pipeline, command.digest)
         for queued in state.all_commands()
-        if isinstance(command := queued.command, PublishRelease | ActivatePipeline)
+        if isinstance(command := queued.command, PublishRelease | ActivatePipeline | CreateBackfill)
         and command.digest is not None
     ]
     records = state.all_pipelines()
