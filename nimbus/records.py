@@ -99,6 +99,9 @@ class RunBody(RunHeader):
 _HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
 _NOT_IN_LAYOUT_1: dict[str, Any] = {
     "submitted_by": True,
+    "rerun_of": True,
+    "selected": True,
+    "note": True,
     "paused": True,
     "tasks": {
         "__all__": {
@@ -106,6 +109,8 @@ _NOT_IN_LAYOUT_1: dict[str, Any] = {
             "attempts": {"__all__": {"application", "has_result"}},
             "reason": True,
             "settled": True,
+            "left_out": True,
+            "reused": True,
         }
     },
 }

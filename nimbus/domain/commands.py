@@ -10,6 +10,7 @@ from typing import Any, Literal
 from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Priority
+from nimbus.domain.selection import Selection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,16 @@ class StartRun:
     data_interval: DataInterval | None = None
     """Release 0.1 overlooks it."""
     priority: Priority | None = None
+    release: ReleaseDigest | None = None
+    """None: the active one. Release 0.1 overlooks it."""
+    selection: Selection | None = None
+    """Which tasks are run; None: all. Release 0.1 overlooks it."""
     type: Literal["start_run"] = "start_run"
+
+    @property
+    def rerun_of(self) -> RunId | None:
+        """The run that is to be repeated, once it has ended."""
+        return None if self.selection is None or not self.selection.is_rerun else self.selection.reuse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

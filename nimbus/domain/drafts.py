@@ -16,6 +16,7 @@ from nimbus.domain.local_dates import local
 from nimbus.domain.parameters import InvalidParametersError, resolve_parameters
 from nimbus.domain.pipeline import PipelineSpec, Priority
 from nimbus.domain.run import Run, RunCause, TaskRun
+from nimbus.domain.selection import Selection
 from nimbus.domain.tasks import Tasks
 
 
@@ -36,6 +37,8 @@ class Draft:
     layout: int
     asked_at: datetime
     submitted_by: str = ""
+    selection: Selection | None = None
+    """Which tasks are run; None: all."""
 
 
 def new_run(spec: PipelineSpec, draft: Draft) -> Run:

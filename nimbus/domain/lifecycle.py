@@ -255,12 +255,10 @@ def _change_open(run: Run, attempt: AttemptId, **changes: object) -> Run:
 
 def committed_outputs(run: Run, needs: Iterable[TaskName]) -> Mapping[str, str]:
     """Output folders of tasks that succeeded, relative to the shared data folder."""
-    outputs = {}
-    for need in needs:
-        for attempt in run.tasks[need].attempts:
-            if attempt.outcome is Outcome.SUCCEEDED and attempt.output is not None:
-                outputs[str(need)] = attempt.output
-    return outputs
+    committed = ((need, run.tasks[need].committed) for need in needs)
+    return {
+        str(need): attempt.output for need, attempt in committed if attempt is not None and attempt.output
+    }
 
 
 def _with_tasks(run: Run, tasks: Iterable[TaskRun]) -> Run:

@@ -17,12 +17,13 @@ import structlog
 
 from nimbus.domain import lifecycle
 from nimbus.domain.catalog import ReleaseOf
-from nimbus.domain.drafts import new_run
+from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
 from nimbus.domain.run import Run
+from nimbus.domain.selection import entered
 from nimbus.domain.slots import Slots
 from nimbus.engine.decision import (
     ArchiveRun,
@@ -43,7 +44,7 @@ from nimbus.engine.news import (
 )
 from nimbus.engine.results import Results, committed_results
 from nimbus.engine.state import Built, Refusal
-from nimbus.ports import Definitions, History
+from nimbus.ports import DefinitionNotHereError, Definitions, History
 from nimbus.records import UnreadableRecordError
 from nimbus.templates.answers import TemplateError
 
@@ -184,15 +185,52 @@ class Effects:
         draft = effect.draft
         try:
             spec = self._definitions.definition(ReleaseOf(draft.pipeline, draft.release))
-            result: Run | Refusal = lifecycle.begin(
-                self._renderer.render(new_run(spec, draft)), draft.asked_at
-            )
+            run = self._with_selection(new_run(spec, draft), draft)
+            result: Run | Refusal = lifecycle.begin(self._renderer.render(run), draft.asked_at)
+        except DefinitionNotHereError as exc:
+            if draft.selection is None:  # what is active is fetched by the sync
+                self._tell(BuildingFailed(effect.subject, draft, exc))
+            else:
+                self._submit(self._prepare, self._bring_for, effect)
+            return
         except (InvalidParametersError, RefusedError, TemplateError) as exc:
             result = Refusal(exc.code, str(exc))
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
             self._tell(BuildingFailed(effect.subject, draft, exc))
             return
         self._tell(RunBuilt(effect.subject, Built(draft, result)))
+
+    def _bring_for(self, effect: BuildRun) -> None:
+        """Fetch the release of a rerun, which need not be active, and build the run."""
+        draft = effect.draft
+        release = ReleaseOf(draft.pipeline, draft.release)
+        try:
+            self._preparer.prepare(release)
+        except NimbusError as exc:
+            refusal = Refusal(exc.code, f"release {release.digest[:12]} cannot be had any more: {exc}")
+            self._tell(RunBuilt(effect.subject, Built(draft, refusal)))
+        except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
+            self._tell(BuildingFailed(effect.subject, draft, exc))
+        else:
+            self._submit(self._build, self._make, effect)
+
+    def _with_selection(self, run: Run, draft: Draft) -> Run:
+        if draft.selection is None:
+            return run
+        earlier = None if draft.selection.reuse is None else self._earlier(draft.selection.reuse, run)
+        results = {} if earlier is None else committed_results(earlier, earlier.tasks, self._read_slots)
+        return entered(run, draft.selection, earlier, results, by=draft.submitted_by, now=draft.asked_at)
+
+    def _earlier(self, name: RunId, run: Run) -> Run:
+        """The run whose successes another one uses. RefusedError: it cannot be used."""
+        found = self._read_run(name) or self._history.read(name)
+        if found is None:
+            raise RefusedError("unknown_run", f"run {name} is neither live nor in history.")
+        if found.pipeline != run.pipeline:
+            raise RefusedError("other_pipeline", f"run {name} is of pipeline {found.pipeline}.")
+        if not found.state.is_final:
+            raise RefusedError("run_live", f"run {name} has not ended: its successes can be used later.")
+        return found
 
     def _make_texts(self, effect: RenderTask) -> None:
         run, name = effect.run, effect.task

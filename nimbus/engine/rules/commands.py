@@ -277,7 +277,10 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
         return _consumed(
             state, queued, now, message=f"run {command.run_id} was started before; nothing is started twice"
         )
-    if record.release is None:
+    if command.rerun_of in state.runs:
+        return Nothing()  # its end puts the command on the agenda
+    release = command.release or record.release
+    if release is None:
         raise RefusedError(
             "not_active",
             f"pipeline {record.name} has no active release: `nimbus pipeline activate {record.name}`.",
@@ -288,10 +291,12 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
         )
     if command.data_interval is not None and state.schema < 2:
         raise RefusedError("schema_too_old", _too_old(state, "a data interval is given", 2))
+    if command.selection is not None and state.schema < 2:
+        raise RefusedError("schema_too_old", _too_old(state, "tasks are selected", 2))
     draft = Draft(
         id=command.run_id,
         pipeline=record.name,
-        release=record.release,
+        release=release,
         parameters=command.parameters,
         logical_date=command.logical_date or now,
         data_interval=command.data_interval,
@@ -300,6 +305,7 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
         layout=state.schema,
         asked_at=now,
         submitted_by=queued.submitted_by,
+        selection=command.selection,
     )
     run = built(state, about_command(queued.id), draft)
     if not isinstance(run, Run):
