@@ -11,7 +11,7 @@ PYTEST := $(PY) -m pytest
 # them wait for servers. A pytest process that dies ends the run at once.
 SIDE_BY_SIDE := -n $${NIMBUS_TEST_JOBS:-3} --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
-.PHONY: help setup examples demo test check lint format simulate chaos chaos-smoke chaos-spark lock clean
+.PHONY: help setup examples demo test check lint format simulate chaos chaos-smoke chaos-spark chaos-points lock clean
 .PHONY: bench-leader bench-clusters bench-engine bench-tools bench-blobsync bench-tasks-tools bench-airflow-tools bench-tasks chaos-blobsync
 
 help: ## List the targets
@@ -56,8 +56,12 @@ chaos: setup ## Ten minutes of faults against an election of five on three ZooKe
 chaos-smoke: examples ## Sixty rounds of killed and stopped processes in every mode of tasks, with a checker
 	NIMBUS_CHAOS_ROUNDS=$${NIMBUS_CHAOS_ROUNDS:-60} $(PYTEST) tests/chaos/test_chaos_smoke.py
 
-chaos-spark: examples ## What takes minutes with Spark: clusters whose parts are killed, submissions cut at points, the examples with outputs in a bucket
+chaos-spark: examples ## What takes long with Spark: clusters whose parts are killed, submissions cut at points, the examples with outputs in a bucket
 	$(PYTEST) -m thorough tests/integration tests/chaos
+
+chaos-points: examples ## Kill scheduler or worker at eight points of a submission, NIMBUS_POINT_ROUNDS times each; what NIMBUS_POINT_RECORD has counts
+	mkdir -p build
+	NIMBUS_POINT_RECORD=$${NIMBUS_POINT_RECORD:-build/submission-rounds.jsonl} $(PYTEST) -m thorough tests/chaos/test_submission_points.py
 
 chaos-blobsync: setup ## A thousand kills, faulty S3, full disks, and 200 rounds of publishers and syncers at once
 	NIMBUS_BLOB_KILLS=$${NIMBUS_BLOB_KILLS:-1000} NIMBUS_BLOB_ROUNDS=$${NIMBUS_BLOB_ROUNDS:-200} \

@@ -18,6 +18,7 @@ from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import AttemptId, ClusterId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.results import Results
 from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
@@ -410,6 +411,14 @@ class History(Protocol):
 
     def read(self, run: RunId) -> Run | None:
         """One finished run."""
+        ...
+
+    def store_results(self, run: RunId, results: Results) -> None:
+        """Keep what the tasks of a run gave; before the run itself. Safe to repeat."""
+        ...
+
+    def results(self, run: RunId) -> Results:
+        """What the tasks of a finished run gave."""
         ...
 
     def recent(self, pipeline: PipelineName | None, limit: int) -> tuple[Run, ...]:

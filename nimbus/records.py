@@ -16,6 +16,7 @@ from pydantic.main import IncEx
 from nimbus.domain.commands import Abdication, Command, CommandOutcome
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import TaskName
+from nimbus.domain.results import TaskResults
 from nimbus.domain.run import Run, RunHeader, TaskRun, TaskState
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
@@ -157,6 +158,7 @@ CLAIM: RecordCodec[Claim] = RecordCodec(TypeAdapter(Claim))
 END: RecordCodec[End] = RecordCodec(TypeAdapter(End))
 WORKER: RecordCodec[WorkerInfo] = RecordCodec(TypeAdapter(WorkerInfo))
 SCHEDULER: RecordCodec[SchedulerInfo] = RecordCodec(TypeAdapter(SchedulerInfo))
+RESULTS: RecordCodec[TaskResults] = RecordCodec(TypeAdapter(TaskResults))
 ASSIGNMENT: RecordCodec[Assignment] = RecordCodec(TypeAdapter(Assignment))
 
 

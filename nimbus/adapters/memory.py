@@ -11,6 +11,7 @@ from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand, newest_refusal
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
+from nimbus.domain.results import Results
 from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
@@ -225,6 +226,7 @@ class MemoryHistory:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._runs: dict[RunId, Run] = {}
+        self._results: dict[RunId, Results] = {}
         self._down = False
 
     def set_down(self, down: bool) -> None:
@@ -236,6 +238,18 @@ class MemoryHistory:
         with self._lock:
             self._check()
             self._runs[run.id] = run
+
+    def store_results(self, run: RunId, results: Results) -> None:
+        """See `nimbus.ports.History.store_results`."""
+        with self._lock:
+            self._check()
+            self._results[run] = results
+
+    def results(self, run: RunId) -> Results:
+        """See `nimbus.ports.History.results`."""
+        with self._lock:
+            self._check()
+            return self._results.get(run, {})
 
     def read(self, run: RunId) -> Run | None:
         """See `nimbus.ports.History.read`."""

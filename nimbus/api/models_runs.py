@@ -33,6 +33,8 @@ class AttemptModel(Model):
     pid: int | None = None
     progress: Mapping[str, Any] | None = None
     """As the driver last told it, while the attempt is open."""
+    has_result: bool = False
+    """It gave a result: see `/runs/{run_id}/results`."""
     application: str | None = None
     """Id of its Spark application, as its driver told it; null: not known."""
     history_url: str | None = None
@@ -139,6 +141,16 @@ class RunsModel(Model):
     runs: list[RunSummaryModel]
     history_complete: bool = True
     """False: history did not answer, and finished runs may be missing."""
+
+
+class ResultsModel(Model):
+    """What tasks of a run gave with their success."""
+
+    run_id: str
+    results: Mapping[str, Mapping[str, Any]]
+    """By task."""
+    complete: bool
+    """False: there are more; ask for them by task."""
 
 
 class TimelineEventModel(Model):

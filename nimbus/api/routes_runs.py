@@ -19,7 +19,7 @@ from nimbus.api.finding import (
     surroundings,
 )
 from nimbus.api.models import CommandModel
-from nimbus.api.models_runs import RequestedRunModel, RunModel, RunsModel, TimelineModel
+from nimbus.api.models_runs import RequestedRunModel, ResultsModel, RunModel, RunsModel, TimelineModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import ApprovalBody, PipelineNameText, RunIdText, StartRunBody
 from nimbus.api.routes_pipelines import known_pipeline
@@ -30,11 +30,16 @@ from nimbus.domain.commands import DecideApproval, StartRun
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
+from nimbus.domain.results import committed_results
 from nimbus.domain.run import Run, RunState
 from nimbus.ports import Kept
 
 MAX_LOG_BYTES = 1 << 20
 """In one answer; a client asks on from `X-Log-End`."""
+
+
+MAX_RESULTS = 500
+"""In one answer."""
 
 
 def make_run_id(pipeline: str, now: datetime) -> RunId:
@@ -70,6 +75,14 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         """
         found = look_for_run(services, run_id)
         return _shown(services, found) if isinstance(found, FoundRun) else found
+
+    @routes.get("/{run_id}/results")
+    def results(
+        run_id: RunIdText,
+        task: Annotated[str | None, Query(description="Of this task alone.")] = None,
+    ) -> ResultsModel:
+        """What the tasks of a run gave as their results, of 500 tasks at most."""
+        return _results(services, run_id, task)
 
     @routes.get("/{run_id}/timeline")
     def events(run_id: RunIdText) -> TimelineModel:
@@ -159,6 +172,23 @@ def _shown(services: ApiServices, found: FoundRun) -> RunModel:
     slots = {} if run.state.is_final else services.reader.slots(run.open_attempts())
     around = surroundings(services)
     return views.run_model(run, slots, around, services.spark_history, archived=found.archived)
+
+
+def _results(services: ApiServices, run_id: str, task: str | None) -> ResultsModel:
+    found = look_for_run(services, run_id)
+    run = found.run if isinstance(found, FoundRun) else find_run(services, run_id)
+    names = [name for name, of in run.tasks.items() if any(attempt.has_result for attempt in of.attempts)]
+    if task is not None:
+        _attempt(run, task, None)
+        names = [name for name in names if name == task]
+    shown = names[:MAX_RESULTS]
+    if isinstance(found, FoundRun) and found.archived:
+        kept = services.history.results(run.id) if shown else {}
+        given = {name: kept[name] for name in shown if name in kept}
+    else:
+        given = dict(committed_results(run, shown, services.reader.slots))
+    texts = {str(name): result for name, result in given.items()}
+    return ResultsModel(run_id=run.id, results=texts, complete=len(shown) == len(names))
 
 
 def _start(services: ApiServices, body: StartRunBody) -> StartRun:

@@ -106,6 +106,8 @@ class DriverReport(BaseModel):
     timeout_s: float | None = None
     application: Any = None
     """Id of its Spark application, in whatever form: an END is never refused for it."""
+    result: str | None = None
+    """The text of its result; see `nimbus.result`."""
 
 
 class DataRequest(BaseModel):

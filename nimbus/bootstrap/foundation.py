@@ -1,9 +1,10 @@
-"""What every daemon stands on: settings, clock, ZooKeeper, S3."""
+"""What every daemon stands on: settings, clock, ZooKeeper or SQLite, S3."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -21,6 +22,8 @@ from blobsync import (
 )
 from leader import TlsConfig, ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.clock import SystemClock
+from nimbus.adapters.sqlite.session import SqliteSession
+from nimbus.adapters.store_session import StoreSession
 from nimbus.adapters.zookeeper.cluster import ZooKeeperClusterReader
 from nimbus.config import Settings
 from nimbus.domain.errors import NimbusError
@@ -40,22 +43,23 @@ class StorageRefusedError(NimbusError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foundation:
-    """What every daemon needs: settings, clock, ZooKeeper, S3."""
+    """What every daemon needs: settings, clock, ZooKeeper or SQLite, S3."""
 
     settings: Settings
     clock: SystemClock
-    session: ZooKeeperSession
+    session: StoreSession
     store: S3ObjectStore
     local: LocalStore
     reader: ZooKeeperClusterReader
 
 
 def lay_foundation(settings: Settings) -> Foundation:
-    """Connect to S3 and ZooKeeper.
+    """Connect to S3, and to ZooKeeper or SQLite.
 
     Raises:
         StorageRefusedError: the credentials are wrong.
         LeaderError: ZooKeeper does not answer, or refuses us.
+        nimbus.ports.StoreUnavailableError: the database of a single scheduler cannot be opened.
     """
     store = S3ObjectStore(s3_config(settings))
     try:
@@ -65,8 +69,7 @@ def lay_foundation(settings: Settings) -> Foundation:
         _log.warning("storage_unreachable", error=str(exc))
     except StoreAccessDeniedError as exc:
         raise StorageRefusedError(str(exc)) from exc
-    session = ZooKeeperSession(zookeeper_config(settings))
-    session.start(settings.zookeeper.connect_timeout)
+    session = open_session(settings)
     return Foundation(
         settings=settings,
         clock=SystemClock(),
@@ -75,6 +78,29 @@ def lay_foundation(settings: Settings) -> Foundation:
         local=LocalStore(settings.scheduler.state_dir / "blobs", verify=settings.sync.digests),
         reader=ZooKeeperClusterReader(session, settings.cluster.root),
     )
+
+
+def open_session(settings: Settings) -> StoreSession:
+    """Connect to where the live state is. Errors as of `lay_foundation`."""
+    if (file := store_file(settings)) is not None:
+        single = SqliteSession(file, settings.zookeeper.call_timeout)
+        single.start()
+        return single
+    session = ZooKeeperSession(zookeeper_config(settings))
+    session.start(settings.zookeeper.connect_timeout)
+    return session
+
+
+def store_file(settings: Settings) -> Path | None:
+    """The database of a single scheduler; None: the state is in ZooKeeper."""
+    folder = settings.store_folder
+    return None if folder is None else folder / "state.db"
+
+
+def epoch_file(settings: Settings) -> Path | None:
+    """The epochs of a single scheduler, whose lock keeps a second one out; None: they are in ZooKeeper."""
+    folder = settings.store_folder
+    return None if folder is None else folder / "epoch"
 
 
 def build_syncer(foundation: Foundation, changed: Callable[[Readiness], None]) -> Syncer:

@@ -6,19 +6,23 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 
 import structlog
 from prometheus_client import CollectorRegistry
 
 from blobsync import give_back_large_blocks
+from leader.electors.epoch_file import EpochFile
 from leader.sentinel.connecting import Tls
 from leader.sentinel.sentinel import CrashSentinel
+from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.adapters.zookeeper.cluster import ZooKeeperRegistrations
 from nimbus.bootstrap.collector import build_collector
-from nimbus.bootstrap.foundation import Foundation, build_syncer, lay_foundation
+from nimbus.bootstrap.foundation import Foundation, build_syncer, epoch_file, lay_foundation
 from nimbus.bootstrap.scheduler import build_parts
 from nimbus.bootstrap.worker import build_worker
-from nimbus.config import Settings
+from nimbus.config import InvalidConfigurationError, Settings
+from nimbus.config.problems import Problem
 from nimbus.config.sections import ZooKeeper
 from nimbus.java import JavaMissingError, find_java
 from nimbus.scheduler.process import FORCED, run_until_signal
@@ -44,7 +48,9 @@ def run_scheduler(settings: Settings) -> int:
     """
     configure(settings.log.level, settings.log.format)
     give_back_large_blocks()  # a sync's buffers are no reason to stay large
-    if settings.worker.embedded:
+    if (epochs := epoch_file(settings)) is not None:
+        _refuse_a_second(epochs)
+    elif settings.worker.embedded:
         _look_for_java()
     foundation = lay_foundation(settings)
     with _crash_sentinel(foundation):  # before anything queues for leadership
@@ -56,7 +62,16 @@ def run_scheduler(settings: Settings) -> int:
 
 
 def run_worker(settings: Settings) -> int:
-    """Run a worker of its own until it is told to stop; its runners go on. Returns the exit code."""
+    """Run a worker of its own until it is told to stop; its runners go on. Returns the exit code.
+
+    Raises:
+        InvalidConfigurationError: the configuration is that of a single scheduler.
+    """
+    if settings.store_folder is not None:
+        message = "is single: the worker of a single scheduler runs in its process; start `nimbus scheduler`"
+        raise InvalidConfigurationError(
+            [Problem(file="configuration", key="leadership.elector", message=message)]
+        )
     configure(settings.log.level, settings.log.format)
     give_back_large_blocks()
     _look_for_java()
@@ -86,6 +101,18 @@ def run_worker(settings: Settings) -> int:
     return _code_after(worker.failure, code)
 
 
+def _refuse_a_second(epochs: Path) -> None:
+    """Say that another scheduler runs on this store before anything is touched; the election locks it later.
+
+    Raises:
+        ElectionStateError: another process leads by it.
+    """
+    epochs.parent.mkdir(parents=True, exist_ok=True)
+    lock = EpochFile(epochs)
+    lock.lock()
+    lock.unlock()
+
+
 def _keep_what_is_loaded() -> None:
     """Leave modules and settings out of all garbage collections to come: they stay, and are most objects."""
     gc.collect()
@@ -104,8 +131,8 @@ def _look_for_java() -> None:
 def _crash_sentinel(foundation: Foundation) -> Iterator[None]:
     """A program that ends our session if we die before we have done so ourselves."""
     zookeeper = foundation.settings.zookeeper
-    if not foundation.settings.leadership.sentinel:
-        yield
+    if not foundation.settings.leadership.sentinel or isinstance(foundation.session, SqliteSession):
+        yield  # a session in SQLite ends with its process anyway
         return
     if zookeeper.tls and zookeeper.tls_key_password is not None:
         _log.warning("sentinel_unavailable", because=LOCKED_KEY)

@@ -8,10 +8,19 @@ from urllib.parse import urlsplit
 from prometheus_client import CollectorRegistry
 
 from blobsync import Readiness, ReplicaBoard
-from leader import ElectionConfig, LeaderLockQueue, Leadership, Participant
+from leader import (
+    ElectionConfig,
+    ElectorSetup,
+    Leadership,
+    Participant,
+    ZooKeeperSession,
+    make_elector,
+)
 from nimbus import __version__
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
+from nimbus.adapters.sqlite.calls import begin_term
+from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.catalog import ZooKeeperCatalog
 from nimbus.adapters.zookeeper.cluster import ZooKeeperCommandQueue, ZooKeeperRegistrations
@@ -20,7 +29,7 @@ from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
 from nimbus.api.services import ApiServices
 from nimbus.bootstrap.collector import build_collector
-from nimbus.bootstrap.foundation import Foundation, build_syncer, data_connection
+from nimbus.bootstrap.foundation import Foundation, build_syncer, data_connection, epoch_file
 from nimbus.bootstrap.switchboard import Switchboard
 from nimbus.bootstrap.targets import history_servers
 from nimbus.bootstrap.worker import build_worker
@@ -92,7 +101,10 @@ def build_parts(foundation: Foundation) -> Parts:
     )
 
     def store_for(leadership: Leadership) -> ZooKeeperLeaderStore:
-        return ZooKeeperLeaderStore(session, root, leadership.token)
+        token = leadership.token
+        if isinstance(session, SqliteSession):
+            token = begin_term(session, token)
+        return ZooKeeperLeaderStore(session, root, token)
 
     late.engine = Engine(
         store_for=store_for,
@@ -103,12 +115,16 @@ def build_parts(foundation: Foundation) -> Parts:
         metrics=EngineMetrics(registry),
         on_status=late.changed,
     )
-    late.election = LeaderLockQueue(
-        session=session,
-        config=_election_config(settings),
-        participant=_participant(settings, identity),
-        guard=guard,
-        electable=late.engine,
+    late.election = make_elector(
+        settings.leadership.elector,
+        ElectorSetup(
+            session=session if isinstance(session, ZooKeeperSession) else None,
+            epoch_file=epoch_file(settings),
+            config=_election_config(settings),
+            participant=_participant(settings, identity),
+            guard=guard,
+            electable=late.engine,
+        ),
     )
     follower = CatalogFollower(ZooKeeperCatalog(session, root), syncer.want, late.changed)
     report = SelfReport(
@@ -118,6 +134,7 @@ def build_parts(foundation: Foundation) -> Parts:
         required=lambda: follower.required,
         readiness=syncer.readiness,
         connected=lambda: session.is_connected,
+        store="sqlite" if isinstance(session, SqliteSession) else "zookeeper",
         storage_trouble=lambda: _storage_trouble(syncer.readiness()),
         disk_trouble=lambda: foundation.local.disk_state().reason,
         clock=foundation.clock,
@@ -219,6 +236,8 @@ def _election_config(settings: Settings) -> ElectionConfig:
         requeue_backoff_min=leadership.requeue_min,
         requeue_backoff_max=leadership.requeue_max,
         step_down_margin=leadership.step_down_margin,
+        priority=leadership.priority,
+        nofailover=leadership.nofailover,
         newest_schema=NEWEST_SCHEMA,
     )
 

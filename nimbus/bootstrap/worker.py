@@ -20,6 +20,7 @@ from nimbus.bootstrap.foundation import (
     Foundation,
     data_access,
     data_connection,
+    store_file,
     zookeeper_auth,
     zookeeper_tls,
 )
@@ -83,6 +84,7 @@ def build_worker(
             labels=tuple(sorted(set(worker.labels))),
             min_free=MinFree(memory_bytes=worker.min_free.memory, disk_bytes=worker.min_free.disk),
             scheduler_id=scheduler_id,
+            is_alone=settings.store_folder is not None,
         ),
         board=ZooKeeperAttemptBoard(foundation.session, settings.cluster.root),
         registrations=registrations,
@@ -127,6 +129,8 @@ def _end_process(cause: BaseException) -> None:
 
 def _board_connection(settings: Settings) -> dict[str, Any]:
     """As JSON: it goes to the runners."""
+    if (file := store_file(settings)) is not None:
+        return {"kind": "sqlite", "root": settings.cluster.root, "file": str(file)}
     return {
         "kind": "zookeeper",
         "root": settings.cluster.root,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nimbus.cli.findings import Finding, Verdict
+from nimbus.cli.single_checks import store_of
 from nimbus.cli.target_checks import targets
 from nimbus.cli.words import size
 from nimbus.cli.zookeeper_checks import zookeeper_of
@@ -44,6 +45,7 @@ def cluster(settings: Settings) -> Iterator[Finding]:
     yield warm_drivers(settings)
     yield from targets(spark_targets(settings, os.environ))
     yield from zookeeper_of(settings)
+    yield from store_of(settings)
     yield s3(settings)
     yield from outputs(settings)
     if settings.storage.endpoint_url is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -148,8 +149,12 @@ def _asked(run: dict[str, Any]) -> str:
 @remote
 def show(api: Api, out: Output, run_id: str) -> None:
     """Show one run: tasks, attempts, a small Gantt chart, and why something waits."""
-    answer = api.get(f"/runs/{quote(run_id, safe='')}")
+    place = f"/runs/{quote(run_id, safe='')}"
+    answer = api.get(place)
+    gave = any(attempt.get("has_result") for task in answer["tasks"] for attempt in task["attempts"])
+    results = api.get(f"{place}/results")["results"] if gave else {}
     if out.as_json:
+        answer |= {"results": results} if gave else {}
         out.data(answer)
         return
     from nimbus.cli.gantt import gantt
@@ -175,6 +180,9 @@ def show(api: Api, out: Output, run_id: str) -> None:
         out.line("")
         for line in gantt(answer, now):
             out.line(line)
+    if results:
+        out.line("")
+        out.table(("task", "result"), [(name, json.dumps(given)) for name, given in results.items()])
     if applications := application_rows(answer):
         out.line("")
         out.table(("task", "attempt", "Spark application", "history"), applications)

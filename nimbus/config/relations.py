@@ -68,6 +68,7 @@ def relation_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
                 f"({format_duration(least)}): {rule.why}; raise the one or lower the other"
             )
             yield (section, name), message
+    yield from _elector_faults(settings)
     yield from _session_faults(settings)
     yield from _tls_faults(settings)
     yield from _data_faults(settings)
@@ -82,6 +83,26 @@ def relation_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
         if has_name != has_secret:
             there, missing = (name, secret) if has_name else (secret, name)
             yield (section, there), f"{there} is given and {missing} is not; give both, or neither"
+
+
+def _elector_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
+    leadership, is_single = settings.leadership, settings.leadership.elector == "single"
+    if not settings.zookeeper.hosts and not is_single:
+        yield ("zookeeper", "hosts"), "is missing; it has no default"
+    if not is_single:
+        return
+    if settings.zookeeper.hosts:
+        message = "hosts is given and leadership.elector is single, which uses no ZooKeeper; remove one"
+        yield ("zookeeper", "hosts"), message
+    if not settings.worker.embedded:
+        message = (
+            "embedded is false and leadership.elector is single: the worker of a single scheduler runs in "
+            "its process; set it to true, or use ZooKeeper"
+        )
+        yield ("worker", "embedded"), message
+    if leadership.nofailover:
+        message = "nofailover is true and leadership.elector is single: nobody would lead; remove one of them"
+        yield ("leadership", "nofailover"), message
 
 
 def _session_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:

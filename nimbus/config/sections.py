@@ -92,6 +92,12 @@ class Leadership(Strict):
     requeue_max: PositiveDuration = timedelta(seconds=30)
     step_down_margin: PositiveDuration = timedelta(seconds=1)
     raise_schema_after: Duration = timedelta(hours=1)
+    elector: Annotated[str, BeforeValidator(texts.elector)] = "zookeeper"
+    """Who chooses the leader. `single`: there is one scheduler, with its state in SQLite."""
+    priority: Annotated[int, Field(ge=-1000, le=0)] = 0
+    """Below 0: leads only while no ready scheduler with a higher one is there."""
+    nofailover: bool = False
+    """Never lead."""
     sentinel: bool = True
     """Whether a small program beside the scheduler ends its session when it crashes."""
 

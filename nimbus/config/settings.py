@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -42,6 +43,11 @@ class Settings(Strict):
         """Where each value came from, by dotted key: `default`, `file:line` or `environment NAME`."""
         return MappingProxyType(dict(self._origins))
 
+    @property
+    def store_folder(self) -> Path | None:
+        """Where the state of a single scheduler is kept; None: it is in ZooKeeper."""
+        return self.scheduler.state_dir / "store" if self.leadership.elector == "single" else None
+
     def with_origins(self, origins: Mapping[str, str]) -> Settings:
         """The same settings, knowing where each came from."""
         known = self.model_copy()
@@ -57,6 +63,8 @@ def with_derived(data: Mapping[str, Any]) -> dict[str, Any]:
     }
     for name in ("zookeeper", "storage", "scheduler", "worker"):
         filled.setdefault(name, {})
+    if _is_single(filled.get("leadership")) and isinstance(filled["zookeeper"], Mapping):
+        filled["zookeeper"] = {"hosts": "", **filled["zookeeper"]}
     for dotted in DERIVED:
         section, _, key = dotted.partition(".")
         part = filled[section]
@@ -66,6 +74,10 @@ def with_derived(data: Mapping[str, Any]) -> dict[str, Any]:
                 {} if value is None else {key: value}
             )
     return filled
+
+
+def _is_single(leadership: object) -> bool:
+    return isinstance(leadership, Mapping) and leadership.get("elector") == "single"
 
 
 def _derived(dotted: str, data: Mapping[str, Any]) -> str | None:

@@ -22,6 +22,7 @@ from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
+from nimbus.domain.results import Results, committed_results
 from nimbus.domain.run import Run
 from nimbus.domain.selection import entered
 from nimbus.domain.slots import Slots
@@ -42,7 +43,6 @@ from nimbus.engine.news import (
     RunBuilt,
     TaskRendered,
 )
-from nimbus.engine.results import Results, committed_results
 from nimbus.engine.state import Built, Refusal
 from nimbus.ports import DefinitionNotHereError, Definitions, History
 from nimbus.records import UnreadableRecordError
@@ -155,6 +155,8 @@ class Effects:
         try:
             run = self._read_run(run_id)
             if run is not None:  # else it was removed by hand
+                if results := committed_results(run, run.tasks, self._read_slots):
+                    self._history.store_results(run_id, results)
                 self._history.store(run)
         except UnreadableRecordError:
             _log.exception("run_archive_failed", run=run_id)

@@ -271,6 +271,7 @@ class Runner:
             failure=verdict.failure,
             reason=verdict.reason,
             output=reference,
+            result=verdict.result,
             nonce=claim.nonce,
             application=self._folder.application(),
         )

@@ -81,6 +81,8 @@ class WorkerSettings:
     min_free: MinFree = field(default_factory=MinFree)
     scheduler_id: str | None = None
     """The scheduler that this worker is embedded in."""
+    is_alone: bool = False
+    """No other worker can have Java, so this one looks for it only when a task needs it."""
 
     def __post_init__(self) -> None:
         if self.slots < 1:

@@ -15,8 +15,8 @@ from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
-GATEWAY, DOOR = "gateway", "door"
-"""Who is asked: the manager of the cluster, or a scheduler by a driver."""
+GATEWAY, DOOR, STORE = "gateway", "door", "store"
+"""Who is asked: the manager of the cluster, a scheduler by a driver, or ZooKeeper."""
 _LONGEST_HOLD_S = 120.0
 _ANSWER_S = 30.0
 _KEPT_HEADERS = ("Authorization", "Content-Type", "Accept")
@@ -28,9 +28,9 @@ class Point:
 
     name: str
     asked: str
-    """`GATEWAY` or `DOOR`."""
+    """`GATEWAY`, `DOOR` or `STORE`."""
     request: str
-    """Pattern of method and path."""
+    """Pattern of what is asked: method and path, or what takes their place."""
     with_answer: bool = False
     """It is held with its answer: what it asks for is done."""
     after: str = ""
@@ -81,7 +81,7 @@ class Stops:
         """A request is about to be passed on, or its answer is; returns when it may be."""
         with self._lock:
             point = self._point
-            if point is None or (asked == DOOR and f"/{self._run}." not in request):
+            if point is None or (asked != GATEWAY and f"/{self._run}." not in request):
                 return
             if answered and point.after and re.search(point.after, request):
                 self._armed = True

@@ -1,27 +1,22 @@
-"""A stack whose drivers are submitted and report through proxies, and rounds in which a process is killed.
-
-Another kind of cluster needs a `PointCluster` of its own, and no more.
-"""
+"""A stack whose drivers are submitted and report through proxies, and rounds in which a process is killed."""
 
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import yaml
 
 from nimbus.localstack.settings import StackTuning, write_settings
 from nimbus.localstack.stack import LocalStack
 from tests.chaos.cluster import Cluster, until
-from tests.chaos.submission_points import DOOR, GATEWAY, HoldingProxy, Point, Stops, points_of
-from tests.standalone_gateway import StandaloneGateway
+from tests.chaos.submission_clusters import PointCluster, Scene
+from tests.chaos.submission_points import DOOR, HoldingProxy, Point, Stops
 
 NAME, TARGET = "points", "standalone"
 SCHEDULER, WORKER = "scheduler", "worker"
@@ -29,7 +24,7 @@ _PIPELINE = """\
 schema: 1
 name: {name}
 defaults:
-  spark: {{target: {target}, deploy: {deploy}}}
+  spark: {spark}
   retries: {{limit: 3, delay: 1s}}
 tasks:
   work: {{type: pyspark, script: work.py, spark: {{conf: {conf}}}}}
@@ -50,87 +45,8 @@ until = time.monotonic() + 600
 while not (Path({gates!r}) / ctx.run_id).exists() and time.monotonic() < until:
     time.sleep(0.05)
 """
-_HELD_S = _RUN_S = 600.0
+_HELD_S = _RUN_S = 300.0
 """A busy machine starts Spark in minutes."""
-
-
-class PointCluster(Protocol):
-    """A cluster whose submissions are stopped at points."""
-
-    standalone: bool
-    """The stack's own Spark cluster is started."""
-    work: str
-    """What a task does, in Python."""
-    points: Sequence[Point]
-
-    def gateways(self, stack: LocalStack) -> Sequence[str]:
-        """Base URLs of those who take submissions."""
-        ...
-
-    def target(self, stack: LocalStack, gateways: Sequence[str], schedulers: Sequence[str]) -> dict[str, Any]:
-        """As in the configuration, with the addresses of the proxies."""
-        ...
-
-    def close(self) -> None:
-        """End what it has started beside the stack."""
-        ...
-
-
-_REST_POINTS = points_of(create=r"POST .*/create\b", status=r"GET .*/status/")
-
-
-class RealStandalone:
-    """Two masters and two workers of Spark; each task makes a Spark context and computes."""
-
-    standalone, points = True, _REST_POINTS
-    work = """
-from pyspark.sql import SparkSession
-spark = SparkSession.builder.getOrCreate()
-assert spark.range(1000).count() == 1000
-"""
-
-    def gateways(self, stack: LocalStack) -> Sequence[str]:
-        return [master.rest for master in stack.spark.masters]
-
-    def target(self, stack: LocalStack, gateways: Sequence[str], schedulers: Sequence[str]) -> dict[str, Any]:
-        return {**stack.spark.target(), "rest": list(gateways), "schedulers": list(schedulers)}
-
-    def close(self) -> None:
-        pass
-
-
-class FakeStandalone:
-    """Drivers as processes, without Spark."""
-
-    standalone, points, work = False, _REST_POINTS, ""
-
-    def __init__(self, root: Path) -> None:
-        self.gateway = StandaloneGateway(root)
-
-    def gateways(self, stack: LocalStack) -> Sequence[str]:
-        return [self.gateway.url]
-
-    def target(self, stack: LocalStack, gateways: Sequence[str], schedulers: Sequence[str]) -> dict[str, Any]:
-        return {
-            "kind": "standalone",
-            "master": "spark://127.0.0.1:7077",
-            "rest": list(gateways),
-            "schedulers": list(schedulers),
-        }
-
-    def close(self) -> None:
-        self.gateway.close()
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """A round."""
-
-    point: str
-    victim: str
-    run: str
-    attempts: int
-    took_s: float
 
 
 class Stage:
@@ -143,12 +59,13 @@ class Stage:
         self.foreign.write_text("application_1700000000000_0001 driver-20200101000000-0000")
 
     def publish(
-        self, name: str = NAME, *, deploy: str = "cluster", conf: Mapping[str, str] | None = None
+        self, name: str = NAME, *, deploy: str | None = None, conf: Mapping[str, str] | None = None
     ) -> None:
         """Publish a pipeline whose task works, and waits for the gate of its run."""
         place = self._root / "pipelines" / name
         place.mkdir(parents=True)
-        text = _PIPELINE.format(name=name, target=TARGET, deploy=deploy, conf=json.dumps(dict(conf or {})))
+        spark = {"target": TARGET, **({"deploy": deploy} if deploy else self._cluster.spark)}
+        text = _PIPELINE.format(name=name, spark=json.dumps(spark), conf=json.dumps(dict(conf or {})))
         (place / "pipeline.yaml").write_text(text)
         script = _SCRIPT.format(
             journal=str(self.journal),
@@ -169,25 +86,30 @@ class Stage:
         found: dict[str, Any] = task
         return found
 
-    def play(self, point: Point, victim: str, run: str) -> Done:
-        """Stop a submission at a point, kill the victim, let the submission go on, start the victim anew."""
-        began = time.monotonic()
+    def play(self, point: Point, victim: str, run: str) -> int:
+        """Stop a submission at a point, kill the victim, let the submission go on, start the victim anew.
+
+        Returns:
+            How many attempts were opened.
+        """
         until("earlier drivers to be forgotten", 60, lambda: not self.submissions())
         until("the worker", 60, lambda: self.chaos.ask("/status")["workers"] or None)
         self._stops.plan(point, run)
         if point.task_ends:
             (self.gates / run).touch()
-        self.start(run)
-        until(f"{run}: a request at {point.name}", _HELD_S, self._stops.held.is_set)
-        again = self._kill(victim)
-        self._stops.release()
+        try:
+            self.start(run)
+            until(f"{run}: a request at {point.name}", _HELD_S, self._stops.held.is_set)
+            again = self._kill(victim)
+        finally:
+            self._stops.release()
         again()
         (self.gates / run).touch()
         found = self.chaos.finished(run, _RUN_S)
         assert found["state"] == "succeeded", found
         (task,) = found["tasks"]
-        assert len(self.executions(run)) == 1, (run, self.executions(run), task["attempts"])
-        return Done(point.name, victim, run, len(task["attempts"]), time.monotonic() - began)
+        assert sum(self.executions(run).values()) == 1, (self.executions(run), task["attempts"])
+        return len(task["attempts"])
 
     def _kill(self, victim: str) -> Callable[[], object]:
         stack = self.chaos.stack
@@ -217,20 +139,22 @@ def stage(root: Path, cluster: PointCluster) -> Iterator[Stage]:
     tuning = StackTuning(warms_spark=False)
     stack = LocalStack(root / "stack", 2, workers=1, standalone=cluster.standalone, tuning=tuning)
     with ExitStack() as last_first:
-        last_first.callback(cluster.close)
         last_first.enter_context(stack)
         last_first.callback(stops.release)
 
-        def proxied(asked: str, urls: Sequence[str]) -> list[str]:
-            proxies = [HoldingProxy(asked, url, stops) for url in urls]
-            for proxy in proxies:
-                last_first.callback(proxy.close)
-            return [proxy.url for proxy in proxies]
-
-        gateways = proxied(GATEWAY, cluster.gateways(stack))
-        doors = proxied(DOOR, stack.addresses.schedulers)
+        doors = [HoldingProxy(DOOR, url, stops) for url in stack.addresses.schedulers]
+        for door in doors:
+            last_first.callback(door.close)
+        scene = Scene(
+            folder=root / "cluster",
+            stack=stack,
+            doors=[door.url for door in doors],
+            stops=stops,
+            last_first=last_first,
+        )
+        target, of_worker = cluster.start(scene)
         last_first.callback(stops.release)
-        _use_target(stack, cluster.target(stack, gateways, doors))
+        _use_target(stack, target, of_worker)
         chaos = Cluster(stack)
         last_first.callback(chaos.http.close)
         chaos.whole()
@@ -239,12 +163,15 @@ def stage(root: Path, cluster: PointCluster) -> Iterator[Stage]:
         yield made
 
 
-def _use_target(stack: LocalStack, target: dict[str, Any]) -> None:
+def _use_target(stack: LocalStack, target: Mapping[str, Any], of_worker: Mapping[str, Any]) -> None:
     """Write the target into the configuration of all daemons, which are started anew."""
     for daemon in (*stack.schedulers, *stack.workers):
         daemon.kill()
         config = stack.folder / f"{daemon.name}.yaml"
         document = yaml.safe_load(config.read_text())
-        write_settings(config, {**document, "spark": {"targets": {TARGET: target}}})
+        more = of_worker if daemon in stack.workers else {}
+        for section, keys in {"spark": {"targets": {TARGET: dict(target)}}, **more}.items():
+            document[section] = {**document.get(section, {}), **keys}
+        write_settings(config, document)
         daemon.spawn()
     stack.wait_ready(timedelta(seconds=120))

@@ -19,7 +19,8 @@ import pytest
 from nimbus.localstack.standalone import SparkMaster
 from tests.chaos.cluster import moment, until
 from tests.chaos.report import number_from
-from tests.chaos.submission_stage import RealStandalone, Stage, stage
+from tests.chaos.submission_clusters import RealStandalone
+from tests.chaos.submission_stage import Stage, stage
 from tests.thorough import thorough
 
 UNREACHABLE_S = number_from("NIMBUS_UNREACHABLE_S", 300)

@@ -1,67 +1,69 @@
 """Submissions to a cluster, stopped at eight points, where a scheduler or the worker is killed.
 
 NIMBUS_POINT_ROUNDS: rounds for each point and victim.
+NIMBUS_POINT_RECORD: a file that rounds are appended to. Those that it has already are not played again.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+import os
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.chaos.report import number_from, say
-from tests.chaos.submission_stage import (
-    SCHEDULER,
-    WORKER,
-    Done,
-    FakeStandalone,
-    PointCluster,
-    RealStandalone,
-    Stage,
-    stage,
-)
+from tests.chaos.cluster import until
+from tests.chaos.report import append, number_from, say
+from tests.chaos.submission_clusters import CLUSTERS
+from tests.chaos.submission_points import Point
+from tests.chaos.submission_rounds import PASSED, VICTIMS, Round, missing, read_rounds, table
+from tests.chaos.submission_stage import Stage, stage
 from tests.thorough import thorough
 
 ROUNDS = number_from("NIMBUS_POINT_ROUNDS", 1)
-pytestmark = [thorough, pytest.mark.chaos, pytest.mark.timeout(600 + ROUNDS * 8 * 300)]
+_LEFT_S = 120.0
+pytestmark = [thorough, pytest.mark.chaos, pytest.mark.timeout(600 + ROUNDS * 8 * len(VICTIMS) * 300)]
 
 
-def made(kind: str, root: Path) -> PointCluster:
-    return FakeStandalone(root) if kind == "fake" else RealStandalone()
-
-
-@pytest.mark.parametrize("victim", [SCHEDULER, WORKER])
-@pytest.mark.parametrize("kind", ["fake", pytest.param("standalone", marks=pytest.mark.spark)])
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", CLUSTERS)
 def test_one_application_runs_user_code_wherever_a_submission_is_cut(
-    tmp_path: Path, java_home: Path, capsys: pytest.CaptureFixture[str], kind: str, victim: str
+    tmp_path: Path, java_home: Path, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
-    done: list[Done] = []
-    cluster = made(kind, tmp_path / "cluster")
-    with stage(tmp_path, cluster) as on:
-        try:
-            for number in range(ROUNDS):
-                for point in cluster.points:
-                    run = f"{point.name.replace(' ', '-').lower()}-{number}"
-                    done.append(on.play(point, victim, run))
-        finally:
-            say(capsys, _table(done))
-        _check_all(on, done)
+    record = Path(os.environ.get("NIMBUS_POINT_RECORD", tmp_path / "rounds.jsonl"))
+    cluster = CLUSTERS[kind]()
+    points = {point.name: point for point in cluster.points}
+    wanted = list(missing(read_rounds(record), kind, list(points), ROUNDS))
+    if not wanted:
+        pytest.skip(f"{record} has all rounds of {kind}")
+    played: set[str] = set()
+    try:
+        with stage(tmp_path, cluster) as on:
+            for point, victim in wanted:
+                run = f"{point.replace(' ', '-').lower()}-{victim}-{len(played)}"
+                append(record, play(on, kind, points[point], victim, run))
+                played.add(run)
+            until("the cluster to have no driver", _LEFT_S, lambda: not cluster.left())
+            executions = on.executions()  # of drivers that came late, too
+            assert {run for run, _ in executions} == played
+            assert set(executions.values()) == {1}
+    finally:
+        say(capsys, table(read_rounds(record)))
 
 
-def _check_all(on: Stage, done: list[Done]) -> None:
-    """No driver that came late has run anything."""
-    executions = on.executions()
-    assert {run for run, _ in executions} == {one.run for one in done}
-    assert set(executions.values()) == {1}
-
-
-def _table(done: list[Done]) -> list[str]:
-    found: dict[tuple[str, str], list[Done]] = defaultdict(list)
-    for one in done:
-        found[one.point, one.victim].append(one)
-    lines = ["| point | killed | rounds | attempts | executions of user code | s a round |"]
-    for (point, victim), ones in sorted(found.items()):
-        attempts, took_s = sum(one.attempts for one in ones), sum(one.took_s for one in ones) / len(ones)
-        lines.append(f"| {point} | {victim} | {len(ones)} | {attempts} | {len(ones)} | {took_s:.0f} |")
-    return lines
+def play(on: Stage, kind: str, point: Point, victim: str, run: str) -> Round:
+    """Play a round; what was wrong, if anything, is in it."""
+    began, attempts, verdict = time.monotonic(), 0, PASSED
+    try:
+        attempts = on.play(point, victim, run)
+    except AssertionError as exc:
+        verdict = str(exc)
+    return Round(
+        cluster=kind,
+        point=point.name,
+        victim=victim,
+        attempts=attempts,
+        executions=sum(on.executions(run).values()),
+        took_s=round(time.monotonic() - began, 1),
+        verdict=verdict,
+    )

@@ -1,18 +1,24 @@
-"""One suite for every LeaderStore: the shipped fake, and the real adapter on a real ZooKeeper."""
+"""One suite for every LeaderStore: the fake, and the real adapter on SQLite and on a real ZooKeeper."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from leader import FencingToken, ZooKeeperConfig, ZooKeeperSession, read_epoch
+from leader.protocol.terms import decode_epoch
 from nimbus import records
 from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
+from nimbus.adapters.sqlite.calls import begin_term
+from nimbus.adapters.sqlite.session import SqliteSession
+from nimbus.adapters.store_session import StoreSession, calls_on
 from nimbus.adapters.zookeeper import leader_store
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.cluster import ZooKeeperCommandQueue, ZooKeeperRegistrations
@@ -136,37 +142,68 @@ def memory_bench() -> Bench:
     )
 
 
-@pytest.fixture(params=["memory", "zookeeper"])
-def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+@pytest.fixture(params=["memory", "sqlite", "zookeeper"])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     if request.param == "memory":
         yield memory_bench()
-        return
+    elif request.param == "sqlite":
+        yield from sqlite_bench(tmp_path)
+    else:
+        yield from zookeeper_bench(request)
+
+
+def sqlite_bench(folder: Path) -> Iterator[Bench]:
+    root, token = "/nimbus", FencingToken(path="/nimbus/epoch", version=0, epoch=1)
+    session = SqliteSession(folder / "state.db")
+    session.start()
+    try:
+        fence = begin_term(session, token)
+
+        def schema() -> int:
+            return decode_epoch(calls_on(session).get(token.path) or b"", token.path).schema
+
+        yield _bench(session, root, fence, lambda: begin_term(session, replace(token, epoch=2)), schema)
+    finally:
+        session.close(timedelta(seconds=10))
+
+
+def zookeeper_bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     root: str = request.getfixturevalue("zk_root")
     session = ZooKeeperSession(ZooKeeperConfig(hosts=request.getfixturevalue("zookeeper").hosts))
     session.start(timedelta(seconds=30))
     try:
         session.call(session.client.create_async, f"{root}/epoch", b"1", makepath=True)
         token = FencingToken(path=f"{root}/epoch", version=0, epoch=1)
-        queue = ZooKeeperCommandQueue(session, root)
 
         def schema() -> int:
             found = read_epoch(session, root)
             assert found is not None
             return found.schema
 
-        board = ZooKeeperAttemptBoard(session, root)
-        yield Bench(
-            store=ZooKeeperLeaderStore(session, root, token),
-            depose=lambda: session.call(session.client.set_async, f"{root}/epoch", b"2"),
-            submit=lambda command: queue.submit(command, submitted_by="test"),
-            register=ZooKeeperRegistrations(session, root).publish_worker,
-            outcome=queue.outcome,
-            claim=board.claim,
-            end=board.end,
-            schema=schema,
-        )
+        depose = partial(session.call, session.client.set_async, f"{root}/epoch", b"2")
+        yield _bench(session, root, token, depose, schema)
     finally:
         session.close(timedelta(seconds=10))
+
+
+def _bench(
+    session: StoreSession,
+    root: str,
+    token: FencingToken,
+    depose: Callable[[], object],
+    schema: Callable[[], int],
+) -> Bench:
+    board, queue = ZooKeeperAttemptBoard(session, root), ZooKeeperCommandQueue(session, root)
+    return Bench(
+        store=ZooKeeperLeaderStore(session, root, token),
+        depose=lambda: (depose(), None)[1],
+        submit=lambda command: queue.submit(command, submitted_by="test"),
+        register=ZooKeeperRegistrations(session, root).publish_worker,
+        outcome=queue.outcome,
+        claim=board.claim,
+        end=board.end,
+        schema=schema,
+    )
 
 
 def with_open_attempt(bench: Bench) -> None:
@@ -400,7 +437,7 @@ def test_the_oldest_outcomes_are_forgotten_when_there_are_too_many(bench: Bench)
     assert [bench.outcome(command) is None for command in asked] == [True, True, True, False, False]
 
 
-@pytest.mark.parametrize("bench", ["zookeeper"], indirect=True)  # the fake forgets all in one go
+@pytest.mark.parametrize("bench", ["sqlite", "zookeeper"], indirect=True)  # the fake forgets all in one go
 def test_a_look_at_the_outcomes_says_when_it_left_some(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leader_store, "MOST_PRUNED", 2)
     with_outcomes(bench, 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import httpx
 import pytest
@@ -202,7 +203,16 @@ class World:
         self.cluster.put(run)
         return run
 
-    def ended(self, run: Run, task: str, outcome: Outcome, *, minutes: int = 2, reason: str = "") -> Run:
+    def ended(
+        self,
+        run: Run,
+        task: str,
+        outcome: Outcome,
+        *,
+        minutes: int = 2,
+        reason: str = "",
+        result: dict[str, Any] | None = None,
+    ) -> Run:
         """End the open attempt of a task."""
         at = T0 + timedelta(minutes=minutes)
         name = TaskName(task)
@@ -216,7 +226,9 @@ class World:
             exit_code=0 if outcome is Outcome.SUCCEEDED else 1,
             failure=FailureClass.MISSING_INPUT if outcome is Outcome.FAILED else None,
             reason=reason,
+            result=result,
         )
+        self.cluster.put_slots(attempt, Slots(end=end))
         run = lifecycle.close_attempt(run, attempt, end, max_mishaps=10, now=at)
         self.cluster.put(run)
         return run

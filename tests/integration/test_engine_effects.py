@@ -118,6 +118,7 @@ class Bench:
         self.read: list[str] = []
         self.no_definition: Exception | None = None
         self.no_slots: Exception | None = None
+        self.archived: Run | None = None
         self.effects = Effects(
             read_run=self.read_run,
             read_slots=self.read_slots,
@@ -143,7 +144,7 @@ class Bench:
         self.read.append(run_id)
         if run_id in self.unreadable:
             raise UnreadableRecordError(f"/runs/{run_id}", "test")
-        return finished(run_id)
+        return self.archived or finished(run_id)
 
 
 @pytest.fixture
@@ -363,3 +364,11 @@ def test_task_is_rendered_later_when_results_cannot_be_read_now(bench: Bench, ev
 
     eventually(lambda: bench.told)
     assert bench.told == [RenderingFailed(RunId("p-1"), TaskName("load"), bench.no_slots)]
+
+
+def test_results_of_a_run_go_to_history_with_it(bench: Bench, eventually: Eventually) -> None:
+    bench.archived = reading("").run
+    bench.effects.start(ArchiveRun(RunId("p-1")))
+
+    eventually(lambda: bench.told)
+    assert bench.history.results(RunId("p-1")) == {"plan": {"rows": 3}}

@@ -13,6 +13,7 @@ from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.pipeline import TaskSpec
+from nimbus.domain.results import committed_results
 from nimbus.domain.run import Run
 from nimbus.domain.supervision import Timings
 from nimbus.engine import news as n
@@ -28,7 +29,6 @@ from nimbus.engine.decision import (
 from nimbus.engine.loop import Engine, Steps
 from nimbus.engine.policy import Policy
 from nimbus.engine.reign import Reign
-from nimbus.engine.results import committed_results
 from nimbus.engine.state import Built, Refusal
 from nimbus.ports import DefinitionNotHereError
 from nimbus.templates.answers import TemplateError, TemplateHelperError

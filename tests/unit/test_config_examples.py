@@ -71,6 +71,7 @@ def test_example_explains_every_key() -> None:
     [
         ("nimbus.example.yaml", {}),
         ("local.yaml", {}),
+        ("single.yaml", {}),
         ("targets.yaml", {}),
         ("ha.yaml", {"NIMBUS__ZOOKEEPER__PASSWORD": "from-a-file"}),
     ],

@@ -10,11 +10,11 @@ import pytest
 from nimbus.domain.commands import StartRun, StopRun
 from nimbus.domain.ids import AttemptId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.results import committed_results
 from nimbus.domain.run import Outcome, RunState, TaskState
 from nimbus.domain.slots import End
 from nimbus.engine.decision import Effect, RenderTask
 from nimbus.engine.news import RenderingFailed, TaskRendered
-from nimbus.engine.results import committed_results
 from nimbus.engine.state import Refusal
 from nimbus.templates.answers import TemplateError, TemplateHelperError
 from tests.definitions import active

@@ -100,6 +100,7 @@ class ResourceManager:
         capacity: Of the queue. Containers wait for room.
         submitters: Users who may submit; None: all.
         expiry_s: For so long an ApplicationMaster may be silent.
+        before_taking: Called when a submission arrives. It may keep the client waiting.
         before_reply: Called when a submission is taken. It may raise, or keep the client waiting.
     """
 
@@ -107,6 +108,7 @@ class ResourceManager:
         self.capacity = Size(8192, 16)
         self.submitters: set[str] | None = None
         self.expiry_s = 600.0
+        self.before_taking: Callable[[], object] = lambda: None
         self.before_reply: Callable[[], object] = lambda: None
         self.submissions = 0
         self.applications: dict[str, Application] = {}
@@ -140,6 +142,7 @@ class ResourceManager:
 
     def submit(self, application: Application) -> None:
         """Take an application. The same one again is taken as the first. Raises RefusedError."""
+        self.before_taking()
         with self._lock:
             if application.id in self.applications:
                 return

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 
 from kazoo.exceptions import NodeExistsError
 
-from leader import ZooKeeperSession
 from nimbus import records
+from nimbus.adapters.store_session import StoreSession, calls_on
 from nimbus.adapters.zookeeper import intervals
 from nimbus.adapters.zookeeper.board import read_slots
-from nimbus.adapters.zookeeper.calls import Calls, readable
+from nimbus.adapters.zookeeper.calls import readable
 from nimbus.adapters.zookeeper.catalog import read_pipeline, readable_pipelines
 from nimbus.adapters.zookeeper.leader_store import (
     queued_commands,
@@ -37,8 +37,8 @@ from nimbus.records import UnreadableRecordError
 class ZooKeeperClusterReader:
     """See `nimbus.ports.ClusterReader`."""
 
-    def __init__(self, session: ZooKeeperSession, root: str) -> None:
-        self._calls = Calls(session)
+    def __init__(self, session: StoreSession, root: str) -> None:
+        self._calls = calls_on(session)
         self._paths = Paths(root)
         self._run_names: tuple[int | None, tuple[str, ...]] = (None, ())
         """As of a transaction, or later."""
@@ -126,8 +126,8 @@ class ZooKeeperClusterReader:
 class ZooKeeperCommandQueue:
     """See `nimbus.ports.CommandQueue`."""
 
-    def __init__(self, session: ZooKeeperSession, root: str) -> None:
-        self._calls = Calls(session)
+    def __init__(self, session: StoreSession, root: str) -> None:
+        self._calls = calls_on(session)
         self._paths = Paths(root)
 
     def submit(self, command: Command, *, submitted_by: str) -> CommandId:
@@ -155,8 +155,8 @@ class ZooKeeperCommandQueue:
 class ZooKeeperRegistrations:
     """See `nimbus.ports.Registrations`."""
 
-    def __init__(self, session: ZooKeeperSession, root: str) -> None:
-        self._calls = Calls(session)
+    def __init__(self, session: StoreSession, root: str) -> None:
+        self._calls = calls_on(session)
         self._paths = Paths(root)
         self._published: set[str] = set()
 
@@ -170,7 +170,7 @@ class ZooKeeperRegistrations:
         self._calls.ensure(self._paths.orders(info.id))
         self._calls.ensure(self._paths.workers)
         path = self._paths.worker(info.id)
-        if self._calls.owner(path) not in (None, self._calls.session.session_id):
+        if self._calls.owner(path) not in (None, self._calls.session_id):
             standing = self._calls.get(path)
             if standing is not None:
                 try:
@@ -184,13 +184,13 @@ class ZooKeeperRegistrations:
     def withdraw(self) -> None:
         """Delete what this object published, if it is still ours."""
         for path in sorted(self._published):
-            if self._calls.owner(path) == self._calls.session.session_id:
+            if self._calls.owner(path) == self._calls.session_id:
                 self._calls.delete(path)
         self._published.clear()
 
     def _publish(self, path: str, data: bytes) -> None:
         owner = self._calls.owner(path)
-        if owner is not None and owner != self._calls.session.session_id:
+        if owner is not None and owner != self._calls.session_id:
             self._calls.delete(path)  # a session of ours that is over, or of the process before us
             owner = None
         if owner is None:

@@ -14,11 +14,10 @@ from leader import FencedOutError as ElectionFencedOutError
 from leader import (
     FencingToken,
     TransactionRefusedError,
-    ZooKeeperSession,
-    fenced_transaction,
     schema_raised,
 )
 from nimbus import records
+from nimbus.adapters.store_session import StoreSession, calls_on
 from nimbus.adapters.zookeeper import catalog, intervals
 from nimbus.adapters.zookeeper.board import UNKNOWN_TIME, read_ends, read_slots
 from nimbus.adapters.zookeeper.calls import Calls, batched, check_size, in_our_words, readable
@@ -79,8 +78,8 @@ class _Tell:
 class ZooKeeperLeaderStore:
     """See `nimbus.ports.LeaderStore`. Engine thread only, but for the watches, which only enqueue."""
 
-    def __init__(self, session: ZooKeeperSession, root: str, token: FencingToken) -> None:
-        self._calls = Calls(session)
+    def __init__(self, session: StoreSession, root: str, token: FencingToken) -> None:
+        self._calls = calls_on(session)
         self._paths = Paths(root)
         self._token = token
         self._on_commands: Enqueue = _nobody
@@ -193,7 +192,7 @@ class ZooKeeperLeaderStore:
         check_size(what, size_bytes(operations))
         with in_our_words(f"write {what}"):
             try:
-                fenced_transaction(self._calls.session, self._token, build)
+                self._calls.fenced(self._token, build)
             except ElectionFencedOutError as exc:
                 raise FencedOutError(str(exc)) from exc
             except TransactionRefusedError as exc:

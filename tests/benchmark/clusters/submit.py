@@ -12,7 +12,8 @@ from pathlib import Path
 import httpx
 
 from tests.chaos.cluster import until
-from tests.chaos.submission_stage import RealStandalone, Stage, stage
+from tests.chaos.submission_clusters import RealStandalone
+from tests.chaos.submission_stage import Stage, stage
 
 _LONG_S = 180.0
 

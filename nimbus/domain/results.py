@@ -1,8 +1,9 @@
-"""Results of tasks, as templates of others take them: they are in the ENDs of the attempts that gave them."""
+"""Results of tasks: in the ENDs of the attempts that gave them, later in history."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from nimbus.domain.ids import AttemptId, TaskName
@@ -10,6 +11,13 @@ from nimbus.domain.run import Run
 from nimbus.domain.slots import Slots
 
 Results = Mapping[TaskName, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResults:
+    """What the tasks of a run gave, as history keeps it."""
+
+    results: Results
 
 
 def committed_results(

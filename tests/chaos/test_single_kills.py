@@ -1,0 +1,78 @@
+"""A single scheduler without ZooKeeper, killed while runs are under way: they go on, no task runs twice.
+
+NIMBUS_CHAOS_ROUNDS: how many kills. NIMBUS_CHAOS_SEED: as printed, to kill at the same moments.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import subprocess
+import sys
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+
+from nimbus.localstack import tagged
+from nimbus.localstack.settings import StackTuning
+from nimbus.localstack.stack import LocalStack
+from tests.chaos.cluster import Cluster, moment
+from tests.chaos.report import number_from, say
+
+ROUNDS = number_from("NIMBUS_CHAOS_ROUNDS", 4)
+SEED = number_from("NIMBUS_CHAOS_SEED", secrets.randbelow(1_000_000))
+RUN_BOUND_S = 240.0
+TASKS = {"start", "short", "middle", "long", "join", "finish"}
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300 + 240 * ROUNDS)]
+
+
+def test_runs_of_a_single_scheduler_survive_its_kills_and_no_task_runs_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = random.Random(SEED)
+    say(capsys, [f"single: {ROUNDS} kills, NIMBUS_CHAOS_SEED={SEED}"])
+    tuning = StackTuning(slots=3, attempt_patience=timedelta(seconds=2))
+    with LocalStack(tmp_path, 1, single=True, tuning=tuning) as stack, httpx.Client(timeout=3) as http:
+        chaos = Cluster(stack, http)
+        chaos.whole()
+        chaos.publish()
+        epoch = chaos.leader()["epoch"]
+        for number in range(ROUNDS):
+            run = chaos.start_run(f"r{number}")
+            moment(rng.uniform(0, 6))
+            chaos.kill_scheduler(1)
+            chaos.start_scheduler(1)
+            after = chaos.leader(above=epoch)["epoch"]
+            assert after > epoch
+            epoch = after
+            assert chaos.finished(run, RUN_BOUND_S)["state"] == "succeeded"
+        assert not [each for each in tagged.find(tmp_path) if "java" in each.command], "no JVM for Python"
+
+        executions = chaos.executions()
+    assert {each.run for each in executions} == {f"r{number}" for number in range(ROUNDS)}
+    counted = Counter((each.run, each.task) for each in executions)
+    assert set(counted.values()) == {1}
+    assert {task for _, task in counted} == TASKS
+
+
+def test_a_second_scheduler_on_one_store_is_refused_before_it_touches_anything(tmp_path: Path) -> None:
+    with LocalStack(tmp_path, 1, single=True) as stack:
+        stack.wait_ready()
+        other = {"NIMBUS__SCHEDULER__PORT": str(stack.scheduler(1).port + 1)}
+        refused = subprocess.run(
+            [sys.executable, "-m", "nimbus.cli.main", "scheduler", "--config", str(stack.config_file(1))],
+            env={**os.environ, **other},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    assert refused.returncode != 0
+    assert "another process leads by" in refused.stderr
+    assert "Traceback" not in refused.stderr
