@@ -63,7 +63,9 @@ class TaskModel(Model):
     attempts: list[AttemptModel]
     """Oldest first; of a run with many tasks only the last ones. `number` counts those left out, too."""
     settled: SettlementModel | None = None
-    """Who or what ended it, if no worker runs it."""
+    """Who or what ended it, if no worker ran it: an approval, a timeout, a mark."""
+    reused_from: str | None = None
+    """The run in which it succeeded; this run did not run it."""
 
 
 class DataIntervalModel(Model):
@@ -101,6 +103,12 @@ class RunSummaryModel(Model):
     finished_at: datetime | None
     submitted_by: str
     """Who asked for it: a person, or `schedule`; empty: an earlier release made the run."""
+    rerun_of: str | None
+    """The run that it repeats."""
+    selected: str
+    """Which tasks it was asked to run, such as `from load`; empty: all."""
+    note: str
+    """Why, in the words of who asked."""
     paused: PausedModel | None
     """Null: it is not paused."""
     tasks_total: int
@@ -130,7 +138,7 @@ class RequestedRunModel(Model):
     """Known while the command waits."""
     state: Literal["pending", "refused"]
     reason: str
-    """Why it was refused."""
+    """Why it was refused, or what it waits for."""
     tasks: list[TaskModel] = Field(default_factory=list, max_length=0)
     command: CommandModel
 

@@ -199,7 +199,20 @@ def run_model(
 
 
 def _run_fields(run: Run, archived: bool) -> dict[str, object]:
-    names = ("id", "pipeline", "release", "state", "reason", "cause", "priority", "submitted_by", "paused")
+    names = (
+        "id",
+        "pipeline",
+        "release",
+        "state",
+        "reason",
+        "cause",
+        "priority",
+        "submitted_by",
+        "paused",
+        "rerun_of",
+        "selected",
+        "note",
+    )
     times = ("logical_date", "data_interval", "timezone", "created_at", "started_at", "finished_at")
     return {
         **{name: getattr(run, name) for name in (*names, *times)},
@@ -238,6 +251,7 @@ def _task(
         why=why(run, task, seen, around),
         attempts=[_attempt(attempt, seen if attempt is current else None, page) for attempt in task.attempts],
         settled=None if task.settled is None else SettlementModel.model_validate(task.settled),
+        reused_from=None if task.reused is None else task.reused.run,
     )
 
 

@@ -111,6 +111,17 @@ class DecideApproval:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MarkTask:
+    """Let a task that waits count as succeeded or skipped, without running it. Its run moves on at once."""
+
+    run_id: RunId
+    task: TaskName
+    state: Literal["succeeded", "skipped"]
+    reason: str
+    type: Literal["mark_task"] = "mark_task"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SetPool:
     """Make a pool, or change its size. 0: nothing takes of it any more."""
 
@@ -144,7 +155,7 @@ class UncordonWorker:
     type: Literal["uncordon_worker"] = "uncordon_worker"
 
 
-LiveRunCommand = StopRun | PauseRun | ResumeRun | DecideApproval
+LiveRunCommand = StopRun | PauseRun | ResumeRun | MarkTask | DecideApproval
 """Changes a run that is live."""
 SettingsCommand = SetPool | RemovePool | CordonWorker | UncordonWorker
 

@@ -116,6 +116,19 @@ def settle_task(run: Run, name: TaskName, *, state: TaskState, settlement: Settl
     return _moved(run, replace(task, state=state, settled=said), now)
 
 
+def mark_task(run: Run, name: TaskName, *, state: TaskState, settlement: Settlement, now: datetime) -> Run:
+    """End a waiting task as a person says, and draw every conclusion from it.
+
+    Raises:
+        InvalidTransitionError: it does not wait, or its run ends.
+    """
+    task = run.tasks[name]
+    if task.state is not TaskState.WAITING or run.state.is_ending:
+        raise InvalidTransitionError(f"run {run.id} ({run.state}): task {name} ({task.state}) does not wait")
+    said = replace(settlement, by=brief(settlement.by), reason=brief(settlement.reason))
+    return _moved(run, replace(task, state=state, settled=said, retry_at=None), now)
+
+
 def conclude_waiting(run: Run, name: TaskName, state: TaskState, now: datetime, reason: str = "") -> Run:
     """End a waiting task without an attempt, and draw every conclusion from it.
 

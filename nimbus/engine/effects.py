@@ -34,6 +34,7 @@ from nimbus.engine.decision import (
     RenderTask,
     ResignLeadership,
 )
+from nimbus.engine.earlier_runs import EarlierRuns
 from nimbus.engine.news import (
     BuildingFailed,
     News,
@@ -106,6 +107,7 @@ class Effects:
         self._read_run = read_run
         self._read_slots = read_slots
         self._history = history
+        self._earlier = EarlierRuns(read_run, read_slots, history)
         self._preparer = preparer
         self._definitions = definitions
         self._renderer = renderer
@@ -219,20 +221,12 @@ class Effects:
     def _with_selection(self, run: Run, draft: Draft) -> Run:
         if draft.selection is None:
             return run
-        earlier = None if draft.selection.reuse is None else self._earlier(draft.selection.reuse, run)
-        results = {} if earlier is None else committed_results(earlier, earlier.tasks, self._read_slots)
-        return entered(run, draft.selection, earlier, results, by=draft.submitted_by, now=draft.asked_at)
-
-    def _earlier(self, name: RunId, run: Run) -> Run:
-        """The run whose successes another one uses. RefusedError: it cannot be used."""
-        found = self._read_run(name) or self._history.read(name)
-        if found is None:
-            raise RefusedError("unknown_run", f"run {name} is neither live nor in history.")
-        if found.pipeline != run.pipeline:
-            raise RefusedError("other_pipeline", f"run {name} is of pipeline {found.pipeline}.")
-        if not found.state.is_final:
-            raise RefusedError("run_live", f"run {name} has not ended: its successes can be used later.")
-        return found
+        selection, earlier = draft.selection, None
+        results: Results = {}
+        if selection.reuse is not None:
+            earlier = self._earlier.find(selection.reuse, run.pipeline)
+            results = self._earlier.results(earlier)
+        return entered(run, selection, earlier, results, by=draft.submitted_by, now=draft.asked_at)
 
     def _make_texts(self, effect: RenderTask) -> None:
         run, name = effect.run, effect.task

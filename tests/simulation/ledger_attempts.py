@@ -92,7 +92,8 @@ class AttemptLaws:
         unmet = [
             need
             for need in task.spec.needs
-            if run.tasks[need].state not in _MAY_FOLLOW[asked.get(need, Requirement.SUCCEEDED)]
+            if not run.tasks[need].left_out
+            and run.tasks[need].state not in _MAY_FOLLOW[asked.get(need, Requirement.SUCCEEDED)]
         ]
         hold(Law.NEEDS_FIRST, not unmet, attempt, "opens before", unmet)
         failed = run.tasks.count(TaskState.FAILED) and run.failure_strategy is FailureStrategy.END

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from nimbus.domain import commands as c
 from nimbus.domain.ids import CommandId, RunId, TaskName
 from nimbus.domain.lifecycle import is_ready
+from nimbus.domain.run import Run, TaskState
+from nimbus.domain.selection import Scope, Selection
 from tests.simulation.catalog import FIRST, MISSING, NAMES, POOLS, SECOND
 from tests.simulation.clocks import START
 
@@ -18,6 +20,8 @@ _WEIGHTS = {
     "stop": 3,
     "pause_run": 2,
     "resume_run": 3,
+    "rerun": 4,
+    "mark": 3,
     "pause": 2,
     "activate": 4,
     "publish": 3,
@@ -88,7 +92,7 @@ class Operators:
             case "start":
                 self._runs += 1
                 return c.StartRun(pipeline=pipeline, run_id=RunId(f"{pipeline}-by-hand-{self._runs}"))
-            case "stop" | "pause_run" | "resume_run":
+            case "stop" | "pause_run" | "resume_run" | "rerun" | "mark":
                 return self._about_run(verb)
             case "pause":
                 return c.PausePipeline(pipeline=pipeline)
@@ -112,9 +116,30 @@ class Operators:
         known = list(self._world.ledger.runs.all) or [RunId("unknown")]
         run = self._world.rng.choice(known[-6:])
         match verb:
+            case "rerun" if run in self._world.ledger.runs.all:
+                return self._rerun(self._world.ledger.runs.all[run])
+            case "mark":
+                task, state = self._world.rng.choice("abc"), self._world.rng.choice(("succeeded", "skipped"))
+                return c.MarkTask(run_id=run, task=TaskName(task), state=state, reason="asked")
             case "pause_run":
                 return c.PauseRun(run_id=run)
             case "resume_run":
                 return c.ResumeRun(run_id=run)
             case _:
                 return c.StopRun(run_id=run, reason="asked")
+
+    def _rerun(self, run: Run) -> c.Command:
+        rng = self._world.rng
+        self._runs += 1
+        scope = rng.choice(tuple(Scope))
+        tasks = () if scope in (Scope.ALL, Scope.FAILED) else (TaskName("a"),)
+        marks = {TaskName("a"): TaskState.SUCCEEDED} if scope is Scope.FAILED and rng.random() < 0.3 else {}
+        return c.StartRun(
+            pipeline=run.pipeline,
+            run_id=RunId(f"{run.pipeline}-again-{self._runs}"),
+            parameters=run.parameters,
+            logical_date=run.logical_date,
+            data_interval=run.data_interval,
+            release=rng.choice((run.release, None)),
+            selection=Selection(scope=scope, tasks=tasks, reuse=run.id, is_rerun=True, marks=marks),
+        )

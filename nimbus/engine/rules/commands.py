@@ -14,6 +14,7 @@ from nimbus.domain.commands import (
     CommandOutcome,
     CordonWorker,
     DecideApproval,
+    MarkTask,
     PausePipeline,
     PauseRun,
     PublishRelease,
@@ -86,7 +87,7 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
             return _remove(state, queued, command, now)
         case StartRun() as command:
             return _start(state, queued, command, now)
-        case StopRun() | PauseRun() | ResumeRun() | DecideApproval() as command:
+        case StopRun() | PauseRun() | ResumeRun() | MarkTask() | DecideApproval() as command:
             message, writes = changed_run(state, command, queued.submitted_by, now)
             return _consumed(state, queued, now, message=message, writes=writes)
         case SetPool() | RemovePool() | CordonWorker() | UncordonWorker() as command:
