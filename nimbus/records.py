@@ -99,6 +99,7 @@ class RunBody(RunHeader):
 
 _HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
 _NOT_IN_LAYOUT_1: dict[str, Any] = {
+    "parent": True,
     "submitted_by": True,
     "rerun_of": True,
     "selected": True,
@@ -106,12 +107,23 @@ _NOT_IN_LAYOUT_1: dict[str, Any] = {
     "paused": True,
     "tasks": {
         "__all__": {
-            "spec": {"requirements", "when", "allow_failure", "pools", "runs_on", "start_after", "reads"},
+            "spec": {
+                "requirements",
+                "when",
+                "allow_failure",
+                "pools",
+                "runs_on",
+                "start_after",
+                "reads",
+                "waits_for",
+                "children",
+            },
             "attempts": {"__all__": {"application", "has_result"}},
             "reason": True,
             "settled": True,
             "left_out": True,
             "reused": True,
+            "children": True,
         }
     },
 }

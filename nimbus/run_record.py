@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic import TypeAdapter, ValidationError
 
+from nimbus.domain.children import Children
 from nimbus.domain.errors import RecordTooLargeError
 from nimbus.domain.pipeline import TaskSpec
 from nimbus.domain.run import Attempt, ListedRun, Reused, Run, RunHeader, TaskRun, TaskState
@@ -56,6 +57,7 @@ class _Progress:
     earlier_mishaps: int = 0
     earlier_out_of_memory: int = 0
     retry_at: datetime | None = None
+    children: Children | None = None
     settled: Settlement | None = None
     reason: str = ""
     left_out: bool = False
@@ -183,7 +185,7 @@ def _header(run: Run) -> bytes:
     body: dict[str, Any] = _HEADER.dump_python(
         RunHeader(**{name: getattr(run, name) for name in _HEADER_FIELDS}),
         mode="json",
-        exclude={"parameters", "python_path", "layout"},
+        exclude={"parameters", "python_path", "layout", *(["parent"] if run.parent is None else [])},
     )
     plan = _plan_of(run)
     if _is_small(run):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from types import MappingProxyType
@@ -57,9 +58,13 @@ class OnDisk:
         return _on_disk[release]
 
 
-def build(draft: Draft, earlier: Mapping[RunId, Run] = MappingProxyType({})) -> Run | Refusal:
-    """What becomes of a draft. `earlier`: runs that it may use."""
+def build(
+    draft: Draft, parent: Run | None = None, earlier: Mapping[RunId, Run] = MappingProxyType({})
+) -> Run | Refusal:
+    """What becomes of a draft. `parent`: of a child run. `earlier`: runs that it may use."""
     try:
+        if parent is not None and draft.parent is not None:
+            draft = replace(draft, parameters=_templates.child_parameters(parent, draft.parent, {}))
         run = new_run(_on_disk[ReleaseOf(draft.pipeline, draft.release)], draft)
         if (selection := draft.selection) is not None:
             used = None if selection.reuse is None else earlier[selection.reuse]
@@ -71,4 +76,4 @@ def build(draft: Draft, earlier: Mapping[RunId, Run] = MappingProxyType({})) -> 
 
 def built(effect: BuildRun, earlier: Mapping[RunId, Run] = MappingProxyType({})) -> RunBuilt:
     """The news that follows an effect. `earlier`: see `build`."""
-    return RunBuilt(effect.subject, Built(effect.draft, build(effect.draft, earlier)))
+    return RunBuilt(effect.subject, Built(effect.draft, build(effect.draft, effect.parent, earlier)))

@@ -8,6 +8,7 @@ from fastapi import Depends, FastAPI
 
 from nimbus.api import (
     routes_attempts,
+    routes_children,
     routes_cluster,
     routes_data,
     routes_health,
@@ -60,6 +61,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         routes_intervals,
         routes_pipelines,
         routes_runs,
+        routes_children,
         routes_run_commands,
     )
     for part in parts:

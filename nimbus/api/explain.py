@@ -6,19 +6,22 @@ Follows the leader's own rules (`domain.lifecycle.is_ready`, `domain.admission.a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from nimbus.api.explain_admission import why_not_admitted
+from nimbus.api.explain_children import why_children
 from nimbus.api.explain_queue import QueueView, why_queued
 from nimbus.api.explain_waits import how_settled, why_it_waits
 from nimbus.domain.admission import Capacity
 from nimbus.domain.earliest import not_before
-from nimbus.domain.ids import TaskName
+from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.needs import Verdict, verdict
 from nimbus.domain.run import Paused, Reused, Run, RunState, TaskRun, TaskState
 from nimbus.domain.slots import ClusterDriver, Slots
+from nimbus.domain.waits import LookReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +33,12 @@ class Surroundings:
     """Id of the confirmed leader."""
     capacity: Callable[[], Capacity]
     """Read when the first explanation asks for it: most runs have no task that waits for a worker."""
+    looks: Callable[[], Mapping[str, LookReport]] = dict
+    """The leader's last looks at data that tasks wait for."""
     queue: Callable[[Run], QueueView] | None = None
     """Read for a queued run. None: of this run it is not asked, since it is not queued."""
+    run: Callable[[RunId], Run | None] = lambda _: None
+    """Reads a child run that is in ZooKeeper."""
 
 
 def why_run(run: Run, around: Surroundings) -> str | None:
@@ -69,6 +76,8 @@ def why(run: Run, task: TaskRun, slots: Slots | None, around: Surroundings) -> s
         case TaskState.WAITING:
             return _waiting(run, task, around)
         case TaskState.RUNNING:
+            if task.children is not None:
+                return why_children(run, task, around.leader, around.run, partial(why_run, around=around))
             return _running(task, slots, around)
         case TaskState.SKIPPED:
             return _skipped(run, task)
@@ -100,10 +109,12 @@ def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
         cause = f" after attempt {last.number}: {last.ending}" if last and last.outcome else ""
         return f"tried again at {task.retry_at:%Y-%m-%d %H:%M:%SZ}{cause}"
     if not task.spec.kind.uses_worker:
-        return why_it_waits(run, task)
+        return why_it_waits(run, task, around.looks(), around.now)
     start = not_before(run, task)
     if start is not None and start > around.now:
         return f"starts at {start:%Y-%m-%d %H:%M:%SZ} at the earliest: start_after"
+    if task.spec.children is not None:
+        return f"the leader starts its child runs of pipeline {task.spec.children.pipeline} next"
     return why_not_admitted(run, task, around.capacity(), around.now)
 
 

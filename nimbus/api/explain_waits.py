@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
+
 from nimbus.domain.earliest import gives_up_at
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.run import Run, TaskRun, TaskState
 from nimbus.domain.settlement import Settlement
+from nimbus.domain.waits import DataSource, Look, LookReport, looks_of
 
 
-def why_it_waits(run: Run, task: TaskRun) -> str:
+def why_it_waits(run: Run, task: TaskRun, looks: Mapping[str, LookReport], now: datetime) -> str:
     """What a ready task waits for, and what ends that."""
     until = gives_up_at(run, task)
     end = "" if until is None else f"; it fails at {until:%Y-%m-%d %H:%M:%SZ} without it"
+    if task.spec.kind is TaskKind.WAIT:
+        wanted = looks_of(task.spec.waits_for, task.spec.args)
+        return (
+            f"waits for {', and for '.join(_looked(look, looks.get(look.name), now) for look in wanted)}{end}"
+        )
     name = task.spec.name
     return (
         f"waits for an approval: {task.spec.args[0]}; end it with "
         f"`nimbus run approve {run.id} {name} --reason ...` (--reject: it fails){end}"
+    )
+
+
+def _looked(look: Look, last: LookReport | None, now: datetime) -> str:
+    where = f"file {look.name} on the leader's host" if look.source is DataSource.FILE else look.name
+    if last is None:
+        return where
+    ago_s, next_s = (now - last.at).total_seconds(), (last.next_at - now).total_seconds()
+    return (
+        f"{where} (last looked {max(ago_s, 0):.0f} s ago: {last.said}; next look in {max(next_s, 0):.0f} s)"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
@@ -25,6 +25,7 @@ from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import CommandId, PipelineName, RunId
 from nimbus.domain.lifecycle import is_ready
 from nimbus.domain.run import ListedRun, Run, RunState, TaskRun
+from nimbus.domain.waits import LookReport
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -168,8 +169,14 @@ def surroundings(services: ApiServices) -> Surroundings:
         now=services.clock.now(),
         leader=leader.id if leader else None,
         capacity=cache(partial(_capacity, services)),
+        looks=cache(partial(_looks, services)),
         queue=partial(_queue, services),
+        run=services.reader.run,
     )
+
+
+def _looks(services: ApiServices) -> Mapping[str, LookReport]:
+    return next((one.looks for one in services.reader.schedulers() if one.epoch is not None), {})
 
 
 def _queue(services: ApiServices, run: Run) -> QueueView:

@@ -224,6 +224,18 @@ class LimitsModel(Model):
     log_bytes: int
 
 
+class ChildSpecModel(Model):
+    """The child runs that a task starts."""
+
+    pipeline: str
+    parameters: dict[str, Any]
+    """Texts are templates."""
+    for_each: dict[str, list[Any]]
+    """One list without a name has the key ``."""
+    max_parallel: int | None
+    max_items: int
+
+
 class TaskSpecModel(Model):
     """One task of a pipeline."""
 
@@ -250,6 +262,8 @@ class TaskSpecModel(Model):
     """Name of the place where its Spark runs; null: the worker's own."""
     spark_deploy: SparkDeploy | None = Field(None, validation_alias=AliasPath("spark_place", "deploy"))
     """Where its driver runs; null without a target."""
+    children: ChildSpecModel | None = None
+    """Of a task of kind `pipeline`: what it starts."""
     pools: dict[str, int]
     """What an open attempt takes of each pool."""
     runs_on: list[str]

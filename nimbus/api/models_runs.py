@@ -41,6 +41,58 @@ class AttemptModel(Model):
     """Page of that application in Spark's history server, once the attempt has ended."""
 
 
+class ParentModel(Model):
+    """The task that started a run."""
+
+    run: str
+    task: str
+    attempt: int
+    index: int
+    """Of its item, from 0."""
+    depth: int
+    """1: the parent has no parent."""
+
+
+class ChildrenModel(Model):
+    """How far a task has come with its child runs."""
+
+    pipeline: str
+    release: str | None
+    attempt: int
+    """0: it has not begun."""
+    max_parallel: int | None
+    total: int
+    waiting: int
+    open: int
+    succeeded: int
+    failed: int
+    stopped: int
+    refused: int
+    """Items whose child run could not be created."""
+
+
+class ChildModel(Model):
+    """One item of a task that starts child runs."""
+
+    index: int
+    item: Any
+    """A mapping of names to values; a value, if `for_each` is one list; null without `for_each`."""
+    state: str
+    """`waiting`, `open`, `succeeded`, `failed`, `stopped` or `refused`."""
+    run: str | None
+    """Its last child run; null: there was none."""
+    attempt: int | None
+    """Of the task, in which that run was created."""
+
+
+class ChildrenListModel(Model):
+    """Items of one task, in order."""
+
+    run_id: str
+    task: str
+    children: list[ChildModel]
+
+
 class SettlementModel(Model):
     """How a task ended that no worker runs."""
 
@@ -62,6 +114,8 @@ class TaskModel(Model):
     """Why it is not computing; null when there is nothing to explain."""
     attempts: list[AttemptModel]
     """Oldest first; of a run with many tasks only the last ones. `number` counts those left out, too."""
+    children: ChildrenModel | None = None
+    """Of a task of kind `pipeline`."""
     settled: SettlementModel | None = None
     """Who or what ended it, if no worker ran it: an approval, a timeout, a mark."""
     reused_from: str | None = None
@@ -101,6 +155,8 @@ class RunSummaryModel(Model):
     started_at: datetime | None
     """Null while it is queued, if it ended so, or in history of release 0.1, where runs start at once."""
     finished_at: datetime | None
+    parent: ParentModel | None = None
+    """The task that started it; null: no task did."""
     submitted_by: str
     """Who asked for it: a person, or `schedule`; empty: an earlier release made the run."""
     rerun_of: str | None

@@ -233,13 +233,18 @@ def _interval(services: ApiServices, body: StartRunBody) -> DataInterval | None:
     return DataInterval(start=given.start, end=given.end)
 
 
+def unknown_task(run: Run, task: str) -> NotFoundError:
+    """Says that a run has no such task."""
+    return NotFoundError(
+        "unknown_task", f"run {run.id} has no task {task}; it has {', '.join(sorted(run.tasks))}."
+    )
+
+
 def _attempt(run: Run, task: str, number: int | None) -> tuple[int, str]:
     """Number and state of the attempt that is asked for; without a number, of the last one."""
     known = run.tasks.get(TaskName(task))
     if known is None:
-        raise NotFoundError(
-            "unknown_task", f"run {run.id} has no task {task}; it has {', '.join(sorted(run.tasks))}."
-        )
+        raise unknown_task(run, task)
     if known.reused is not None:
         raise NotFoundError(
             "no_attempt", f"task {task} of run {run.id} is reused: its log is that of run {known.reused.run}."

@@ -54,7 +54,7 @@ def _attempt_events(task: TaskRun, attempt: Attempt) -> Iterator[TimelineEventMo
         kind="attempt_opened",
         task=task.spec.name,
         attempt=attempt.number,
-        worker=attempt.worker,
+        worker=attempt.worker or None,
         epoch=attempt.opened_by_epoch,
     )
     yield base

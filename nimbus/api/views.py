@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 
+from nimbus.api.children import children_model
 from nimbus.api.explain import Surroundings, why, why_run
 from nimbus.api.models import (
     LeaderModel,
@@ -199,23 +200,11 @@ def run_model(
 
 
 def _run_fields(run: Run, archived: bool) -> dict[str, object]:
-    names = (
-        "id",
-        "pipeline",
-        "release",
-        "state",
-        "reason",
-        "cause",
-        "priority",
-        "submitted_by",
-        "paused",
-        "rerun_of",
-        "selected",
-        "note",
-    )
+    names = ("id", "pipeline", "release", "state", "reason", "cause", "priority")
+    more = ("submitted_by", "paused", "parent", "rerun_of", "selected", "note")
     times = ("logical_date", "data_interval", "timezone", "created_at", "started_at", "finished_at")
     return {
-        **{name: getattr(run, name) for name in (*names, *times)},
+        **{name: getattr(run, name) for name in (*names, *more, *times)},
         "tasks_total": len(run.tasks),
         "tasks_done": sum(task.state.is_final for task in run.tasks.values()),
         "archived": archived,
@@ -250,6 +239,7 @@ def _task(
         retry_at=task.retry_at,
         why=why(run, task, seen, around),
         attempts=[_attempt(attempt, seen if attempt is current else None, page) for attempt in task.attempts],
+        children=children_model(task),
         settled=None if task.settled is None else SettlementModel.model_validate(task.settled),
         reused_from=None if task.reused is None else task.reused.run,
     )

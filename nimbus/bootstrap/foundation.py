@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from nimbus.adapters.zookeeper.cluster import ZooKeeperClusterReader
 from nimbus.config import Settings
 from nimbus.domain.errors import NimbusError
 
+LOOK_TIMEOUT = timedelta(seconds=5)
+"""Of a request that looks for an object which tasks wait for."""
 OTHER_CONNECTIONS = 12
 """To storage, besides those that fetch: looks, a collection, logs, history, the API."""
 
@@ -158,6 +161,25 @@ def data_connection(settings: Settings) -> dict[str, Any] | None:
         "access_key_id": keys.access_key_id,
         "secret_access_key": None if secret is None else secret.get_secret_value(),
     }
+
+
+def open_bucket(settings: Settings, bucket: str) -> S3ObjectStore:
+    """A bucket that tasks wait for something in; with the keys of `data` or, without any, of `storage`."""
+    storage, data = settings.storage, settings.data
+    keys = data if data.access_key_id is not None else storage
+    secret = keys.secret_access_key
+    return S3ObjectStore(
+        S3Config(
+            endpoint_url=data.endpoint_url or storage.endpoint_url,
+            bucket=bucket,
+            region=data.region or storage.region,
+            access_key_id=keys.access_key_id,
+            secret_access_key=None if secret is None else Secret(secret.get_secret_value()),
+            connect_timeout=LOOK_TIMEOUT,
+            read_timeout=LOOK_TIMEOUT,
+            max_attempts=1,
+        )
+    )
 
 
 def data_access(settings: Settings) -> dict[str, str]:

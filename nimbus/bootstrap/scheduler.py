@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
@@ -17,6 +18,7 @@ from leader import (
     make_elector,
 )
 from nimbus import __version__
+from nimbus.adapters.data_looks import DataLooker
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.sqlite.calls import begin_term
@@ -29,7 +31,13 @@ from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
 from nimbus.api.services import ApiServices
 from nimbus.bootstrap.collector import build_collector
-from nimbus.bootstrap.foundation import Foundation, build_syncer, data_connection, epoch_file
+from nimbus.bootstrap.foundation import (
+    Foundation,
+    build_syncer,
+    data_connection,
+    epoch_file,
+    open_bucket,
+)
 from nimbus.bootstrap.switchboard import Switchboard
 from nimbus.bootstrap.targets import history_servers
 from nimbus.bootstrap.worker import build_worker
@@ -96,6 +104,9 @@ def build_parts(foundation: Foundation) -> Parts:
         preparer=releases,
         definitions=releases,
         renderer=TemplateHelper(),
+        look=DataLooker(
+            open_bucket=partial(open_bucket, settings), http_allow=settings.waits.http_allow
+        ).look,
         resign=late.resign,
         tell=late.tell,
     )

@@ -38,6 +38,7 @@ _PRIORITIES = ["highest", "high", "medium", "low", "lowest"]
         "events": Lazy("nimbus.cli.events:events", "Store Spark's event log of a task in a file."),
         "stop": Lazy("nimbus.cli.runs:stop", "End a run."),
         "rerun": Lazy("nimbus.cli.rerun:rerun", "Run a run again, as a new one: what failed, or more."),
+        "children": Lazy("nimbus.cli.children:children", "List the child runs of a task."),
         "pause": Lazy("nimbus.cli.run_commands:pause", "Let a run begin nothing new."),
         "resume": Lazy("nimbus.cli.run_commands:resume", "Let a paused run go on."),
         "approve": Lazy("nimbus.cli.approve:approve", "Approve or reject what a task waits for."),
@@ -162,7 +163,10 @@ def list_(api: Api, out: Output, pipeline: str | None, state: str | None, limit:
 
 
 def _asked(run: dict[str, Any]) -> str:
-    return f"{run['cause']}, by {run['submitted_by']}" if run["submitted_by"] else str(run["cause"])
+    cause = str(run["cause"])
+    if link := run.get("parent"):
+        cause = f"item {link['index']} of task {link['task']} of run {link['run']}"
+    return f"{cause}, by {run['submitted_by']}" if run["submitted_by"] else cause
 
 
 def _particulars(run: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -248,6 +248,13 @@ class Artifacts(Strict):
     local_gc_grace: Duration = timedelta(hours=24)
 
 
+class Waits(Strict):
+    """What tasks of type `wait` may look at."""
+
+    http_allow: list[Annotated[str, BeforeValidator(texts.host_name)]] = Field(default_factory=list)
+    """Hosts that they may reach though these are this host, link-local, or a place of cloud metadata."""
+
+
 class Log(Strict):
     """What this process says on standard error."""
 

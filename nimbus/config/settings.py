@@ -34,6 +34,7 @@ class Settings(Strict):
     runs: sections.Runs = Field(default_factory=sections.Runs)
     sync: sections.Sync = Field(default_factory=sections.Sync)
     artifacts: sections.Artifacts = Field(default_factory=sections.Artifacts)
+    waits: sections.Waits = Field(default_factory=sections.Waits)
     log: sections.Log = Field(default_factory=sections.Log)
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -17,7 +18,9 @@ from nimbus.definition.models import (
     ScheduleModel,
     SparkModel,
     TaskModel,
+    WaitForModel,
 )
+from nimbus.domain.children import DEFAULT_MOST_ITEMS, ChildSpec
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import PipelineName, TaskName
 from nimbus.domain.pipeline import (
@@ -34,6 +37,7 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
+from nimbus.domain.waits import OK, DataSource, DataWait
 from nimbus.templates.names import tasks_read
 
 _EVENT_LOG = "spark.eventLog.enabled"
@@ -144,6 +148,8 @@ def _arguments(model: TaskModel) -> tuple[str, ...]:
         return tuple(model.command[1:])
     if model.prompt is not None:
         return (model.prompt,)
+    if model.waits_for is not None:
+        return tuple(address for _, address in data_waits(model.waits_for))
     if model.type is not TaskKind.SPARK_PIPELINE:
         return tuple(model.args)
     said = {"--refresh": model.refresh, "--full-refresh": model.full_refresh}
@@ -151,16 +157,49 @@ def _arguments(model: TaskModel) -> tuple[str, ...]:
     return ("run", *chosen, *(["--full-refresh-all"] if model.full_refresh_all else ()))
 
 
+def data_waits(models: Iterable[WaitForModel]) -> Iterator[tuple[DataWait, str]]:
+    """What a task waits for, each with its address."""
+    for model in models:
+        for source in DataSource:
+            address = getattr(model, source.value)
+            if address is not None:
+                yield DataWait(source=source, status=model.status or OK), address
+
+
+def _timeout(model: TaskModel, defaults: DefaultsModel) -> timedelta | None:
+    if model.type is TaskKind.PIPELINE:
+        return None  # child runs have the timeout of their pipeline
+    return defaults.timeout if model.timeout is None and model.type.uses_worker else model.timeout
+
+
+def build_children(model: TaskModel) -> ChildSpec | None:
+    """What a task starts; None: no child runs."""
+    if model.type is not TaskKind.PIPELINE or model.pipeline is None:
+        return None
+    return ChildSpec(
+        pipeline=PipelineName(model.pipeline),
+        parameters=dict(model.params or {}),
+        for_each={name: tuple(values) for name, values in (model.for_each or {}).items()},
+        max_parallel=model.max_parallel,
+        max_items=model.max_items or DEFAULT_MOST_ITEMS,
+    )
+
+
 def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec:
     """One task."""
     spark = build_spark(model.type, model.spark, defaults.spark) if model.type.uses_spark else Spark()
     args = _arguments(model)
+    texts = (
+        *args,
+        model.when or "",
+        *(text for text in (model.params or {}).values() if isinstance(text, str)),
+    )
     return TaskSpec(
         name=TaskName(name),
         kind=model.type,
         script=model.command[0] if model.command else model.script or model.jar or model.spec or "",
         args=args,
-        reads=tuple(TaskName(read) for read in sorted(tasks_read("\n".join((*args, model.when or ""))))),
+        reads=tuple(TaskName(read) for read in sorted(tasks_read("\n".join(texts)))),
         needs=tuple(TaskName(need) for need in model.needs),
         requirements={
             TaskName(need): asked
@@ -170,7 +209,7 @@ def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec
         when=model.when or "",
         allow_failure=model.allow_failure,
         retries=build_retries(model.retries, defaults.retries),
-        timeout=defaults.timeout if model.timeout is None and model.type.uses_worker else model.timeout,
+        timeout=_timeout(model, defaults),
         priority=defaults.priority if model.priority is None else model.priority,
         spark_conf=dict(spark.conf),
         spark_mode=spark.mode,
@@ -179,6 +218,8 @@ def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec
         limits=_limits(model.limits, defaults.limits),
         isolation=model.isolation,
         pools=dict(model.pool),
+        waits_for=tuple(wait for wait, _ in data_waits(model.waits_for or ())),
         start_after=model.start_after,
         runs_on=tuple(sorted(set(model.runs_on))),
+        children=build_children(model),
     )

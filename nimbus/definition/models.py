@@ -13,6 +13,7 @@ from nimbus.config.problems import SuggestingError
 from nimbus.config.texts import plain_name, scalar_text, spark_key
 from nimbus.config.values import Duration, PositiveDuration, described, named, one_of, size_at_least
 from nimbus.definition.cron import check_cron, check_timezone
+from nimbus.domain.children import MOST_ITEMS, SCALAR
 from nimbus.domain.concurrency import WhenFull
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import NAME_PATTERN
@@ -28,8 +29,11 @@ from nimbus.domain.pipeline import (
     TaskKind,
 )
 from nimbus.domain.run import Outcome
+from nimbus.domain.waits import LONGEST_ADDRESS
 
 SCHEMA = 1
+MOST_WAITS = 32
+"""Of one task."""
 MOST_TASKS = 10_000
 """The plan of a run must fit into one transaction, see `nimbus.run_record`."""
 
@@ -139,6 +143,26 @@ def _no_mishap(value: object) -> object:
     return value
 
 
+def _lists(value: object) -> object:
+    """`for_each` as a mapping of lists."""
+    lists = {SCALAR: value} if isinstance(value, list) else value
+    if not isinstance(lists, dict) or not lists:
+        raise SuggestingError(f"must be a list, or a mapping of names to lists, not {described(value)}")
+    for name, values in lists.items():
+        if name != SCALAR:
+            _parameter_name(name)
+        if not isinstance(values, list):
+            raise SuggestingError(f"{name} must be a list of values, not {described(values)}")
+        if not values:
+            raise SuggestingError(f"{name} must have at least one value".strip())
+        for one in values:
+            if not isinstance(one, str | int | float | bool):
+                raise SuggestingError(f"{described(one)} must be a text, a number or a boolean")
+            if isinstance(one, str) and "{{" in one:
+                raise SuggestingError("a value is no template; `params` can be templates, and use `item`")
+    return lists
+
+
 def _names_of_needs(value: object) -> object:
     return list(value) if isinstance(value, dict) else value
 
@@ -183,6 +207,7 @@ RequirementName = Annotated[Requirement, one_of(Requirement)]
 FailureName = Annotated[FailureClass, one_of(FailureClass), BeforeValidator(_no_mishap)]
 PriorityName = Annotated[Priority, named(Priority)]
 Datasets = Annotated[list[Annotated[str, BeforeValidator(_dataset)]], Field(min_length=1)]
+Address = Annotated[str, Field(min_length=1, max_length=LONGEST_ADDRESS)]
 Description = Annotated[str, Field(max_length=4096)]
 
 
@@ -255,8 +280,17 @@ class DefaultsModel(Strict):
     limits: LimitsModel = Field(default_factory=LimitsModel)
 
 
+class WaitForModel(Strict):
+    """What a task of type `wait` waits for: one of `s3`, `file`, `http`."""
+
+    s3: Address | None = None
+    file: Address | None = None
+    http: Address | None = None
+    status: Annotated[int, Field(ge=100, le=599)] | None = None
+
+
 class TaskModel(Strict):
-    """One task. Which of the keys from `script` to `prompt` it has depends on its type."""
+    """One task. Which of the keys from `script` to `waits_for` it has depends on its type."""
 
     type: Annotated[TaskKind, one_of(TaskKind)]
     script: Annotated[str, BeforeValidator(_pattern)] | None = None
@@ -274,7 +308,20 @@ class TaskModel(Strict):
     refresh: Datasets | None = None
     full_refresh: Datasets | None = None
     full_refresh_all: bool | None = None
+    pipeline: Name | None = None
+    params: dict[Annotated[str, BeforeValidator(_parameter_name)], Any] | None = None
+    for_each: (
+        Annotated[
+            dict[str, list[Any]],
+            BeforeValidator(_lists, json_schema_input_type=list[Any] | dict[str, list[Any]]),
+        ]
+        | None
+    ) = None
+    """One list has the key `SCALAR`."""
+    max_parallel: Annotated[int, Field(ge=1, le=MOST_ITEMS)] | None = None
+    max_items: Annotated[int, Field(ge=1, le=MOST_ITEMS)] | None = None
     prompt: Annotated[str, Field(min_length=1, max_length=2000)] | None = None
+    waits_for: Annotated[list[WaitForModel], Field(min_length=1, max_length=MOST_WAITS)] | None = None
     args: list[Argument] = Field(default_factory=list)
     needs: Annotated[
         list[str],

@@ -34,6 +34,8 @@ class Profile:
     tasks: int = 0
     """How many."""
     concurrency: Concurrency | None = None
+    children: tuple[PipelineName, ...] = ()
+    """Pipelines whose runs its tasks start."""
 
 
 def profile_of(spec: PipelineSpec) -> Profile:
@@ -43,6 +45,7 @@ def profile_of(spec: PipelineSpec) -> Profile:
         schedule=spec.schedule,
         tasks=len(spec.tasks),
         concurrency=spec.concurrency,
+        children=spec.children,
     )
 
 

@@ -8,6 +8,7 @@ from datetime import datetime, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from nimbus.domain.children import Parent
 from nimbus.domain.growth import brief
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId
 from nimbus.domain.intervals import NO_INTERVAL, DataInterval
@@ -34,6 +35,7 @@ class Draft:
     cause: RunCause
     priority: Priority | None = None
     """None: the pipeline's."""
+    parent: Parent | None = None
     layout: int
     asked_at: datetime
     submitted_by: str = ""
@@ -56,7 +58,7 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
         id=draft.id,
         pipeline=draft.pipeline,
         release=draft.release,
-        parameters=resolve_parameters(spec, draft.parameters),
+        parameters=resolve_parameters(spec, draft.parameters, strings=draft.parent is not None),
         logical_date=_local("logical_date", draft.logical_date, zone),
         data_interval=_local_interval(draft.data_interval, zone) if says_interval else None,
         timezone=zone.key if says_interval else None,
@@ -68,6 +70,7 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
         python_path=spec.python_path,
         timeout=spec.timeout,
         max_parallel_tasks=spec.max_parallel_tasks,
+        parent=draft.parent,
         layout=draft.layout,
         tasks=Tasks(TaskRun(spec=task) for task in spec.tasks),
     )

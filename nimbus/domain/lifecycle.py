@@ -99,8 +99,12 @@ def close_attempt(run: Run, attempt: AttemptId, end: End, *, max_mishaps: int, n
         application=None if run.layout == 1 else application_id(end.application),
         has_result=run.layout > 1 and end.outcome is Outcome.SUCCEEDED and end.result is not None,
     )
-    task = replace(task, attempts=(*task.attempts[:-1], closed))
-    return _moved(run, _after_end(run, task, closed, max_mishaps, now), now)
+    return after_attempt(run, replace(task, attempts=(*task.attempts[:-1], closed)), max_mishaps, now)
+
+
+def after_attempt(run: Run, task: TaskRun, max_mishaps: int, now: datetime) -> Run:
+    """Draw every conclusion from a task's last attempt, which has ended."""
+    return _moved(run, _after_end(run, task, task.attempts[-1], max_mishaps, now), now)
 
 
 def settle_task(run: Run, name: TaskName, *, state: TaskState, settlement: Settlement, now: datetime) -> Run:

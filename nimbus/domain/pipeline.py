@@ -9,9 +9,11 @@ from enum import IntEnum, StrEnum
 from pathlib import PurePosixPath
 from typing import Any
 
+from nimbus.domain.children import ChildSpec
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import PipelineName, TaskName
+from nimbus.domain.waits import DataWait
 
 DEFINITION_FILE = "pipeline.yaml"
 """Where a pipeline's folder, and so every release, keeps its definition."""
@@ -26,18 +28,22 @@ class TaskKind(StrEnum):
     SHELL = "shell"
     SPARK_SUBMIT = "spark_submit"
     SPARK_PIPELINE = "spark_pipeline"
+    PIPELINE = "pipeline"
+    """Starts child runs: it has no file, no driver and no slot."""
     APPROVAL = "approval"
     """Waits until a person approves or rejects it. Its one argument is what that person is asked."""
+    WAIT = "wait"
+    """Waits until all is there that it waits for. Its arguments are the addresses of data."""
 
     @property
     def uses_worker(self) -> bool:
-        """Its attempts run on workers; else the leader alone ends it."""
-        return self is not TaskKind.APPROVAL
+        """Its attempts, or those of its child runs, run on workers; else the leader alone ends it."""
+        return self not in (TaskKind.APPROVAL, TaskKind.WAIT)
 
     @property
     def uses_spark(self) -> bool:
         """It starts a JVM with Spark."""
-        return self.uses_worker and self not in (TaskKind.PYTHON, TaskKind.SHELL)
+        return self.uses_worker and self not in (TaskKind.PYTHON, TaskKind.SHELL, TaskKind.PIPELINE)
 
     @property
     def is_program(self) -> bool:
@@ -237,8 +243,11 @@ class TaskSpec:
     """What an open attempt takes of each pool."""
     runs_on: tuple[str, ...] = ()
     """Labels that its worker must have, all of them."""
+    waits_for: tuple[DataWait, ...] = ()
     start_after: timedelta | None = None
     """From the moment when its needs are met to its first attempt, at least."""
+    children: ChildSpec | None = None
+    """Of a task of kind `pipeline`, and of no other."""
 
     @property
     def runs_in_cluster(self) -> bool:
@@ -300,3 +309,8 @@ class PipelineSpec:
     tasks: tuple[TaskSpec, ...] = ()
     interval_files: tuple[str, ...] = ()
     """SQL files that need a data interval; found out where the files of the release are."""
+
+    @property
+    def children(self) -> tuple[PipelineName, ...]:
+        """Pipelines whose runs its tasks start, by name."""
+        return tuple(sorted({task.children.pipeline for task in self.tasks if task.children is not None}))

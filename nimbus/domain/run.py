@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from nimbus.domain.children import Children, Parent
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, WorkerId
 from nimbus.domain.intervals import DataInterval
@@ -49,7 +50,7 @@ class TaskState(StrEnum):
     WAITING = "waiting"
     """No open attempt: its needs are not done, or no worker is free, or a retry is due at `retry_at`."""
     RUNNING = "running"
-    """Its last attempt is open: intended, claimed or running."""
+    """Its last attempt is open: intended, claimed or running; or its child runs are under way."""
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     SKIPPED = "skipped"
@@ -89,6 +90,8 @@ class RunCause(StrEnum):
 
     MANUAL = "manual"
     SCHEDULE = "schedule"
+    PARENT = "parent"
+    """A task of another run started it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +155,8 @@ class TaskRun:
     earlier_out_of_memory: int = 0
     retry_at: datetime | None = None
     """Not before this; None: at once."""
+    children: Children | None = None
+    """Of a task of kind `pipeline` that has begun. Its attempt is in `attempts` only once it has ended."""
     settled: Settlement | None = None
     """Of a task without attempts that the leader has ended. Not in layout 1."""
     reason: str = ""
@@ -252,6 +257,8 @@ class RunHeader:
     """Local as `logical_date`. None: of a run by hand that was given none, or one of release 0.1."""
     timezone: str | None = None
     """IANA name of the schedule's, or UTC. None: release 0.1 made the run."""
+    parent: Parent | None = None
+    """The task that started it; None: no task did."""
     submitted_by: str = ""
     """Who asked for it: a person, or `schedule`. Empty: not known. Not in layout 1."""
     rerun_of: RunId | None = None

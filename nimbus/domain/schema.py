@@ -14,7 +14,7 @@ NEWEST_SCHEMA = 2
 2: runs are laid out as header, plan and pages (ADR 21), the catalog holds digests (ADR 22), tasks can be of
 kind `shell`, `spark_submit` or `spark_pipeline`, in `mode: connect`, with a target, with requirements,
 with `when`, `allow_failure`, pools, labels, `start_after` and results of others;
-runs have data intervals, and can be queued.
+runs have data intervals, can be queued, and can have child runs (kind `pipeline`).
 """
 
 

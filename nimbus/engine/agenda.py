@@ -23,6 +23,8 @@ Kind = Literal[
     "queue",
     "command",
     "pipeline",
+    "child",
+    "children",
     "rendering",
     "task",
     "worker",
@@ -31,7 +33,8 @@ Kind = Literal[
 ]
 """`queue`: a queued run that may start. `task`: one that waits for a worker; `wait`: one that waits for
 something else, see `nimbus.engine.rules.waits`. `worker`: one that backs off.
-`rendering`: a task that could start, were its templates rendered.
+`rendering`: a task that could start, were its templates rendered. `child`: an item of a task, whose child run
+may have ended. `children`: a task that starts child runs.
 `finished`: a run to be archived, later removed."""
 
 
@@ -46,7 +49,7 @@ class Subject(NamedTuple):
     """Of the run, the command, the pipeline or the worker."""
     task: TaskName = TaskName("")
     number: int = 0
-    """Of the attempt."""
+    """Of the attempt, or the item."""
 
     @property
     def run(self) -> RunId:
@@ -70,7 +73,12 @@ class Subject(NamedTuple):
 
     @property
     def owner(self) -> Subject:
-        """What is set aside if deciding fails: a run as a whole, since its parts depend on one another."""
+        """What is set aside if deciding fails: a run as a whole, since its parts depend on one another.
+
+        Of a task that starts child runs the task alone: a child that cannot be built harms nothing else.
+        """
+        if self.kind == "child":
+            return Subject("children", self.name, self.task)
         return Subject("run", self.name) if self.kind in PARTS_OF_RUNS else self
 
 
@@ -102,6 +110,16 @@ def about_run(run: RunId) -> Subject:
 def about_queued(run: RunId) -> Subject:
     """A queued run that may start."""
     return Subject("queue", run)
+
+
+def about_child(run: RunId, task: TaskName, index: int) -> Subject:
+    """An item of a task, whose child run may have ended. `run`: the parent."""
+    return Subject("child", run, task, index)
+
+
+def about_children(run: RunId, task: TaskName) -> Subject:
+    """A task that starts child runs."""
+    return Subject("children", run, task)
 
 
 def about_finished(run: RunId) -> Subject:

@@ -1,8 +1,9 @@
 """Effects of decisions: work that takes time, on threads of its own, its outcome told as news.
 
-Four threads: `nimbus-archive` waits for S3 as long as it must; `nimbus-prepare` fetches releases for
+Pools of threads: `nimbus-archive` waits for S3 as long as it must; `nimbus-prepare` fetches releases for
 commands; `nimbus-build` makes runs, and `nimbus-render` the texts of ready tasks: these two wait for the
-template helper. None holds up the engine, nor another for longer than one question to the helper.
+template helper; `nimbus-look` and, for files, `nimbus-look-files` look at data. None holds up the engine, nor
+another for longer than one question to the helper.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import random
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, assert_never
+from dataclasses import replace
+from typing import Any, Protocol, assert_never
 
 import structlog
 
 from nimbus.domain import lifecycle
 from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.children import Parent
 from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
@@ -26,10 +29,12 @@ from nimbus.domain.results import Results, committed_results
 from nimbus.domain.run import Run
 from nimbus.domain.selection import entered
 from nimbus.domain.slots import Slots
+from nimbus.domain.waits import DataSource, Look, Seen
 from nimbus.engine.decision import (
     ArchiveRun,
     BuildRun,
     Effect,
+    LookAt,
     PrepareRelease,
     RenderTask,
     ResignLeadership,
@@ -37,6 +42,7 @@ from nimbus.engine.decision import (
 from nimbus.engine.earlier_runs import EarlierRuns
 from nimbus.engine.news import (
     BuildingFailed,
+    DataSeen,
     News,
     ReleasePrepared,
     RenderingFailed,
@@ -54,6 +60,10 @@ _log = structlog.get_logger(__name__)
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 15.0
 """Between two tries to store runs, while none succeeds."""
+
+
+LOOKS_AT_ONCE = 4
+FILES_AT_ONCE = 2
 
 
 class ReleasePreparer(Protocol):
@@ -80,6 +90,9 @@ class Renderer(Protocol):
         """
         ...
 
+    def child_parameters(self, parent: Run, link: Parent, results: Results) -> Mapping[str, Any]:
+        """What a run gives one of its child runs. Raises as `render`."""
+
     def render_task(self, run: Run, name: TaskName, results: Results) -> TaskSpec:
         """A task that reads results, rendered. Raises as `render` does."""
         ...
@@ -101,6 +114,7 @@ class Effects:
         preparer: ReleasePreparer,
         definitions: Definitions,
         renderer: Renderer,
+        look: Callable[[Look], Seen],
         resign: Callable[[str], None],
         tell: Callable[[News], None],
     ) -> None:
@@ -111,6 +125,9 @@ class Effects:
         self._preparer = preparer
         self._definitions = definitions
         self._renderer = renderer
+        self._look = look
+        self._looking: set[Look] = set()
+        """Under way, or about to be. A set's own calls are atomic."""
         self._resign = resign
         self._tell = tell
         self._stopping = threading.Event()
@@ -120,6 +137,9 @@ class Effects:
         self._prepare = ThreadPoolExecutor(1, thread_name_prefix="nimbus-prepare")
         self._build = ThreadPoolExecutor(1, thread_name_prefix="nimbus-build")
         self._render = ThreadPoolExecutor(1, thread_name_prefix="nimbus-render")
+        self._look_out = ThreadPoolExecutor(LOOKS_AT_ONCE, thread_name_prefix="nimbus-look")
+        self._look_at_files = ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="nimbus-look-files")
+        """Apart: a shared folder whose server is gone can hold these up for long."""
 
     def start(self, effect: Effect) -> None:
         """Start one effect."""
@@ -134,6 +154,12 @@ class Effects:
                 self._submit(self._build, self._make, effect)
             case RenderTask():
                 self._submit(self._render, self._make_texts, effect)
+            case LookAt(look) if look in self._looking:
+                pass  # an earlier reign asked for it; the answer is for this one, too
+            case LookAt(look):
+                self._looking.add(look)
+                files = look.source is DataSource.FILE
+                self._submit(self._look_at_files if files else self._look_out, self._look_once, look)
             case ResignLeadership(reason):
                 self._resign(reason)
             case _:
@@ -142,7 +168,14 @@ class Effects:
     def close(self) -> None:
         """End waiting effects at once; runs that were not archived are archived by the next leader."""
         self._stopping.set()
-        for pool in (self._archive, self._prepare, self._build, self._render):
+        for pool in (
+            self._archive,
+            self._prepare,
+            self._build,
+            self._render,
+            self._look_out,
+            self._look_at_files,
+        ):
             pool.shutdown(wait=False, cancel_futures=True)
         self._renderer.close()
 
@@ -175,6 +208,15 @@ class Effects:
             self._failures = 0
             self._tell(RunArchived(run_id))
 
+    def _look_once(self, look: Look) -> None:
+        try:
+            seen = self._look(look)
+        except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
+            _log.exception("look_failed", address=look.name)
+            seen = Seen(False, repr(exc))
+        self._looking.discard(look)
+        self._tell(DataSeen(look, seen))
+
     def _bring(self, release: ReleaseOf) -> None:
         try:
             result: PipelineSpec | Refusal = self._preparer.prepare(release)
@@ -188,31 +230,38 @@ class Effects:
     def _make(self, effect: BuildRun) -> None:
         draft = effect.draft
         try:
-            spec = self._definitions.definition(ReleaseOf(draft.pipeline, draft.release))
-            run = self._with_selection(new_run(spec, draft), draft)
-            result: Run | Refusal = lifecycle.begin(self._renderer.render(run), draft.asked_at)
-        except DefinitionNotHereError as exc:
-            if draft.selection is None:  # what is active is fetched by the sync
-                self._tell(BuildingFailed(effect.subject, draft, exc))
-            else:
-                self._submit(self._prepare, self._bring_for, effect)
-            return
+            result: Run | Refusal = self._built(effect)
         except (InvalidParametersError, RefusedError, TemplateError) as exc:
             result = Refusal(exc.code, str(exc))
+        except DefinitionNotHereError as exc:
+            if effect.parent is None and draft.selection is None:  # an active one: the sync fetches it
+                self._tell(BuildingFailed(effect.subject, draft, exc))
+            else:
+                self._submit(self._prepare, self._fetch, effect)
+            return
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
             self._tell(BuildingFailed(effect.subject, draft, exc))
             return
         self._tell(RunBuilt(effect.subject, Built(draft, result)))
 
-    def _bring_for(self, effect: BuildRun) -> None:
-        """Fetch the release of a rerun, which need not be active, and build the run."""
+    def _built(self, effect: BuildRun) -> Run:
         draft = effect.draft
-        release = ReleaseOf(draft.pipeline, draft.release)
+        spec = self._definitions.definition(ReleaseOf(draft.pipeline, draft.release))
+        if effect.parent is not None and draft.parent is not None:
+            reads = effect.parent.tasks[draft.parent.task].spec.reads
+            results = committed_results(effect.parent, reads, self._read_slots)
+            given = self._renderer.child_parameters(effect.parent, draft.parent, results)
+            draft = replace(draft, parameters=given)
+        run = self._with_selection(new_run(spec, draft), draft)
+        return lifecycle.begin(self._renderer.render(run), draft.asked_at)
+
+    def _fetch(self, effect: BuildRun) -> None:
+        """Bring the release of a child run or of a rerun, which need not be the active one."""
+        draft = effect.draft
         try:
-            self._preparer.prepare(release)
-        except NimbusError as exc:
-            refusal = Refusal(exc.code, f"release {release.digest[:12]} cannot be had any more: {exc}")
-            self._tell(RunBuilt(effect.subject, Built(draft, refusal)))
+            self._preparer.prepare(ReleaseOf(draft.pipeline, draft.release))
+        except RefusedError as exc:
+            self._tell(RunBuilt(effect.subject, Built(draft, Refusal(exc.code, str(exc)))))
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
             self._tell(BuildingFailed(effect.subject, draft, exc))
         else:

@@ -18,6 +18,7 @@ import structlog
 from leader import Leadership
 from nimbus.domain.ids import PipelineName, WorkerId
 from nimbus.domain.refusals import Refusals
+from nimbus.domain.waits import LookReport
 from nimbus.engine import news as n
 from nimbus.engine.decision import Effect, ResignLeadership
 from nimbus.engine.policy import Policy
@@ -46,6 +47,8 @@ class EngineStatus:
     recovered_at: datetime | None = None
     refusals: Mapping[WorkerId, Refusals] = field(default_factory=dict)
     """Workers that did not start their last attempts."""
+    looks: Mapping[str, LookReport] = field(default_factory=dict)
+    """The last looks at data that tasks wait for, see `nimbus.engine.looks`."""
 
 
 class Engine:
@@ -198,6 +201,8 @@ class Engine:
             return 0.0
         self._note_recovery()
         self._note_refusals(reign.state.workers.refusals)
+        if reign.state.looks.changed:  # told with the next report: looks may be many
+            self.status = replace(self.status, looks=reign.state.looks.report())
         reign.tend()
         if reign.has_more():
             return 0.0

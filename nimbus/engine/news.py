@@ -10,6 +10,7 @@ from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.drafts import Draft
 from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
+from nimbus.domain.waits import Look, Seen
 from nimbus.engine.agenda import Subject
 from nimbus.engine.state import Built, Refusal
 
@@ -90,6 +91,14 @@ class RenderingFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class DataSeen:
+    """Somebody looked whether data is there."""
+
+    look: Look
+    seen: Seen
+
+
+@dataclass(frozen=True, slots=True)
 class RunArchived:
     """History has a run."""
 
@@ -119,6 +128,7 @@ News = (
     | BuildingFailed
     | TaskRendered
     | RenderingFailed
+    | DataSeen
     | RunArchived
     | QuarantineChanged
     | StopAsked

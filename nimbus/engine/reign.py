@@ -18,11 +18,11 @@ import structlog
 from leader import LeaderError
 from nimbus.domain import writes as w
 from nimbus.domain.errors import NimbusError, RecordTooLargeError
-from nimbus.domain.ids import AttemptId, PipelineName, RunId
+from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName
 from nimbus.domain.run import Run
 from nimbus.engine import news as n
 from nimbus.engine.agenda import PARTS_OF_RUNS, Instant, Subject, about_rendering, about_run
-from nimbus.engine.decision import Decision, Effect, Nothing
+from nimbus.engine.decision import Decision, Effect, LookAt, Nothing
 from nimbus.engine.policy import Policy
 from nimbus.engine.rules import ask, next_subject
 from nimbus.engine.rules.commands import refuse_command
@@ -208,15 +208,20 @@ class Reign:
                 case n.TaskRendered(run, task, result):
                     self.state.task_rendered(run, task, result)
                 case n.RenderingFailed(run, task, error):
-                    if about_rendering(run, task) in self.state.rendering:
-                        self._set_aside(about_run(run), error)
-                    self.state.task_rendered(run, task, None)
+                    self._rendering_failed(run, task, error)
+                case n.DataSeen(look, seen):
+                    self.state.data_seen(look, seen, self._now())
                 case n.RunArchived(run):
                     self.state.run_archived(run)
                 case n.QuarantineChanged(quarantined):
                     self.state.put_quarantine(quarantined)
                 case _:
                     continue
+
+    def _rendering_failed(self, run: RunId, task: TaskName, error: Exception) -> None:
+        if about_rendering(run, task) in self.state.rendering:
+            self._set_aside(about_run(run), error)
+        self.state.task_rendered(run, task, None)
 
     def look(self, batch: Iterable[n.News]) -> None:
         """Look at what has changed, once, however often it was said.
@@ -393,7 +398,7 @@ class Reign:
             del self._conflicts[subject.owner]
             self._give_up(subject, exc)
             return
-        if subject.kind in PARTS_OF_RUNS or subject.kind == "run":
+        if subject.kind in PARTS_OF_RUNS or subject.kind in ("run", "child", "children"):
             self._read_run(subject.run)
         for write in decision.writes:
             match write:
@@ -469,6 +474,8 @@ class Reign:
         """
         now_s = self._clock.elapsed_s()
         self._look_at_grown(now_s)
+        for look in self.state.looks.take_due(now_s):
+            self._start_effect(LookAt(look))
         if now_s >= self._workers_due_s:
             self._workers_due_s = now_s + WORKERS_EVERY_S
             self.state.put_workers(self._store.read_workers(), self._now())
@@ -498,11 +505,11 @@ class Reign:
 
     def idle_s(self) -> float | None:
         """Seconds until there is something to do without news; None: only news can change that."""
-        idle_s = self.state.agenda.idle_s(self._now())
-        if (first := next(iter(self._young.values()), None)) is None:
-            return idle_s
-        grows_s = first - self._clock.elapsed_s()
-        return grows_s if idle_s is None else min(idle_s, grows_s)
+        now = self._now()
+        idle_s = self.state.agenda.idle_s(now)
+        moments_s = (next(iter(self._young.values()), None), self.state.looks.next_due_s())
+        waits = [moment_s - now.elapsed_s for moment_s in moments_s if moment_s is not None]
+        return min([*waits, *([] if idle_s is None else [idle_s])], default=None)
 
     def _now(self) -> Instant:
         return Instant(self._clock.now(), self._clock.elapsed_s())

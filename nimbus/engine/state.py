@@ -15,6 +15,8 @@ from typing import assert_never
 from nimbus.domain import writes as w
 from nimbus.domain.admission import Capacity, Gate, need_of
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
+from nimbus.domain.child_runs import child_of, is_under_way
+from nimbus.domain.children import ItemState
 from nimbus.domain.commands import (
     Abdication,
     ActivatePipeline,
@@ -34,6 +36,7 @@ from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.schema import NEWEST_SCHEMA, older_than
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Slots
+from nimbus.domain.waits import Look, Seen, faults_of, looks_of
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.agenda import (
     ABOUT_ABDICATION,
@@ -42,6 +45,8 @@ from nimbus.engine.agenda import (
     Instant,
     Subject,
     about_attempt,
+    about_child,
+    about_children,
     about_command,
     about_finished,
     about_pipeline,
@@ -57,12 +62,14 @@ from nimbus.engine.decision import (
     ArchiveRun,
     BuildRun,
     Decision,
+    LookAt,
     Nothing,
     PrepareRelease,
     RenderTask,
     ResignLeadership,
 )
 from nimbus.engine.finished import Finished, finished
+from nimbus.engine.looks import Looks
 from nimbus.engine.needs import Needs
 from nimbus.engine.policy import Policy
 from nimbus.engine.pools import PoolUse
@@ -137,6 +144,7 @@ class State:
         self._needs: dict[RunId, Needs] = {}
         self.queue = RunQueue(self._limit_of, self.policy.max_running)
         self.ready = ReadyTasks()
+        self.looks = Looks()
 
         self.none_older_since: float | None = None
         """Elapsed seconds at the moment from which on all that are registered know a newer schema."""
@@ -226,6 +234,8 @@ class State:
                     self.building.add(subject)
                 case RenderTask(run, task):
                     self.rendering.add(about_rendering(run.id, task))
+                case LookAt():
+                    pass  # part of no decision: see `Looks`
                 case ResignLeadership():
                     self.resigning = True
                 case _:
@@ -302,6 +312,8 @@ class State:
             for name, task in run.tasks.items():
                 if self._needs[run.id].met(name):
                     self._put_readiness(run, task)
+                if is_under_way(task):
+                    self._look_at_children(run, task)
 
     def _put_in_queue(self, run: Run) -> None:
         if run.state is RunState.QUEUED and (run.paused or about_run(run.id) in self.set_aside):
@@ -325,6 +337,9 @@ class State:
         for attempt in run.open_attempts():
             if must_stop(run, attempt.task):
                 self.agenda.add(about_attempt(attempt))
+        for task in run.tasks.in_order():
+            if is_under_way(task) and must_stop(run, task.spec.name):
+                self._look_at_children(run, task)
 
     def _put_task(
         self,
@@ -341,6 +356,8 @@ class State:
         if new is not None and (old is None or new.number != old.number):
             attempt = AttemptId(run.id, task.spec.name, new.number)
             self._put_attempt(attempt, new, task.spec, slots.get(attempt, Slots()), now)
+        if task.children is not None and is_under_way(task):
+            self._put_children(run, was, task)
         needs = self._needs[run.id]
         if needs.met(task.spec.name) and (was is None or was.state is not task.state):
             self._put_readiness(run, task)
@@ -348,12 +365,26 @@ class State:
             for name in needs.ended(task.spec.name):
                 self._put_readiness(run, run.tasks[name])
 
+    def _look_at_children(self, run: Run, task: TaskRun) -> None:
+        """Look at a task that waits for child runs, and at each of these: it follows its parent."""
+        self.agenda.add(about_children(run.id, task.spec.name))
+        for index in () if task.children is None else task.children.having(ItemState.OPEN):
+            self.agenda.add(about_run(child_of(run, task.spec.name, index) or run.id))
+
+    def _put_children(self, run: Run, was: TaskRun | None, task: TaskRun) -> None:
+        """Look at a task whose items moved; at all open ones, when the run is read: some may have ended."""
+        subject = about_children(run.id, task.spec.name)
+        self.agenda.add(subject)
+        if was is None and task.children is not None:
+            for index in task.children.having(ItemState.OPEN):
+                self.agenda.add(about_child(run.id, task.spec.name, index))
+
     def _put_readiness(self, run: Run, task: TaskRun) -> None:
         """Queue a task whose needs are met, now or when its pause is over; or take it out of the queue."""
         subject = about_task(run.id, task.spec.name)
         waits = task.state is TaskState.WAITING and run.opens_tasks
         if not task.spec.kind.uses_worker:
-            self._put_wait(about_wait(run.id, task.spec.name), waits=waits)
+            self._put_wait(about_wait(run.id, task.spec.name), task.spec, waits=waits)
         elif not waits:
             self.ready.discard(run.id, task.spec.name)
             self.agenda.forget(subject)
@@ -363,11 +394,19 @@ class State:
         else:
             self._add_ready(run.id, task.spec.name)
 
-    def _put_wait(self, subject: Subject, *, waits: bool) -> None:
-        if waits:
-            self.agenda.add(subject)
-        else:
+    def _put_wait(self, subject: Subject, spec: TaskSpec, *, waits: bool) -> None:
+        if not waits:
             self.agenda.forget(subject)
+            self.looks.forget(subject)
+            return
+        self.agenda.add(subject)
+        if spec.waits_for and not faults_of(spec.waits_for, spec.args):
+            self.looks.want(subject, looks_of(spec.waits_for, spec.args))
+
+    def data_seen(self, look: Look, seen: Seen, now: Instant) -> None:
+        """Somebody looked at data that tasks wait for, or did wait for."""
+        for subject in self.looks.seen(look, seen, now):
+            self.agenda.add(subject)
 
     def _add_ready(self, run_id: RunId, name: TaskName) -> None:
         run = self.runs.get(run_id)
@@ -375,10 +414,12 @@ class State:
             return
         task, subject = run.tasks[name], about_rendering(run_id, name)
         found = self.rendered.get(subject) if task.spec.reads else task.spec
-        if isinstance(found, TaskSpec) and found.is_wanted:
-            self.ready.add(run, task)
-        else:
+        if not (isinstance(found, TaskSpec) and found.is_wanted):
             self.agenda.add(subject)
+        elif task.spec.children is not None:
+            self.agenda.add(about_children(run_id, name))
+        else:
+            self.ready.add(run, task)
 
     def _forget_rendering(self, run_id: RunId, task: TaskRun) -> None:
         if task.spec.reads:
@@ -394,6 +435,8 @@ class State:
         for command in self._reruns.get(run.id, ()):
             if about_command(command) not in self.set_aside:
                 self._look_at_command(command)
+        if run.parent is not None:
+            self.agenda.add(about_child(run.parent.run, run.parent.task, run.parent.index))
 
     def forget_run(self, run_id: RunId) -> None:
         """A run is out of ZooKeeper."""
@@ -413,11 +456,18 @@ class State:
         for name, task in run.tasks.items():
             self.ready.discard(run_id, name)
             self.agenda.forget(about_task(run_id, name))
+            if task.spec.children is not None:
+                self._forget_children(about_children(run_id, name))
             self._forget_rendering(run_id, task)
             if not task.spec.kind.uses_worker:
-                self.agenda.forget(about_wait(run_id, name))
+                self._put_wait(about_wait(run_id, name), task.spec, waits=False)
             if (attempt := task.open_attempt) is not None:
                 self._forget_attempt(AttemptId(run_id, name, attempt.number), attempt.worker)
+
+    def _forget_children(self, subject: Subject) -> None:
+        self.agenda.forget(subject)
+        self.building.discard(subject)
+        self.built.pop(subject, None)
 
     def run_archived(self, run_id: RunId) -> None:
         """History has a run."""
@@ -648,6 +698,8 @@ class State:
         }
 
     def _waits(self, subject: Subject) -> bool:
+        if subject.kind == "children":
+            return subject.run in self.runs
         return subject.command in self.commands or subject.pipeline in self.pipelines
 
     def dismiss(self, subject: Subject) -> None:

@@ -112,6 +112,7 @@ class SelfReport:
             missing_bytes=sum(file.size_bytes for file in missing),
             last_abdication=status.last_abdication or "",
             quarantined=_texts(hopeless(required or frozenset(), readiness)) if leads else {},
+            looks=engine.looks if leads else {},
             refusals=_longest(engine.refusals) if leads else {},
             load_average=os.getloadavg()[0],
             memory_available_bytes=psutil.virtual_memory().available,

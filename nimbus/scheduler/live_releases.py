@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from blobsync import ReleaseRef
@@ -70,5 +71,15 @@ def live_releases(state: WholeState) -> frozenset[ReleaseRef]:
         for digest in (record.release, record.published)
         if digest is not None
     ]
-    running = [ReleaseRef(run.pipeline, run.release) for run in state.all_runs() if not run.state.is_final]
-    return frozenset((*waiting, *known, *running))
+    live = [run for run in state.all_runs() if not run.state.is_final]
+    running = [ReleaseRef(run.pipeline, run.release) for run in live]
+    return frozenset((*waiting, *known, *running, *_of_children(live)))
+
+
+def _of_children(live: Iterable[Run]) -> Iterator[ReleaseRef]:
+    """Releases that live runs are to start child runs of."""
+    for run in live:
+        for task in run.tasks.in_order():
+            spec = task.spec.children
+            if spec is not None and spec.release is not None and not task.state.is_final:
+                yield ReleaseRef(spec.pipeline, spec.release)

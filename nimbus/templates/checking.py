@@ -5,7 +5,8 @@ Runs in the template helper only: to compile a template is to compute its consta
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from types import MappingProxyType
 from typing import TypeGuard
 
 from jinja2 import TemplateSyntaxError, meta, nodes
@@ -27,12 +28,15 @@ _FIELDS: dict[str, tuple[str, ...]] = {
 NAMES = ("params", *_FIELDS, *DATES)
 """What templates can use; `nimbus.templates.rendering.render_context` provides it."""
 
+_NO_MORE: Mapping[str, tuple[str, ...] | None] = MappingProxyType({})
 _sandbox = Sandbox()
 _sql = SandboxedEnvironment()
 """For files: refuses what every Jinja does. They are rendered where they harm only their own task."""
 
 
-def argument_faults(text: str, parameters: Collection[str]) -> list[Fault]:
+def argument_faults(
+    text: str, parameters: Collection[str], item: Collection[str] | None = None
+) -> list[Fault]:
     """What is wrong with a task's argument: syntax, unknown names, statements, unknown filters."""
     if len(text) > LONGEST_TEMPLATE:
         return [Fault(f"is longer than {LONGEST_TEMPLATE} characters; put it into a file")]
@@ -42,13 +46,16 @@ def argument_faults(text: str, parameters: Collection[str]) -> list[Fault]:
     for statement in parsed.find_all(nodes.Stmt):
         if not isinstance(statement, nodes.Output | nodes.If):
             return [Fault("may use {{ ... }} and {% if %} only; compute anything else in the task")]
-    return [*_unknown_names(parsed, parameters, (*NAMES, "tasks")), *_result_faults(parsed)]
+    more: dict[str, tuple[str, ...] | None] = {"tasks": None}
+    if item is not None:
+        more["item"] = tuple(item)
+    return [*_unknown_names(parsed, parameters, more), *_result_faults(parsed)]
 
 
 def file_faults(text: str, parameters: Collection[str]) -> list[Fault]:
     """What is wrong with the template in a SQL file: syntax, unknown names; with lines."""
     parsed = _parsed(_sql, text)
-    return [parsed] if isinstance(parsed, Fault) else list(_unknown_names(parsed, parameters, NAMES))
+    return [parsed] if isinstance(parsed, Fault) else list(_unknown_names(parsed, parameters))
 
 
 def _parsed(environment: SandboxedEnvironment, text: str) -> nodes.Template | Fault:
@@ -92,10 +99,15 @@ def _is_lookup(node: nodes.Node) -> TypeGuard[nodes.Getattr | nodes.Getitem]:
 
 
 def _unknown_names(
-    tree: nodes.Template, parameters: Collection[str], known: Collection[str]
+    tree: nodes.Template,
+    parameters: Collection[str],
+    more: Mapping[str, tuple[str, ...] | None] = _NO_MORE,
 ) -> Iterator[Fault]:
-    fields = {**_FIELDS, "params": tuple(parameters)}
-    for name in sorted(meta.find_undeclared_variables(tree) - set(known) - {"range"}):
+    """`more`: names beside `NAMES`, with their fields; None: those are checked elsewhere."""
+    said = {name: names for name, names in more.items() if names is not None}
+    fields = {**_FIELDS, **said, "params": tuple(parameters)}
+    known = (*NAMES, *more)
+    for name in sorted(meta.find_undeclared_variables(tree) - {*known, "range"}):
         if name in parameters:
             yield Fault(
                 f"there is no {name!r}; parameters are in `params`", f"params.{name}", _line(tree, name)

@@ -114,7 +114,8 @@ def render_arguments(
         renderer: Keeps them compiled.
         texts: The arguments of all tasks.
         run: `pipeline`, `run_id`, `logical_date` (ISO), `data_interval` (two ISO dates, or None), `timezone`,
-            `parameters`; `tasks`: the task's name for each text; `results`: by task, if there are any.
+            `parameters`; `tasks`: the task's name for each text; `results`: by task, if there are any;
+            `item`: of the parameters of a child run.
         at: Called with the number of each text before it is rendered.
 
     Raises:
@@ -129,12 +130,13 @@ def render_arguments(
         "dates": date_values(logical_date, interval and _times(interval), run["timezone"]),
         "results": run.get("results"),
     }
+    item = {"item": run["item"]} if "item" in run else {}
     rendered = []
     size = 0
     for number, (text, task) in enumerate(zip(texts, run["tasks"], strict=True)):
         at(number)
         try:
-            rendered.append(renderer.render(text, render_context(task=task, **whole)))
+            rendered.append(renderer.render(text, {**render_context(task=task, **whole), **item}))
         except TemplateError as exc:
             raise TemplateError(str(exc), number) from exc
         size += len(rendered[-1])

@@ -21,6 +21,7 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
+from nimbus.domain.waits import DataSource, DataWait
 from tests.simulation.clocks import START
 
 FIRST, SECOND = ReleaseDigest("1" * 64), ReleaseDigest("2" * 64)
@@ -139,6 +140,14 @@ ASKING = PipelineSpec(
             timeout=timedelta(minutes=2),
         ),
         _task("c", "b"),
+        TaskSpec(
+            name=TaskName("d"),
+            kind=TaskKind.WAIT,
+            script="",
+            args=("/d",),
+            waits_for=(DataWait(source=DataSource.FILE),),
+            timeout=timedelta(minutes=1),
+        ),
     ),
 )
 SPECS = (DIAMOND, CHAIN, SINGLE, NARROW, GIVING, ASKING)

@@ -14,6 +14,7 @@ from nimbus.domain.earliest import not_before
 from nimbus.domain.ids import AttemptId, CommandId
 from nimbus.domain.run import RunState
 from nimbus.domain.slots import Slots
+from nimbus.domain.waits import Look
 from nimbus.engine.agenda import (
     Instant,
     Subject,
@@ -27,7 +28,7 @@ from nimbus.engine.agenda import (
     about_task,
     about_wait,
 )
-from nimbus.engine.decision import Decision, Nothing
+from nimbus.engine.decision import Decision, LookAt, Nothing
 from nimbus.engine.rules import ask
 from nimbus.engine.state import State
 from nimbus.ports import DefinitionNotHereError
@@ -63,6 +64,20 @@ def check(scheduler: Scheduler) -> None:
     ledger.schedules.check_none_missed(scheduler.clock.now(), begun)
     check_indexes(state)
     _nothing_forgotten(state, Instant(scheduler.clock.now(), now_s))
+    if scheduler.engine._inbox.empty():
+        _looks_go_on(state, {job.look for job, _ in scheduler.jobs if isinstance(job, LookAt)})
+
+
+def _looks_go_on(state: State, under_way: Set[Look]) -> None:
+    """Whatever a task waits for is being looked at, or will be."""
+    for run in state.runs.values():
+        for name, task in run.tasks.items():
+            if not task.spec.waits_for or not lifecycle.is_ready(run, task):
+                continue
+            missing = set(state.looks.missing(about_wait(run.id, name)))
+            idle = {look for look in missing if state.looks._watched[look].due_s is None}
+            hold(Law.NOTHING_FORGOTTEN, missing, run.id, name, "waits for nothing")
+            hold(Law.NOTHING_FORGOTTEN, idle <= under_way, "nobody looks at", idle - under_way)
 
 
 def _knows_all(state: State, found: Records, young: Set[AttemptId], *, told: bool) -> None:

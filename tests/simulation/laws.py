@@ -22,7 +22,7 @@ class Law(Enum):
     CLEAN_UP = "a run that has failed starts its clean-up, and if it is to end with the failure, nothing else"
     RESULTS = "a task gets what those that it reads have committed, and its condition is decided by that"
     RETRIES_COUNT = "a task is tried as often as its retries and mishaps allow, no more and no less"
-    APPROVALS = "a task that no worker runs ends as a person has decided, or after its time"
+    WAITS = "a task that no worker runs ends as a person decided, by what a leader found, or after its time"
     SLOTS = "no worker has more open attempts than slots"
     TARGET_SLOTS = "no target has more open attempts than slots"
     CONCURRENCY = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Set
+from math import inf
 from typing import TYPE_CHECKING
 
 from nimbus.domain import commands as c
@@ -13,9 +14,10 @@ from nimbus.domain.commands import DecideApproval
 from nimbus.domain.earliest import gives_up_at
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, PipelineName, RunId
-from nimbus.domain.pipeline import Requirement
+from nimbus.domain.pipeline import Requirement, TaskKind
 from nimbus.domain.run import Outcome, Run, RunState, TaskRun, TaskState
 from nimbus.domain.run_rank import run_rank
+from nimbus.domain.waits import Look, looks_of
 from tests.simulation.catalog import MAX_RUNNING
 from tests.simulation.laws import Law, hold
 
@@ -35,6 +37,9 @@ class RunLaws:
         """Every run that there ever was, as it was written last."""
         self.live: dict[RunId, Run] = {}
         """Those that are in ZooKeeper."""
+        self.found: dict[Look, float] = {}
+        """When a leader found what tasks wait for, the last time."""
+        self._created_s: dict[RunId, float] = {}
         self.queued: set[RunId] = set()
         """Those that ever were."""
 
@@ -49,6 +54,7 @@ class RunLaws:
             case w.CreateRun(run):
                 self._reuses_successes(run)
                 self.all[run.id] = self.live[run.id] = run
+                self._created_s[run.id] = self._world.time.s
                 if run.state is RunState.RUNNING:
                     self._started(run, pipelines)
                 elif run.state is RunState.QUEUED:
@@ -145,7 +151,7 @@ class RunLaws:
         if self._is_marked(run, task):
             return
         if not task.spec.kind.uses_worker:
-            self._decided_as_asked(run, task)
+            self._ended_as_it_waited(run, task)
             return
         good = sum(attempt.outcome is Outcome.SUCCEEDED for attempt in task.attempts)
         hold(Law.ONE_SUCCESS, good == (task.state is TaskState.SUCCEEDED), name, task.state, good)
@@ -164,12 +170,12 @@ class RunLaws:
         hold(Law.ONE_SUCCESS, task.state in marks, name, task.state, "and asked was", marks)
         return True
 
-    def _decided_as_asked(self, run: Run, task: TaskRun) -> None:
-        """An approval ends by one command, or after its time."""
+    def _ended_as_it_waited(self, run: Run, task: TaskRun) -> None:
+        """An approval ends by one command, a wait for data by a look; both after their time."""
         name, settled = f"{run.id}.{task.spec.name}", task.settled
-        hold(Law.APPROVALS, not task.attempts, name, "was given to a worker")
+        hold(Law.WAITS, not task.attempts, name, "was given to a worker")
         ended = task.state in (TaskState.SUCCEEDED, TaskState.FAILED)
-        hold(Law.APPROVALS, ended == (settled is not None), name, task.state, settled)
+        hold(Law.WAITS, ended == (settled is not None), name, task.state, settled)
         if settled is None:
             return
         asked = [
@@ -178,9 +184,14 @@ class RunLaws:
             if isinstance(command, DecideApproval)
             and (command.run_id, command.task) == (run.id, task.spec.name)
         ]
+        if task.spec.kind is TaskKind.WAIT and task.state is TaskState.SUCCEEDED:
+            for look in looks_of(task.spec.waits_for, task.spec.args):
+                found = self.found.get(look, -inf) >= self._created_s[run.id]
+                hold(Law.WAITS, found, name, "succeeded, and nobody found", look)
+            return
         as_asked = (task.state is TaskState.SUCCEEDED, settled.by) in asked
         overdue = task.state is TaskState.FAILED and not settled.by and gives_up_at(run, task) <= settled.at  # type: ignore[operator]
-        hold(Law.APPROVALS, as_asked or overdue, name, task.state, settled, "and asked was", asked)
+        hold(Law.WAITS, as_asked or overdue, name, task.state, settled, "and asked was", asked)
 
     def _decided_by_results(self, run: Run, task: TaskRun) -> None:
         """A task has ended without an attempt, though it reads results."""

@@ -13,6 +13,7 @@ from nimbus.domain.skipped import Skips
 from nimbus.engine import reign
 from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import Decision, Nothing, ResignLeadership
+from nimbus.engine.looks import Looks
 from nimbus.engine.pools import PoolUse
 from nimbus.engine.reign import Reign
 from nimbus.engine.rules import abdication, archive, commands, schedules
@@ -317,9 +318,28 @@ def waits_of_the_leader_before_are_forgotten() -> Iterator[None]:
     """DS 3973, AF 268: after a failover nobody knows when a waiting task gives up, and it waits for ever."""
     original = State._put_wait
 
-    def put(self: Any, subject: Any, *, waits: bool) -> None:
+    def put(self: Any, subject: Any, spec: Any, *, waits: bool) -> None:
         if self.census_taken or not waits:
-            original(self, subject, waits=waits)
+            original(self, subject, spec, waits=waits)
 
     with replaced(State, _put_wait=put):
+        yield
+
+
+@mutant
+def data_is_looked_at_once() -> Iterator[None]:
+    """DS 14149: a check that is not repeated after trouble leaves its task waiting for ever."""
+    original = Looks.seen
+
+    def seen(self: Any, look: Any, found: Any, now: Any) -> Any:
+        return original(self, look, found, now) if found.there else []
+
+    with replaced(Looks, seen=seen):
+        yield
+
+
+@mutant
+def one_thing_that_is_there_is_enough() -> Iterator[None]:
+    """DS 15229: a wait for several things ends with the first, or with none."""
+    with replaced(Looks, all_there=lambda self, subject: subject in self._missing):
         yield

@@ -19,12 +19,14 @@ from nimbus.domain.results import committed_results
 from nimbus.domain.run import Run
 from nimbus.domain.selection import entered
 from nimbus.domain.supervision import Timings
+from nimbus.domain.waits import Look, Seen
 from nimbus.engine import news as n
 from nimbus.engine.agenda import Subject
 from nimbus.engine.decision import (
     ArchiveRun,
     BuildRun,
     Effect,
+    LookAt,
     PrepareRelease,
     RenderTask,
     ResignLeadership,
@@ -87,7 +89,7 @@ class Scheduler:
         """Start the process."""
         self.alive, self.paused, self.deluded = True, False, False
         self.boot += 1
-        self.jobs: deque[tuple[ArchiveRun | BuildRun | PrepareRelease | RenderTask, float]] = deque()
+        self.jobs: deque[tuple[ArchiveRun | BuildRun | PrepareRelease | RenderTask | LookAt, float]] = deque()
         self.store: FaultyStore | None = None
         self.session: Session | None = None
         self.leadership: Leadership | None = None
@@ -185,7 +187,7 @@ class Scheduler:
                 self._build(subject, draft)
             case RenderTask(run, task) if self.world.rng.random() < 0.9 and self.reaches_zookeeper():
                 self._render(run, task)
-            case ArchiveRun() | BuildRun() | PrepareRelease() | RenderTask():
+            case ArchiveRun() | BuildRun() | PrepareRelease() | RenderTask() | LookAt():
                 self.jobs.append((effect, self.world.time.s))
             case ResignLeadership(reason):
                 hold(Law.NEVER_FAILS, "engine failed" not in reason, repr(sys.exc_info()[1]))
@@ -203,6 +205,8 @@ class Scheduler:
                 done = self._build(subject, draft)
             case RenderTask(read, task):
                 done = self._render(read, task)
+            case LookAt(look):
+                done = self._look(look)
             case PrepareRelease(release):
                 done = self._prepare(release, since_s)
         if not done:
@@ -266,6 +270,13 @@ class Scheduler:
         except TemplateError as exc:
             result = Refusal(exc.code, str(exc))
         self.engine.tell(n.TaskRendered(run.id, task, result))
+        return True
+
+    def _look(self, look: Look) -> bool:
+        there = self.world.rng.random() < 0.2
+        if there:
+            self.world.ledger.runs.found[look] = self.world.time.s
+        self.engine.tell(n.DataSeen(look, Seen(there, "not there")))
         return True
 
     def _prepare(self, release: ReleaseOf, since_s: float) -> bool:

@@ -29,6 +29,7 @@ from nimbus.domain.run import Outcome, Paused, Reused, Run, RunCause, RunState, 
 from nimbus.domain.settlement import Settlement
 from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
 from nimbus.domain.tasks import Tasks
+from nimbus.domain.waits import DataSource, DataWait, LookReport
 from nimbus.domain.workers import WorkerInfo
 
 NOW = datetime(2026, 3, 1, 6, 0, tzinfo=UTC)
@@ -545,3 +546,20 @@ def test_decided_approval_says_who_decided_and_why(state: TaskState, by: str, se
     run, task = _approval(state=state, settled=Settlement(at=NOW, by=by, reason="checked"))
 
     assert why(run, task, None, AROUND) == sentence
+
+
+def test_wait_for_data_says_when_it_was_looked_at_and_when_it_is_again() -> None:
+    spec = TaskSpec(
+        name=A,
+        kind=TaskKind.WAIT,
+        script="",
+        args=("http://host/ready", "/shared/there"),
+        waits_for=(DataWait(source=DataSource.HTTP), DataWait(source=DataSource.FILE)),
+    )
+    report = LookReport(at=NOW - timedelta(seconds=12), said="404", next_at=NOW + timedelta(seconds=20))
+    around = replace(AROUND, looks=lambda: {"http://host/ready": report})
+
+    assert why(_run(tasks=Tasks([TaskRun(spec=spec)])), TaskRun(spec=spec), None, around) == (
+        "waits for http://host/ready (last looked 12 s ago: 404; next look in 20 s), "
+        "and for file /shared/there on the leader's host"
+    )

@@ -10,10 +10,11 @@ import pytest
 from blobsync import ReleaseRef
 from nimbus.adapters.memory import MemoryCluster
 from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.children import ChildSpec
 from nimbus.domain.commands import ActivatePipeline, Command, PausePipeline, PublishRelease
-from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId
-from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority
-from nimbus.domain.run import Run, RunCause, RunState
+from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
+from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
+from nimbus.domain.run import Run, RunCause, RunState, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 from nimbus.ports import StoreUnavailableError
 from nimbus.scheduler.live_releases import NothingKnownError, live_releases
@@ -116,3 +117,14 @@ def test_zookeeper_that_does_not_answer_is_no_answer() -> None:
 
     with pytest.raises(StoreUnavailableError):
         live_releases(cluster)
+
+
+@pytest.mark.parametrize(("state", "kept"), [(TaskState.WAITING, "abcd"), (TaskState.FAILED, "abc")])
+def test_releases_of_child_runs_are_in_use_until_their_task_has_ended(state: TaskState, kept: str) -> None:
+    cluster = MemoryCluster()
+    children = ChildSpec(pipeline=P, release=digest("d"))
+    task = TaskSpec(name=TaskName("fan"), kind=TaskKind.PIPELINE, script="", children=children)
+    cluster.put(record())
+    cluster.put(replace(run(RunState.RUNNING), tasks=Tasks([TaskRun(spec=task, state=state)])))
+
+    assert letters(cluster) == kept

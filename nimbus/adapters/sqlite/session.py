@@ -79,7 +79,7 @@ class SqliteSession:
             StoreUnavailableError: it cannot be opened.
         """
         with _in_our_words(f"open {self.file}"):
-            self.file.parent.mkdir(parents=True, exist_ok=True)
+            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._database = _opened(self.file, self._call_timeout)
         with self.writing() as tree:
             self._id = tree.begin_session(os.getpid(), _start_of(os.getpid()) or "")
@@ -158,7 +158,7 @@ class SqliteSession:
 
     def _due(self, changes: Iterable[Change]) -> Iterator[Enqueue]:
         for change in changes:
-            for key in _concerned(change):
+            for key in concerned(change):
                 watches = self._watches.get(key, {})
                 for changed in [one for one, seen in watches.items() if seen < change.zxid]:
                     del watches[changed]
@@ -189,7 +189,7 @@ class SqliteSession:
                 tree.end_sessions(ended)
 
 
-def _concerned(change: Change) -> list[tuple[Watch, str]]:
+def concerned(change: Change) -> list[tuple[Watch, str]]:
     """Which watches a change is told to: those that ZooKeeper would tell."""
     node = (Watch.NODE, change.path)
     if change.what == CHANGED:
@@ -205,15 +205,20 @@ def _opened(file: Path, call_timeout: timedelta) -> sqlite3.Connection:
     )
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("PRAGMA synchronous = FULL")
+    prepare(database)
+    return database
+
+
+def prepare(database: sqlite3.Connection) -> None:
+    """Make the tables, and the root of the tree, unless they are there."""
     database.execute("BEGIN IMMEDIATE")
     for statement in SCHEMA.split(";"):
         database.execute(statement)
     database.execute(
         "INSERT OR IGNORE INTO nodes (path, parent, data, czxid, ctime_ms, pzxid)"
-        " VALUES ('/', '', '', 0, 0, 0)"
+        " VALUES ('/', '', x'', 0, 0, 0)"
     )
     database.execute("COMMIT")
-    return database
 
 
 def _start_of(pid: int) -> str | None:

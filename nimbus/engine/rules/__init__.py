@@ -12,6 +12,7 @@ from nimbus.engine.rules import (
     archive,
     assign,
     attempts,
+    children,
     commands,
     concurrency,
     intervals,
@@ -40,6 +41,8 @@ def next_subject(state: State) -> Subject | None:
         or state.next_queued()
         or agenda.first("command")
         or agenda.first("pipeline")
+        or agenda.first("child")
+        or agenda.first("children")
         or agenda.first("rendering")
         or state.next_ready()
         or agenda.first("finished")
@@ -64,7 +67,7 @@ def _asked(state: State, subject: Subject, now: Instant) -> Answer:
             return commands.answer_command(state, subject.command, now.wall)
         case "pipeline":
             return schedules.fire_schedule(state, subject.pipeline, now.wall)
-        case "queue" | "rendering" | "task" | "wait":
+        case "child" | "children" | "queue" | "rendering" | "task" | "wait":
             return _start(state, subject, now)
         case "finished":
             return archive.retire_run(state, subject.run, now.wall)
@@ -75,9 +78,13 @@ def _asked(state: State, subject: Subject, now: Instant) -> Answer:
 
 
 def _start(state: State, subject: Subject, now: Instant) -> Answer:
-    """What waits: a queued run, a ready task, or one that no worker runs."""
+    """What waits: a queued run, a ready task, one that no worker runs, or one that starts child runs."""
     if subject.kind == "wait":
         return waits.end_wait(state, subject.run, subject.task, now.wall)
+    if subject.kind == "child":
+        return children.take_in_end(state, subject)
+    if subject.kind == "children":
+        return children.start_children(state, subject, now.wall)
     if subject.kind == "queue":
         return concurrency.start_queued(state, subject.run, now.wall)
     if subject.kind == "rendering":

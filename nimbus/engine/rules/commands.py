@@ -47,6 +47,7 @@ from nimbus.engine.agenda import about_command
 from nimbus.engine.decision import Answer, Decision, Nothing, PrepareRelease
 from nimbus.engine.rules.catalog import activated, published, put
 from nimbus.engine.rules.concurrency import queued_if_full
+from nimbus.engine.rules.cycles import check_cycles
 from nimbus.engine.rules.live_runs import changed_run
 from nimbus.engine.rules.needed_schema import check_dates
 from nimbus.engine.rules.new_run import built
@@ -168,6 +169,7 @@ def _prepared(state: State, release: ReleaseOf) -> PipelineSpec | Answer:
         raise RefusedError(found.code, found.message)
     _check_schema(state, found)
     check_pools(state, found)
+    check_cycles(state, found)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Tasks that no worker runs: each ends in one fenced transaction, by a person's decision or its timeout."""
+"""Tasks that no worker runs. Each ends once: by a person, by what is there, or by its timeout."""
 
 from __future__ import annotations
 
@@ -14,25 +14,40 @@ from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.run import Run, TaskRun, TaskState
 from nimbus.domain.settlement import Settlement
+from nimbus.domain.waits import faults_of
 from nimbus.domain.writes import PutRun
+from nimbus.engine.agenda import about_wait
 from nimbus.engine.decision import Answer, Decision, Nothing
 from nimbus.engine.state import State
 
 
 def end_wait(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
-    """A task that waited for longer than its timeout fails."""
+    """A task succeeds when all is there that it waits for. It fails if it waited longer than its timeout."""
     run = state.runs.get(run_id)
     if run is None or not lifecycle.is_ready(run, run.tasks[name]):
         return Nothing()
     task = run.tasks[name]
+    subject = about_wait(run_id, name)
+    if state.looks.all_there(subject):
+        return _ended(run, task, TaskState.SUCCEEDED, "wait_met", "all is there", now)
+    if faults := faults_of(task.spec.waits_for, task.spec.args):
+        return _ended(run, task, TaskState.FAILED, "wait_refused", faults[0], now)
     until = gives_up_at(run, task)
     if until is None or until > now or task.spec.timeout is None:
         return Nothing(at=until)
-    reason = f"nobody approved it within {format_duration(task.spec.timeout)}"
-    ended = lifecycle.settle_task(
-        run, name, state=TaskState.FAILED, settlement=Settlement(at=now, reason=reason), now=now
+    missing = [look.name for look in state.looks.missing(subject)]
+    what = "nobody approved it" if not missing else f"{missing[0]} was not there"
+    reason = f"{what} within {format_duration(task.spec.timeout)}"
+    return _ended(run, task, TaskState.FAILED, "wait_timed_out", reason, now)
+
+
+def _ended(run: Run, task: TaskRun, ending: TaskState, decision: str, reason: str, now: datetime) -> Decision:
+    name = task.spec.name
+    settlement = Settlement(at=now, reason=reason)
+    ended = lifecycle.settle_task(run, name, state=ending, settlement=settlement, now=now)
+    return Decision(
+        name=decision, writes=(PutRun(ended, run),), about={"run": run.id, "task": name, "reason": reason}
     )
-    return Decision(name="wait_timed_out", writes=(PutRun(ended, run),), about={"run": run_id, "task": name})
 
 
 def decided(state: State, command: DecideApproval, now: datetime) -> tuple[str, tuple[PutRun, ...]]:
