@@ -175,8 +175,6 @@ def _particulars(run: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "data", f"from {clock(interval['start'])} to {clock(interval['end'])}"
     names = {"rerun of": "rerun_of", "selected": "selected", "note": "note", "waits": "why"}
     yield from ((name, run[field]) for name, field in names.items() if run[field])
-    if run["parameters"]:
-        yield "with", ", ".join(f"{key}={value}" for key, value in run["parameters"].items())
 
 
 @click.command()
@@ -186,10 +184,9 @@ def show(api: Api, out: Output, run_id: str) -> None:
     """Show one run: tasks, attempts, a small Gantt chart, and why something waits."""
     place = f"/runs/{quote(run_id, safe='')}"
     answer = api.get(place)
-    gave = any(attempt.get("has_result") for task in answer["tasks"] for attempt in task["attempts"])
-    results = api.get(f"{place}/results")["results"] if gave else {}
+    results = _results(api, place, answer)
     if out.as_json:
-        answer |= {"results": results} if gave else {}
+        answer |= {"results": results} if results else {}
         out.data(answer)
         return
     from nimbus.cli.gantt import gantt
@@ -205,6 +202,7 @@ def show(api: Api, out: Output, run_id: str) -> None:
     out.line(f"created   {when}")
     for name, said in _particulars(answer):
         out.line(f"{name:9} {said}")
+    _show_given(out, answer)
     out.line("")
     out.table(("task", "state", "attempts", "why"), task_rows(answer))
     if any(task["attempts"] for task in answer["tasks"]):
@@ -217,6 +215,18 @@ def show(api: Api, out: Output, run_id: str) -> None:
     if applications := application_rows(answer):
         out.line("")
         out.table(("task", "attempt", "Spark application", "history"), applications)
+
+
+def _show_given(out: Output, run: dict[str, Any]) -> None:
+    for word, field in (("with", "parameters"), ("vars", "variables")):
+        if given := run.get(field):  # an earlier release tells no variables
+            out.line(f"{word:<9} " + ", ".join(f"{key}={value}" for key, value in given.items()))
+
+
+def _results(api: Api, place: str, run: dict[str, Any]) -> dict[str, Any]:
+    """What the tasks of a run gave, if one did."""
+    gave = any(attempt.get("has_result") for task in run["tasks"] for attempt in task["attempts"])
+    return dict(api.get(f"{place}/results")["results"]) if gave else {}
 
 
 @click.command()
