@@ -144,6 +144,10 @@ def pooled(bench: Bench) -> None:
     ask(bench, c.SetPool(pool="db", size=2))
 
 
+def told(bench: Bench) -> None:
+    ask(bench, c.SetVariable(name="day", value="1"))
+
+
 def cordoned(bench: Bench) -> None:
     ask(bench, c.CordonWorker(worker=WORKER.id, reason="disk"))
 
@@ -197,6 +201,13 @@ CASES = {
     ),
     "remove_pool": Case(
         c.RemovePool(pool="db"), settings_put(lambda settings: "db" not in settings.pools), pooled
+    ),
+    "set_variable": Case(
+        c.SetVariable(name="day", value="1"),
+        settings_put(lambda settings: settings.variables == {"day": "1"}),
+    ),
+    "remove_variable": Case(
+        c.RemoveVariable(name="day"), settings_put(lambda settings: not settings.variables), told
     ),
     "cordon": Case(
         c.CordonWorker(worker=WORKER.id, reason="disk"),
@@ -278,7 +289,7 @@ def test_command_is_done_once_whenever_the_leader_is_killed(case: Case) -> None:
         kills += killed_everywhere(case, leaders)
         if kills >= KILLS:
             break
-    print(f"{kills} leaders were killed")
+    assert kills >= KILLS
 
 
 def test_every_type_of_command_is_killed() -> None:
