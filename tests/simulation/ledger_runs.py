@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from nimbus.domain import commands as c
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.child_runs import NO_WORKER
 from nimbus.domain.commands import DecideApproval
 from nimbus.domain.earliest import gives_up_at
 from nimbus.domain.failures import FailureClass
@@ -81,13 +82,17 @@ class RunLaws:
             kept = earlier.logical_date, earlier.parameters, earlier.data_interval
             hold(Law.RERUN, kept == (run.logical_date, run.parameters, run.data_interval), run.id, "differs")
         for name, task in run.tasks.items():
-            if task.reused is not None and task.reused.attempt is not None:
-                origin = AttemptId(task.reused.run, name, task.reused.attempt.number)
+            reused = None if task.reused is None else task.reused.attempt
+            if task.reused is not None and reused is not None and reused.worker != NO_WORKER:
+                origin = AttemptId(task.reused.run, name, reused.number)
                 end = self._world.ledger.attempts.ends[origin]
                 hold(Law.RERUN, end.outcome is Outcome.SUCCEEDED, run.id, "reuses", origin, end.outcome)
 
     def _pause_holds(self, before: Run, run: Run, resumed: Set[RunId]) -> None:
         if before.paused is None or run.id in resumed:
+            return
+        parent = None if run.parent is None else self.live[run.parent.run]
+        if parent is not None and parent.paused is None and before.paused.by == f"run {parent.id}":
             return
         hold(Law.PAUSED, run.paused == before.paused, run.id, "is not paused any more")
         begun = before.state is RunState.QUEUED and run.state is RunState.RUNNING
@@ -106,7 +111,8 @@ class RunLaws:
     def _started(self, run: Run, pipelines: Mapping[PipelineName, PipelineRecord]) -> None:
         live = [other for other in self.live.values() if not other.state.is_final]
         under_way = [other for other in live if other.state is not RunState.QUEUED]
-        hold(Law.CONCURRENCY, run.layout == 1 or len(under_way) <= MAX_RUNNING, run.id, len(under_way))
+        counted = sum(other.parent is None for other in under_way)
+        hold(Law.CONCURRENCY, run.layout == 1 or counted <= MAX_RUNNING, run.id, counted)
         concurrency = pipelines[run.pipeline].profile.concurrency
         own = sum(other.pipeline == run.pipeline for other in under_way)
         hold(Law.CONCURRENCY, concurrency is None or own <= concurrency.limit, run.id, "is one of", own)
@@ -116,6 +122,7 @@ class RunLaws:
             if other.state is RunState.QUEUED
             and other.pipeline == run.pipeline
             and other.paused is None
+            and (other.parent is None) is (run.parent is None)
             and run_rank(other) < run_rank(run)
         ]
         hold(Law.CONCURRENCY, not overtaken, run.id, "starts before", overtaken)

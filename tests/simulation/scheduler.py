@@ -246,7 +246,8 @@ class Scheduler:
         for name, task in used.tasks.items():
             if (attempt := task.committed) is not None:
                 origin = used.id if task.reused is None else task.reused.run
-                results[name] = ends[AttemptId(origin, name, attempt.number)].result or {}
+                end = ends.get(AttemptId(origin, name, attempt.number))  # none of a task with child runs
+                results[name] = {} if end is None else end.result or {}
         try:
             run = entered(run, selection, used, results, by=draft.submitted_by, now=draft.asked_at)
         except RefusedError as exc:
