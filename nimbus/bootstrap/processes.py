@@ -6,13 +6,11 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 
 import structlog
 from prometheus_client import CollectorRegistry
 
 from blobsync import give_back_large_blocks
-from leader.electors.epoch_file import EpochFile
 from leader.sentinel.connecting import Tls
 from leader.sentinel.sentinel import CrashSentinel
 from nimbus.adapters.sqlite.session import SqliteSession
@@ -20,6 +18,7 @@ from nimbus.adapters.zookeeper.cluster import ZooKeeperRegistrations
 from nimbus.bootstrap.collector import build_collector
 from nimbus.bootstrap.foundation import Foundation, build_syncer, epoch_file, lay_foundation
 from nimbus.bootstrap.scheduler import build_parts
+from nimbus.bootstrap.single import check_epochs
 from nimbus.bootstrap.worker import build_worker
 from nimbus.config import InvalidConfigurationError, Settings
 from nimbus.config.problems import Problem
@@ -48,11 +47,11 @@ def run_scheduler(settings: Settings) -> int:
     """
     configure(settings.log.level, settings.log.format)
     give_back_large_blocks()  # a sync's buffers are no reason to stay large
-    if (epochs := epoch_file(settings)) is not None:
-        _refuse_a_second(epochs)
-    elif settings.worker.embedded:
+    if settings.worker.embedded and settings.store_folder is None:
         _look_for_java()
     foundation = lay_foundation(settings)
+    if isinstance(foundation.session, SqliteSession) and (epochs := epoch_file(settings)) is not None:
+        check_epochs(foundation.session, settings.cluster.root, epochs)
     with _crash_sentinel(foundation):  # before anything queues for leadership
         parts = build_parts(foundation)
         scheduler = Scheduler(parts)
@@ -99,18 +98,6 @@ def run_worker(settings: Settings) -> int:
     _keep_what_is_loaded()
     code = run_until_signal(start, stop, settings.scheduler.shutdown_timeout)
     return _code_after(worker.failure, code)
-
-
-def _refuse_a_second(epochs: Path) -> None:
-    """Say that another scheduler runs on this store before anything is touched; the election locks it later.
-
-    Raises:
-        ElectionStateError: another process leads by it.
-    """
-    epochs.parent.mkdir(parents=True, exist_ok=True)
-    lock = EpochFile(epochs)
-    lock.lock()
-    lock.unlock()
 
 
 def _keep_what_is_loaded() -> None:

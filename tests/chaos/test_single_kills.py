@@ -5,12 +5,14 @@ NIMBUS_CHAOS_ROUNDS: how many kills. NIMBUS_CHAOS_SEED: as printed, to kill at t
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import secrets
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -20,7 +22,8 @@ import pytest
 from nimbus.localstack import tagged
 from nimbus.localstack.settings import StackTuning
 from nimbus.localstack.stack import LocalStack
-from tests.chaos.cluster import Cluster, moment
+from tests.chaos.cluster import NAME, PIPELINE, Cluster, moment
+from tests.chaos.journal import read_journal
 from tests.chaos.report import number_from, say
 
 ROUNDS = number_from("NIMBUS_CHAOS_ROUNDS", 4)
@@ -58,6 +61,57 @@ def test_runs_of_a_single_scheduler_survive_its_kills_and_no_task_runs_twice(
     counted = Counter((each.run, each.task) for each in executions)
     assert set(counted.values()) == {1}
     assert {task for _, task in counted} == TASKS
+
+
+def test_a_run_goes_on_when_nimbus_up_is_killed_and_started_again(
+    tmp_path: Path, eventually: Callable[..., None]
+) -> None:
+    folder, journal = tmp_path / "stack", tmp_path / "journal.jsonl"
+    up = [sys.executable, "-m", "nimbus.cli.main", "up", "--single", "--dir", str(folder)]
+
+    def start() -> subprocess.Popen[bytes]:
+        (folder / "client.json").unlink(missing_ok=True)
+        with (tmp_path / "up.log").open("ab") as log:
+            process = subprocess.Popen(up, stdout=log, stderr=subprocess.STDOUT)
+        eventually((folder / "client.json").exists, within_s=120, what="it serves")
+        return process
+
+    def nimbus(*words: str) -> str:
+        said = subprocess.run(
+            [sys.executable, "-m", "nimbus.cli.main", *words],
+            env={
+                **os.environ,
+                "NIMBUS_SERVER": json.loads((folder / "client.json").read_text())["servers"][0],
+            },
+            capture_output=True,
+            text=True,
+            timeout=RUN_BOUND_S,
+            check=False,
+        )
+        assert said.returncode == 0, said.stderr + (tmp_path / "up.log").read_text()
+        return said.stdout
+
+    process = start()
+    try:
+        config = str(folder / "scheduler-1.yaml")
+        nimbus("pipeline", "publish", str(PIPELINE), "--activate", "--config", config)
+        nimbus("run", "start", NAME, "--run-id", "r", "--param", f"journal={journal}")
+        eventually(lambda: journal.exists() and journal.stat().st_size > 0, within_s=60, what="a task runs")
+        process.kill()
+        process.wait()
+        process = start()
+        eventually(
+            lambda: json.loads(nimbus("run", "show", "r", "-o", "json"))["state"] == "succeeded",
+            within_s=RUN_BOUND_S,
+            what="the run ends",
+        )
+        kept = json.loads(nimbus("artifacts", "gc", "--dry-run", "--config", config, "-o", "json"))
+        assert len(kept["in_use"]) == 1, "the command line reads the store beside the scheduler"
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+    executions = read_journal(journal.read_text().splitlines())
+    assert Counter(each.task for each in executions) == Counter(TASKS)
 
 
 def test_a_second_scheduler_on_one_store_is_refused_before_it_touches_anything(tmp_path: Path) -> None:

@@ -559,6 +559,6 @@ def test_wait_for_a_pipeline_names_the_missing_intervals() -> None:
     )
 
     assert why(run, run.tasks[A], None, AROUND) == (
-        "waits for pipeline ods: 2026-02-28T07:00+0100 to 2026-03-01T07:00+0100 (no run of it has ended yet); "
-        "it fails at 2026-03-01 12:00:00Z without it"
+        "waits for pipeline ods: 2026-02-28T07:00+0100 to 2026-03-01T07:00+0100 "
+        "(no run of it has ended yet); it fails at 2026-03-01 12:00:00Z without it"
     )

@@ -196,6 +196,13 @@ class _Transaction:
         self.path = path
 
 
+def last_term(session: SqliteSession, path: str) -> int:
+    """The highest epoch that a term has begun with here, by its node; 0: there was none."""
+    with session.reading() as tree:
+        stat = tree.stat(path)
+    return 0 if stat is None else stat.version
+
+
 def begin_term(session: SqliteSession, token: FencingToken) -> FencingToken:
     """Fence all terms before the one that `token` is of; what fences it in this store.
 

@@ -11,7 +11,13 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
+from kazoo.exceptions import (
+    BadVersionError,
+    NoChildrenForEphemeralsError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+)
 
 CHANGES_KEPT = 10_000
 """Whoever reads the changes later than that is told to look at everything."""
@@ -78,15 +84,17 @@ class Tree:
         return tuple(row[0].rpartition("/")[2] for row in rows)
 
     def create(self, path: str, data: bytes = b"", *, owner: int = 0, sequence: bool = False) -> str:
-        """Make a node. Returns its path. NodeExistsError, NoNodeError (no parent)."""
+        """Make a node. Returns its path. NodeExistsError, NoNodeError and others of the parent."""
         parent = parent_of(path)
-        row = self._do("SELECT made FROM nodes WHERE path = ?", (parent,)).fetchone()
+        row = self._do("SELECT made, owner FROM nodes WHERE path = ?", (parent,)).fetchone()
         if row is None:
             raise NoNodeError(path)
         if sequence:
             path += f"{row[0]:010d}"
         if self.stat(path) is not None:
             raise NodeExistsError(path)
+        if row[1]:
+            raise NoChildrenForEphemeralsError(path)
         zxid = self._note(path, CREATED)
         self._do(
             "INSERT INTO nodes (path, parent, data, owner, czxid, ctime_ms, pzxid)"
