@@ -99,6 +99,7 @@ class RunBody(RunHeader):
 
 _HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
 _NOT_IN_LAYOUT_1: dict[str, Any] = {
+    "variables": True,
     "parent": True,
     "submitted_by": True,
     "paused": True,
@@ -109,6 +110,7 @@ _NOT_IN_LAYOUT_1: dict[str, Any] = {
                 "when",
                 "allow_failure",
                 "pools",
+                "secrets",
                 "runs_on",
                 "start_after",
                 "reads",

@@ -115,6 +115,8 @@ class StatusModel(Model):
     """Sum of `busy` over all workers."""
     pipelines: dict[str, int]
     runs: dict[str, int]
+    runs_max_running: int | None
+    """`runs.max_running` of the scheduler that answers; null: any number."""
     commands_waiting: int
     quarantined: Mapping[str, str]
     cluster_schema: int | None
@@ -161,6 +163,12 @@ class WorkerModel(Model):
     """How many Spark drivers wait for an attempt, or why none does."""
     executor: str = ""
     """The pid of the executor process that takes pooled attempts, or why there is none."""
+
+
+class VariablesModel(Model):
+    """Variables of the cluster."""
+
+    variables: dict[str, str]
 
 
 class PoolModel(Model):
@@ -301,6 +309,7 @@ class PipelineSummaryModel(Model):
     release: str | None
     published: str
     schedule: ScheduleModel | None
+    concurrency: ConcurrencyModel | None
     tasks: int
     quarantined: str | None
     """Why nothing of it starts, or null."""

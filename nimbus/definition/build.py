@@ -38,13 +38,14 @@ from nimbus.domain.pipeline import (
     TaskSpec,
 )
 from nimbus.domain.waits import OK, DataSource, DataWait
-from nimbus.templates.names import tasks_read
+from nimbus.templates.names import tasks_read, variables_in
 
 _EVENT_LOG = "spark.eventLog.enabled"
 
 
 def build_pipeline(model: DefinitionModel) -> PipelineSpec:
     """The pipeline that a definition describes."""
+    tasks = tuple(build_task(name, task, model.defaults) for name, task in model.tasks.items())
     return PipelineSpec(
         name=PipelineName(model.name),
         description=model.description,
@@ -58,8 +59,21 @@ def build_pipeline(model: DefinitionModel) -> PipelineSpec:
         files=tuple(model.files),
         dependencies=tuple(model.dependencies),
         python_path=tuple(model.python_path),
-        tasks=tuple(build_task(name, task, model.defaults) for name, task in model.tasks.items()),
+        tasks=tasks,
+        variables=variables_of(text for task in tasks for text in _texts(task)),
     )
+
+
+def _texts(task: TaskSpec) -> Iterator[str]:
+    """What of a task may be templates."""
+    yield from (*task.args, task.when)
+    given = {} if task.children is None else task.children.parameters
+    yield from (value for value in given.values() if isinstance(value, str))
+
+
+def variables_of(texts: Iterable[str]) -> tuple[str, ...]:
+    """Variables of the cluster that templates name."""
+    return tuple(sorted({name for text in texts for name in variables_in(text)}))
 
 
 def build_parameter(model: ParameterModel) -> ParameterSpec:
@@ -218,6 +232,7 @@ def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec
         limits=_limits(model.limits, defaults.limits),
         isolation=model.isolation,
         pools=dict(model.pool),
+        secrets=dict(model.secrets),
         waits_for=tuple(wait for wait, _ in data_waits(model.waits_for or ())),
         start_after=model.start_after,
         runs_on=tuple(sorted(set(model.runs_on))),

@@ -233,6 +233,8 @@ class RunHeader:
     """Local as `logical_date`. None: of a run by hand that was given none, or one of release 0.1."""
     timezone: str | None = None
     """IANA name of the schedule's, or UTC. None: release 0.1 made the run."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Of the cluster, those that its release names, as they were when it was made. Not in layout 1."""
     parent: Parent | None = None
     """The task that started it; None: no task did."""
     submitted_by: str = ""

@@ -42,6 +42,10 @@ class Law(Enum):
     KNOWS_ALL = "what a leader has read and been told is what ZooKeeper holds"
     NOTHING_FORGOTTEN = "a leader rests only when no rule has anything to decide"
     NEVER_FAILS = "the engine answers for every error, and sets nothing sound aside"
+    CHILD_ONCE = "each child run is created once, with its parent's record; what succeeded is not repeated"
+    CHILD_PARALLEL = "no task has more open child runs than max_parallel"
+    CHILD_END = "a parent's record says of a child run what became of it"
+    PARENT_LAST = "a run ends after its child runs, and creates none while it is stopped or paused"
     ENDS = "while a worker lives every run ends"
 
 

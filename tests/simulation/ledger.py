@@ -14,6 +14,7 @@ from nimbus.domain.ids import AttemptId, CommandId
 from nimbus.domain.run import Run, TaskState
 from tests.simulation.laws import Law, hold
 from tests.simulation.ledger_attempts import AttemptLaws
+from tests.simulation.ledger_children import ChildLaws
 from tests.simulation.ledger_intervals import IntervalLaws
 from tests.simulation.ledger_runs import RunLaws
 from tests.simulation.ledger_schedules import ScheduleLaws
@@ -29,6 +30,7 @@ class Ledger:
     def __init__(self, world: World) -> None:
         self._world = world
         self.runs = RunLaws(world)
+        self.children = ChildLaws(self.runs)
         self.attempts = AttemptLaws(world, self.runs)
         self.schedules = ScheduleLaws(world, self.runs)
         self.intervals = IntervalLaws(world)
@@ -78,6 +80,7 @@ class Ledger:
                     self.schedules.written(write, writes[at + 1 :])
                 case w.CreateRun() | w.PutRun() | w.RemoveRun():
                     self.runs.written(write, self.schedules.pipelines, resumed)
+                    self.children.written(write)
                 case _:
                     self.attempts.written(write, store)
             if isinstance(write, w.CreateRun):
@@ -88,6 +91,7 @@ class Ledger:
         if any(isinstance(write, w.PutRun | w.PutIntervals) for write in writes):
             self.intervals.check()
         self.attempts.check_orders()
+        self.children.committed()
 
     def _decided(self, outcome: c.CommandOutcome) -> None:
         command = self.submitted.get(outcome.command)
@@ -101,7 +105,14 @@ class Ledger:
         """Whether the records say what an accepted command asked for."""
         runs, pipelines = self.runs.all, self.schedules.pipelines
         match command:
-            case c.SetPool() | c.RemovePool() | c.CordonWorker() | c.UncordonWorker():
+            case (
+                c.SetPool()
+                | c.RemovePool()
+                | c.SetVariable()
+                | c.RemoveVariable()
+                | c.CordonWorker()
+                | c.UncordonWorker()
+            ):
                 return self._is_set(command)
             case c.StartRun(run_id=run):
                 return run in runs
@@ -136,6 +147,10 @@ class Ledger:
                 return self.settings.pools[pool] == size
             case c.RemovePool(pool=pool):
                 return pool not in self.settings.pools
+            case c.SetVariable(name=name, value=value):
+                return self.settings.variables[name] == value
+            case c.RemoveVariable(name=name):
+                return name not in self.settings.variables
             case c.CordonWorker(worker=worker):
                 return worker in self.settings.cordoned
             case c.UncordonWorker(worker=worker):

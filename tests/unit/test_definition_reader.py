@@ -746,6 +746,22 @@ def test_result_that_cannot_be_had_is_refused_with_its_place(argument: str, word
     assert words in line
 
 
+def test_definition_knows_the_variables_that_its_templates_name() -> None:
+    text = HEAD + (
+        "tasks:\n  a: {type: python, script: a.py, when: \"{{ vars.on == 'x' }}\", "
+        "args: [\"{{ vars['dwh'] }}{{ vars.b }}\", vars.c]}\n"
+    )
+
+    assert parse_definition(text.encode(), "x", TEMPLATES).variables == ("b", "dwh", "on")
+
+
+@pytest.mark.parametrize("argument", ["{{ vars }}", "{{ vars[params.x] }}", "{{ vars.get('a') ~ vars }}"])
+def test_variable_that_is_not_named_is_refused(argument: str) -> None:
+    found = refusal(HEAD + f'tasks:\n  a: {{type: python, script: a.py, args: ["{argument}"]}}\n')
+
+    assert "write vars.NAME" in "".join(found)
+
+
 def test_child_runs_may_be_given_results_of_tasks_that_are_needed() -> None:
     fan = "  f: {type: pipeline, pipeline: p, params: {x: '{{ tasks.a.result.x }}'}, needs: [%s]}\n"
     plan = HEAD + "tasks:\n  a: {type: python, script: a.py}\n"
@@ -753,3 +769,22 @@ def test_child_runs_may_be_given_results_of_tasks_that_are_needed() -> None:
     assert parse_definition((plan + fan % "a").encode(), "x", TEMPLATES).tasks[1].reads == ("a",)
     (line,) = refusal(plan + fan % "")
     assert "tasks.f.params.x: takes the result of 'a', which may come later" in line
+
+
+def test_secrets_are_names_by_variable() -> None:
+    (_, b) = parse_definition(task("secrets: {DB_PASSWORD: warehouse.prod-1}").encode(), "x", TEMPLATES).tasks
+
+    assert (b.secrets, schema_for(b)) == ({"DB_PASSWORD": "warehouse.prod-1"}, 2)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("secrets: {NIMBUS_X: a}", "NIMBUS_X means something to Nimbus"),
+        ("secrets: {1X: a}", "not a name of an environment variable"),
+        ("secrets: {X: ../a}", "not the name of a secret"),
+        ("secrets: {X: a}, spark: {target: t, deploy: cluster}", "a driver in a cluster gets none"),
+    ],
+)
+def test_secret_that_cannot_be_is_refused(more: str, words: str) -> None:
+    assert words in "".join(refusal(task(more)))
