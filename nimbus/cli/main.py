@@ -17,6 +17,7 @@ _COMMANDS = {
     "pipeline": Lazy("nimbus.cli.pipelines:pipeline", "Validate, publish and steer pipelines."),
     "run": Lazy("nimbus.cli.runs:run", "Start, watch and stop runs; read their logs."),
     "task": Lazy("nimbus.cli.tasks:task", "Decide about tasks of live runs."),
+    "backfill": Lazy("nimbus.cli.backfills:backfill", "Run a pipeline for the dates of a range."),
     "var": Lazy("nimbus.cli.variables:var", "Variables of the cluster, which templates take."),
     "pool": Lazy("nimbus.cli.pools:pool", "Limit what tasks of all pipelines take together."),
     "simulate": Lazy("nimbus.cli.simulate:simulate", "Foresee fires, waits and ends of schedules."),

@@ -14,6 +14,7 @@ from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.lifecycle import begin
+from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import TaskSpec
 from nimbus.domain.results import committed_results
 from nimbus.domain.run import Run
@@ -230,8 +231,12 @@ class Scheduler:
             return True
         if draft.selection is not None and not self.reaches_zookeeper():
             return False
-        run = new_run(self.world.storage.releases[release], draft)
-        self.engine.tell(n.RunBuilt(subject, Built(draft, self._selected(run, draft))))
+        spec = self.world.storage.releases[release]
+        try:
+            result = self._selected(new_run(spec, draft), draft)
+        except InvalidParametersError as exc:
+            result = Refusal(exc.code, str(exc))
+        self.engine.tell(n.RunBuilt(subject, Built(draft, result)))
         return True
 
     def _selected(self, run: Run, draft: Draft) -> Run | Refusal:

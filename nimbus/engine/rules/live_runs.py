@@ -55,7 +55,7 @@ def changed_run(
         case MarkTask():
             return _marked(_live(state, command.run_id, "nothing to mark"), command, by, now)
         case DecideApproval():
-            return decided(state, command, now)
+            return decided(state, command, by, now)
         case _:
             assert_never(command)
 
