@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from itertools import count
 from typing import Any, get_args
 
@@ -16,8 +17,9 @@ import pytest
 from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
 from nimbus.domain import commands as c
 from nimbus.domain import writes as w
+from nimbus.domain.backfill import BackfillRequest, BackfillState
 from nimbus.domain.catalog import PipelineState
-from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName
+from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Paused, Run, RunState, TaskState
 from nimbus.domain.selection import Scope, Selection
@@ -42,6 +44,13 @@ SPEC = PipelineSpec(
 )
 NEWER = replace(SPEC, tasks=SPEC.tasks[:1])
 START = c.StartRun(pipeline=P, run_id=RUN)
+BACKFILL = c.CreateBackfill(
+    pipeline=P,
+    backfill=BackfillId("b"),
+    request=BackfillRequest(
+        first=NOW - timedelta(days=3), last=NOW - timedelta(days=1), every=timedelta(days=1)
+    ),
+)
 active(NEWER)  # so that it is on the disk
 
 
@@ -148,6 +157,11 @@ def told(bench: Bench) -> None:
     ask(bench, c.SetVariable(name="day", value="1"))
 
 
+def backfilling(bench: Bench) -> None:
+    bench.submit(BACKFILL, by="ann")
+    _decide(bench)
+
+
 def cordoned(bench: Bench) -> None:
     ask(bench, c.CordonWorker(worker=WORKER.id, reason="disk"))
 
@@ -192,7 +206,7 @@ CASES = {
         started,
     ),
     "approve": Case(
-        c.DecideApproval(run_id=RUN, task=ASKED, approved=True, by="ann", reason="good"),
+        c.DecideApproval(run_id=RUN, task=ASKED, approved=True, reason="good"),
         run_put(lambda _, run: run.tasks[ASKED].state is TaskState.SUCCEEDED),
         started,
     ),
@@ -217,6 +231,18 @@ CASES = {
         c.UncordonWorker(worker=WORKER.id),
         settings_put(lambda settings: WORKER.id not in settings.cordoned),
         cordoned,
+    ),
+    "create_backfill": Case(
+        BACKFILL, lambda write: isinstance(write, w.PutBackfill) and write.before is None
+    ),
+    "pause_backfill": Case(
+        c.SteerBackfill(backfill=BACKFILL.backfill, to=BackfillState.PAUSED, reason="late"),
+        lambda write: (
+            isinstance(write, w.PutBackfill)
+            and write.before is not None
+            and (write.before.state, write.backfill.state) == (BackfillState.ACTIVE, BackfillState.PAUSED)
+        ),
+        backfilling,
     ),
     "abdicate": Case(c.Abdicate(reason="update"), lambda write: isinstance(write, w.PutAbdication)),
 }
