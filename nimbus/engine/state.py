@@ -14,13 +14,21 @@ from typing import assert_never
 
 from nimbus.domain import writes as w
 from nimbus.domain.admission import Capacity, Gate, need_of
+from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.child_runs import child_of, is_under_way
 from nimbus.domain.children import ItemState
-from nimbus.domain.commands import Abdication, ActivatePipeline, PublishRelease, QueuedCommand, is_urgent
+from nimbus.domain.commands import (
+    Abdication,
+    ActivatePipeline,
+    CreateBackfill,
+    PublishRelease,
+    QueuedCommand,
+    is_urgent,
+)
 from nimbus.domain.drafts import Draft
 from nimbus.domain.earliest import not_before
-from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName, WorkerId
+from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.lifecycle import must_stop
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
@@ -29,7 +37,8 @@ from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.schema import NEWEST_SCHEMA, older_than
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Slots
-from nimbus.domain.waits import Look, Seen, faults_of, looks_of
+from nimbus.domain.upstream import Upstream, upstream_of
+from nimbus.domain.waits import Look, PipelineWait, Seen, faults_of, looks_of
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.agenda import (
     ABOUT_ABDICATION,
@@ -38,6 +47,7 @@ from nimbus.engine.agenda import (
     Instant,
     Subject,
     about_attempt,
+    about_backfill,
     about_child,
     about_children,
     about_command,
@@ -104,6 +114,7 @@ class State:
 
         self.pipelines: dict[PipelineName, PipelineRecord] = {}
         self.quarantined: Mapping[PipelineName, str] = {}
+        self.backfills: dict[BackfillId, Backfill] = {}
         self.intervals: dict[PipelineName, IntervalIndex] = {}
 
         self.abdication: Abdication | None = None
@@ -132,10 +143,13 @@ class State:
         """Runs that are not final."""
         self.finished: dict[RunId, Finished] = {}
         self._runs_of: defaultdict[PipelineName, set[RunId]] = defaultdict(set)
+        self._runs_of_backfill: defaultdict[BackfillId, set[RunId]] = defaultdict(set)
         self._needs: dict[RunId, Needs] = {}
         self.queue = RunQueue(self._limit_of, self.policy.max_running)
         self.ready = ReadyTasks()
         self.looks = Looks()
+        self._awaiting: defaultdict[PipelineName, set[Subject]] = defaultdict(set)
+        """Tasks that wait for runs of a pipeline."""
 
         self.none_older_since: float | None = None
         """Elapsed seconds at the moment from which on all that are registered know a newer schema."""
@@ -158,6 +172,10 @@ class State:
     def live_runs_of(self, pipeline: PipelineName) -> Collection[RunId]:
         """Runs of a pipeline that are not final."""
         return self._runs_of.get(pipeline, ())
+
+    def runs_of_backfill(self, backfill: BackfillId) -> Collection[RunId]:
+        """Runs of a backfill that are not final."""
+        return self._runs_of_backfill.get(backfill, ())
 
     def check_needs(self, run: RunId) -> None:
         """Refuse a run whose record contradicts itself.
@@ -244,8 +262,6 @@ class State:
                 self.put_pipeline(record)
             case w.RemovePipelineRecord(record):
                 self.forget_pipeline(record.name)
-            case w.PutIntervals(pipeline, index, _):
-                self.put_intervals(pipeline, index)
             case w.ConsumeCommand(outcome):
                 self.drop_command(outcome.command)
             case _:
@@ -253,6 +269,12 @@ class State:
 
     def _apply_of_cluster(self, write: w.Write, now: Instant) -> None:
         match write:
+            case w.PutIntervals(pipeline, index, _):
+                self.put_intervals(pipeline, index)
+            case w.PutBackfill(backfill, _):
+                self.put_backfill(backfill)
+            case w.RemoveBackfill(backfill):
+                self.forget_backfill(backfill.id)
             case w.PutAbdication(abdication):
                 self.put_abdication(abdication)
             case w.PutSettings(settings):
@@ -285,6 +307,8 @@ class State:
         if before is None:
             self._needs[run.id] = Needs(run)
             self._runs_of[run.pipeline].add(run.id)
+            if run.backfill is not None:
+                self._runs_of_backfill[run.backfill].add(run.id)
         self.runs[run.id] = run
         if before is None or (before.state, before.paused) != (run.state, run.paused):
             self._put_in_queue(run)
@@ -375,7 +399,7 @@ class State:
         subject = about_task(run.id, task.spec.name)
         waits = task.state is TaskState.WAITING and run.opens_tasks
         if not task.spec.kind.uses_worker:
-            self._put_wait(about_wait(run.id, task.spec.name), task.spec, waits=waits)
+            self._put_wait(run, task.spec, waits=waits)
         elif not waits:
             self.ready.discard(run.id, task.spec.name)
             self.agenda.forget(subject)
@@ -385,14 +409,29 @@ class State:
         else:
             self._add_ready(run.id, task.spec.name)
 
-    def _put_wait(self, subject: Subject, spec: TaskSpec, *, waits: bool) -> None:
+    def _put_wait(self, run: Run, spec: TaskSpec, *, waits: bool) -> None:
+        subject = about_wait(run.id, spec.name)
+        pipelines = {upstream_of(wait, run) for wait in spec.waits_for if isinstance(wait, PipelineWait)}
         if not waits:
             self.agenda.forget(subject)
             self.looks.forget(subject)
+            for name in pipelines:
+                self._awaiting[name].discard(subject)
             return
         self.agenda.add(subject)
-        if spec.waits_for and not faults_of(spec.waits_for, spec.args):
-            self.looks.want(subject, looks_of(spec.waits_for, spec.args))
+        for name in pipelines:
+            self._awaiting[name].add(subject)
+        if not faults_of(spec.waits_for, spec.args) and (looks := looks_of(spec.waits_for, spec.args)):
+            self.looks.want(subject, looks)
+
+    def upstream(self, name: PipelineName) -> Upstream:
+        """What is known of the runs of a pipeline that tasks wait for."""
+        return Upstream(self.intervals.get(name), tuple(self.runs[run] for run in self.live_runs_of(name)))
+
+    def _look_at_awaiting(self, name: PipelineName) -> None:
+        """A run of a pipeline has ended: look at the tasks that wait for it."""
+        for subject in sorted(self._awaiting.get(name, ())):
+            self.agenda.add(subject)
 
     def data_seen(self, look: Look, seen: Seen, now: Instant) -> None:
         """Somebody looked at data that tasks wait for, or did wait for."""
@@ -423,6 +462,7 @@ class State:
         self._forget_live(run.id)
         self.finished[run.id] = finished(run, self.finished.get(run.id))
         self.agenda.add(about_finished(run.id))
+        self._look_at_awaiting(run.pipeline)
         if run.parent is not None:
             self.agenda.add(about_child(run.parent.run, run.parent.task, run.parent.index))
 
@@ -440,6 +480,9 @@ class State:
         self.agenda.forget(about_run(run_id))
         self.queue.discard(run_id)
         self._runs_of[run.pipeline].discard(run_id)
+        if run.backfill is not None:
+            self._runs_of_backfill[run.backfill].discard(run_id)
+            self.agenda.add(about_backfill(run.backfill))
         del self._needs[run_id]
         for name, task in run.tasks.items():
             self.ready.discard(run_id, name)
@@ -448,7 +491,7 @@ class State:
                 self._forget_children(about_children(run_id, name))
             self._forget_rendering(run_id, task)
             if not task.spec.kind.uses_worker:
-                self._put_wait(about_wait(run_id, name), task.spec, waits=False)
+                self._put_wait(run, task.spec, waits=False)
             if (attempt := task.open_attempt) is not None:
                 self._forget_attempt(AttemptId(run_id, name, attempt.number), attempt.worker)
 
@@ -551,6 +594,7 @@ class State:
         self.pipelines[record.name] = record
         self.queue.reopen()
         self.agenda.add(about_pipeline(record.name))
+        self._look_at_backfills({record.name})
 
     def forget_pipeline(self, name: PipelineName) -> None:
         """A pipeline is out of the catalog."""
@@ -560,12 +604,34 @@ class State:
         self.built.pop(subject, None)
         self.agenda.forget(subject)
 
+    def put_backfill(self, backfill: Backfill) -> None:
+        """Take in a backfill. A run was built for one position of it."""
+        before, subject = self.backfills.get(backfill.id), about_backfill(backfill.id)
+        if before is not None and (before.position, before.state) != (backfill.position, backfill.state):
+            self.built.pop(subject, None)
+        self.backfills[backfill.id] = backfill
+        self.agenda.add(subject)
+
+    def forget_backfill(self, backfill: BackfillId) -> None:
+        """A backfill is not kept any more."""
+        subject = about_backfill(backfill)
+        self.backfills.pop(backfill, None)
+        self.building.discard(subject)
+        self.built.pop(subject, None)
+        self.agenda.forget(subject)
+
+    def _look_at_backfills(self, pipelines: Collection[PipelineName]) -> None:
+        for backfill in self.backfills.values():
+            if backfill.pipeline in pipelines:
+                self.agenda.add(about_backfill(backfill.id))
+
     def put_intervals(self, name: PipelineName, index: IntervalIndex | None) -> None:
         """Take in what became of a pipeline's data intervals; None: there is no index."""
         if index is None:
             self.intervals.pop(name, None)
         else:
             self.intervals[name] = index
+        self._look_at_awaiting(name)
 
     def put_quarantine(self, quarantined: Mapping[PipelineName, str]) -> None:
         """Take in which pipelines cannot run."""
@@ -573,6 +639,7 @@ class State:
         self.quarantined = dict(quarantined)
         for name in changed & self.pipelines.keys():
             self.agenda.add(about_pipeline(name))
+        self._look_at_backfills(changed)
 
     def put_command(self, queued: QueuedCommand) -> None:
         """Take in a command that waits."""
@@ -604,7 +671,7 @@ class State:
         if command in self.commands:
             self._leave_lines(command)
             queued = self.commands.pop(command)
-            if isinstance(queued.command, PublishRelease | ActivatePipeline):
+            if isinstance(queued.command, PublishRelease | ActivatePipeline | CreateBackfill):
                 self.prepared.pop(queued.command.pipeline, None)
 
     def put_aside(self, subject: Subject, why: str) -> None:
@@ -679,6 +746,8 @@ class State:
     def _waits(self, subject: Subject) -> bool:
         if subject.kind == "children":
             return subject.run in self.runs
+        if subject.kind == "backfill":
+            return subject.backfill in self.backfills
         return subject.command in self.commands or subject.pipeline in self.pipelines
 
     def dismiss(self, subject: Subject) -> None:

@@ -16,11 +16,12 @@ from nimbus.domain.earliest import not_before
 from nimbus.domain.ids import AttemptId, CommandId
 from nimbus.domain.run import RunState
 from nimbus.domain.slots import Slots
-from nimbus.domain.waits import Look
+from nimbus.domain.waits import Look, looks_of
 from nimbus.engine.agenda import (
     Instant,
     Subject,
     about_attempt,
+    about_backfill,
     about_child,
     about_children,
     about_command,
@@ -76,9 +77,9 @@ def _looks_go_on(state: State, under_way: Set[Look]) -> None:
     """Whatever a task waits for is being looked at, or will be."""
     for run in state.runs.values():
         for name, task in run.tasks.items():
-            if not task.spec.waits_for or not lifecycle.is_ready(run, task):
+            if not looks_of(task.spec.waits_for, task.spec.args) or not lifecycle.is_ready(run, task):
                 continue
-            missing = set(state.looks.missing(about_wait(run.id, name)))
+            missing = state.looks._missing[about_wait(run.id, name)]
             idle = {look for look in missing if state.looks._watched[look].due_s is None}
             hold(Law.NOTHING_FORGOTTEN, missing, run.id, name, "waits for nothing")
             hold(Law.NOTHING_FORGOTTEN, idle <= under_way, "nobody looks at", idle - under_way)
@@ -98,6 +99,7 @@ def _knows_all(state: State, found: Records, young: Set[AttemptId], *, told: boo
     hold(Law.KNOWS_ALL, state.finished.keys() == found.runs.keys() - live.keys(), "finished runs")
     hold(Law.KNOWS_ALL, state.pipelines == found.pipelines, "pipelines")
     hold(Law.KNOWS_ALL, state.intervals == found.intervals, "intervals")
+    hold(Law.KNOWS_ALL, state.backfills == found.backfills, "backfills")
     if not told:
         hold(Law.KNOWS_ALL, found.commands.keys() <= state.commands.keys(), "commands")
         hold(Law.KNOWS_ALL, state.workers.registered.keys() == found.workers.keys(), "workers")
@@ -227,6 +229,7 @@ def _subjects(state: State, now: Instant) -> Iterator[Subject]:
     yield from (about_queued(key) for key in state.queue._ranks)
     yield from map(about_command, state.commands)
     yield from map(about_pipeline, state.pipelines)
+    yield from map(about_backfill, state.backfills)
     yield from map(about_finished, state.finished)
     for run in state.runs.values():
         for name, task in run.tasks.items():
