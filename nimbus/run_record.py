@@ -60,7 +60,6 @@ class _Progress:
     retry_at: datetime | None = None
     children: Children | None = None
     settled: Settlement | None = None
-    reason: str = ""
     left_out: bool = False
     reused: Reused | None = None
 

@@ -159,9 +159,7 @@ class TaskRun:
     children: Children | None = None
     """Of a task of kind `pipeline` that has begun. Its attempt is in `attempts` only once it has ended."""
     settled: Settlement | None = None
-    """Of a task without attempts that the leader has ended. Not in layout 1."""
-    reason: str = ""
-    """Why it failed without an attempt. Not in layout 1."""
+    """Of a task that the leader has ended without an attempt. Not in layout 1."""
     left_out: bool = False
     """Skipped, since it was not selected; for those that need it, it went as they ask. Not in layout 1."""
     reused: Reused | None = None
