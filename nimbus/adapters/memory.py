@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 
+from nimbus.domain.alerts import Alert
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand, newest_refusal
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
@@ -42,11 +43,14 @@ class MemoryCluster:
         self._outcomes: dict[CommandId, CommandOutcome] = {}
         self._watches: dict[CommandId, list[Enqueue]] = {}
         self._settings = ClusterSettings()
+        self._alerts: dict[str, Alert] = {}
         self._intervals: dict[PipelineName, IntervalIndex] = {}
         self._count = 0
         self._down = False
 
-    def put(self, *records: PipelineRecord | Run | SchedulerInfo | WorkerInfo | ClusterSettings) -> None:
+    def put(
+        self, *records: PipelineRecord | Run | SchedulerInfo | WorkerInfo | ClusterSettings | Alert
+    ) -> None:
         """Add or replace records."""
         with self._lock:
             for record in records:
@@ -61,6 +65,8 @@ class MemoryCluster:
                         self._workers[record.id] = record
                     case ClusterSettings():
                         self._settings = record
+                    case Alert():
+                        self._alerts[record.id] = record
 
     def put_intervals(self, name: PipelineName, index: IntervalIndex) -> None:
         """Set what became of a pipeline's data intervals."""
@@ -127,6 +133,12 @@ class MemoryCluster:
         with self._lock:
             self._check()
             return self._settings
+
+    def alerts(self) -> tuple[Alert, ...]:
+        """See `nimbus.ports.ClusterReader.alerts`."""
+        with self._lock:
+            self._check()
+            return tuple(sorted(self._alerts.values(), key=lambda alert: (alert.raised_at, alert.id)))
 
     def pipelines(self) -> tuple[PipelineRecord, ...]:
         """See `nimbus.ports.ClusterReader.pipelines`."""

@@ -12,10 +12,12 @@ from datetime import datetime
 from typing import assert_never
 
 from nimbus.domain import writes as w
+from nimbus.domain.alerts import Alert
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Abdication, CommandOutcome, QueuedCommand
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
+from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.run import Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
@@ -51,6 +53,8 @@ class World:
     schedulers: tuple[SchedulerInfo, ...] = ()
     slots: dict[AttemptId, Slots] = field(default_factory=dict)
     orders: dict[tuple[WorkerId, AttemptId], Assignment] = field(default_factory=dict)
+    alerts: dict[str, Alert] = field(default_factory=dict)
+    health: dict[PipelineName, PipelineHealth] = field(default_factory=dict)
 
 
 class MemoryCluster:
@@ -124,6 +128,8 @@ class MemoryLeaderStore:
             schedulers=self.read_schedulers(),
             abdication=self._world().abdication,
             settings=self._world().settings,
+            alerts=self.read_alerts(),
+            health=self.read_health(),
         )
         names = tuple(self._world().runs)
         for start in range(0, len(names), self._runs_at_once):
@@ -173,9 +179,17 @@ class MemoryLeaderStore:
         """One pipeline."""
         return self._world().pipelines.get(name)
 
+    def read_alerts(self) -> tuple[Alert, ...]:
+        """Alerts."""
+        return tuple(sorted(self._world().alerts.values(), key=lambda alert: (alert.raised_at, alert.id)))
+
     def read_intervals(self, name: PipelineName) -> IntervalIndex | None:
         """One index."""
         return self._world().intervals.get(name)
+
+    def read_health(self) -> tuple[PipelineHealth, ...]:
+        """How pipelines fare."""
+        return tuple(self._world().health.values())
 
     def begin(self) -> MemoryTransaction:
         """Begin to collect writes."""
@@ -227,14 +241,12 @@ def _applied(world: World, write: w.Write) -> World:
                 commands=_removed(world.commands, outcome.command),
                 outcomes=_created(world.outcomes, outcome.command, outcome),
             )
-        case w.PutAbdication(abdication):
-            return replace(world, abdication=abdication)
-        case w.PutSettings(settings):
-            return replace(world, settings=settings)
-        case w.RaiseSchema(schema):
-            return replace(world, schema=schema)
+        case w.PutAbdication() | w.PutSettings() | w.RaiseSchema():
+            return _after_cluster_write(world, write)
         case w.Assign() | w.Unassign():
             return replace(world, orders=_orders_after(world.orders, write))
+        case w.CreateAlert() | w.PutAlert() | w.RemoveAlert() | w.PutHealth() | w.RemoveHealth():
+            return _after_alert(world, write)
         case _:
             return replace(world, slots=_slots_after(world.slots, write))
 
@@ -251,6 +263,18 @@ def _runs_after(runs: dict[RunId, Run], write: w.CreateRun | w.PutRun | w.Remove
             assert_never(write)
 
 
+def _after_cluster_write(world: World, write: w.PutAbdication | w.PutSettings | w.RaiseSchema) -> World:
+    match write:
+        case w.PutAbdication(abdication):
+            return replace(world, abdication=abdication)
+        case w.PutSettings(settings):
+            return replace(world, settings=settings)
+        case w.RaiseSchema(schema):
+            return replace(world, schema=schema)
+        case _:
+            assert_never(write)
+
+
 def _pipelines_after(
     pipelines: dict[PipelineName, PipelineRecord],
     write: w.CreatePipeline | w.PutPipeline | w.RemovePipelineRecord,
@@ -262,6 +286,23 @@ def _pipelines_after(
             return _changed(pipelines, record.name, record)
         case w.RemovePipelineRecord(record):
             return _removed(pipelines, record.name)
+        case _:
+            assert_never(write)
+
+
+def _after_alert(world: World, write: w.AlertWrite) -> World:
+    match write:
+        case w.CreateAlert(alert):
+            return replace(world, alerts=_created(world.alerts, alert.id, alert))
+        case w.PutAlert(alert):
+            return replace(world, alerts=_changed(world.alerts, alert.id, alert))
+        case w.RemoveAlert(alert_id):
+            return replace(world, alerts=_removed(world.alerts, alert_id))
+        case w.PutHealth(health, is_new):
+            put = _created if is_new else _changed
+            return replace(world, health=put(world.health, health.name, health))
+        case w.RemoveHealth(pipeline):
+            return replace(world, health=_removed(world.health, pipeline))
         case _:
             assert_never(write)
 

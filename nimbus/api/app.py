@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from fastapi import Depends, FastAPI
 
 from nimbus.api import (
+    routes_alerts,
     routes_attempts,
     routes_children,
     routes_cluster,
@@ -58,6 +59,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
     parts = (
         routes_cluster,
         routes_limits,
+        routes_alerts,
         routes_intervals,
         routes_pipelines,
         routes_runs,

@@ -118,6 +118,10 @@ class Api:
             raise ProblemError(409, answer["outcome"]["code"], answer["outcome"]["message"])
         return answer
 
+    def post(self, path: str) -> Any:
+        """Have the scheduler that answers do something itself. Sent again when in doubt."""
+        return self._ask("POST", path, repeatable=True).json()
+
     def leader(self) -> dict[str, Any] | None:
         """The confirmed leader; None while nobody leads."""
         found: dict[str, Any] | None = self.get("/leader")["leader"]

@@ -17,6 +17,7 @@ _COMMANDS = {
     "pipeline": Lazy("nimbus.cli.pipelines:pipeline", "Validate, publish and steer pipelines."),
     "run": Lazy("nimbus.cli.runs:run", "Start, watch and stop runs; read their logs."),
     "pool": Lazy("nimbus.cli.pools:pool", "Limit what tasks of all pipelines take together."),
+    "alert": Lazy("nimbus.cli.alerts:alert", "See what people were told; test where it goes."),
     "artifacts": Lazy("nimbus.cli.artifacts:artifacts", "See what lies in storage that nobody needs."),
     "cluster": Lazy("nimbus.cli.cluster:cluster", "See schedulers and workers; hand leadership over."),
     "scheduler": Lazy("nimbus.cli.daemons:scheduler", "Run a scheduler (a daemon)."),

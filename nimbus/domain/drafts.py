@@ -67,6 +67,7 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
         python_path=spec.python_path,
         timeout=spec.timeout,
         max_parallel_tasks=spec.max_parallel_tasks,
+        notify=spec.notify if draft.layout > 1 else None,
         parent=draft.parent,
         layout=draft.layout,
         tasks=Tasks(TaskRun(spec=task) for task in spec.tasks),

@@ -16,6 +16,7 @@ from nimbus.domain.children import Children, Parent
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, WorkerId
 from nimbus.domain.intervals import DataInterval
+from nimbus.domain.notify import NotifyRule
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskSpec
 from nimbus.domain.settlement import Settlement
 from nimbus.domain.tasks import Tasks
@@ -233,6 +234,8 @@ class RunHeader:
     """Local as `logical_date`. None: of a run by hand that was given none, or one of release 0.1."""
     timezone: str | None = None
     """IANA name of the schedule's, or UTC. None: release 0.1 made the run."""
+    notify: tuple[NotifyRule, ...] | None = None
+    """As of `PipelineSpec.notify`. Not in layout 1."""
     parent: Parent | None = None
     """The task that started it; None: no task did."""
     submitted_by: str = ""
