@@ -102,6 +102,7 @@ class RunBody(RunHeader):
 _HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
 _NOT_IN_LAYOUT_1: dict[str, Any] = {
     "notify": True,
+    "variables": True,
     "parent": True,
     "submitted_by": True,
     "paused": True,

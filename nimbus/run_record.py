@@ -13,7 +13,7 @@ import base64
 import json
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Literal
@@ -43,6 +43,7 @@ LARGEST_UNFOLDED = 64 << 20
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
     parameters: Mapping[str, Any]
+    variables: Mapping[str, str] = field(default_factory=dict)
     python_path: tuple[str, ...]
     tasks: tuple[TaskSpec, ...]
 
@@ -136,7 +137,9 @@ def decode(nodes: Mapping[str, bytes], place: str) -> Run:
         plan = _decode_plan(packed)
         progress = [found for page in pages for found in _PAGE.validate_json(_unfolded(page))]
         head = _HEADER.validate_python(
-            header | {"parameters": plan.parameters, "python_path": plan.python_path, "layout": SCHEMA}
+            header
+            | {name: getattr(plan, name) for name in ("parameters", "variables", "python_path")}
+            | {"layout": SCHEMA}
         )
         tasks = Tasks(_tasks(head, plan, progress))
     except KeyError as exc:
@@ -183,7 +186,13 @@ def _header(run: Run) -> bytes:
     body: dict[str, Any] = _HEADER.dump_python(
         RunHeader(**{name: getattr(run, name) for name in _HEADER_FIELDS}),
         mode="json",
-        exclude={"parameters", "python_path", "layout", *(["parent"] if run.parent is None else [])},
+        exclude={
+            "parameters",
+            "variables",
+            "python_path",
+            "layout",
+            *(["parent"] if run.parent is None else []),
+        },
     )
     plan = _plan_of(run)
     if _is_small(run):
@@ -203,6 +212,7 @@ def _plan_of(run: Run) -> bytes:
     if found is None:
         plan = _Plan(
             parameters=run.parameters,
+            variables=run.variables,
             python_path=run.python_path,
             tasks=tuple(task.spec for task in run.tasks.values()),
         )

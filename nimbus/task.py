@@ -66,6 +66,8 @@ class TaskContext:
     tz: str | None = None
     """IANA name of the schedule's time zone, or UTC. None: an earlier release made the run."""
     parameters: Mapping[str, Any]
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Of the cluster: those that templates of the pipeline name, as they were when the run was made."""
     inputs: Mapping[str, Path]
     """Committed output folders of the tasks this one needs, by task name. Inside a cluster, with outputs in a
     bucket, each is copied when it is asked for first."""
@@ -178,6 +180,7 @@ def context() -> TaskContext:
         data_interval_end=_time(document.get("data_interval_end")),
         tz=document.get("tz"),
         parameters=document["parameters"],
+        variables=document.get("variables", {}),
         inputs=_wrapped({task: Path(place) for task, place in document["inputs"].items()}),
         output=Path(document["output"]),
         data=_data(document),

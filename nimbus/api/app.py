@@ -18,6 +18,7 @@ from nimbus.api import (
     routes_pipelines,
     routes_run_commands,
     routes_runs,
+    routes_variables,
 )
 from nimbus.api.asking import note_who_asks
 from nimbus.api.cross_site import CrossSiteGuard
@@ -59,6 +60,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
     parts = (
         routes_cluster,
         routes_limits,
+        routes_variables,
         routes_alerts,
         routes_intervals,
         routes_pipelines,

@@ -163,6 +163,12 @@ class WorkerModel(Model):
     """The pid of the executor process that takes pooled attempts, or why there is none."""
 
 
+class VariablesModel(Model):
+    """Variables of the cluster."""
+
+    variables: dict[str, str]
+
+
 class PoolModel(Model):
     """A pool that tasks take of."""
 

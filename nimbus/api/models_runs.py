@@ -169,6 +169,8 @@ class RunModel(RunSummaryModel):
     """One run in full; tasks in the order of their needs."""
 
     parameters: Mapping[str, Any]
+    variables: Mapping[str, str]
+    """Of the cluster: those that its release names, as they were when it was made."""
     verdict: RunState | None
     deadline: datetime | None
     """Null: there is none, or the run is queued."""

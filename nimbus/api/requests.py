@@ -26,6 +26,7 @@ from pydantic_core import to_jsonable_python
 from nimbus.definition.intervals import bound_of
 from nimbus.domain import ids
 from nimbus.domain.pipeline import Priority
+from nimbus.domain.settings import LONGEST_VARIABLE
 
 _Reason = Annotated[
     str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500, pattern=r"\S")
@@ -62,6 +63,11 @@ def _storable(parameters: dict[str, Any]) -> dict[str, Any]:
     return parameters
 
 
+def _as_utf8(text: str) -> str:
+    text.encode()  # a half of a surrogate pair is refused as any ValueError
+    return text
+
+
 def _whole(value: Any) -> Any:
     """For JSON 3.0 is a whole number."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -74,6 +80,9 @@ def _matching(pattern: re.Pattern[str]) -> dict[str, str]:
 
 PipelineNameText = Annotated[
     str, AfterValidator(ids.pipeline_name), WithJsonSchema(_matching(ids.NAME_PATTERN))
+]
+VariableNameText = Annotated[
+    str, AfterValidator(ids.variable_name), WithJsonSchema(_matching(ids.VARIABLE_PATTERN))
 ]
 RunIdText = Annotated[str, AfterValidator(ids.run_id), WithJsonSchema(_matching(ids.RUN_ID_PATTERN))]
 DigestText = Annotated[str, AfterValidator(ids.release_digest), WithJsonSchema(_matching(ids.DIGEST_PATTERN))]
@@ -146,6 +155,14 @@ class PoolBody(_Body):
 
     size: Annotated[StrictInt, BeforeValidator(_whole)] = Field(
         ge=0, le=1_000_000, description="0: nothing takes of it any more."
+    )
+
+
+class VariableBody(_Body):
+    """Set a variable of the cluster."""
+
+    value: Annotated[str, Field(max_length=LONGEST_VARIABLE), AfterValidator(_as_utf8)] = Field(
+        description="Not a secret: anybody who reaches the API can read it."
     )
 
 

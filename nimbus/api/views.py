@@ -190,6 +190,7 @@ def run_model(
         {
             **_run_fields(run, archived),
             "parameters": dict(run.parameters),
+            "variables": dict(run.variables),
             "verdict": run.verdict,
             "deadline": run.deadline,
             "why": why_run(run, around),

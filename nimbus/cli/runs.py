@@ -155,10 +155,9 @@ def show(api: Api, out: Output, run_id: str) -> None:
     """Show one run: tasks, attempts, a small Gantt chart, and why something waits."""
     place = f"/runs/{quote(run_id, safe='')}"
     answer = api.get(place)
-    gave = any(attempt.get("has_result") for task in answer["tasks"] for attempt in task["attempts"])
-    results = api.get(f"{place}/results")["results"] if gave else {}
+    results = _results(api, place, answer)
     if out.as_json:
-        answer |= {"results": results} if gave else {}
+        answer |= {"results": results} if results else {}
         out.data(answer)
         return
     from nimbus.cli.gantt import gantt
@@ -176,8 +175,7 @@ def show(api: Api, out: Output, run_id: str) -> None:
         out.line(f"data      from {clock(interval['start'])} to {clock(interval['end'])}")
     if answer["why"]:
         out.line(f"waits     {answer['why']}")
-    if answer["parameters"]:
-        out.line("with      " + ", ".join(f"{key}={value}" for key, value in answer["parameters"].items()))
+    _show_given(out, answer)
     out.line("")
     out.table(("task", "state", "attempts", "why"), task_rows(answer))
     if any(task["attempts"] for task in answer["tasks"]):
@@ -190,6 +188,18 @@ def show(api: Api, out: Output, run_id: str) -> None:
     if applications := application_rows(answer):
         out.line("")
         out.table(("task", "attempt", "Spark application", "history"), applications)
+
+
+def _show_given(out: Output, run: dict[str, Any]) -> None:
+    for word, field in (("with", "parameters"), ("vars", "variables")):
+        if given := run.get(field):  # an earlier release tells no variables
+            out.line(f"{word:<9} " + ", ".join(f"{key}={value}" for key, value in given.items()))
+
+
+def _results(api: Api, place: str, run: dict[str, Any]) -> dict[str, Any]:
+    """What the tasks of a run gave, if one did."""
+    gave = any(attempt.get("has_result") for task in run["tasks"] for attempt in task["attempts"])
+    return dict(api.get(f"{place}/results")["results"]) if gave else {}
 
 
 @click.command()

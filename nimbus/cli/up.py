@@ -61,8 +61,7 @@ def up(
     """Start ZooKeeper, an S3 server and schedulers with workers on this machine, to try Nimbus out.
 
     Runs until Ctrl-C; data stay. Needs Java 17 or newer (`nimbus doctor` says whether it is there); with
-    --single only tasks that use Spark need it. Everything listens on loopback only. A folder was made with
-    --single or without; it stays so.
+    --single only tasks that use Spark need it. Everything listens on loopback only.
     """
     from nimbus.localstack.settings import StackTuning
     from nimbus.localstack.stack import LocalStack

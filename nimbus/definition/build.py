@@ -40,13 +40,14 @@ from nimbus.domain.pipeline import (
     TaskSpec,
 )
 from nimbus.domain.waits import OK, DataSource, DataWait
-from nimbus.templates.names import tasks_read
+from nimbus.templates.names import tasks_read, variables_in
 
 _EVENT_LOG = "spark.eventLog.enabled"
 
 
 def build_pipeline(model: DefinitionModel) -> PipelineSpec:
     """The pipeline that a definition describes."""
+    tasks = tuple(build_task(name, task, model.defaults) for name, task in model.tasks.items())
     return PipelineSpec(
         name=PipelineName(model.name),
         description=model.description,
@@ -61,13 +62,26 @@ def build_pipeline(model: DefinitionModel) -> PipelineSpec:
         files=tuple(model.files),
         dependencies=tuple(model.dependencies),
         python_path=tuple(model.python_path),
-        tasks=tuple(build_task(name, task, model.defaults) for name, task in model.tasks.items()),
+        tasks=tasks,
+        variables=variables_of(text for task in tasks for text in _texts(task)),
     )
 
 
 def notify_rules(models: Iterable[Notify]) -> tuple[NotifyRule, ...]:
     """What is told to whom."""
     return tuple(NotifyRule(on=tuple(sorted(set(rule.on))), to=rule.to) for rule in models)
+
+
+def _texts(task: TaskSpec) -> Iterator[str]:
+    """What of a task may be templates."""
+    yield from (*task.args, task.when)
+    given = {} if task.children is None else task.children.parameters
+    yield from (value for value in given.values() if isinstance(value, str))
+
+
+def variables_of(texts: Iterable[str]) -> tuple[str, ...]:
+    """Variables of the cluster that templates name."""
+    return tuple(sorted({name for text in texts for name in variables_in(text)}))
 
 
 def build_parameter(model: ParameterModel) -> ParameterSpec:

@@ -118,6 +118,23 @@ class RemovePool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetVariable:
+    """Give a variable of the cluster its value. Runs that are there keep the one that they have."""
+
+    name: str
+    value: str
+    type: Literal["set_variable"] = "set_variable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveVariable:
+    """Take a variable away. Runs that are there keep its value."""
+
+    name: str
+    type: Literal["remove_variable"] = "remove_variable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CordonWorker:
     """Give a worker nothing new, until it is uncordoned; what it has goes on."""
 
@@ -136,7 +153,7 @@ class UncordonWorker:
 
 LiveRunCommand = StopRun | PauseRun | ResumeRun | DecideApproval
 """Changes a run that is live."""
-SettingsCommand = SetPool | RemovePool | CordonWorker | UncordonWorker
+SettingsCommand = SetPool | RemovePool | SetVariable | RemoveVariable | CordonWorker | UncordonWorker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -37,6 +37,8 @@ class Draft:
     parent: Parent | None = None
     layout: int
     asked_at: datetime
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """All of the cluster."""
     submitted_by: str = ""
 
 
@@ -45,7 +47,7 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
 
     Raises:
         InvalidParametersError: given parameters or dates do not fit the definition, or there is no data
-            interval and one is needed.
+            interval, or no variable of the cluster, that it needs.
     """
     zone = ZoneInfo("UTC" if spec.schedule is None else spec.schedule.timezone)
     says_interval = draft.layout > 1
@@ -68,11 +70,24 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
         timeout=spec.timeout,
         max_parallel_tasks=spec.max_parallel_tasks,
         notify=spec.notify if draft.layout > 1 else None,
+        variables=_variables(spec, draft.variables),
         parent=draft.parent,
         layout=draft.layout,
         tasks=Tasks(TaskRun(spec=task) for task in spec.tasks),
     )
     return started(run, draft.asked_at)
+
+
+def _variables(spec: PipelineSpec, known: Mapping[str, str]) -> dict[str, str]:
+    unknown = [name for name in spec.variables if name not in known]
+    if unknown:
+        raise InvalidParametersError(tuple(unknown_variable(name) for name in unknown))
+    return {name: known[name] for name in spec.variables}
+
+
+def unknown_variable(name: str) -> str:
+    """What to say of a variable that is not set."""
+    return f"there is no variable vars.{name}: `nimbus var set {name} VALUE`"
 
 
 def _local_interval(interval: DataInterval | None, zone: tzinfo) -> DataInterval | None:

@@ -20,6 +20,8 @@ CommandId = NewType("CommandId", str)
 
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 """Pipelines and tasks. No dot, no slash: names become parts of ZooKeeper paths, S3 keys and attempt ids."""
+VARIABLE_PATTERN = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,62}")
+"""Variables of the cluster: what templates can write after a dot."""
 RUN_ID_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,126}")
 DIGEST_PATTERN = re.compile(r"[0-9a-f]{64}")
 COMMAND_ID_PATTERN = re.compile(r"cmd-[0-9]{1,20}")
@@ -39,6 +41,13 @@ def pipeline_name(text: str) -> PipelineName:
     if not NAME_PATTERN.fullmatch(text):
         raise InvalidNameError("pipeline name", text, "1 to 63 of a-z, 0-9, _ and -, starting with a letter")
     return PipelineName(text)
+
+
+def variable_name(text: str) -> str:
+    """Check a variable's name that came from outside."""
+    if not VARIABLE_PATTERN.fullmatch(text):
+        raise InvalidNameError("variable name", text, "1 to 63 letters, digits and _, starting with a letter")
+    return text
 
 
 def run_id(text: str) -> RunId:

@@ -310,6 +310,8 @@ class PipelineSpec:
     python_path: tuple[str, ...] = ()
     """Folders of the release that every task can import from."""
     tasks: tuple[TaskSpec, ...] = ()
+    variables: tuple[str, ...] = ()
+    """Variables of the cluster that templates name; those of SQL files, where these are."""
     interval_files: tuple[str, ...] = ()
     """SQL files that need a data interval; found out where the files of the release are."""
 

@@ -236,6 +236,8 @@ class RunHeader:
     """IANA name of the schedule's, or UTC. None: release 0.1 made the run."""
     notify: tuple[NotifyRule, ...] | None = None
     """As of `PipelineSpec.notify`. Not in layout 1."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Of the cluster, those that its release names, as they were when it was made. Not in layout 1."""
     parent: Parent | None = None
     """The task that started it; None: no task did."""
     submitted_by: str = ""

@@ -146,6 +146,7 @@ class LocalStack:
         """
         self._lock.acquire()
         try:
+            self._refuse_another_kind()
             self._start_servers()
             self._start_schedulers()
             if self._single:
@@ -153,6 +154,13 @@ class LocalStack:
         except BaseException:  # Ctrl-C too
             self.stop()
             raise
+
+    def _refuse_another_kind(self) -> None:
+        """The state of one kind is not that of the other: pipelines and runs would seem to be gone."""
+        other = "zookeeper" if self._single else "scheduler-1/store"
+        if (self.folder / other).exists():
+            kind = "with ZooKeeper" if self._single else "without ZooKeeper"
+            raise LocalStackError(f"the cluster in {self.folder} was made {kind}; choose another folder")
 
     def _start_servers(self) -> None:
         tag, ports = tagged.tag(self.folder), PortBook(self.folder / "ports.json", self._report)

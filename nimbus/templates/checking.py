@@ -25,7 +25,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "pipeline": ("name",),
     "task": ("name",),
 }
-NAMES = ("params", *_FIELDS, *DATES)
+NAMES = ("params", "vars", *_FIELDS, *DATES)
 """What templates can use; `nimbus.templates.rendering.render_context` provides it."""
 
 _NO_MORE: Mapping[str, tuple[str, ...] | None] = MappingProxyType({})
@@ -49,13 +49,16 @@ def argument_faults(
     more: dict[str, tuple[str, ...] | None] = {"tasks": None}
     if item is not None:
         more["item"] = tuple(item)
-    return [*_unknown_names(parsed, parameters, more), *_result_faults(parsed)]
+    names = _unknown_names(parsed, parameters, more)
+    return [*names, *_result_faults(parsed), *_variable_faults(parsed)]
 
 
 def file_faults(text: str, parameters: Collection[str]) -> list[Fault]:
     """What is wrong with the template in a SQL file: syntax, unknown names; with lines."""
     parsed = _parsed(_sql, text)
-    return [parsed] if isinstance(parsed, Fault) else list(_unknown_names(parsed, parameters))
+    if isinstance(parsed, Fault):
+        return [parsed]
+    return [*_unknown_names(parsed, parameters), *_variable_faults(parsed)]
 
 
 def _parsed(environment: SandboxedEnvironment, text: str) -> nodes.Template | Fault:
@@ -89,6 +92,19 @@ def _result_faults(tree: nodes.Template) -> Iterator[Fault]:
                 None,
                 name.lineno,
             )
+
+
+def _variable_faults(tree: nodes.Template) -> Iterator[Fault]:
+    """Every use of `vars` that does not say which one: those of a run are kept with it."""
+    plain = {
+        id(found.node)
+        for kind in (nodes.Getattr, nodes.Getitem)
+        for found in tree.find_all(kind)
+        if _is_lookup(found)
+    }
+    for name in tree.find_all(nodes.Name):
+        if name.name == "vars" and id(name) not in plain:
+            yield Fault("`vars` has the cluster's variables: write vars.NAME", None, name.lineno)
 
 
 def _is_lookup(node: nodes.Node) -> TypeGuard[nodes.Getattr | nodes.Getitem]:

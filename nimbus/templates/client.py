@@ -170,6 +170,7 @@ def _facts(run: Run) -> dict[str, Any]:
         "data_interval": interval and [interval.start.isoformat(), interval.end.isoformat()],
         "timezone": run.timezone,
         "parameters": dict(run.parameters),
+        "variables": dict(run.variables),
     }
 
 

@@ -64,6 +64,7 @@ def context_document(plan: RunnerPlan, order: Assignment, own_output: Path) -> d
         "data_interval_end": interval and interval.end.isoformat(),
         "tz": order.timezone,
         "parameters": dict(order.parameters),
+        "variables": dict(order.variables),
         "inputs": {task: str(place.input(reference)) for task, reference in order.inputs.items()},
         "output": str(place.output(order.output, own_output)),
         "data": {"uri": place.uri, "output": place.prefix(order.output), "inputs": dict(order.inputs)},

@@ -105,6 +105,8 @@ def test_a_run_goes_on_when_nimbus_up_is_killed_and_started_again(
             within_s=RUN_BOUND_S,
             what="the run ends",
         )
+        kept = json.loads(nimbus("artifacts", "gc", "--dry-run", "--config", config, "-o", "json"))
+        assert len(kept["in_use"]) == 1, "the command line reads the store beside the scheduler"
     finally:
         process.terminate()
         assert process.wait(60) == 0

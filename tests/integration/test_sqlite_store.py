@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from leader import FencedOutError, FencingToken
+from leader import FencedOutError, FencingToken, ForkedError
 from nimbus.adapters.sqlite import tree as sqlite_tree
 from nimbus.adapters.sqlite.calls import SqliteCalls, begin_term
 from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.ports import FencedOutError as TermOverError
+from nimbus.ports import StoreUnavailableError
+from tests.forked import exit_code_of_child
 
 Eventually = Callable[..., None]
 LONG = timedelta(seconds=10)
@@ -123,6 +127,23 @@ def test_every_watch_is_told_when_changes_were_forgotten_before_they_were_read(
 
     session.tell()
     assert told.is_set()
+
+
+def test_a_database_of_a_newer_release_is_refused(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "state.db")) as database:
+        database.execute("PRAGMA user_version = 2")
+
+    with pytest.raises(StoreUnavailableError, match="its layout is 2, this release knows 1"):
+        SqliteSession(tmp_path / "state.db").start()
+
+
+def test_a_forked_child_is_refused_the_session_of_its_parent(session: SqliteSession) -> None:
+    def work() -> int:
+        with pytest.raises(ForkedError), session.reading():
+            pass
+        return 0
+
+    assert exit_code_of_child(work) == 0
 
 
 def test_a_term_fences_those_before_it_and_cannot_begin_again(

@@ -107,7 +107,14 @@ class Ledger:
         """Whether the records say what an accepted command asked for."""
         runs, pipelines = self.runs.all, self.schedules.pipelines
         match command:
-            case c.SetPool() | c.RemovePool() | c.CordonWorker() | c.UncordonWorker():
+            case (
+                c.SetPool()
+                | c.RemovePool()
+                | c.SetVariable()
+                | c.RemoveVariable()
+                | c.CordonWorker()
+                | c.UncordonWorker()
+            ):
                 return self._is_set(command)
             case c.StartRun(run_id=run):
                 return run in runs
@@ -142,6 +149,10 @@ class Ledger:
                 return self.settings.pools[pool] == size
             case c.RemovePool(pool=pool):
                 return pool not in self.settings.pools
+            case c.SetVariable(name=name, value=value):
+                return self.settings.variables[name] == value
+            case c.RemoveVariable(name=name):
+                return name not in self.settings.variables
             case c.CordonWorker(worker=worker):
                 return worker in self.settings.cordoned
             case c.UncordonWorker(worker=worker):

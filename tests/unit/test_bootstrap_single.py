@@ -44,6 +44,14 @@ def test_up_with_single_refuses_options_that_need_a_cluster(tmp_path: Path, more
     assert "--single" in result.output
 
 
+@pytest.mark.parametrize("single", [True, False])
+def test_a_folder_stays_with_or_without_zookeeper(tmp_path: Path, single: bool) -> None:
+    (tmp_path / ("zookeeper" if single else "scheduler-1/store")).mkdir(parents=True)
+
+    with pytest.raises(LocalStackError, match="choose another folder"):
+        LocalStack(tmp_path, 1, single=single).start()
+
+
 def test_a_single_stack_has_one_scheduler_alone(tmp_path: Path) -> None:
     with pytest.raises(LocalStackError, match="a single scheduler has no others"):
         LocalStack(tmp_path, 2, single=True)

@@ -758,6 +758,22 @@ def test_result_that_cannot_be_had_is_refused_with_its_place(argument: str, word
     assert words in line
 
 
+def test_definition_knows_the_variables_that_its_templates_name() -> None:
+    text = HEAD + (
+        "tasks:\n  a: {type: python, script: a.py, when: \"{{ vars.on == 'x' }}\", "
+        "args: [\"{{ vars['dwh'] }}{{ vars.b }}\", vars.c]}\n"
+    )
+
+    assert parse_definition(text.encode(), "x", TEMPLATES).variables == ("b", "dwh", "on")
+
+
+@pytest.mark.parametrize("argument", ["{{ vars }}", "{{ vars[params.x] }}", "{{ vars.get('a') ~ vars }}"])
+def test_variable_that_is_not_named_is_refused(argument: str) -> None:
+    found = refusal(HEAD + f'tasks:\n  a: {{type: python, script: a.py, args: ["{argument}"]}}\n')
+
+    assert "write vars.NAME" in "".join(found)
+
+
 def test_child_runs_may_be_given_results_of_tasks_that_are_needed() -> None:
     fan = "  f: {type: pipeline, pipeline: p, params: {x: '{{ tasks.a.result.x }}'}, needs: [%s]}\n"
     plan = HEAD + "tasks:\n  a: {type: python, script: a.py}\n"

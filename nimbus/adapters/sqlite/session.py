@@ -20,10 +20,12 @@ from pathlib import Path
 
 import structlog
 
-from leader import SessionState
+from leader import ForkedError, SessionState
 from nimbus.adapters.sqlite.tree import CHANGED, SCHEMA, Change, Tree, parent_of
 from nimbus.ports import Enqueue, StoreUnavailableError
 
+LAYOUT = 1
+"""Of the tables; records in them have schemas of their own."""
 LOOK_S = 0.02
 REAP_S = 1.0
 
@@ -38,7 +40,7 @@ class Watch(Enum):
 
 
 class SqliteSession:
-    """See the module. Any thread. Must not be carried over a fork.
+    """See the module. Any thread. All processes must see the same pids: no containers that share the file.
 
     Args:
         file: The database; it and its folder are made when first used. On a local disk: SQLite's log needs
@@ -51,7 +53,7 @@ class SqliteSession:
         self._call_timeout = call_timeout
         self._lock = threading.Lock()
         self._database: sqlite3.Connection | None = None
-        self._id = 0
+        self._id, self._pid = 0, os.getpid()
         self._watches: dict[tuple[Watch, str], dict[Enqueue, int]] = {}
         """Each with the last operation that its reader has seen."""
         self._told = 0
@@ -82,7 +84,7 @@ class SqliteSession:
             self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._database = _opened(self.file, self._call_timeout)
         with self.writing() as tree:
-            self._id = tree.begin_session(os.getpid(), _start_of(os.getpid()) or "")
+            self._id = tree.begin_session(self._pid, _start_of(self._pid) or "")
             self._told = tree.last()
         self._reap()
         self._teller.start()
@@ -107,6 +109,7 @@ class SqliteSession:
 
         Raises:
             StoreUnavailableError: they cannot be read.
+            ForkedError: the session is that of the process which this one was forked from.
         """
         with self._transaction("BEGIN") as tree:
             yield tree
@@ -117,6 +120,7 @@ class SqliteSession:
 
         Raises:
             StoreUnavailableError: they cannot be written.
+            ForkedError: as of `reading`.
         """
         with self._transaction("BEGIN IMMEDIATE") as tree:
             yield tree
@@ -125,6 +129,8 @@ class SqliteSession:
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[Tree]:
+        if os.getpid() != self._pid:
+            raise ForkedError(made_in=self._pid)
         with _in_our_words(str(self.file)), self._lock:
             if self._database is None:
                 raise StoreUnavailableError(f"{self.file} is closed")
@@ -210,8 +216,17 @@ def _opened(file: Path, call_timeout: timedelta) -> sqlite3.Connection:
 
 
 def prepare(database: sqlite3.Connection) -> None:
-    """Make the tables, and the root of the tree, unless they are there."""
+    """Make the tables, and the root of the tree, unless they are there.
+
+    Raises:
+        sqlite3.DatabaseError: the file was made by a newer release.
+    """
     database.execute("BEGIN IMMEDIATE")
+    (found,) = database.execute("PRAGMA user_version").fetchone()
+    if found > LAYOUT:
+        raise sqlite3.DatabaseError(f"its layout is {found}, this release knows {LAYOUT}; use a newer one")
+    if found < LAYOUT:
+        database.execute(f"PRAGMA user_version = {LAYOUT}")
     for statement in SCHEMA.split(";"):
         database.execute(statement)
     database.execute(

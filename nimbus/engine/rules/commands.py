@@ -20,8 +20,10 @@ from nimbus.domain.commands import (
     QueuedCommand,
     RemovePipeline,
     RemovePool,
+    RemoveVariable,
     ResumeRun,
     SetPool,
+    SetVariable,
     StartRun,
     StopRun,
     UncordonWorker,
@@ -50,7 +52,7 @@ from nimbus.engine.rules.cycles import check_cycles
 from nimbus.engine.rules.live_runs import changed_run
 from nimbus.engine.rules.needed_schema import check_dates
 from nimbus.engine.rules.new_run import built
-from nimbus.engine.rules.settings import changed, check_pools, check_targets
+from nimbus.engine.rules.settings import changed, check_pools, check_targets, check_variables
 from nimbus.engine.state import Refusal, State
 
 MOST_NAMED = 5
@@ -90,7 +92,14 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
         case StopRun() | PauseRun() | ResumeRun() | DecideApproval() as command:
             message, writes = changed_run(state, command, queued.submitted_by, now)
             return _consumed(state, queued, now, message=message, writes=writes)
-        case SetPool() | RemovePool() | CordonWorker() | UncordonWorker() as command:
+        case (
+            SetPool()
+            | RemovePool()
+            | SetVariable()
+            | RemoveVariable()
+            | CordonWorker()
+            | UncordonWorker() as command
+        ):
             settings, message = changed(state, command)
             return _consumed(state, queued, now, message=message, writes=(PutSettings(settings),))
         case Abdicate() as command:
@@ -169,6 +178,7 @@ def _prepared(state: State, release: ReleaseOf) -> PipelineSpec | Answer:
     _check_schema(state, found)
     check_pools(state, found)
     check_targets(state, found)
+    check_variables(state, found)
     check_cycles(state, found)
     return found
 

@@ -5,6 +5,8 @@ The command or schedule that starts the run waits for the result; everything els
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from nimbus.domain.child_runs import with_releases
 from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
@@ -31,7 +33,9 @@ def built(state: State, subject: Subject, draft: Draft, parent: Run | None = Non
     found = state.built.get(subject)
     if found is None or found.result is None or not _same(found.draft, draft):
         return Decision(
-            name="run_building_started", effects=(BuildRun(subject, draft, parent),), about={"run": draft.id}
+            name="run_building_started",
+            effects=(BuildRun(subject, replace(draft, variables=state.settings.variables), parent),),
+            about={"run": draft.id},
         )
     if isinstance(found.result, Refusal):
         raise RefusedError(found.result.code, found.result.message)
