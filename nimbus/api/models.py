@@ -115,6 +115,8 @@ class StatusModel(Model):
     """Sum of `busy` over all workers."""
     pipelines: dict[str, int]
     runs: dict[str, int]
+    runs_max_running: int | None
+    """`runs.max_running` of the scheduler that answers; null: any number."""
     commands_waiting: int
     quarantined: Mapping[str, str]
     cluster_schema: int | None
@@ -307,6 +309,7 @@ class PipelineSummaryModel(Model):
     release: str | None
     published: str
     schedule: ScheduleModel | None
+    concurrency: ConcurrencyModel | None
     tasks: int
     quarantined: str | None
     """Why nothing of it starts, or null."""

@@ -9,6 +9,7 @@ from functools import cache, partial
 from nimbus.api.children import children_model
 from nimbus.api.explain import Surroundings, why, why_run
 from nimbus.api.models import (
+    ConcurrencyModel,
     LeaderModel,
     ParticipantModel,
     ParticipantsModel,
@@ -115,6 +116,7 @@ def status_model(
     busy: Mapping[WorkerId, int],
     pipelines: Sequence[PipelineRecord],
     runs: Iterable[ListedRun],
+    max_running: int | None,
     commands: Sequence[QueuedCommand],
 ) -> StatusModel:
     """Count everything."""
@@ -129,6 +131,7 @@ def status_model(
         slots_busy=sum(busy.values()),
         pipelines=dict(Counter(record.state.value for record in pipelines)),
         runs=dict(Counter(run.state.value for run in runs)),
+        runs_max_running=max_running,
         commands_waiting=len(commands),
         quarantined=quarantined(schedulers),
         cluster_schema=schema,
@@ -166,6 +169,7 @@ def _pipeline_fields(record: PipelineRecord, bad: Mapping[str, str]) -> dict[str
         "release": record.release,
         "published": record.published,
         "schedule": ScheduleModel.model_validate(profile.schedule) if profile.schedule else None,
+        "concurrency": ConcurrencyModel.model_validate(profile.concurrency) if profile.concurrency else None,
         "tasks": profile.tasks,
         "quarantined": bad.get(record.name),
         "updated_at": record.updated_at,

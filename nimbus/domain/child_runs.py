@@ -73,18 +73,10 @@ def item_state(child: RunState) -> ItemState:
     return _ITEM_AFTER[child]
 
 
-def close(run: Run, name: TaskName, *, max_mishaps: int, now: datetime, failure: str = "") -> Run:
-    """End the attempt of a task that waits for no child run any more, and draw every conclusion from it.
-
-    Args:
-        run: The run, with that task under way.
-        name: Of the task.
-        max_mishaps: As in `lifecycle.close_attempt`.
-        now: The time of the decision.
-        failure: Why nothing could be started; empty: the items say how it ended.
-    """
+def close(run: Run, name: TaskName, *, max_mishaps: int, now: datetime) -> Run:
+    """End the attempt of a task that waits for no child run any more, and draw every conclusion from it."""
     _, children = parts(run, name)
-    outcome, reason = (Outcome.FAILED, failure) if failure else _verdict(children)
+    outcome, reason = _verdict(children)
     closed = Attempt(
         number=children.attempt,
         worker=NO_WORKER,

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.run import RunHeader, RunState
-from nimbus.domain.run_rank import RunRank, run_rank
+from nimbus.domain.run import RunState
+from nimbus.domain.run_rank import Ranked, RunRank, run_rank
 
 
 class _Line(NamedTuple):
@@ -35,7 +35,7 @@ class RunQueue:
         self._closed = True
         """No queued run can start since a run, or a limit, last changed."""
 
-    def put(self, run: RunHeader) -> None:
+    def put(self, run: Ranked) -> None:
         """Take in a run that is not final."""
         self.discard(run.id)
         if run.state is not RunState.QUEUED:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from nimbus.domain.commands import PausePipeline, ResumeRun, SetPool, UncordonWorker
-from tests.simulation.catalog import NAMES, POOLS
+from tests.simulation.catalog import POOLS, SPECS
 from tests.simulation.laws import Law, hold
 from tests.simulation.world import World
 
-CALM_ROUNDS = 150
+CALM_ROUNDS = 250
 
 
 def calm_down(world: World) -> None:
@@ -18,8 +18,9 @@ def calm_down(world: World) -> None:
     """
     world.story.note("weather", "is calm now")
     _mend(world)
-    for name in NAMES:  # else schedules would never let it end
-        world.operators.submit(PausePipeline(pipeline=name))
+    for spec in SPECS:  # else schedules would never let it end
+        if spec.schedule is not None:
+            world.operators.submit(PausePipeline(pipeline=spec.name))
     for pool, size in POOLS.items():
         world.operators.submit(SetPool(pool=pool, size=size))
     for worker in sorted({one.id for one in world.workers}):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from nimbus.domain.catalog import Definitions, PipelineRecord, PipelineState, ReleaseOf, profile_of
+from nimbus.domain.children import ChildSpec
 from nimbus.domain.concurrency import Concurrency, WhenFull
 from nimbus.domain.ids import PipelineName, ReleaseDigest, TaskName
 from nimbus.domain.notify import AlertEvent, NotifyRule
@@ -108,6 +109,7 @@ SINGLE = PipelineSpec(
     tasks=(_task("a"),),
 )
 NARROW_LIMIT = 2
+LEAF_LIMIT, MOST_CHILDREN = 3, 2
 NARROW = PipelineSpec(
     name=PipelineName("narrow"),
     schedule=_every(2, CatchUp.ALL),
@@ -157,7 +159,31 @@ ASKING = PipelineSpec(
         ),
     ),
 )
-SPECS = (DIAMOND, CHAIN, SINGLE, NARROW, GIVING, ASKING)
+FAILING_CHILD = "-1-2"
+"""How the id of a child run ends that fails: the third item, in the first attempt."""
+LEAF = PipelineSpec(
+    name=PipelineName("leaf"),
+    concurrency=Concurrency(limit=LEAF_LIMIT),
+    tasks=(_task("a", retries=0),),
+)
+FANNING = PipelineSpec(
+    name=PipelineName("fanning"),
+    schedule=_every(4, CatchUp.LATEST),
+    tasks=(
+        _task("a"),
+        replace(
+            _task("b", "a"),
+            kind=TaskKind.PIPELINE,
+            script="",
+            children=ChildSpec(
+                pipeline=LEAF.name, for_each={"n": (1, 2, 3, 4, 5)}, max_parallel=MOST_CHILDREN
+            ),
+        ),
+        replace(_task("c"), kind=TaskKind.PIPELINE, script="", children=ChildSpec(pipeline=LEAF.name)),
+        _task("d", "bc", asks=Requirement.DONE),
+    ),
+)
+SPECS = (DIAMOND, CHAIN, SINGLE, NARROW, GIVING, ASKING, LEAF, FANNING)
 NAMES = tuple(spec.name for spec in SPECS)
 RELEASES = {ReleaseOf(spec.name, digest): spec for spec in SPECS for digest in (FIRST, SECOND)}
 for _digest, _when_full in ((FIRST, WhenFull.REPLACE), (SECOND, WhenFull.SKIP)):
@@ -181,5 +207,10 @@ def first_records(schema: int) -> dict[PipelineName, PipelineRecord]:
             definitions=Definitions(spec, spec) if schema == 1 else None,
         )
         for spec in SPECS
-        if schema > 1 or (spec.concurrency is None and all(task.kind.uses_worker for task in spec.tasks))
+        if schema > 1 or not _needs_schema_2(spec)
     }
+
+
+def _needs_schema_2(spec: PipelineSpec) -> bool:
+    kinds = all(task.kind.uses_worker and task.children is None for task in spec.tasks)
+    return spec.concurrency is not None or not kinds

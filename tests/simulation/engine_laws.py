@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from nimbus.adapters.memory_store import World as Records
 from nimbus.domain import lifecycle
 from nimbus.domain.admission import by_rank, held_behind, pool_holders
+from nimbus.domain.child_runs import is_under_way
+from nimbus.domain.children import ItemState
 from nimbus.domain.earliest import not_before
 from nimbus.domain.ids import AttemptId, CommandId
 from nimbus.domain.run import RunState
@@ -19,6 +21,8 @@ from nimbus.engine.agenda import (
     Instant,
     Subject,
     about_attempt,
+    about_child,
+    about_children,
     about_command,
     about_finished,
     about_pipeline,
@@ -118,6 +122,8 @@ def check_indexes(state: State) -> None:
                 continue
             queued = subject in state.ready or about_rendering(*subject) in state.rendering
             timed = state.agenda.is_timed(about_task(*subject))
+            if task.spec.children is not None:
+                queued = lifecycle.is_ready(run, task) and about_children(*subject) in state.set_aside
             ready = task.spec.kind.uses_worker and lifecycle.is_ready(run, task)
             hold(Law.INDEXES, (queued or timed) == ready, subject, queued, timed)
     hold(Law.INDEXES, state.slots.keys() == opened.keys(), "open:", sorted(map(str, opened)))
@@ -224,8 +230,12 @@ def _subjects(state: State, now: Instant) -> Iterator[Subject]:
     yield from map(about_finished, state.finished)
     for run in state.runs.values():
         for name, task in run.tasks.items():
+            if task.children is not None and is_under_way(task):
+                yield about_children(run.id, name)
+                yield from (about_child(run.id, name, n) for n in task.children.having(ItemState.OPEN))
             if not task.spec.kind.uses_worker:
                 yield about_wait(run.id, name)
             elif lifecycle.is_ready(run, task) and (not_before(run, task) or now.wall) <= now.wall:
                 rendered = not task.spec.reads or about_rendering(run.id, name) in state.rendered
-                yield about_task(run.id, name) if rendered else about_rendering(run.id, name)
+                about = about_task if task.spec.children is None else about_children
+                yield about(run.id, name) if rendered else about_rendering(run.id, name)

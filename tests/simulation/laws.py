@@ -45,6 +45,10 @@ class Law(Enum):
     ALERT_RAISED = "what there is to tell of a run is written once, with its end"
     ALERT_SENT = "each alert arrives"
     ALERT_ONCE = "an alert arrives twice only if the second says that it may repeat"
+    CHILD_ONCE = "each child run is created once, with its parent's record; what succeeded is not repeated"
+    CHILD_PARALLEL = "no task has more open child runs than max_parallel"
+    CHILD_END = "a parent's record says of a child run what became of it"
+    PARENT_LAST = "a run ends after its child runs, and creates none while it is stopped or paused"
     ENDS = "while a worker lives every run ends"
 
 

@@ -15,6 +15,7 @@ from nimbus.domain.run import Run, TaskState
 from tests.simulation.laws import Law, hold
 from tests.simulation.ledger_alerts import AlertLaws
 from tests.simulation.ledger_attempts import AttemptLaws
+from tests.simulation.ledger_children import ChildLaws
 from tests.simulation.ledger_intervals import IntervalLaws
 from tests.simulation.ledger_runs import RunLaws
 from tests.simulation.ledger_schedules import ScheduleLaws
@@ -30,6 +31,7 @@ class Ledger:
     def __init__(self, world: World) -> None:
         self._world = world
         self.runs = RunLaws(world)
+        self.children = ChildLaws(self.runs)
         self.attempts = AttemptLaws(world, self.runs)
         self.schedules = ScheduleLaws(world, self.runs)
         self.alerts = AlertLaws()
@@ -84,6 +86,7 @@ class Ledger:
                 case w.CreateRun() | w.PutRun() | w.RemoveRun():
                     self.alerts.run_written(write, writes, before)
                     self.runs.written(write, self.schedules.pipelines, resumed)
+                    self.children.written(write)
                 case _:
                     self.attempts.written(write, store)
             if isinstance(write, w.CreateRun):
@@ -94,6 +97,7 @@ class Ledger:
         if any(isinstance(write, w.PutRun | w.PutIntervals) for write in writes):
             self.intervals.check()
         self.attempts.check_orders()
+        self.children.committed()
 
     def _decided(self, outcome: c.CommandOutcome) -> None:
         command = self.submitted.get(outcome.command)

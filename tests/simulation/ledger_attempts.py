@@ -132,7 +132,7 @@ class AttemptLaws:
     def run_written(self, run: Run) -> None:
         """Take in a run's record: what is open, and how what is closed has ended."""
         for name, task in run.tasks.items():
-            if not task.attempts:
+            if not task.attempts or task.spec.children is not None:
                 continue
             last = task.attempts[-1]
             attempt = AttemptId(run.id, name, last.number)

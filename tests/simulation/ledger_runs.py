@@ -75,6 +75,9 @@ class RunLaws:
     def _pause_holds(self, before: Run, run: Run, resumed: Set[RunId]) -> None:
         if before.paused is None or run.id in resumed:
             return
+        parent = None if run.parent is None else self.live[run.parent.run]
+        if parent is not None and parent.paused is None and before.paused.by == f"run {parent.id}":
+            return
         hold(Law.PAUSED, run.paused == before.paused, run.id, "is not paused any more")
         begun = before.state is RunState.QUEUED and run.state is RunState.RUNNING
         opened = len(run.open_attempts()) > len(before.open_attempts())
@@ -92,7 +95,8 @@ class RunLaws:
     def _started(self, run: Run, pipelines: Mapping[PipelineName, PipelineRecord]) -> None:
         live = [other for other in self.live.values() if not other.state.is_final]
         under_way = [other for other in live if other.state is not RunState.QUEUED]
-        hold(Law.CONCURRENCY, run.layout == 1 or len(under_way) <= MAX_RUNNING, run.id, len(under_way))
+        counted = sum(other.parent is None for other in under_way)
+        hold(Law.CONCURRENCY, run.layout == 1 or counted <= MAX_RUNNING, run.id, counted)
         concurrency = pipelines[run.pipeline].profile.concurrency
         own = sum(other.pipeline == run.pipeline for other in under_way)
         hold(Law.CONCURRENCY, concurrency is None or own <= concurrency.limit, run.id, "is one of", own)
@@ -102,6 +106,7 @@ class RunLaws:
             if other.state is RunState.QUEUED
             and other.pipeline == run.pipeline
             and other.paused is None
+            and (other.parent is None) is (run.parent is None)
             and run_rank(other) < run_rank(run)
         ]
         hold(Law.CONCURRENCY, not overtaken, run.id, "starts before", overtaken)

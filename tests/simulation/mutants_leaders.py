@@ -23,7 +23,7 @@ from nimbus.ports import SlotTakenError, StaleStateError
 from tests.simulation.mutant import mutant, replaced
 
 
-def _in_two(first: Callable[[w.Write], bool]) -> Callable[..., None]:
+def in_two(first: Callable[[w.Write], bool]) -> Callable[..., None]:
     """A `Reign._do` that writes some of a decision in a transaction of its own, before the rest."""
     original = Reign._do
 
@@ -43,7 +43,7 @@ def _in_two(first: Callable[[w.Write], bool]) -> Callable[..., None]:
 @mutant
 def command_consumed_before_it_is_done() -> Iterator[None]:
     """DS 13355: what was to be done is crossed off first; who dies in between has lost it."""
-    with replaced(Reign, _do=_in_two(lambda write: isinstance(write, w.ConsumeCommand))):
+    with replaced(Reign, _do=in_two(lambda write: isinstance(write, w.ConsumeCommand))):
         yield
 
 
@@ -61,14 +61,14 @@ def command_done_before_it_is_consumed() -> Iterator[None]:
 @mutant
 def position_moved_apart_from_the_run() -> Iterator[None]:
     """AF 23520, Dagster 9623: a scheduler that dies between the two loses a fire time."""
-    with replaced(Reign, _do=_in_two(lambda write: isinstance(write, w.PutPipeline))):
+    with replaced(Reign, _do=in_two(lambda write: isinstance(write, w.PutPipeline))):
         yield
 
 
 @mutant
 def interval_noted_apart_from_the_end_of_its_run() -> Iterator[None]:
     """A leader that dies between the two leaves an interval whose run nobody finds."""
-    with replaced(Reign, _do=_in_two(lambda write: not isinstance(write, w.PutIntervals))):
+    with replaced(Reign, _do=in_two(lambda write: not isinstance(write, w.PutIntervals))):
         yield
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from nimbus.domain import commands as c
 from nimbus.domain.ids import CommandId, RunId, TaskName
 from nimbus.domain.lifecycle import is_ready
-from tests.simulation.catalog import FIRST, MISSING, NAMES, POOLS, SECOND
+from tests.simulation.catalog import FANNING, FIRST, MISSING, NAMES, POOLS, SECOND
 from tests.simulation.clocks import START
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _WEIGHTS = {
     "start": 12,
-    "stop": 3,
+    "stop": 5,
     "pause_run": 2,
     "resume_run": 3,
     "pause": 2,
@@ -87,6 +87,7 @@ class Operators:
         match verb:
             case "start":
                 self._runs += 1
+                pipeline = rng.choice((pipeline, pipeline, pipeline, FANNING.name))
                 return c.StartRun(pipeline=pipeline, run_id=RunId(f"{pipeline}-by-hand-{self._runs}"))
             case "stop" | "pause_run" | "resume_run":
                 return self._about_run(verb)
@@ -109,8 +110,10 @@ class Operators:
                 return c.Abdicate(reason="asked")
 
     def _about_run(self, verb: str) -> c.Command:
-        known = list(self._world.ledger.runs.all) or [RunId("unknown")]
-        run = self._world.rng.choice(known[-6:])
+        runs, rng = self._world.ledger.runs, self._world.rng
+        live = [run.id for run in runs.live.values() if not run.state.is_final]
+        known = list(runs.all) or [RunId("unknown")]
+        run = rng.choice(live if live and rng.random() < 0.5 else known[-6:])
         match verb:
             case "pause_run":
                 return c.PauseRun(run_id=run)

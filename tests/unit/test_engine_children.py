@@ -247,7 +247,7 @@ def test_task_fails_when_its_pipeline_had_no_active_release() -> None:
 
     stage.start()
 
-    assert "had no active release when run r was created" in stage.run().tasks[FAN].attempts[-1].reason
+    assert "had no active release when run r was created" in stage.run().tasks[FAN].reason
 
 
 def test_task_fails_before_anything_starts_when_it_has_too_many_items() -> None:
@@ -255,7 +255,7 @@ def test_task_fails_before_anything_starts_when_it_has_too_many_items() -> None:
 
     stage.start()
 
-    assert "for_each has 3 items, max_items is 2" in stage.run().tasks[FAN].attempts[-1].reason
+    assert "for_each has 3 items, max_items is 2" in stage.run().tasks[FAN].reason
     assert not any(done.name == "child_run_created" for done in stage.done)
 
 
@@ -381,3 +381,14 @@ def test_paused_parent_takes_in_the_end_of_its_last_child_run() -> None:
 
     assert stage.run().tasks[FAN].state is TaskState.SUCCEEDED
     assert stage.run().tasks[TaskName("after")].state is TaskState.WAITING
+
+
+def test_resume_of_a_child_run_is_refused_while_its_parent_is_paused() -> None:
+    stage = Stage(LOAD, parent(THREE), slots=0)
+    stage.start()
+    stage.ask(PauseRun(run_id=RunId("r")))
+
+    stage.ask(ResumeRun(run_id=stage.children()[0].id))
+
+    assert stage.done[-1].about["code"] == "parent_paused"
+    assert stage.children()[0].paused is not None

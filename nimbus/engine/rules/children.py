@@ -78,15 +78,13 @@ def _begun(state: State, run: Run, task: TaskRun, spec: ChildSpec, now: datetime
     if (start := not_before(run, task)) is not None and start > now:
         return Nothing(at=start)
     name = task.spec.name
+    about = {"run": run.id, "task": name, "pipeline": spec.pipeline, "items": str(spec.count)}
+    if fault := _fault(run, spec):  # which no retry would change
+        failed = lifecycle.conclude_waiting(run, name, TaskState.FAILED, now, fault)
+        about["reason"] = fault
+        return Decision(name="child_runs_refused", writes=(PutRun(failed, run),), about=about)
     begun = child_runs.begin(run, name, epoch=state.epoch, now=now)
-    if fault := _fault(run, spec):
-        begun = child_runs.close(begun, name, max_mishaps=state.policy.max_mishaps, now=now, failure=fault)
-    about = {"run": run.id, "task": str(name), "pipeline": str(spec.pipeline), "items": str(spec.count)}
-    return Decision(
-        name="child_runs_refused" if fault else "child_runs_begun",
-        writes=(PutRun(begun, run),),
-        about=about | ({"reason": fault} if fault else {}),
-    )
+    return Decision(name="child_runs_begun", writes=(PutRun(begun, run),), about=about)
 
 
 def _fault(run: Run, spec: ChildSpec) -> str:

@@ -50,7 +50,7 @@ def changed_run(
         case PauseRun():
             return _paused(_live(state, command.run_id, "nothing to pause"), by, now)
         case ResumeRun():
-            return _resumed(_live(state, command.run_id, "nothing to resume"))
+            return _resumed(state, _live(state, command.run_id, "nothing to resume"))
         case DecideApproval():
             return decided(state, command, now)
         case _:
@@ -77,7 +77,10 @@ def _paused(run: Run, by: str, now: datetime) -> tuple[str, tuple[Write, ...]]:
     return said, (PutRun(paused, run),)
 
 
-def _resumed(run: Run) -> tuple[str, tuple[Write, ...]]:
+def _resumed(state: State, run: Run) -> tuple[str, tuple[Write, ...]]:
     if run.paused is None:
         return f"run {run.id} is not paused", ()
+    parent = None if run.parent is None else state.runs.get(run.parent.run)
+    if parent is not None and parent.paused is not None:
+        raise RefusedError("parent_paused", f"run {parent.id}, its parent, is paused: resume that one.")
     return f"run {run.id} goes on", (PutRun(replace(run, paused=None), run),)
