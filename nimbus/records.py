@@ -113,6 +113,7 @@ _NOT_IN_LAYOUT_1: dict[str, Any] = {
                 "when",
                 "allow_failure",
                 "pools",
+                "secrets",
                 "runs_on",
                 "start_after",
                 "reads",

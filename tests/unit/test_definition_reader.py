@@ -781,3 +781,22 @@ def test_child_runs_may_be_given_results_of_tasks_that_are_needed() -> None:
     assert parse_definition((plan + fan % "a").encode(), "x", TEMPLATES).tasks[1].reads == ("a",)
     (line,) = refusal(plan + fan % "")
     assert "tasks.f.params.x: takes the result of 'a', which may come later" in line
+
+
+def test_secrets_are_names_by_variable() -> None:
+    (_, b) = parse_definition(task("secrets: {DB_PASSWORD: warehouse.prod-1}").encode(), "x", TEMPLATES).tasks
+
+    assert (b.secrets, schema_for(b)) == ({"DB_PASSWORD": "warehouse.prod-1"}, 2)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("secrets: {NIMBUS_X: a}", "NIMBUS_X means something to Nimbus"),
+        ("secrets: {1X: a}", "not a name of an environment variable"),
+        ("secrets: {X: ../a}", "not the name of a secret"),
+        ("secrets: {X: a}, spark: {target: t, deploy: cluster}", "a driver in a cluster gets none"),
+    ],
+)
+def test_secret_that_cannot_be_is_refused(more: str, words: str) -> None:
+    assert words in "".join(refusal(task(more)))
