@@ -14,10 +14,11 @@ from typing import Protocol
 
 from nimbus.domain.alert_text import AlertMessage
 from nimbus.domain.alerts import Alert
+from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.commands import Abdication, Command, CommandOutcome, QueuedCommand
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.ids import AttemptId, ClusterId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.ids import AttemptId, BackfillId, ClusterId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.pipeline_health import PipelineHealth
@@ -77,6 +78,9 @@ class RegisteredPart:
     abdication: Abdication | None = None
     """The last one that was accepted, whatever its epoch."""
     settings: ClusterSettings = field(default_factory=ClusterSettings)
+    intervals: Mapping[PipelineName, IntervalIndex] = field(default_factory=dict)
+    backfills: tuple[Backfill, ...] = ()
+    """These two are read before the runs, since they change in the transaction that ends a run."""
     alerts: tuple[Alert, ...] = ()
     health: tuple[PipelineHealth, ...] = ()
 
@@ -96,7 +100,6 @@ class CatalogPart:
 
     pipelines: tuple[PipelineRecord, ...] = ()
     commands: tuple[QueuedCommand, ...] = ()
-    intervals: Mapping[PipelineName, IntervalIndex] = field(default_factory=dict)
 
 
 LoadedPart = RegisteredPart | RunsPart | CatalogPart
@@ -179,6 +182,10 @@ class LeaderStore(Protocol):
         """One pipeline; None if it is not there, or cannot be read."""
         ...
 
+    def read_backfill(self, backfill: BackfillId) -> Backfill | None:
+        """One backfill; None if it is not there, or cannot be read."""
+        ...
+
     def read_alerts(self) -> tuple[Alert, ...]:
         """All alerts whose records are kept, those that were raised first at the front."""
         ...
@@ -236,6 +243,14 @@ class ClusterReader(Protocol):
 
     def pipeline(self, name: PipelineName) -> PipelineRecord | None:
         """One pipeline."""
+        ...
+
+    def backfills(self) -> tuple[Backfill, ...]:
+        """All that are kept."""
+        ...
+
+    def backfill(self, backfill: BackfillId) -> Backfill | None:
+        """One backfill; None if it is not there."""
         ...
 
     def intervals(self, name: PipelineName) -> IntervalIndex | None:

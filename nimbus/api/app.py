@@ -9,6 +9,7 @@ from fastapi import Depends, FastAPI
 from nimbus.api import (
     routes_alerts,
     routes_attempts,
+    routes_backfills,
     routes_children,
     routes_cluster,
     routes_data,
@@ -60,6 +61,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
     parts = (
         routes_cluster,
         routes_limits,
+        routes_backfills,
         routes_variables,
         routes_alerts,
         routes_intervals,

@@ -51,7 +51,7 @@ def test(api: Api, out: Output, target: str) -> int:
 
     Exit code 1 if the target does not accept it.
     """
-    answer = api.post(f"/alerts/targets/{quote(target, safe='')}/test")
+    answer = api.post(f"/alerts/targets/{quote(target, safe='')}/test", {})
     if out.as_json:
         out.data(answer)
     else:

@@ -87,6 +87,10 @@ class Api:
         wanted = {key: value for key, value in query.items() if value is not None}
         return self._ask("GET", path, repeatable=True, params=wanted)
 
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Ask something that needs a body, and changes nothing. ProblemError, UnreachableError."""
+        return self._ask("POST", path, repeatable=True, json=dict(body)).json()
+
     def command(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, repeatable: bool = True
     ) -> dict[str, Any]:
@@ -117,10 +121,6 @@ class Api:
         if answer["status"] == "refused":
             raise ProblemError(409, answer["outcome"]["code"], answer["outcome"]["message"])
         return answer
-
-    def post(self, path: str) -> Any:
-        """Have the scheduler that answers do something itself. Sent again when in doubt."""
-        return self._ask("POST", path, repeatable=True).json()
 
     def leader(self) -> dict[str, Any] | None:
         """The confirmed leader; None while nobody leads."""

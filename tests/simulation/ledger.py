@@ -15,6 +15,7 @@ from nimbus.domain.run import Run, TaskState
 from tests.simulation.laws import Law, hold
 from tests.simulation.ledger_alerts import AlertLaws
 from tests.simulation.ledger_attempts import AttemptLaws
+from tests.simulation.ledger_backfills import BackfillLaws
 from tests.simulation.ledger_children import ChildLaws
 from tests.simulation.ledger_intervals import IntervalLaws
 from tests.simulation.ledger_runs import RunLaws
@@ -36,6 +37,7 @@ class Ledger:
         self.schedules = ScheduleLaws(world, self.runs)
         self.alerts = AlertLaws()
         self.intervals = IntervalLaws(world)
+        self.backfills = BackfillLaws(self.runs)
         self.submitted: dict[CommandId, c.Command] = {}
         self.outcomes: dict[CommandId, c.CommandOutcome] = {}
         self.executions: set[AttemptId] = set()
@@ -73,6 +75,7 @@ class Ledger:
             and isinstance(command := self.submitted.get(write.outcome.command), c.ResumeRun)
         }
         for at, write in enumerate(writes):
+            self.backfills.written(write, writes[at + 1 :])
             match write:
                 case w.PutSettings(settings):
                     self.settings = settings
@@ -94,6 +97,7 @@ class Ledger:
             if isinstance(write, w.CreateRun | w.PutRun):
                 self.attempts.run_written(write.run)
             self.intervals.written(write)
+        self.backfills.check()
         if any(isinstance(write, w.PutRun | w.PutIntervals) for write in writes):
             self.intervals.check()
         self.attempts.check_orders()
@@ -120,14 +124,15 @@ class Ledger:
                 | c.UncordonWorker()
             ):
                 return self._is_set(command)
+            case c.CreateBackfill() | c.SteerBackfill():
+                return self.backfills.is_done(command)
             case c.StartRun(run_id=run):
                 return run in runs
             case c.StopRun() | c.PauseRun() | c.ResumeRun() | c.DecideApproval():
                 return self._is_so(command, runs[command.run_id])
-            case c.PausePipeline(pipeline=name):
-                return pipelines[name].state is PipelineState.PAUSED
-            case c.ActivatePipeline(pipeline=name):
-                return pipelines[name].state is PipelineState.ACTIVE
+            case c.PausePipeline(pipeline=name) | c.ActivatePipeline(pipeline=name):
+                paused = isinstance(command, c.PausePipeline)
+                return pipelines[name].state is (PipelineState.PAUSED if paused else PipelineState.ACTIVE)
             case c.PublishRelease(pipeline=name, digest=digest):
                 return pipelines[name].published == digest
             case c.RemovePipeline(pipeline=name):

@@ -13,6 +13,7 @@ from nimbus.engine.rules import (
     archive,
     assign,
     attempts,
+    backfills,
     children,
     commands,
     concurrency,
@@ -45,6 +46,7 @@ def next_subject(state: State) -> Subject | None:
         or agenda.first("pipeline")
         or agenda.first("child")
         or agenda.first("children")
+        or agenda.first("backfill")
         or agenda.first("rendering")
         or agenda.first("alert")
         or state.next_ready()
@@ -55,7 +57,7 @@ def next_subject(state: State) -> Subject | None:
 
 def ask(state: State, subject: Subject, now: Instant) -> Answer:
     """What the rule of a subject's kind says about it, with what follows from a run that ends by it."""
-    answer = intervals.noted(state, _asked(state, subject, now), now)
+    answer = backfills.noted(state, intervals.noted(state, _asked(state, subject, now), now))
     return raised.with_alerts(state, answer, now.wall) if isinstance(answer, Decision) else answer
 
 
@@ -69,8 +71,8 @@ def _asked(state: State, subject: Subject, now: Instant) -> Answer:
             return stops.stop_run(state, subject.run, now)
         case "command":
             return commands.answer_command(state, subject.command, now.wall)
-        case "pipeline":
-            return schedules.fire_schedule(state, subject.pipeline, now.wall)
+        case "pipeline" | "backfill":
+            return _next_date(state, subject, now)
         case "child" | "children" | "queue" | "rendering" | "task" | "wait":
             return _start(state, subject, now)
         case "finished":
@@ -79,6 +81,13 @@ def _asked(state: State, subject: Subject, now: Instant) -> Answer:
             return alerts.send_alert(state, subject.name, now.wall)
         case "worker":
             return Nothing()  # the end of its back-off reopens admission, and that is all
+
+
+def _next_date(state: State, subject: Subject, now: Instant) -> Answer:
+    """A schedule or a backfill, whose next date may start a run."""
+    if subject.kind == "backfill":
+        return backfills.step_backfill(state, subject.backfill, now.wall)
+    return schedules.fire_schedule(state, subject.pipeline, now.wall)
 
 
 def _about_term(state: State, subject: Subject, now: Instant) -> Answer:
