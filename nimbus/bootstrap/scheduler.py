@@ -59,6 +59,7 @@ from nimbus.scheduler.health import Identity, SelfReport
 from nimbus.scheduler.registrar import Registrar
 from nimbus.scheduler.releases import LocalReleases
 from nimbus.scheduler.scheduler import Parts
+from nimbus.scheduler.validators import Validators
 from nimbus.telemetry.artifacts import GarbageMetrics
 from nimbus.telemetry.engine import EngineMetrics
 from nimbus.telemetry.readiness import ReadinessMetrics
@@ -75,6 +76,7 @@ def build_parts(foundation: Foundation) -> Parts:
     history = S3History(foundation.store)
     identity = _identity(foundation)
     late = Switchboard()
+    targets = alert_targets(settings, os.environ)
     syncer = build_syncer(foundation, late.synced)
     SyncMetrics(
         registry,
@@ -98,8 +100,7 @@ def build_parts(foundation: Foundation) -> Parts:
         clock=foundation.clock,
         on_quarantine=late.quarantine,
     )
-    releases = LocalReleases(syncer)
-    targets = alert_targets(settings, os.environ)
+    releases = LocalReleases(syncer, Validators(settings.scheduler.validators))
     effects = Effects(
         read_run=foundation.reader.run,
         read_slots=foundation.reader.slots,
