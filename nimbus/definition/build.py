@@ -7,6 +7,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from nimbus.config.alert_targets import Notify
 from nimbus.config.checking import Strict
 from nimbus.definition.models import (
     ConcurrencyModel,
@@ -23,6 +24,7 @@ from nimbus.definition.models import (
 from nimbus.domain.children import DEFAULT_MOST_ITEMS, ChildSpec
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import PipelineName, TaskName
+from nimbus.domain.notify import NotifyRule
 from nimbus.domain.pipeline import (
     SPARK_KINDS,
     Limits,
@@ -37,7 +39,7 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.waits import OK, DataSource, DataWait
+from nimbus.domain.waits import OK, DataSource, DataWait, OnFailed, PipelineWait, WaitFor
 from nimbus.templates.names import tasks_read, variables_in
 
 _EVENT_LOG = "spark.eventLog.enabled"
@@ -55,6 +57,7 @@ def build_pipeline(model: DefinitionModel) -> PipelineSpec:
         timeout=model.timeout,
         concurrency=None if model.concurrency is None else _concurrency(model.concurrency),
         max_parallel_tasks=model.max_parallel_tasks,
+        notify=None if model.notify is None else notify_rules(model.notify),
         parameters={name: build_parameter(parameter) for name, parameter in model.parameters.items()},
         files=tuple(model.files),
         dependencies=tuple(model.dependencies),
@@ -62,6 +65,11 @@ def build_pipeline(model: DefinitionModel) -> PipelineSpec:
         tasks=tasks,
         variables=variables_of(text for task in tasks for text in _texts(task)),
     )
+
+
+def notify_rules(models: Iterable[Notify]) -> tuple[NotifyRule, ...]:
+    """What is told to whom."""
+    return tuple(NotifyRule(on=tuple(sorted(set(rule.on))), to=rule.to) for rule in models)
 
 
 def _texts(task: TaskSpec) -> Iterator[str]:
@@ -163,7 +171,7 @@ def _arguments(model: TaskModel) -> tuple[str, ...]:
     if model.prompt is not None:
         return (model.prompt,)
     if model.waits_for is not None:
-        return tuple(address for _, address in data_waits(model.waits_for))
+        return tuple(address for address in map(address_of, model.waits_for) if address is not None)
     if model.type is not TaskKind.SPARK_PIPELINE:
         return tuple(model.args)
     said = {"--refresh": model.refresh, "--full-refresh": model.full_refresh}
@@ -171,13 +179,26 @@ def _arguments(model: TaskModel) -> tuple[str, ...]:
     return ("run", *chosen, *(["--full-refresh-all"] if model.full_refresh_all else ()))
 
 
-def data_waits(models: Iterable[WaitForModel]) -> Iterator[tuple[DataWait, str]]:
-    """What a task waits for, each with its address."""
-    for model in models:
-        for source in DataSource:
-            address = getattr(model, source.value)
-            if address is not None:
-                yield DataWait(source=source, status=model.status or OK), address
+def source_of(model: WaitForModel) -> DataSource | None:
+    """Where it looks for data; None: it waits for a pipeline."""
+    return next((source for source in DataSource if getattr(model, source.value) is not None), None)
+
+
+def address_of(model: WaitForModel) -> str | None:
+    """Of data; None: it waits for a pipeline."""
+    source = source_of(model)
+    return None if source is None else str(getattr(model, source.value))
+
+
+def _wait_for(model: WaitForModel) -> WaitFor:
+    source = source_of(model)
+    if source is not None:
+        return DataWait(source=source, status=model.status or OK)
+    return PipelineWait(
+        pipeline=PipelineName(model.pipeline or ""),
+        last=model.last,
+        on_failed=model.on_failed or OnFailed.WAIT,
+    )
 
 
 def _timeout(model: TaskModel, defaults: DefaultsModel) -> timedelta | None:
@@ -233,7 +254,7 @@ def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec
         isolation=model.isolation,
         pools=dict(model.pool),
         secrets=dict(model.secrets),
-        waits_for=tuple(wait for wait, _ in data_waits(model.waits_for or ())),
+        waits_for=tuple(map(_wait_for, model.waits_for or ())),
         start_after=model.start_after,
         runs_on=tuple(sorted(set(model.runs_on))),
         children=build_children(model),

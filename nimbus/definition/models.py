@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 
+from nimbus.config.alert_targets import MOST_RULES, Notify
 from nimbus.config.checking import Strict
 from nimbus.config.problems import SuggestingError
 from nimbus.config.texts import plain_name, scalar_text, spark_key, variable_name
@@ -29,7 +30,7 @@ from nimbus.domain.pipeline import (
     TaskKind,
 )
 from nimbus.domain.run import Outcome
-from nimbus.domain.waits import LONGEST_ADDRESS
+from nimbus.domain.waits import LONGEST_ADDRESS, OnFailed
 
 SCHEMA = 1
 MOST_WAITS = 32
@@ -298,12 +299,16 @@ class DefaultsModel(Strict):
 
 
 class WaitForModel(Strict):
-    """What a task of type `wait` waits for: one of `s3`, `file`, `http`."""
+    """What a task of type `wait` waits for: one of `s3`, `file`, `http`, `pipeline`."""
 
     s3: Address | None = None
     file: Address | None = None
     http: Address | None = None
     status: Annotated[int, Field(ge=100, le=599)] | None = None
+    pipeline: Name | None = None
+    covers: Literal["data_interval"] | None = None
+    last: PositiveDuration | None = None
+    on_failed: Annotated[OnFailed, one_of(OnFailed)] | None = None
 
 
 class TaskModel(Strict):
@@ -383,6 +388,7 @@ class DefinitionModel(Strict):
     timeout: PositiveDuration | None = None
     concurrency: ConcurrencyModel | None = None
     max_parallel_tasks: Annotated[int, Field(ge=1, le=MOST_TASKS)] | None = None
+    notify: Annotated[list[Notify], Field(max_length=MOST_RULES)] | None = None
     parameters: dict[Annotated[str, BeforeValidator(_parameter_name)], ParameterModel] = Field(
         default_factory=dict
     )

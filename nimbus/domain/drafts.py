@@ -10,13 +10,14 @@ from zoneinfo import ZoneInfo
 
 from nimbus.domain.children import Parent
 from nimbus.domain.growth import brief
-from nimbus.domain.ids import BackfillId, PipelineName, ReleaseDigest, RunId
+from nimbus.domain.ids import BackfillId, PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.intervals import NO_INTERVAL, DataInterval
 from nimbus.domain.lifecycle import started
 from nimbus.domain.local_dates import local
 from nimbus.domain.parameters import InvalidParametersError, resolve_parameters
 from nimbus.domain.pipeline import PipelineSpec, Priority
 from nimbus.domain.run import Run, RunCause, TaskRun
+from nimbus.domain.selection import Selection
 from nimbus.domain.tasks import Tasks
 
 
@@ -41,6 +42,8 @@ class Draft:
     variables: Mapping[str, str] = field(default_factory=dict)
     """All of the cluster."""
     submitted_by: str = ""
+    selection: Selection | None = None
+    """Which tasks are run; None: all."""
 
 
 def new_run(spec: PipelineSpec, draft: Draft) -> Run:
@@ -54,6 +57,8 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
     says_interval = draft.layout > 1
     if spec.interval_files and (draft.data_interval is None or not says_interval):
         raise InvalidParametersError((f"{spec.interval_files[0]} needs a data interval: {NO_INTERVAL}",))
+    if (draft.data_interval is None or not says_interval) and (name := _interval_waiter(spec)) is not None:
+        raise InvalidParametersError((f"task {name} waits for a pipeline: {NO_INTERVAL}",))
     run = Run(
         id=draft.id,
         pipeline=draft.pipeline,
@@ -71,12 +76,18 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
         python_path=spec.python_path,
         timeout=spec.timeout,
         max_parallel_tasks=spec.max_parallel_tasks,
+        notify=spec.notify if draft.layout > 1 else None,
         variables=_variables(spec, draft.variables),
         parent=draft.parent,
         layout=draft.layout,
         tasks=Tasks(TaskRun(spec=task) for task in spec.tasks),
     )
     return started(run, draft.asked_at)
+
+
+def _interval_waiter(spec: PipelineSpec) -> TaskName | None:
+    """A task that waits for runs of a pipeline, and so needs a data interval."""
+    return next((task.name for task in spec.tasks if task.awaits_pipelines), None)
 
 
 def _variables(spec: PipelineSpec, known: Mapping[str, str]) -> dict[str, str]:

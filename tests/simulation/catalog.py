@@ -10,6 +10,7 @@ from nimbus.domain.catalog import Definitions, PipelineRecord, PipelineState, Re
 from nimbus.domain.children import ChildSpec
 from nimbus.domain.concurrency import Concurrency, WhenFull
 from nimbus.domain.ids import PipelineName, ReleaseDigest, TaskName
+from nimbus.domain.notify import AlertEvent, NotifyRule
 from nimbus.domain.pipeline import (
     CatchUp,
     FailureStrategy,
@@ -22,7 +23,7 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.waits import DataSource, DataWait
+from nimbus.domain.waits import SELF, DataSource, DataWait, OnFailed, PipelineWait
 from tests.simulation.clocks import START
 
 FIRST, SECOND = ReleaseDigest("1" * 64), ReleaseDigest("2" * 64)
@@ -69,6 +70,12 @@ def _every(minutes: int, catchup: CatchUp, window: timedelta | None = None) -> S
     return Schedule(cron=f"*/{minutes} * * * *", timezone="UTC", catchup=catchup, catchup_window=window)
 
 
+TARGETS = ("oncall", "team")
+NOTIFY = (
+    NotifyRule(on=tuple(AlertEvent), to="oncall"),
+    NotifyRule(on=(AlertEvent.FAILED, AlertEvent.TIMED_OUT, AlertEvent.RECOVERED), to="team"),
+)
+"""For all pipelines."""
 _BIG = SparkPlace(target=TARGET)
 DIAMOND = PipelineSpec(
     name=PipelineName("diamond"),
@@ -127,6 +134,19 @@ GIVING = PipelineSpec(
         _reads(_task("d", "b", asks=Requirement.DONE, retries=0), args=("{{ tasks.b.result.given }}",)),
     ),
 )
+
+
+def _waits(name: str, wait: PipelineWait) -> TaskSpec:
+    return TaskSpec(
+        name=TaskName(name),
+        kind=TaskKind.WAIT,
+        script="",
+        waits_for=(wait,),
+        timeout=timedelta(minutes=6),
+        allow_failure=True,
+    )
+
+
 ASKING = PipelineSpec(
     name=PipelineName("asking"),
     schedule=_every(4, CatchUp.LATEST),
@@ -150,6 +170,17 @@ ASKING = PipelineSpec(
             waits_for=(DataWait(source=DataSource.FILE),),
             timeout=timedelta(minutes=1),
         ),
+    ),
+)
+AFTER = PipelineSpec(
+    name=PipelineName("after"),
+    schedule=_every(4, CatchUp.ALL, timedelta(minutes=8)),
+    failure_strategy=FailureStrategy.CONTINUE,
+    tasks=(
+        _waits("a", PipelineWait(pipeline=SINGLE.name)),
+        _waits("b", PipelineWait(pipeline=SELF, on_failed=OnFailed.FAIL)),
+        _waits("c", PipelineWait(pipeline=CHAIN.name, last=timedelta(minutes=3), on_failed=OnFailed.FAIL)),
+        _task("d", "a", retries=0),
     ),
 )
 FAILING_CHILD = "-1-2"
@@ -176,7 +207,7 @@ FANNING = PipelineSpec(
         _task("d", "bc", asks=Requirement.DONE),
     ),
 )
-SPECS = (DIAMOND, CHAIN, SINGLE, NARROW, GIVING, ASKING, LEAF, FANNING)
+SPECS = (DIAMOND, CHAIN, SINGLE, NARROW, GIVING, ASKING, LEAF, FANNING, AFTER)
 NAMES = tuple(spec.name for spec in SPECS)
 RELEASES = {ReleaseOf(spec.name, digest): spec for spec in SPECS for digest in (FIRST, SECOND)}
 for _digest, _when_full in ((FIRST, WhenFull.REPLACE), (SECOND, WhenFull.SKIP)):
