@@ -104,6 +104,13 @@ class Concurrency(TypedDict, total=False):
     when_full: Literal["queue", "skip", "replace"]
 
 
+class Webhook(TypedDict, total=False):
+    """`webhook`. `secret` is required."""
+
+    secret: str
+    params: Mapping[str, str]
+
+
 class Defaults(TypedDict, total=False):
     """`defaults`."""
 
@@ -123,6 +130,7 @@ class PipelineOptions(TypedDict, total=False):
     priority: Priority
     timeout: Duration
     concurrency: Concurrency
+    webhook: Webhook
     max_parallel_tasks: int
     parameters: Mapping[str, Parameter]
     files: Sequence[str]

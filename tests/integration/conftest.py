@@ -92,6 +92,7 @@ class World:
     def __init__(self) -> None:
         self.refuse: tuple[str, str] | None = None
         self.deciding = True
+        self.hook_secrets: dict[str, str] = {}
         self.cluster = MemoryCluster(decide=self._decide)
         self.history, self.logs, self.clock = MemoryHistory(), MemoryLogs(), HeldClock()
         self.registry = CollectorRegistry()
@@ -148,6 +149,7 @@ class World:
             health=self.health,
             metrics=self.registry,
             clock=self.clock,
+            hook_secret=self.hook_secrets.__getitem__,
         )
 
     def _decide(self, queued: QueuedCommand) -> CommandOutcome | None:
