@@ -119,7 +119,6 @@ _NOT_IN_LAYOUT_1: dict[str, Any] = {
                 "children",
             },
             "attempts": {"__all__": {"application", "has_result"}},
-            "reason": True,
             "settled": True,
             "children": True,
         }

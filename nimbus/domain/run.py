@@ -147,9 +147,7 @@ class TaskRun:
     children: Children | None = None
     """Of a task of kind `pipeline` that has begun. Its attempt is in `attempts` only once it has ended."""
     settled: Settlement | None = None
-    """Of a task without attempts that the leader has ended. Not in layout 1."""
-    reason: str = ""
-    """Why it failed without an attempt. Not in layout 1."""
+    """Of a task that the leader has ended without an attempt. Not in layout 1."""
 
     @property
     def open_attempt(self) -> Attempt | None:

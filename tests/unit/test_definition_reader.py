@@ -475,7 +475,7 @@ def test_smallest_definition_has_the_defaults_of_the_domain() -> None:
     )
 
 
-@pytest.mark.parametrize("example", ["flights", "hello"])
+@pytest.mark.parametrize("example", ["flights", "hello", "results"])
 def test_example_pipeline_is_good(example: str) -> None:
     assert read_definition(EXAMPLES / example, TEMPLATES).name == example
     assert read_definition(EXAMPLES / example / "pipeline.yaml", TEMPLATES).tasks
