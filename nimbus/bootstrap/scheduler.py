@@ -19,6 +19,7 @@ from leader import (
     ZooKeeperSession,
     make_elector,
 )
+from leader.metrics import ElectionMetrics
 from nimbus import __version__
 from nimbus.adapters.data_looks import DataLooker
 from nimbus.adapters.s3_history import S3History
@@ -32,6 +33,7 @@ from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
 from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
 from nimbus.api.services import ApiServices
+from nimbus.bootstrap.alerts import alert_policy, alert_sender, alert_targets, alert_tests
 from nimbus.bootstrap.collector import build_collector
 from nimbus.bootstrap.foundation import (
     Foundation,
@@ -77,6 +79,7 @@ def build_parts(foundation: Foundation) -> Parts:
     history = S3History(foundation.store)
     identity = _identity(foundation)
     late = Switchboard()
+    targets = alert_targets(settings, os.environ)
     syncer = build_syncer(foundation, late.synced)
     SyncMetrics(
         registry,
@@ -111,6 +114,7 @@ def build_parts(foundation: Foundation) -> Parts:
         look=DataLooker(
             open_bucket=partial(open_bucket, settings), http_allow=settings.waits.http_allow
         ).look,
+        sender=alert_sender(settings, targets, leads=late.leads, tell=late.tell),
         resign=late.resign,
         tell=late.tell,
     )
@@ -130,6 +134,7 @@ def build_parts(foundation: Foundation) -> Parts:
         metrics=EngineMetrics(registry),
         on_status=late.changed,
     )
+    election_metrics = ElectionMetrics(registry)
     late.election = make_elector(
         settings.leadership.elector,
         ElectorSetup(
@@ -139,8 +144,10 @@ def build_parts(foundation: Foundation) -> Parts:
             participant=_participant(settings, identity),
             guard=guard,
             electable=late.engine,
+            journal=election_metrics,
         ),
     )
+    election_metrics.watch(late.election)
     follower = CatalogFollower(ZooKeeperCatalog(session, root), syncer.want, late.changed)
     report = SelfReport(
         identity=identity,
@@ -185,6 +192,7 @@ def build_parts(foundation: Foundation) -> Parts:
                 data=_data_door(settings),
             ),
             spark_history=history_servers(settings),
+            alerts=alert_tests(settings, targets),
         ),
         allowed_hosts=_allowed_hosts(settings),
     )
@@ -275,6 +283,7 @@ def _policy(settings: Settings) -> Policy:
         keep_finished=settings.runs.keep_finished,
         max_running=settings.runs.max_running,
         raise_schema_after=settings.leadership.raise_schema_after,
+        alerts=alert_policy(settings),
     )
 
 

@@ -17,6 +17,7 @@ from nimbus.domain.local_dates import local
 from nimbus.domain.parameters import InvalidParametersError, resolve_parameters
 from nimbus.domain.pipeline import PipelineSpec, Priority
 from nimbus.domain.run import Run, RunCause, TaskRun
+from nimbus.domain.selection import Selection
 from nimbus.domain.tasks import Tasks
 
 
@@ -41,6 +42,8 @@ class Draft:
     variables: Mapping[str, str] = field(default_factory=dict)
     """All of the cluster."""
     submitted_by: str = ""
+    selection: Selection | None = None
+    """Which tasks are run; None: all."""
 
 
 def new_run(spec: PipelineSpec, draft: Draft) -> Run:
@@ -73,6 +76,7 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
         python_path=spec.python_path,
         timeout=spec.timeout,
         max_parallel_tasks=spec.max_parallel_tasks,
+        notify=spec.notify if draft.layout > 1 else None,
         variables=_variables(spec, draft.variables),
         parent=draft.parent,
         layout=draft.layout,

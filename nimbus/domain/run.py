@@ -16,6 +16,7 @@ from nimbus.domain.children import Children, Parent
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, ReleaseDigest, RunId, WorkerId
 from nimbus.domain.intervals import DataInterval
+from nimbus.domain.notify import NotifyRule
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskSpec
 from nimbus.domain.settlement import Settlement
 from nimbus.domain.tasks import Tasks
@@ -131,6 +132,18 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reused:
+    """Where the success of a task comes from that this run did not run."""
+
+    run: RunId
+    """The run in which it succeeded."""
+    attempt: Attempt | None
+    """None: the leader ended it there."""
+    result: Mapping[str, Any] | None = None
+    """What it gave, if a task of this run reads it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRun:
     """One task within one run."""
 
@@ -148,6 +161,18 @@ class TaskRun:
     """Of a task of kind `pipeline` that has begun. Its attempt is in `attempts` only once it has ended."""
     settled: Settlement | None = None
     """Of a task that the leader has ended without an attempt. Not in layout 1."""
+    left_out: bool = False
+    """Skipped, since it was not selected; for those that need it, it went as they ask. Not in layout 1."""
+    reused: Reused | None = None
+    """It succeeded in an earlier run, and was not run. Not in layout 1."""
+
+    @property
+    def committed(self) -> Attempt | None:
+        """The attempt that succeeded, in this run or in the one that it is reused from."""
+        if self.reused is not None:
+            return self.reused.attempt
+        last = self.attempts[-1] if self.attempts else None
+        return last if last is not None and last.outcome is Outcome.SUCCEEDED else None
 
     @property
     def open_attempt(self) -> Attempt | None:
@@ -232,12 +257,20 @@ class RunHeader:
     """Local as `logical_date`. None: of a run by hand that was given none, or one of release 0.1."""
     timezone: str | None = None
     """IANA name of the schedule's, or UTC. None: release 0.1 made the run."""
+    notify: tuple[NotifyRule, ...] | None = None
+    """As of `PipelineSpec.notify`. Not in layout 1."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Of the cluster, those that its release names, as they were when it was made. Not in layout 1."""
     parent: Parent | None = None
     """The task that started it; None: no task did."""
     submitted_by: str = ""
     """Who asked for it: a person, or `schedule`. Empty: not known. Not in layout 1."""
+    rerun_of: RunId | None = None
+    """The run that it repeats, in part or as a whole. Not in layout 1."""
+    selected: str = ""
+    """Which tasks it was asked to run, such as `from load`; empty: all. Not in layout 1."""
+    note: str = ""
+    """Why, in the words of who asked. Not in layout 1."""
     paused: Paused | None = None
     """Until it is resumed it begins nothing: neither itself, if it is queued, nor a task. Not in layout 1."""
     backfill: BackfillId | None = None

@@ -14,6 +14,7 @@ from typing import assert_never
 
 from nimbus.domain import writes as w
 from nimbus.domain.admission import Capacity, Gate, need_of
+from nimbus.domain.alerts import Alert, Claim, Failure
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.child_runs import child_of, is_under_way
@@ -24,6 +25,7 @@ from nimbus.domain.commands import (
     CreateBackfill,
     PublishRelease,
     QueuedCommand,
+    StartRun,
     is_urgent,
 )
 from nimbus.domain.drafts import Draft
@@ -32,6 +34,7 @@ from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, Ru
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.lifecycle import must_stop
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
+from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.run import Attempt, Run, RunState, TaskRun, TaskState
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.schema import NEWEST_SCHEMA, older_than
@@ -46,6 +49,7 @@ from nimbus.engine.agenda import (
     Agenda,
     Instant,
     Subject,
+    about_alert,
     about_attempt,
     about_backfill,
     about_child,
@@ -70,10 +74,12 @@ from nimbus.engine.decision import (
     PrepareRelease,
     RenderTask,
     ResignLeadership,
+    SendAlert,
 )
 from nimbus.engine.finished import Finished, finished
 from nimbus.engine.looks import Looks
 from nimbus.engine.needs import Needs
+from nimbus.engine.outbox import Outbox
 from nimbus.engine.policy import Policy
 from nimbus.engine.pools import PoolUse
 from nimbus.engine.ready import ReadyTasks
@@ -126,6 +132,8 @@ class State:
         """That wait, oldest first."""
         self.lines = CommandLines()
         """Of those that are not set aside."""
+        self._reruns: defaultdict[RunId, dict[CommandId, None]] = defaultdict(dict)
+        """Of those, the ones that repeat a run: they wait for its end."""
         self.preparing: dict[PipelineName, ReleaseOf] = {}
         self.prepared: dict[PipelineName, tuple[ReleaseOf, PipelineSpec | Refusal]] = {}
         """Of the first command in the pipeline's line; the next one asks the disk again."""
@@ -163,6 +171,10 @@ class State:
         """Of every open attempt."""
         self.silent_since: dict[AttemptId, float] = {}
         """Open attempts without a sign of life, with the elapsed seconds when this leader first missed it."""
+
+        self.outbox = Outbox()
+        self.health: dict[PipelineName, PipelineHealth] = {}
+        """Of pipelines that something is known of: see `PipelineHealth`."""
 
         self.set_aside: dict[Subject, str] = {}
         """What no rule is asked about for a while, since deciding about it failed, and how."""
@@ -247,6 +259,8 @@ class State:
                     pass  # part of no decision: see `Looks`
                 case ResignLeadership():
                     self.resigning = True
+                case SendAlert(alert):
+                    self.outbox.started.add(alert.claim)
                 case _:
                     assert_never(effect)
 
@@ -282,7 +296,7 @@ class State:
             case w.RaiseSchema(schema):
                 self.schema, self.none_older_since = schema, None
             case _:
-                pass  # slots and orders: the run's record says what follows from them
+                self._apply_alert(write)
 
     # -- runs
 
@@ -462,6 +476,9 @@ class State:
         self._forget_live(run.id)
         self.finished[run.id] = finished(run, self.finished.get(run.id))
         self.agenda.add(about_finished(run.id))
+        for command in self._reruns.get(run.id, ()):
+            if about_command(command) not in self.set_aside:
+                self._look_at_command(command)
         self._look_at_awaiting(run.pipeline)
         if run.parent is not None:
             self.agenda.add(about_child(run.parent.run, run.parent.task, run.parent.index))
@@ -579,6 +596,49 @@ class State:
             self.silent_since.setdefault(attempt_id, now.elapsed_s)
         self.agenda.add(about_attempt(attempt_id))
 
+    # -- alerts
+
+    def _apply_alert(self, write: w.Write) -> None:
+        match write:
+            case w.CreateAlert(alert) | w.PutAlert(alert):
+                self.put_alert(alert)
+            case w.RemoveAlert(alert_id):
+                self.forget_alert(alert_id)
+            case w.PutHealth(health, _):
+                self.health[health.name] = health
+            case w.RemoveHealth(name):
+                self.health.pop(name, None)
+            case _:
+                pass  # slots and orders: the run's record says what follows from them
+
+    def put_alerts(self, alerts: Iterable[Alert], health: Iterable[PipelineHealth]) -> None:
+        """Take in all alerts, and how pipelines fare, as they were read."""
+        kept = {alert.id: alert for alert in alerts}
+        for gone in self.outbox.ids() - kept.keys():
+            self.forget_alert(gone)
+        for alert in kept.values():
+            if self.outbox.get(alert.id) != alert:
+                self.put_alert(alert)
+        self.health = {one.name: one for one in health}
+
+    def put_alert(self, alert: Alert) -> None:
+        """Take in an alert."""
+        freed = self.outbox.put(alert)
+        self.agenda.add(about_alert(alert.id))
+        if freed is not None:
+            self.agenda.add(about_alert(freed))
+
+    def forget_alert(self, alert: str) -> None:
+        """An alert is out of ZooKeeper."""
+        self.agenda.forget(about_alert(alert))
+        if (freed := self.outbox.remove(alert)) is not None:
+            self.agenda.add(about_alert(freed))
+
+    def alert_tried(self, claim: Claim, failure: Failure | None) -> None:
+        """A try to send an alert has ended."""
+        if self.outbox.answer(claim, failure):
+            self.agenda.add(about_alert(claim[0]))
+
     # -- catalog and commands
 
     def put_abdication(self, abdication: Abdication | None) -> None:
@@ -645,6 +705,8 @@ class State:
         """Take in a command that waits."""
         if queued.id not in self.commands:
             self.commands[queued.id] = queued
+            if isinstance(queued.command, StartRun) and queued.command.rerun_of is not None:
+                self._reruns[queued.command.rerun_of][queued.id] = None
             self.line_up(queued.id)
 
     def line_up(self, command: CommandId) -> None:
@@ -671,8 +733,15 @@ class State:
         if command in self.commands:
             self._leave_lines(command)
             queued = self.commands.pop(command)
+            if isinstance(queued.command, StartRun) and queued.command.rerun_of is not None:
+                self._forget_rerun(queued.command.rerun_of, command)
             if isinstance(queued.command, PublishRelease | ActivatePipeline | CreateBackfill):
                 self.prepared.pop(queued.command.pipeline, None)
+
+    def _forget_rerun(self, run: RunId, command: CommandId) -> None:
+        self._reruns[run].pop(command, None)
+        if not self._reruns[run]:
+            del self._reruns[run]
 
     def put_aside(self, subject: Subject, why: str) -> None:
         """Ask no rule about a subject for a while. A command lets those behind it pass."""
@@ -721,6 +790,7 @@ class State:
         self.rendered = dict(before.rendered)
         self.finished = dict(before.finished)
         self.silent_since = dict(before.silent_since)
+        self.outbox.keep_from(before.outbox)
 
     def take_census(self) -> None:
         """Everything was read: what was kept about things that are gone is forgotten."""
@@ -768,6 +838,8 @@ class State:
             self.queue.close()
             return
         self.agenda.done(subject)
+        if subject.kind == "alert" and until.at is None:
+            self.outbox.hold(subject.name)
         if until.at is not None:
             self.agenda.look_at(subject, until.at)
         if until.after_s is not None:

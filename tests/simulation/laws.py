@@ -28,6 +28,7 @@ class Law(Enum):
     CONCURRENCY = (
         "no pipeline, and not the cluster, has more runs under way than its limit, and queues keep order"
     )
+    RERUN = "a rerun begins when its run has ended, and reuses only what succeeded"
     PAUSED = "a paused run begins nothing, and stays paused until it is resumed or ends"
     PARALLEL_TASKS = "no run has more open attempts than its limit"
     POOLS = "open attempts take no more of a pool than it has"
@@ -44,6 +45,9 @@ class Law(Enum):
     KNOWS_ALL = "what a leader has read and been told is what ZooKeeper holds"
     NOTHING_FORGOTTEN = "a leader rests only when no rule has anything to decide"
     NEVER_FAILS = "the engine answers for every error, and sets nothing sound aside"
+    ALERT_RAISED = "what there is to tell of a run is written once, with its end"
+    ALERT_SENT = "each alert arrives"
+    ALERT_ONCE = "an alert arrives twice only if the second says that it may repeat"
     CHILD_ONCE = "each child run is created once, with its parent's record; what succeeded is not repeated"
     CHILD_PARALLEL = "no task has more open child runs than max_parallel"
     CHILD_END = "a parent's record says of a child run what became of it"

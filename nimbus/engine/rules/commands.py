@@ -15,6 +15,7 @@ from nimbus.domain.commands import (
     CordonWorker,
     CreateBackfill,
     DecideApproval,
+    MarkTask,
     PausePipeline,
     PauseRun,
     PublishRelease,
@@ -61,7 +62,7 @@ from nimbus.engine.rules.cycles import check_cycles
 from nimbus.engine.rules.live_runs import changed_run
 from nimbus.engine.rules.needed_schema import check_dates
 from nimbus.engine.rules.new_run import built
-from nimbus.engine.rules.settings import changed, check_pools, check_variables
+from nimbus.engine.rules.settings import changed, check_pools, check_targets, check_variables
 from nimbus.engine.state import Refusal, State
 
 MOST_NAMED = 5
@@ -92,7 +93,7 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
             return _answer_about_pipeline(state, queued, command, now)
         case StartRun() as command:
             return _start(state, queued, command, now)
-        case StopRun() | PauseRun() | ResumeRun() | DecideApproval() as command:
+        case StopRun() | PauseRun() | ResumeRun() | MarkTask() | DecideApproval() as command:
             message, writes = changed_run(state, command, queued.submitted_by, now)
             return _consumed(state, queued, now, message=message, writes=writes)
         case CreateBackfill() | SteerBackfill() as command:
@@ -199,6 +200,7 @@ def _prepared(state: State, release: ReleaseOf) -> PipelineSpec | Answer:
         raise RefusedError(found.code, found.message)
     _check_schema(state, found)
     check_pools(state, found)
+    check_targets(state, found)
     check_variables(state, found)
     check_cycles(state, found)
     return found
@@ -207,7 +209,7 @@ def _prepared(state: State, release: ReleaseOf) -> PipelineSpec | Answer:
 def _check_schema(state: State, spec: PipelineSpec) -> None:
     """Raise RefusedError if older schedulers, which may lead next, would not see the pipeline."""
     check_dates(state.schema, spec)
-    for key in ("concurrency", "max_parallel_tasks", "webhook"):
+    for key in ("concurrency", "max_parallel_tasks", "notify", "webhook"):
         if getattr(spec, key) is not None and state.schema < 2:
             raise RefusedError("schema_too_old", _too_old(state, f"the pipeline has {key}", 2))
     for task in spec.tasks:
@@ -313,7 +315,10 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
         return _consumed(
             state, queued, now, message=f"run {command.run_id} was started before; nothing is started twice"
         )
-    if record.release is None:
+    if command.rerun_of in state.runs:
+        return Nothing()  # its end puts the command on the agenda
+    release = command.release or record.release
+    if release is None:
         raise RefusedError(
             "not_active",
             f"pipeline {record.name} has no active release: `nimbus pipeline activate {record.name}`.",
@@ -324,10 +329,12 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
         )
     if command.data_interval is not None and state.schema < 2:
         raise RefusedError("schema_too_old", _too_old(state, "a data interval is given", 2))
+    if command.selection is not None and state.schema < 2:
+        raise RefusedError("schema_too_old", _too_old(state, "tasks are selected", 2))
     draft = Draft(
         id=command.run_id,
         pipeline=record.name,
-        release=record.release,
+        release=release,
         parameters=command.parameters,
         logical_date=command.logical_date or now,
         data_interval=command.data_interval,
@@ -336,6 +343,7 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
         layout=state.schema,
         asked_at=now,
         submitted_by=queued.submitted_by,
+        selection=command.selection,
     )
     run = built(state, about_command(queued.id), draft)
     if not isinstance(run, Run):
