@@ -106,6 +106,9 @@ _NOT_IN_LAYOUT_1: dict[str, Any] = {
     "variables": True,
     "parent": True,
     "submitted_by": True,
+    "rerun_of": True,
+    "selected": True,
+    "note": True,
     "paused": True,
     "tasks": {
         "__all__": {
@@ -124,6 +127,8 @@ _NOT_IN_LAYOUT_1: dict[str, Any] = {
             },
             "attempts": {"__all__": {"application", "has_result"}},
             "settled": True,
+            "left_out": True,
+            "reused": True,
             "children": True,
         }
     },

@@ -26,6 +26,7 @@ from nimbus.domain.commands import (
     CreateBackfill,
     PublishRelease,
     QueuedCommand,
+    StartRun,
     is_urgent,
 )
 from nimbus.domain.drafts import Draft
@@ -133,6 +134,8 @@ class State:
         """That wait, oldest first."""
         self.lines = CommandLines()
         """Of those that are not set aside."""
+        self._reruns: defaultdict[RunId, dict[CommandId, None]] = defaultdict(dict)
+        """Of those, the ones that repeat a run: they wait for its end."""
         self.preparing: dict[PipelineName, ReleaseOf] = {}
         self.prepared: dict[PipelineName, tuple[ReleaseOf, PipelineSpec | Refusal]] = {}
         """Of the first command in the pipeline's line; the next one asks the disk again."""
@@ -487,6 +490,9 @@ class State:
         self._forget_live(run.id)
         self.finished[run.id] = finished(run, self.finished.get(run.id))
         self.agenda.add(about_finished(run.id))
+        for command in self._reruns.get(run.id, ()):
+            if about_command(command) not in self.set_aside:
+                self._look_at_command(command)
         self._look_at_awaiting(run.pipeline)
         if run.parent is not None:
             self.agenda.add(about_child(run.parent.run, run.parent.task, run.parent.index))
@@ -714,6 +720,8 @@ class State:
         """Take in a command that waits."""
         if queued.id not in self.commands:
             self.commands[queued.id] = queued
+            if isinstance(queued.command, StartRun) and queued.command.rerun_of is not None:
+                self._reruns[queued.command.rerun_of][queued.id] = None
             self.line_up(queued.id)
 
     def line_up(self, command: CommandId) -> None:
@@ -740,8 +748,15 @@ class State:
         if command in self.commands:
             self._leave_lines(command)
             queued = self.commands.pop(command)
+            if isinstance(queued.command, StartRun) and queued.command.rerun_of is not None:
+                self._forget_rerun(queued.command.rerun_of, command)
             if isinstance(queued.command, PublishRelease | ActivatePipeline | CreateBackfill):
                 self.prepared.pop(queued.command.pipeline, None)
+
+    def _forget_rerun(self, run: RunId, command: CommandId) -> None:
+        self._reruns[run].pop(command, None)
+        if not self._reruns[run]:
+            del self._reruns[run]
 
     def put_aside(self, subject: Subject, why: str) -> None:
         """Ask no rule about a subject for a while. A command lets those behind it pass."""

@@ -26,7 +26,7 @@ from nimbus.domain.pipeline import (
     TaskSpec,
 )
 from nimbus.domain.refusals import Refusals
-from nimbus.domain.run import Outcome, Paused, Run, RunCause, RunState, TaskRun, TaskState
+from nimbus.domain.run import Outcome, Paused, Reused, Run, RunCause, RunState, TaskRun, TaskState
 from nimbus.domain.settlement import Settlement
 from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
 from nimbus.domain.tasks import Tasks
@@ -360,6 +360,28 @@ def test_a_task_that_succeeded_needs_no_explanation() -> None:
     run = _ended(_opened(_run()), Outcome.SUCCEEDED)
 
     assert why(run, run.tasks[A], None, AROUND) is None
+
+
+def test_task_that_was_not_run_says_why_it_ended() -> None:
+    run = _run(selected="from b")
+    attempt = _ended(_opened(run), Outcome.SUCCEEDED).tasks[A].attempts[0]
+    marked = Settlement(at=NOW, by="ann", reason="by hand")
+    run = replace(
+        run,
+        tasks=run.tasks.replaced(
+            [
+                replace(
+                    run.tasks[A], state=TaskState.SUCCEEDED, reused=Reused(run=RunId("q"), attempt=attempt)
+                ),
+                replace(run.tasks[B], state=TaskState.SKIPPED, left_out=True),
+                replace(run.tasks[C], state=TaskState.SUCCEEDED, settled=marked),
+            ]
+        ),
+    )
+
+    assert why(run, run.tasks[A], None, AROUND) == "reused from run q, attempt 1"
+    assert why(run, run.tasks[B], None, AROUND) == "skipped: not selected (from b)"
+    assert why(run, run.tasks[C], None, AROUND) == "marked succeeded by ann: by hand"
 
 
 def test_paused_run_and_its_tasks_say_who_paused_it_and_how_it_goes_on() -> None:
