@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Callable
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -18,6 +19,7 @@ from leader import (
     ZooKeeperSession,
     make_elector,
 )
+from leader.metrics import ElectionMetrics
 from nimbus import __version__
 from nimbus.adapters.data_looks import DataLooker
 from nimbus.adapters.s3_history import S3History
@@ -42,7 +44,7 @@ from nimbus.bootstrap.foundation import (
 )
 from nimbus.bootstrap.switchboard import Switchboard
 from nimbus.bootstrap.targets import history_servers
-from nimbus.bootstrap.worker import build_worker
+from nimbus.bootstrap.worker import build_worker, secret_provider
 from nimbus.config import Settings
 from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.domain.supervision import Timings
@@ -67,6 +69,7 @@ from nimbus.telemetry.sync import SyncMetrics
 from nimbus.templates.helper import TemplateHelper
 from nimbus.worker.connections import open_data
 from nimbus.worker.identity import host_id, hostname
+from nimbus.worker.secrets import resolve
 
 
 def build_parts(foundation: Foundation) -> Parts:
@@ -131,6 +134,7 @@ def build_parts(foundation: Foundation) -> Parts:
         metrics=EngineMetrics(registry),
         on_status=late.changed,
     )
+    election_metrics = ElectionMetrics(registry)
     late.election = make_elector(
         settings.leadership.elector,
         ElectorSetup(
@@ -140,8 +144,10 @@ def build_parts(foundation: Foundation) -> Parts:
             participant=_participant(settings, identity),
             guard=guard,
             electable=late.engine,
+            journal=election_metrics,
         ),
     )
+    election_metrics.watch(late.election)
     follower = CatalogFollower(ZooKeeperCatalog(session, root), syncer.want, late.changed)
     report = SelfReport(
         identity=identity,
@@ -176,6 +182,7 @@ def build_parts(foundation: Foundation) -> Parts:
             metrics=registry,
             clock=foundation.clock,
             max_running=settings.runs.max_running,
+            hook_secret=_hook_secret(settings),
             door=ClusterDoor(
                 board=ZooKeeperAttemptBoard(session, root),
                 logs=S3LogArchive(foundation.store),
@@ -205,6 +212,11 @@ def build_parts(foundation: Foundation) -> Parts:
         if embedded
         else None,
     )
+
+
+def _hook_secret(settings: Settings) -> Callable[[str], str] | None:
+    provider = secret_provider(settings.worker.secrets, os.environ)
+    return None if provider is None else lambda name: resolve({name: name}, provider)[name]
 
 
 def _data_door(settings: Settings) -> DataDoor | None:
