@@ -12,10 +12,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
+from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.commands import Abdication, Command, CommandOutcome, QueuedCommand
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.ids import AttemptId, ClusterId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.ids import AttemptId, BackfillId, ClusterId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.results import Results
@@ -74,6 +75,9 @@ class RegisteredPart:
     abdication: Abdication | None = None
     """The last one that was accepted, whatever its epoch."""
     settings: ClusterSettings = field(default_factory=ClusterSettings)
+    intervals: Mapping[PipelineName, IntervalIndex] = field(default_factory=dict)
+    backfills: tuple[Backfill, ...] = ()
+    """These two are read before the runs, since they change in the transaction that ends a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +95,6 @@ class CatalogPart:
 
     pipelines: tuple[PipelineRecord, ...] = ()
     commands: tuple[QueuedCommand, ...] = ()
-    intervals: Mapping[PipelineName, IntervalIndex] = field(default_factory=dict)
 
 
 LoadedPart = RegisteredPart | RunsPart | CatalogPart
@@ -174,6 +177,10 @@ class LeaderStore(Protocol):
         """One pipeline; None if it is not there, or cannot be read."""
         ...
 
+    def read_backfill(self, backfill: BackfillId) -> Backfill | None:
+        """One backfill; None if it is not there, or cannot be read."""
+        ...
+
     def read_intervals(self, name: PipelineName) -> IntervalIndex | None:
         """What became of a pipeline's data intervals; None: there is no index."""
         ...
@@ -223,6 +230,14 @@ class ClusterReader(Protocol):
 
     def pipeline(self, name: PipelineName) -> PipelineRecord | None:
         """One pipeline."""
+        ...
+
+    def backfills(self) -> tuple[Backfill, ...]:
+        """All that are kept."""
+        ...
+
+    def backfill(self, backfill: BackfillId) -> Backfill | None:
+        """One backfill; None if it is not there."""
         ...
 
     def intervals(self, name: PipelineName) -> IntervalIndex | None:

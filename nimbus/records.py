@@ -13,6 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic.main import IncEx
 
+from nimbus.domain.backfill import Backfill
 from nimbus.domain.commands import Abdication, Command, CommandOutcome
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import TaskName
@@ -110,6 +111,7 @@ _NOT_IN_LAYOUT_1: dict[str, Any] = {
                 "when",
                 "allow_failure",
                 "pools",
+                "secrets",
                 "runs_on",
                 "start_after",
                 "reads",
@@ -159,6 +161,7 @@ def _header(run: RunHeader) -> dict[str, Any]:
 
 
 RUN = RunCodec()
+BACKFILL: RecordCodec[Backfill] = RecordCodec(TypeAdapter(Backfill), schema=2)
 OUTCOME: RecordCodec[CommandOutcome] = RecordCodec(TypeAdapter(CommandOutcome))
 ABDICATION: RecordCodec[Abdication] = RecordCodec(TypeAdapter(Abdication))
 SETTINGS: RecordCodec[ClusterSettings] = RecordCodec(TypeAdapter(ClusterSettings))

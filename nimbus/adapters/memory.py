@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 
+from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand, newest_refusal
-from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.results import Results
 from nimbus.domain.run import ListedRun, Run
@@ -42,11 +43,14 @@ class MemoryCluster:
         self._outcomes: dict[CommandId, CommandOutcome] = {}
         self._watches: dict[CommandId, list[Enqueue]] = {}
         self._settings = ClusterSettings()
+        self._backfills: dict[BackfillId, Backfill] = {}
         self._intervals: dict[PipelineName, IntervalIndex] = {}
         self._count = 0
         self._down = False
 
-    def put(self, *records: PipelineRecord | Run | SchedulerInfo | WorkerInfo | ClusterSettings) -> None:
+    def put(
+        self, *records: PipelineRecord | Run | Backfill | SchedulerInfo | WorkerInfo | ClusterSettings
+    ) -> None:
         """Add or replace records."""
         with self._lock:
             for record in records:
@@ -55,6 +59,8 @@ class MemoryCluster:
                         self._pipelines[record.name] = record
                     case Run():
                         self._runs[record.id] = record
+                    case Backfill():
+                        self._backfills[record.id] = record
                     case SchedulerInfo():
                         self._schedulers[record.id] = record
                     case WorkerInfo():
@@ -139,6 +145,18 @@ class MemoryCluster:
         with self._lock:
             self._check()
             return self._pipelines.get(name)
+
+    def backfills(self) -> tuple[Backfill, ...]:
+        """See `nimbus.ports.ClusterReader.backfills`."""
+        with self._lock:
+            self._check()
+            return tuple(self._backfills[key] for key in sorted(self._backfills))
+
+    def backfill(self, backfill: BackfillId) -> Backfill | None:
+        """See `nimbus.ports.ClusterReader.backfill`."""
+        with self._lock:
+            self._check()
+            return self._backfills.get(backfill)
 
     def intervals(self, name: PipelineName) -> IntervalIndex | None:
         """See `nimbus.ports.ClusterReader.intervals`."""

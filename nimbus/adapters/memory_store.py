@@ -12,9 +12,10 @@ from datetime import datetime
 from typing import assert_never
 
 from nimbus.domain import writes as w
+from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Abdication, CommandOutcome, QueuedCommand
-from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.run import Run
 from nimbus.domain.schedulers import SchedulerInfo
@@ -42,6 +43,7 @@ class World:
     schema: int = 1
     pipelines: dict[PipelineName, PipelineRecord] = field(default_factory=dict)
     intervals: dict[PipelineName, IntervalIndex] = field(default_factory=dict)
+    backfills: dict[BackfillId, Backfill] = field(default_factory=dict)
     runs: dict[RunId, Run] = field(default_factory=dict)
     commands: dict[CommandId, QueuedCommand] = field(default_factory=dict)
     outcomes: dict[CommandId, CommandOutcome] = field(default_factory=dict)
@@ -124,6 +126,8 @@ class MemoryLeaderStore:
             schedulers=self.read_schedulers(),
             abdication=self._world().abdication,
             settings=self._world().settings,
+            intervals=dict(self._world().intervals),
+            backfills=tuple(self._world().backfills.values()),
         )
         names = tuple(self._world().runs)
         for start in range(0, len(names), self._runs_at_once):
@@ -134,7 +138,6 @@ class MemoryLeaderStore:
         yield CatalogPart(
             pipelines=tuple(self._world().pipelines.values()),
             commands=self.read_commands((), len(self._world().commands)),
-            intervals=dict(self._world().intervals),
         )
 
     def read_commands(self, known: Collection[CommandId], most: int) -> tuple[QueuedCommand, ...]:
@@ -172,6 +175,10 @@ class MemoryLeaderStore:
     def read_pipeline(self, name: PipelineName) -> PipelineRecord | None:
         """One pipeline."""
         return self._world().pipelines.get(name)
+
+    def read_backfill(self, backfill: BackfillId) -> Backfill | None:
+        """One backfill."""
+        return self._world().backfills.get(backfill)
 
     def read_intervals(self, name: PipelineName) -> IntervalIndex | None:
         """One index."""
@@ -219,6 +226,8 @@ def _applied(world: World, write: w.Write) -> World:
             return replace(world, runs=_runs_after(world.runs, write))
         case w.CreatePipeline() | w.PutPipeline() | w.RemovePipelineRecord():
             return replace(world, pipelines=_pipelines_after(world.pipelines, write))
+        case w.PutBackfill() | w.RemoveBackfill():
+            return replace(world, backfills=_backfills_after(world.backfills, write))
         case w.PutIntervals():
             return replace(world, intervals=_intervals_after(world.intervals, write))
         case w.ConsumeCommand(outcome):
@@ -264,6 +273,14 @@ def _pipelines_after(
             return _removed(pipelines, record.name)
         case _:
             assert_never(write)
+
+
+def _backfills_after(
+    backfills: dict[BackfillId, Backfill], write: w.PutBackfill | w.RemoveBackfill
+) -> dict[BackfillId, Backfill]:
+    if isinstance(write, w.RemoveBackfill):
+        return _removed(backfills, write.backfill.id)
+    return (_created if write.before is None else _changed)(backfills, write.backfill.id, write.backfill)
 
 
 def _intervals_after(

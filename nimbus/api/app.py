@@ -8,6 +8,7 @@ from fastapi import Depends, FastAPI
 
 from nimbus.api import (
     routes_attempts,
+    routes_backfills,
     routes_children,
     routes_cluster,
     routes_data,
@@ -59,6 +60,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
     parts = (
         routes_cluster,
         routes_limits,
+        routes_backfills,
         routes_variables,
         routes_intervals,
         routes_pipelines,

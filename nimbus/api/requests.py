@@ -107,38 +107,43 @@ BoundText = Annotated[
 ]
 
 
-class _Body(BaseModel):
+StorableParameters = Annotated[dict[str, Any], AfterValidator(_storable)]
+
+
+class RequestBody(BaseModel):
+    """Base of all bodies: unknown keys are refused."""
+
     model_config = ConfigDict(extra="forbid")
 
 
-class ReleaseBody(_Body):
+class ReleaseBody(RequestBody):
     """Make a release known whose files are already in storage."""
 
     digest: DigestText = Field(description="SHA-256 of the release's manifest.")
     activate: StrictBool = Field(False, description="Make it the active release, too.")
 
 
-class ActivateBody(_Body):
+class ActivateBody(RequestBody):
     """Choose the active release."""
 
     digest: DigestText | None = Field(None, description="Without it: the newest published release.")
 
 
-class DataIntervalBody(_Body):
+class DataIntervalBody(RequestBody):
     """The data that a run stands for."""
 
     start: Annotated[datetime, AfterValidator(_utc)] = Field(description="With offset.")
     end: Annotated[datetime, AfterValidator(_utc)] = Field(description="It ends before this moment.")
 
 
-class StartRunBody(_Body):
+class StartRunBody(RequestBody):
     """Start a run of the active release."""
 
     pipeline: PipelineNameText
     run_id: RunIdText | None = Field(
         None, description="Give one, and asking again starts nothing twice. Without it the server makes one."
     )
-    parameters: Annotated[dict[str, Any], AfterValidator(_storable)] = Field(default_factory=dict)
+    parameters: StorableParameters = Field(default_factory=dict)
     logical_date: Annotated[datetime, AfterValidator(_utc)] | None = Field(
         None, description="The time the run stands for, with offset. Without it: the time of acceptance."
     )
@@ -150,7 +155,7 @@ class StartRunBody(_Body):
     )
 
 
-class PoolBody(_Body):
+class PoolBody(RequestBody):
     """Set the size of a pool."""
 
     size: Annotated[StrictInt, BeforeValidator(_whole)] = Field(
@@ -158,7 +163,7 @@ class PoolBody(_Body):
     )
 
 
-class VariableBody(_Body):
+class VariableBody(RequestBody):
     """Set a variable of the cluster."""
 
     value: Annotated[str, Field(max_length=LONGEST_VARIABLE), AfterValidator(_as_utf8)] = Field(
@@ -166,7 +171,7 @@ class VariableBody(_Body):
     )
 
 
-class ReasonBody(_Body):
+class ReasonBody(RequestBody):
     """Why something is asked for; kept where people will look for it."""
 
     reason: _Reason

@@ -58,8 +58,8 @@ async def submit(
     command_id, run_id = await run_in_threadpool(queue)
     outcome = await await_outcome(services.commands, command_id, wait_s) if wait_s > 0 else None
     if outcome is not None and not outcome.accepted:
-        # A release that is not there is a broken reference within the request, so only these two are 404.
-        if outcome.code in ("unknown_pipeline", "unknown_run"):
+        # A release that is not there is a broken reference within the request, so only these are 404.
+        if outcome.code in ("unknown_pipeline", "unknown_run", "unknown_backfill"):
             raise NotFoundError(outcome.code, outcome.message)
         raise RefusedError(outcome.code, outcome.message)
     response.status_code = 202 if outcome is None else 200

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nimbus.cli.findings import Finding, Verdict
+from nimbus.cli.secret_checks import secrets_of
 from nimbus.cli.single_checks import store_of
 from nimbus.cli.target_checks import targets
 from nimbus.cli.words import size
@@ -44,6 +45,7 @@ def cluster(settings: Settings) -> Iterator[Finding]:
     yield class_archive(settings)
     yield warm_drivers(settings)
     yield from targets(spark_targets(settings, os.environ))
+    yield from secrets_of(settings, os.environ)
     yield from zookeeper_of(settings)
     yield from store_of(settings)
     yield s3(settings)

@@ -87,6 +87,10 @@ class Api:
         wanted = {key: value for key, value in query.items() if value is not None}
         return self._ask("GET", path, repeatable=True, params=wanted)
 
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Ask something that needs a body, and changes nothing. ProblemError, UnreachableError."""
+        return self._ask("POST", path, repeatable=True, json=dict(body)).json()
+
     def command(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, repeatable: bool = True
     ) -> dict[str, Any]:

@@ -109,6 +109,18 @@ class MinFree(Strict):
     disk: Annotated[int, size_at_least(1 << 20)] | None = None
 
 
+class Secrets(Strict):
+    """Where the worker finds the secrets that tasks name."""
+
+    provider: Annotated[str | None, BeforeValidator(texts.secret_provider)] = None
+    """`file`, `env`, `command` or `package.module:function`. None: there are none."""
+    folder: AbsolutePath | None = None
+    """Of `file`."""
+    command: list[Text] = Field(default_factory=list)
+    """Of `command`."""
+    timeout: PositiveDuration = timedelta(seconds=10)
+
+
 class Worker(Strict):
     """The worker of this host."""
 
@@ -128,6 +140,7 @@ class Worker(Strict):
     master: Annotated[str, BeforeValidator(texts.spark_master)] = "local[2]"
     spark_conf: dict[Annotated[str, BeforeValidator(texts.spark_key)], Text] = Field(default_factory=dict)
     env: dict[Annotated[str, BeforeValidator(texts.variable_name)], Text] = Field(default_factory=dict)
+    secrets: Secrets = Field(default_factory=Secrets)
     prepare_timeout: PositiveDuration = timedelta(minutes=5)
     stop_grace: Duration = timedelta(seconds=10)
     keep_attempts: Duration = timedelta(hours=24)

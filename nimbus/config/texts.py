@@ -179,6 +179,17 @@ def variable_name(name: object) -> str:
     return name
 
 
+def secret_provider(value: object) -> str | None:
+    """What gives the worker its secrets."""
+    if value is None or value in ("file", "env", "command"):
+        return value
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
+        raise SuggestingError(
+            f"must be file, env, command, or package.module:function, not {described(value)}"
+        )
+    return value
+
+
 def user_name(value: object) -> str | None:
     """A Linux user's name, or its number."""
     if value is None:

@@ -236,6 +236,7 @@ def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec
         limits=_limits(model.limits, defaults.limits),
         isolation=model.isolation,
         pools=dict(model.pool),
+        secrets=dict(model.secrets),
         waits_for=tuple(wait for wait, _ in data_waits(model.waits_for or ())),
         start_after=model.start_after,
         runs_on=tuple(sorted(set(model.runs_on))),

@@ -10,7 +10,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from nimbus.config.checking import Strict
 from nimbus.config.problems import SuggestingError
-from nimbus.config.texts import plain_name, scalar_text, spark_key
+from nimbus.config.texts import plain_name, scalar_text, spark_key, variable_name
 from nimbus.config.values import Duration, PositiveDuration, described, named, one_of, size_at_least
 from nimbus.definition.cron import check_cron, check_timezone
 from nimbus.domain.children import MOST_ITEMS, SCALAR
@@ -39,6 +39,7 @@ MOST_TASKS = 10_000
 """The plan of a run must fit into one transaction, see `nimbus.run_record`."""
 
 _DATASET = re.compile(r"\w[\w-]*(\.\w[\w-]*)*")
+_SECRET = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,126}")
 _PARAMETER = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,62}")
 _CLASS = re.compile(r"[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)*")
 _TAKEN = frozenset(name for name in dir(dict) if not name.startswith("_"))
@@ -136,6 +137,22 @@ def _dataset(value: object) -> str:
 
 def _spark_value(value: object) -> str:
     return scalar_text("a Spark property", value)
+
+
+def _secret_variable(value: object) -> str:
+    name = variable_name(value)
+    if name.startswith(("NIMBUS_", "LD_", "SPARK_", "PYTHON", "PYSPARK_")) or name in ("PATH", "HOME"):
+        raise SuggestingError(f"{name} means something to Nimbus, Python, Spark or the system; take another")
+    return name
+
+
+def _secret_name(value: object) -> str:
+    if not isinstance(value, str) or not _SECRET.fullmatch(value):
+        raise SuggestingError(
+            f"{described(value)} is not the name of a secret: 1 to 127 letters, digits, '_', '-' and '.', "
+            "starting with a letter or a digit"
+        )
+    return value
 
 
 def _no_mishap(value: object) -> object:
@@ -344,6 +361,14 @@ class TaskModel(Strict):
     isolation: Annotated[Isolation, one_of(Isolation)] | None = None
     limits: LimitsModel = Field(default_factory=LimitsModel)
     start_after: PositiveDuration | None = None
+    secrets: Annotated[
+        dict[
+            Annotated[str, BeforeValidator(_secret_variable)],
+            Annotated[str, BeforeValidator(_secret_name)],
+        ],
+        Field(max_length=32),
+    ] = Field(default_factory=dict)
+    """Names of secrets, by the environment variable that each goes into."""
     runs_on: Annotated[list[Name], Field(max_length=16)] = Field(default_factory=list)
     pool: Annotated[dict[Name, Annotated[int, Field(ge=1, le=1_000_000)]], Field(max_length=16)] = Field(
         default_factory=dict

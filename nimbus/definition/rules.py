@@ -127,6 +127,7 @@ def _needs_faults(name: str, task: TaskModel, tasks: Mapping[str, TaskModel]) ->
 
 def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
     yield from _key_faults(task)
+    yield from _secret_faults(task)
     if not task.type.uses_worker:
         yield from wait_faults(task)
         return
@@ -152,6 +153,15 @@ def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
             f"({format_duration(retries.delay)}); raise the one or lower the other"
         )
         yield Fault(("retries",), message)
+
+
+def _secret_faults(task: TaskModel) -> Iterator[Fault]:
+    if task.secrets and not task.type.uses_worker:
+        yield Fault(("secrets",), f"no worker runs a {task.type} task, so it has no secrets; remove this")
+    elif task.secrets and task.isolation is Isolation.POOLED:
+        yield Fault(
+            ("isolation",), "a task with secrets runs isolated, so that its log is masked; remove this"
+        )
 
 
 def _key_faults(task: TaskModel) -> Iterator[Fault]:
@@ -204,6 +214,12 @@ def _place_faults(task: TaskModel, spark: Spark) -> Iterator[Fault]:
             yield Fault(("spark",), f"{name} is said by {instead}; remove it")
     if spark.deploy is not SparkDeploy.CLUSTER:
         return
+    if task.secrets:
+        yield Fault(
+            ("secrets",),
+            "a driver in a cluster gets none, since the cluster's records would show them: write "
+            "deploy: client, or use what the cluster has for secrets",
+        )
     if spark.mode is SparkMode.CONNECT:
         yield Fault(
             ("spark", "deploy"),

@@ -69,6 +69,8 @@ class PipelineRecord:
     """The active release."""
     profile: Profile
     """Of the active release; of the newest, while none is active."""
+    pinned: tuple[ReleaseDigest, ...] = ()
+    """Releases that backfills under way need. In layout 2 only."""
     schedule_position: datetime | None = None
     """Fire times up to here are dealt with; moved in the same transaction that creates the run."""
     skips: Skips = Skips()  # noqa: RUF009 - immutable
@@ -101,6 +103,7 @@ def required_releases(records: Iterable[PipelineRecord]) -> frozenset[ReleaseOf]
 
 
 def wanted_releases(records: Iterable[PipelineRecord]) -> frozenset[ReleaseOf]:
-    """Releases that a scheduler fetches: the required ones, and those about to be activated."""
+    """Releases that a scheduler fetches: the required ones, and those to be activated soon, or pinned."""
     records = tuple(records)
-    return required_releases(records) | frozenset(ReleaseOf(r.name, r.published) for r in records)
+    others = (ReleaseOf(r.name, digest) for r in records for digest in (r.published, *r.pinned))
+    return required_releases(records) | frozenset(others)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.backfill import BackfillRequest, BackfillState
+from nimbus.domain.ids import BackfillId, CommandId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Priority
 
@@ -101,6 +102,29 @@ class DecideApproval:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CreateBackfill:
+    """Start runs for the dates of a range. The id is the caller's, so that asking twice creates one."""
+
+    pipeline: PipelineName
+    backfill: BackfillId
+    request: BackfillRequest
+    release: ReleaseDigest | None = None
+    """Of its runs; None: the active one."""
+    type: Literal["create_backfill"] = "create_backfill"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteerBackfill:
+    """Pause, resume or cancel a backfill."""
+
+    backfill: BackfillId
+    to: BackfillState
+    """Any but FINISHED."""
+    reason: str = ""
+    type: Literal["steer_backfill"] = "steer_backfill"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SetPool:
     """Make a pool, or change its size. 0: nothing takes of it any more."""
 
@@ -187,6 +211,8 @@ Command = (
     | RemovePipeline
     | StartRun
     | LiveRunCommand
+    | CreateBackfill
+    | SteerBackfill
     | Abdicate
     | SettingsCommand
 )

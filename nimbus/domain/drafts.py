@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from nimbus.domain.children import Parent
 from nimbus.domain.growth import brief
-from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId
+from nimbus.domain.ids import BackfillId, PipelineName, ReleaseDigest, RunId
 from nimbus.domain.intervals import NO_INTERVAL, DataInterval
 from nimbus.domain.lifecycle import started
 from nimbus.domain.local_dates import local
@@ -35,6 +35,7 @@ class Draft:
     priority: Priority | None = None
     """None: the pipeline's."""
     parent: Parent | None = None
+    backfill: BackfillId | None = None
     layout: int
     asked_at: datetime
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -64,6 +65,7 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
         created_at=draft.asked_at,
         cause=draft.cause,
         submitted_by=brief(draft.submitted_by) if draft.layout > 1 else "",
+        backfill=draft.backfill,
         priority=spec.priority if draft.priority is None else draft.priority,
         failure_strategy=spec.failure_strategy,
         python_path=spec.python_path,

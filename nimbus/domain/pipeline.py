@@ -222,7 +222,7 @@ class TaskSpec:
     def is_pooled(self) -> bool:
         """Its attempts are run by an executor, with others."""
         usual = Isolation.POOLED if self.kind is TaskKind.PYTHON else Isolation.ISOLATED
-        return (self.isolation or usual) is Isolation.POOLED
+        return not self.secrets and (self.isolation or usual) is Isolation.POOLED
 
     limits: Limits | None = None
     """None: those that `Limits` has. It is in the order of each attempt, so it takes little room there."""
@@ -239,6 +239,8 @@ class TaskSpec:
     spark_mode: SparkMode = SparkMode.CLASSIC
     spark_place: SparkPlace | None = None
     """None: the worker's own Spark. It is in the order of each attempt, so it takes little room there."""
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    """Names of secrets, by the environment variable that a driver gets each in. Not their values."""
     pools: Mapping[str, int] = field(default_factory=dict)
     """What an open attempt takes of each pool."""
     runs_on: tuple[str, ...] = ()

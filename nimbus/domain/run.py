@@ -14,7 +14,7 @@ from typing import Any
 
 from nimbus.domain.children import Children, Parent
 from nimbus.domain.failures import FailureClass
-from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, WorkerId
+from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, ReleaseDigest, RunId, WorkerId
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskSpec
 from nimbus.domain.settlement import Settlement
@@ -92,6 +92,7 @@ class RunCause(StrEnum):
     SCHEDULE = "schedule"
     PARENT = "parent"
     """A task of another run started it."""
+    BACKFILL = "backfill"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +242,8 @@ class RunHeader:
     """Who asked for it: a person, or `schedule`. Empty: not known. Not in layout 1."""
     paused: Paused | None = None
     """Until it is resumed it begins nothing: neither itself, if it is queued, nor a task. Not in layout 1."""
+    backfill: BackfillId | None = None
+    """That it is a date of."""
     layout: int = 1
     """How its record lies in ZooKeeper, for its whole life: 1: one node; 2: see `nimbus.run_record`."""
 

@@ -9,6 +9,9 @@ from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.pipeline import Priority
 from nimbus.domain.run import RunCause, RunState
 
+TURN = 10
+"""One run in so many that are started is a backfill's, if one waits, so that other runs do not starve it."""
+
 RunRank = tuple[Priority, bool, datetime, RunId]
 
 
@@ -29,6 +32,8 @@ class Ranked(Protocol):
     def created_at(self) -> datetime: ...  # noqa: D102
     @property
     def parent(self) -> object | None: ...  # noqa: D102
+    @property
+    def backfill(self) -> object | None: ...  # noqa: D102
 
 
 def run_rank(run: Ranked) -> RunRank:

@@ -35,6 +35,7 @@ def newer_part(task: TaskSpec) -> str:
         "when": task.when,
         "allow_failure": task.allow_failure,
         "pool": task.pools,
+        "secrets": task.secrets,
         "runs_on": task.runs_on,
         "start_after": task.start_after,
         "templates with results of other tasks": task.reads,

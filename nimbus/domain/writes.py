@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Abdication, CommandOutcome
 from nimbus.domain.ids import AttemptId, PipelineName, RunId, WorkerId
@@ -75,6 +76,22 @@ class PutIntervals:
     """None: there is none any more."""
     before: IntervalIndex | None
     """As it stands now: what does not differ need not be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class PutBackfill:
+    """A backfill as it is now."""
+
+    backfill: Backfill
+    before: Backfill | None
+    """As it stands now; None: it was not there before."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveBackfill:
+    """One that is over, and so old that it is forgotten."""
+
+    backfill: Backfill
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +184,8 @@ Write = (
     | PutPipeline
     | RemovePipelineRecord
     | PutIntervals
+    | PutBackfill
+    | RemoveBackfill
     | ConsumeCommand
     | PutAbdication
     | PutSettings

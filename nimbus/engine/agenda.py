@@ -13,11 +13,12 @@ from datetime import datetime
 from heapq import heapify, heappop, heappush
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName, WorkerId
+from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, TaskName, WorkerId
 
 Kind = Literal[
     "abdication",
     "attempt",
+    "backfill",
     "run",
     "wait",
     "queue",
@@ -46,7 +47,7 @@ class Subject(NamedTuple):
 
     kind: Kind
     name: str
-    """Of the run, the command, the pipeline or the worker."""
+    """Of the run, the command, the pipeline, the backfill or the worker."""
     task: TaskName = TaskName("")
     number: int = 0
     """Of the attempt, or the item."""
@@ -65,6 +66,11 @@ class Subject(NamedTuple):
     def command(self) -> CommandId:
         """The command, if it is one."""
         return CommandId(self.name)
+
+    @property
+    def backfill(self) -> BackfillId:
+        """The backfill, if it is one."""
+        return BackfillId(self.name)
 
     @property
     def pipeline(self) -> PipelineName:
@@ -139,6 +145,11 @@ ABOUT_SCHEMA = Subject("schema", "")
 def about_command(command: CommandId) -> Subject:
     """A command that waits."""
     return Subject("command", command)
+
+
+def about_backfill(backfill: BackfillId) -> Subject:
+    """A backfill, for its next date."""
+    return Subject("backfill", backfill)
 
 
 def about_pipeline(name: PipelineName) -> Subject:

@@ -75,6 +75,7 @@ class _Run:
     started_at: datetime | None = None
     cause: RunCause = RunCause.SCHEDULE
     parent: None = None
+    backfill: None = None
 
 
 def forecast(

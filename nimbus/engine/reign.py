@@ -18,7 +18,7 @@ import structlog
 from leader import LeaderError
 from nimbus.domain import writes as w
 from nimbus.domain.errors import NimbusError, RecordTooLargeError
-from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName
+from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, RunId, TaskName
 from nimbus.domain.run import Run
 from nimbus.engine import news as n
 from nimbus.engine.agenda import PARTS_OF_RUNS, Instant, Subject, about_rendering, about_run
@@ -156,12 +156,14 @@ class Reign:
                 state.put_workers(workers, now)
                 state.put_schedulers(schedulers, now)
                 state.put_abdication(abdication)
+                for name, index in part.intervals.items():
+                    state.put_intervals(name, index)
+                for backfill in part.backfills:
+                    state.put_backfill(backfill)
             case RunsPart(runs=runs, slots=slots):
                 for run in runs:
                     state.put_run(run, now, slots)
-            case CatalogPart(pipelines=pipelines, commands=commands, intervals=intervals):
-                for name, index in intervals.items():
-                    state.put_intervals(name, index)
+            case CatalogPart(pipelines=pipelines, commands=commands):
                 for record in pipelines:
                     state.put_pipeline(record)
                 for queued in commands:
@@ -406,6 +408,8 @@ class Reign:
                     self._read_run(run.id)
                 case w.CreatePipeline(record) | w.PutPipeline(record, _) | w.RemovePipelineRecord(record):
                     self._read_pipeline(record.name)
+                case w.PutBackfill(backfill, _) | w.RemoveBackfill(backfill):
+                    self._read_backfill(backfill.id)
                 case w.PutIntervals(pipeline, _, _):
                     self.state.put_intervals(pipeline, self._store.read_intervals(pipeline))
                 case w.ConsumeCommand(outcome):
@@ -427,6 +431,13 @@ class Reign:
             self.state.forget_pipeline(name)
         else:
             self.state.put_pipeline(record)
+
+    def _read_backfill(self, backfill_id: BackfillId) -> None:
+        backfill = self._store.read_backfill(backfill_id)
+        if backfill is None:
+            self.state.forget_backfill(backfill_id)
+        else:
+            self.state.put_backfill(backfill)
 
     def _give_up(self, subject: Subject, exc: Exception) -> None:
         """Refuse a command that cannot be acted on; set anything else aside."""
@@ -496,6 +507,8 @@ class Reign:
             match subject.kind:
                 case "pipeline":
                     self._read_pipeline(subject.pipeline)
+                case "backfill":
+                    self._read_backfill(subject.backfill)
                 case "command":
                     self.state.line_up(subject.command)
                 case "abdication" | "schema":

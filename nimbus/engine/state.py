@@ -14,13 +14,21 @@ from typing import assert_never
 
 from nimbus.domain import writes as w
 from nimbus.domain.admission import Capacity, Gate, need_of
+from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.child_runs import child_of, is_under_way
 from nimbus.domain.children import ItemState
-from nimbus.domain.commands import Abdication, ActivatePipeline, PublishRelease, QueuedCommand, is_urgent
+from nimbus.domain.commands import (
+    Abdication,
+    ActivatePipeline,
+    CreateBackfill,
+    PublishRelease,
+    QueuedCommand,
+    is_urgent,
+)
 from nimbus.domain.drafts import Draft
 from nimbus.domain.earliest import not_before
-from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName, WorkerId
+from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.lifecycle import must_stop
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
@@ -38,6 +46,7 @@ from nimbus.engine.agenda import (
     Instant,
     Subject,
     about_attempt,
+    about_backfill,
     about_child,
     about_children,
     about_command,
@@ -104,6 +113,7 @@ class State:
 
         self.pipelines: dict[PipelineName, PipelineRecord] = {}
         self.quarantined: Mapping[PipelineName, str] = {}
+        self.backfills: dict[BackfillId, Backfill] = {}
         self.intervals: dict[PipelineName, IntervalIndex] = {}
 
         self.abdication: Abdication | None = None
@@ -132,6 +142,7 @@ class State:
         """Runs that are not final."""
         self.finished: dict[RunId, Finished] = {}
         self._runs_of: defaultdict[PipelineName, set[RunId]] = defaultdict(set)
+        self._runs_of_backfill: defaultdict[BackfillId, set[RunId]] = defaultdict(set)
         self._needs: dict[RunId, Needs] = {}
         self.queue = RunQueue(self._limit_of, self.policy.max_running)
         self.ready = ReadyTasks()
@@ -158,6 +169,10 @@ class State:
     def live_runs_of(self, pipeline: PipelineName) -> Collection[RunId]:
         """Runs of a pipeline that are not final."""
         return self._runs_of.get(pipeline, ())
+
+    def runs_of_backfill(self, backfill: BackfillId) -> Collection[RunId]:
+        """Runs of a backfill that are not final."""
+        return self._runs_of_backfill.get(backfill, ())
 
     def check_needs(self, run: RunId) -> None:
         """Refuse a run whose record contradicts itself.
@@ -244,8 +259,6 @@ class State:
                 self.put_pipeline(record)
             case w.RemovePipelineRecord(record):
                 self.forget_pipeline(record.name)
-            case w.PutIntervals(pipeline, index, _):
-                self.put_intervals(pipeline, index)
             case w.ConsumeCommand(outcome):
                 self.drop_command(outcome.command)
             case _:
@@ -253,6 +266,12 @@ class State:
 
     def _apply_of_cluster(self, write: w.Write, now: Instant) -> None:
         match write:
+            case w.PutIntervals(pipeline, index, _):
+                self.put_intervals(pipeline, index)
+            case w.PutBackfill(backfill, _):
+                self.put_backfill(backfill)
+            case w.RemoveBackfill(backfill):
+                self.forget_backfill(backfill.id)
             case w.PutAbdication(abdication):
                 self.put_abdication(abdication)
             case w.PutSettings(settings):
@@ -285,6 +304,8 @@ class State:
         if before is None:
             self._needs[run.id] = Needs(run)
             self._runs_of[run.pipeline].add(run.id)
+            if run.backfill is not None:
+                self._runs_of_backfill[run.backfill].add(run.id)
         self.runs[run.id] = run
         if before is None or (before.state, before.paused) != (run.state, run.paused):
             self._put_in_queue(run)
@@ -440,6 +461,9 @@ class State:
         self.agenda.forget(about_run(run_id))
         self.queue.discard(run_id)
         self._runs_of[run.pipeline].discard(run_id)
+        if run.backfill is not None:
+            self._runs_of_backfill[run.backfill].discard(run_id)
+            self.agenda.add(about_backfill(run.backfill))
         del self._needs[run_id]
         for name, task in run.tasks.items():
             self.ready.discard(run_id, name)
@@ -551,6 +575,7 @@ class State:
         self.pipelines[record.name] = record
         self.queue.reopen()
         self.agenda.add(about_pipeline(record.name))
+        self._look_at_backfills({record.name})
 
     def forget_pipeline(self, name: PipelineName) -> None:
         """A pipeline is out of the catalog."""
@@ -559,6 +584,27 @@ class State:
         self.building.discard(subject)
         self.built.pop(subject, None)
         self.agenda.forget(subject)
+
+    def put_backfill(self, backfill: Backfill) -> None:
+        """Take in a backfill. A run was built for one position of it."""
+        before, subject = self.backfills.get(backfill.id), about_backfill(backfill.id)
+        if before is not None and (before.position, before.state) != (backfill.position, backfill.state):
+            self.built.pop(subject, None)
+        self.backfills[backfill.id] = backfill
+        self.agenda.add(subject)
+
+    def forget_backfill(self, backfill: BackfillId) -> None:
+        """A backfill is not kept any more."""
+        subject = about_backfill(backfill)
+        self.backfills.pop(backfill, None)
+        self.building.discard(subject)
+        self.built.pop(subject, None)
+        self.agenda.forget(subject)
+
+    def _look_at_backfills(self, pipelines: Collection[PipelineName]) -> None:
+        for backfill in self.backfills.values():
+            if backfill.pipeline in pipelines:
+                self.agenda.add(about_backfill(backfill.id))
 
     def put_intervals(self, name: PipelineName, index: IntervalIndex | None) -> None:
         """Take in what became of a pipeline's data intervals; None: there is no index."""
@@ -573,6 +619,7 @@ class State:
         self.quarantined = dict(quarantined)
         for name in changed & self.pipelines.keys():
             self.agenda.add(about_pipeline(name))
+        self._look_at_backfills(changed)
 
     def put_command(self, queued: QueuedCommand) -> None:
         """Take in a command that waits."""
@@ -604,7 +651,7 @@ class State:
         if command in self.commands:
             self._leave_lines(command)
             queued = self.commands.pop(command)
-            if isinstance(queued.command, PublishRelease | ActivatePipeline):
+            if isinstance(queued.command, PublishRelease | ActivatePipeline | CreateBackfill):
                 self.prepared.pop(queued.command.pipeline, None)
 
     def put_aside(self, subject: Subject, why: str) -> None:
@@ -679,6 +726,8 @@ class State:
     def _waits(self, subject: Subject) -> bool:
         if subject.kind == "children":
             return subject.run in self.runs
+        if subject.kind == "backfill":
+            return subject.backfill in self.backfills
         return subject.command in self.commands or subject.pipeline in self.pipelines
 
     def dismiss(self, subject: Subject) -> None:

@@ -68,7 +68,7 @@ def live_releases(state: WholeState) -> frozenset[ReleaseRef]:
     known = [
         ReleaseRef(record.name, digest)
         for record in records
-        for digest in (record.release, record.published)
+        for digest in (record.release, record.published, *record.pinned)
         if digest is not None
     ]
     live = [run for run in state.all_runs() if not run.state.is_final]

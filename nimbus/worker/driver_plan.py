@@ -95,6 +95,7 @@ def attempt_environment(folder: AttemptFolder, plan: RunnerPlan) -> dict[str, st
     """The whole environment of an attempt's driver."""
     return {
         **plan.environment,
+        **plan.secrets,
         **({} if plan.connect is None else driver_variables(plan.connect)),
         ATTEMPT_VARIABLE: attempt_tag(plan.cluster, str(folder.attempt)),
         "NIMBUS_CONTEXT": str(folder.context_file),

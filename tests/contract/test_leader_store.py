@@ -24,10 +24,12 @@ from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.cluster import ZooKeeperCommandQueue, ZooKeeperRegistrations
 from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
 from nimbus.domain import writes as w
+from nimbus.domain.backfill import Backfill, BackfillRequest
 from nimbus.domain.catalog import Definitions, PipelineRecord, PipelineState
 from nimbus.domain.commands import Abdication, CommandOutcome, QueuedCommand, StopRun
 from nimbus.domain.ids import (
     AttemptId,
+    BackfillId,
     CommandId,
     HostId,
     PipelineName,
@@ -266,6 +268,29 @@ def test_what_was_written_is_loaded_unchanged(bench: Bench) -> None:
     assert snapshot.slots[ATTEMPT].claim is None
 
 
+def test_a_backfill_is_loaded_as_it_was_written_until_it_is_removed(bench: Bench) -> None:
+    loaded(bench.store)
+    backfill = Backfill(
+        id=BackfillId("b"),
+        pipeline=RECORD.name,
+        release=RECORD.published,
+        schedule=HOURLY.schedule,
+        request=BackfillRequest(first=NOW, last=NOW, every=timedelta(days=1), parameters={"a": [1]}),
+        created_at=NOW,
+    )
+    moved = replace(backfill, position=NOW, started=1)
+
+    commit(bench.store, [w.PutBackfill(backfill, None)])
+    assert loaded(bench.store).registered.backfills == (backfill,)
+    commit(bench.store, [w.PutBackfill(moved, backfill)])
+    assert bench.store.read_backfill(backfill.id) == moved
+    with pytest.raises(SlotTakenError):
+        commit(bench.store, [w.PutBackfill(backfill, None)])
+    commit(bench.store, [w.RemoveBackfill(moved)])
+    assert loaded(bench.store).registered.backfills == ()
+    assert bench.store.read_backfill(backfill.id) is None
+
+
 def test_an_index_of_intervals_is_loaded_as_it_was_written_until_it_is_removed(bench: Bench) -> None:
     loaded(bench.store)
     before = None
@@ -285,10 +310,10 @@ def test_an_index_of_intervals_is_loaded_as_it_was_written_until_it_is_removed(b
 
     assert before is not None
     assert len(before.pages) > 3
-    assert loaded(bench.store).catalog.intervals == {RECORD.name: before}
+    assert loaded(bench.store).registered.intervals == {RECORD.name: before}
     assert bench.store.read_intervals(RECORD.name) == before
     commit(bench.store, [w.PutIntervals(RECORD.name, None, before)])
-    assert loaded(bench.store).catalog.intervals == {}
+    assert loaded(bench.store).registered.intervals == {}
     assert bench.store.read_intervals(RECORD.name) is None
     commit(bench.store, [w.PutIntervals(RECORD.name, before, None)])
     assert bench.store.read_intervals(RECORD.name) == before

@@ -21,6 +21,7 @@ from nimbus.engine.agenda import (
     Instant,
     Subject,
     about_attempt,
+    about_backfill,
     about_child,
     about_children,
     about_command,
@@ -98,6 +99,7 @@ def _knows_all(state: State, found: Records, young: Set[AttemptId], *, told: boo
     hold(Law.KNOWS_ALL, state.finished.keys() == found.runs.keys() - live.keys(), "finished runs")
     hold(Law.KNOWS_ALL, state.pipelines == found.pipelines, "pipelines")
     hold(Law.KNOWS_ALL, state.intervals == found.intervals, "intervals")
+    hold(Law.KNOWS_ALL, state.backfills == found.backfills, "backfills")
     if not told:
         hold(Law.KNOWS_ALL, found.commands.keys() <= state.commands.keys(), "commands")
         hold(Law.KNOWS_ALL, state.workers.registered.keys() == found.workers.keys(), "workers")
@@ -227,6 +229,7 @@ def _subjects(state: State, now: Instant) -> Iterator[Subject]:
     yield from (about_queued(key) for key in state.queue._ranks)
     yield from map(about_command, state.commands)
     yield from map(about_pipeline, state.pipelines)
+    yield from map(about_backfill, state.backfills)
     yield from map(about_finished, state.finished)
     for run in state.runs.values():
         for name, task in run.tasks.items():

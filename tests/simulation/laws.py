@@ -36,6 +36,8 @@ class Law(Enum):
     FIRE_ONCE = "each fire time is dealt with once, as the catch-up policy says"
     FIRE_MISSED = "no fire time is missed"
     FIRE_LISTED = "a fire time starts a run, or is counted and listed as skipped"
+    BACKFILL_ONCE = "each date of a backfill is dealt with once, in the transaction that starts its run"
+    BACKFILL_WINDOW = "no backfill has more live runs than its max_parallel"
     INTERVALS = "the index of intervals says how the last run of each ended"
     ARCHIVED = "a run leaves ZooKeeper only when history has it, and leaves nothing behind"
     INDEXES = "the leader's indexes are what a look at everything finds"

@@ -14,6 +14,7 @@ from nimbus.domain.ids import AttemptId, CommandId
 from nimbus.domain.run import Run, TaskState
 from tests.simulation.laws import Law, hold
 from tests.simulation.ledger_attempts import AttemptLaws
+from tests.simulation.ledger_backfills import BackfillLaws
 from tests.simulation.ledger_children import ChildLaws
 from tests.simulation.ledger_intervals import IntervalLaws
 from tests.simulation.ledger_runs import RunLaws
@@ -34,6 +35,7 @@ class Ledger:
         self.attempts = AttemptLaws(world, self.runs)
         self.schedules = ScheduleLaws(world, self.runs)
         self.intervals = IntervalLaws(world)
+        self.backfills = BackfillLaws(self.runs)
         self.submitted: dict[CommandId, c.Command] = {}
         self.outcomes: dict[CommandId, c.CommandOutcome] = {}
         self.executions: set[AttemptId] = set()
@@ -71,6 +73,7 @@ class Ledger:
             and isinstance(command := self.submitted.get(write.outcome.command), c.ResumeRun)
         }
         for at, write in enumerate(writes):
+            self.backfills.written(write, writes[at + 1 :])
             match write:
                 case w.PutSettings(settings):
                     self.settings = settings
@@ -88,6 +91,7 @@ class Ledger:
             if isinstance(write, w.CreateRun | w.PutRun):
                 self.attempts.run_written(write.run)
             self.intervals.written(write)
+        self.backfills.check()
         if any(isinstance(write, w.PutRun | w.PutIntervals) for write in writes):
             self.intervals.check()
         self.attempts.check_orders()
@@ -114,14 +118,15 @@ class Ledger:
                 | c.UncordonWorker()
             ):
                 return self._is_set(command)
+            case c.CreateBackfill() | c.SteerBackfill():
+                return self.backfills.is_done(command)
             case c.StartRun(run_id=run):
                 return run in runs
             case c.StopRun() | c.PauseRun() | c.ResumeRun() | c.DecideApproval():
                 return self._is_so(command, runs[command.run_id])
-            case c.PausePipeline(pipeline=name):
-                return pipelines[name].state is PipelineState.PAUSED
-            case c.ActivatePipeline(pipeline=name):
-                return pipelines[name].state is PipelineState.ACTIVE
+            case c.PausePipeline(pipeline=name) | c.ActivatePipeline(pipeline=name):
+                paused = isinstance(command, c.PausePipeline)
+                return pipelines[name].state is (PipelineState.PAUSED if paused else PipelineState.ACTIVE)
             case c.PublishRelease(pipeline=name, digest=digest):
                 return pipelines[name].published == digest
             case c.RemovePipeline(pipeline=name):

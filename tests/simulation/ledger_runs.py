@@ -108,6 +108,7 @@ class RunLaws:
             and other.paused is None
             and (other.parent is None) is (run.parent is None)
             and run_rank(other) < run_rank(run)
+            and (run.backfill is None or other.backfill is not None)  # it may be its turn
         ]
         hold(Law.CONCURRENCY, not overtaken, run.id, "starts before", overtaken)
         hold(Law.CONCURRENCY, run.deadline == (run.timeout and run.started_at + run.timeout), run.id)  # type: ignore[operator]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from nimbus.adapters.memory_store import MemoryLeaderStore
@@ -62,6 +63,27 @@ def command_done_before_it_is_consumed() -> Iterator[None]:
 def position_moved_apart_from_the_run() -> Iterator[None]:
     """AF 23520, Dagster 9623: a scheduler that dies between the two loses a fire time."""
     with replaced(Reign, _do=in_two(lambda write: isinstance(write, w.PutPipeline))):
+        yield
+
+
+@mutant
+def backfill_moves_apart_from_the_run() -> Iterator[None]:
+    """DS 13346, AF 58752: a leader that dies between the two loses a date."""
+    with replaced(Reign, _do=in_two(lambda write: isinstance(write, w.PutBackfill))):
+        yield
+
+
+@mutant
+def backfill_window_is_counted_by_one_leader() -> Iterator[None]:
+    """AF 58752, 58935: runs that an earlier leader has started are not counted."""
+    original = State.put_run
+
+    def put_run(self: Any, run: Any, now: Any, slots: Any = MappingProxyType({})) -> None:
+        original(self, run, now, slots)
+        if not self.census_taken and run.backfill is not None:
+            self._runs_of_backfill[run.backfill].discard(run.id)
+
+    with replaced(State, put_run=put_run):
         yield
 
 

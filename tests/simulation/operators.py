@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from nimbus.domain import commands as c
-from nimbus.domain.ids import CommandId, RunId, TaskName
+from nimbus.domain.backfill import BackfillRequest, BackfillState, OnFailure, Order, Reprocess
+from nimbus.domain.ids import BackfillId, CommandId, RunId, TaskName
 from nimbus.domain.lifecycle import is_ready
 from tests.simulation.catalog import FANNING, FIRST, MISSING, NAMES, POOLS, SECOND
 from tests.simulation.clocks import START
@@ -25,6 +27,7 @@ _WEIGHTS = {
     "pool": 1,
     "cordon": 1,
     "decide": 6,
+    "backfill": 5,
     "abdicate": 1,
 }
 
@@ -35,7 +38,7 @@ class Operators:
     def __init__(self, world: World) -> None:
         self._world = world
         self._numbers = 0
-        self._runs = 0
+        self._runs = self._backfills = 0
 
     def ask(self) -> None:
         """Ask for something."""
@@ -82,6 +85,34 @@ class Operators:
             run_id=run, task=task, approved=rng.random() < 0.7, by=f"person {self._numbers}", reason="asked"
         )
 
+    def _backfill(self) -> c.Command:
+        rng = self._world.rng
+        if self._backfills and rng.random() < 0.4:
+            states = (
+                BackfillState.ACTIVE,
+                BackfillState.ACTIVE,
+                BackfillState.PAUSED,
+                BackfillState.CANCELLED,
+            )
+            known = BackfillId(f"backfill-{rng.randint(1, self._backfills)}")
+            return c.SteerBackfill(backfill=known, to=rng.choice(states), reason="asked")
+        self._backfills += 1
+        last = START - timedelta(minutes=rng.randint(0, 60))
+        return c.CreateBackfill(
+            pipeline=rng.choice(NAMES),
+            backfill=BackfillId(f"backfill-{self._backfills}"),
+            request=BackfillRequest(
+                first=last - timedelta(minutes=rng.randint(1, 30)),
+                last=last,
+                max_parallel=rng.randint(1, 4),
+                reprocess=rng.choice(list(Reprocess)),
+                order=rng.choice(list(Order)),
+                on_failure=rng.choice(list(OnFailure)),
+                as_one_run=rng.random() < 0.1,
+            ),
+            release=rng.choice((None, None, FIRST, SECOND)),
+        )
+
     def _command(self, verb: str) -> c.Command:
         rng, pipeline = self._world.rng, self._world.rng.choice(NAMES)
         match verb:
@@ -107,7 +138,7 @@ class Operators:
             case "decide":
                 return self._decision()
             case _:
-                return c.Abdicate(reason="asked")
+                return self._backfill() if verb == "backfill" else c.Abdicate(reason="asked")
 
     def _about_run(self, verb: str) -> c.Command:
         runs, rng = self._world.ledger.runs, self._world.rng

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from nimbus.adapters.memory_store import MemoryLeaderStore, MemoryTransaction
 from nimbus.domain import writes as w
+from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import QueuedCommand
-from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.run import Run
 from nimbus.domain.schedulers import SchedulerInfo
@@ -136,6 +137,11 @@ class FaultyStore:
         """One pipeline."""
         self._reach()
         return self._inner.read_pipeline(name)
+
+    def read_backfill(self, backfill: BackfillId) -> Backfill | None:
+        """One backfill."""
+        self._reach()
+        return self._inner.read_backfill(backfill)
 
     def read_intervals(self, name: PipelineName) -> IntervalIndex | None:
         """One index."""

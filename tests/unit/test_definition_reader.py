@@ -784,3 +784,22 @@ def test_items_may_come_from_the_result_of_a_task_that_is_needed(text: str) -> N
     assert spec.tasks[1].children is not None
     assert spec.tasks[1].children.templates == {"n": text}
     assert "tasks.f.for_each: takes the result of 'a', which may come later" in line
+
+
+def test_secrets_are_names_by_variable() -> None:
+    (_, b) = parse_definition(task("secrets: {DB_PASSWORD: warehouse.prod-1}").encode(), "x", TEMPLATES).tasks
+
+    assert (b.secrets, schema_for(b)) == ({"DB_PASSWORD": "warehouse.prod-1"}, 2)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("secrets: {NIMBUS_X: a}", "NIMBUS_X means something to Nimbus"),
+        ("secrets: {1X: a}", "not a name of an environment variable"),
+        ("secrets: {X: ../a}", "not the name of a secret"),
+        ("secrets: {X: a}, spark: {target: t, deploy: cluster}", "a driver in a cluster gets none"),
+    ],
+)
+def test_secret_that_cannot_be_is_refused(more: str, words: str) -> None:
+    assert words in "".join(refusal(task(more)))

@@ -21,9 +21,10 @@ from nimbus.adapters.zookeeper.leader_store import (
 from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.adapters.zookeeper.runs import read_run, readable_list, readable_runs
 from nimbus.adapters.zookeeper.watched import WatchedNodes
+from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand, newest_refusal
-from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.schedulers import SchedulerInfo
@@ -54,6 +55,16 @@ class ZooKeeperClusterReader:
     def pipeline(self, name: PipelineName) -> PipelineRecord | None:
         """One pipeline."""
         return read_pipeline(self._calls, self._paths, name)
+
+    def backfills(self) -> tuple[Backfill, ...]:
+        """All backfills."""
+        return read_all(self._calls, self._paths.backfills, records.BACKFILL)
+
+    def backfill(self, backfill: BackfillId) -> Backfill | None:
+        """One backfill."""
+        path = self._paths.backfill(backfill)
+        data = self._calls.get(path)
+        return None if data is None else records.BACKFILL.decode(data, path)
 
     def intervals(self, name: PipelineName) -> IntervalIndex | None:
         """One index."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import assert_never
+from typing import Literal, assert_never
 
 import structlog
 from kazoo.exceptions import NodeExistsError
@@ -26,9 +26,10 @@ from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.adapters.zookeeper.runs import change, creation, readable_runs, removal
 from nimbus.adapters.zookeeper.transaction import Operation, ZooKeeperTransaction, size_bytes
 from nimbus.domain import writes as w
+from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Abdication, QueuedCommand, Unreadable
-from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId
+from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.run import Run
 from nimbus.domain.schedulers import SchedulerInfo
@@ -99,6 +100,8 @@ class ZooKeeperLeaderStore:
             schedulers=self.read_schedulers(),
             abdication=self._read_abdication(),
             settings=read_settings(self._calls, self._paths),
+            intervals=intervals.read_all(self._calls, self._paths),
+            backfills=read_all(self._calls, self._paths.backfills, records.BACKFILL),
         )
         for names in batched(self._calls.children(self._paths.runs) or (), RUNS_AT_ONCE):
             runs = tuple(readable_runs(self._calls, self._paths, names))
@@ -108,7 +111,6 @@ class ZooKeeperLeaderStore:
         yield CatalogPart(
             pipelines=pipelines,
             commands=self.read_commands((), MOST_COMMANDS),
-            intervals=intervals.read_all(self._calls, self._paths),
         )
 
     def read_commands(self, known: Collection[CommandId], most: int) -> tuple[QueuedCommand, ...]:
@@ -153,6 +155,12 @@ class ZooKeeperLeaderStore:
     def read_pipeline(self, name: PipelineName) -> PipelineRecord | None:
         """One pipeline."""
         return next(readable_pipelines(self._calls, self._paths, [name]), None)
+
+    def read_backfill(self, backfill: BackfillId) -> Backfill | None:
+        """One backfill."""
+        data = self._calls.get(self._paths.backfill(backfill))
+        found = [(str(backfill), data)] if data else []
+        return next(readable(records.BACKFILL, found, self._paths.backfills), None)
 
     def read_intervals(self, name: PipelineName) -> IntervalIndex | None:
         """One index."""
@@ -216,8 +224,8 @@ class ZooKeeperLeaderStore:
                 yield from catalog.change(paths, record, before)
             case w.RemovePipelineRecord(record):
                 yield from catalog.removal(paths, record)
-            case w.PutIntervals():
-                yield from intervals.change(paths, write)
+            case w.PutIntervals() | w.PutBackfill() | w.RemoveBackfill():
+                yield from self._of_dates(write)
             case w.ConsumeCommand(outcome):
                 yield Operation("delete", paths.command(outcome.command))
                 yield Operation("create", paths.outcome(outcome.command), records.OUTCOME.encode(outcome))
@@ -225,6 +233,17 @@ class ZooKeeperLeaderStore:
                 yield self._of_cluster(write)
             case _:
                 yield from self._attempt_operations(write)
+
+    def _of_dates(self, write: w.PutIntervals | w.PutBackfill | w.RemoveBackfill) -> Iterator[Operation]:
+        match write:
+            case w.PutIntervals():
+                yield from intervals.change(self._paths, write)
+            case w.PutBackfill(backfill, before):
+                kind: Literal["create", "set"] = "create" if before is None else "set"
+                path = self._paths.backfill(backfill.id)
+                yield Operation(kind, path, records.BACKFILL.encode(backfill))
+            case w.RemoveBackfill(backfill):
+                yield Operation("delete", self._paths.backfill(backfill.id))
 
     def _of_cluster(self, write: w.PutAbdication | w.PutSettings | w.RaiseSchema) -> Operation:
         match write:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.slots import ClusterDriver
 
 COMMAND_PREFIX = "cmd-"
@@ -49,6 +49,11 @@ class Paths:
     def intervals(self) -> str:
         """Parent of the pipelines' indexes of intervals."""
         return f"{self.root}/intervals"
+
+    @property
+    def backfills(self) -> str:
+        """Parent of the backfills."""
+        return f"{self.root}/backfills"
 
     @property
     def commands(self) -> str:
@@ -102,6 +107,7 @@ class Paths:
             self.pipelines,
             self.schedules,
             self.intervals,
+            self.backfills,
             self.commands,
             self.outcomes,
             self.abdication,
@@ -126,6 +132,10 @@ class Paths:
     def schedule(self, name: PipelineName) -> str:
         """The position of one pipeline's schedule. See `nimbus.pipeline_record`."""
         return f"{self.schedules}/{name}"
+
+    def backfill(self, backfill: BackfillId) -> str:
+        """One backfill."""
+        return f"{self.backfills}/{backfill}"
 
     def interval_index(self, name: PipelineName) -> str:
         """One pipeline's index of intervals: from when on it is complete. Its pages are below."""

@@ -12,6 +12,7 @@ from nimbus.engine.rules import (
     archive,
     assign,
     attempts,
+    backfills,
     children,
     commands,
     concurrency,
@@ -43,6 +44,7 @@ def next_subject(state: State) -> Subject | None:
         or agenda.first("pipeline")
         or agenda.first("child")
         or agenda.first("children")
+        or agenda.first("backfill")
         or agenda.first("rendering")
         or state.next_ready()
         or agenda.first("finished")
@@ -52,7 +54,8 @@ def next_subject(state: State) -> Subject | None:
 
 def ask(state: State, subject: Subject, now: Instant) -> Answer:
     """What the rule of a subject's kind says about it, and what follows from a run that ends by it."""
-    return intervals.noted(state, _asked(state, subject, now), now)
+    answer = intervals.noted(state, _asked(state, subject, now), now)
+    return backfills.noted(state, answer)
 
 
 def _asked(state: State, subject: Subject, now: Instant) -> Answer:
@@ -65,8 +68,8 @@ def _asked(state: State, subject: Subject, now: Instant) -> Answer:
             return stops.stop_run(state, subject.run, now)
         case "command":
             return commands.answer_command(state, subject.command, now.wall)
-        case "pipeline":
-            return schedules.fire_schedule(state, subject.pipeline, now.wall)
+        case "pipeline" | "backfill":
+            return _next_date(state, subject, now)
         case "child" | "children" | "queue" | "rendering" | "task" | "wait":
             return _start(state, subject, now)
         case "finished":
@@ -75,6 +78,13 @@ def _asked(state: State, subject: Subject, now: Instant) -> Answer:
             return schema.raise_schema(state, now)
         case "worker":
             return Nothing()  # the end of its back-off reopens admission, and that is all
+
+
+def _next_date(state: State, subject: Subject, now: Instant) -> Answer:
+    """A schedule or a backfill, whose next date may start a run."""
+    if subject.kind == "backfill":
+        return backfills.step_backfill(state, subject.backfill, now.wall)
+    return schedules.fire_schedule(state, subject.pipeline, now.wall)
 
 
 def _start(state: State, subject: Subject, now: Instant) -> Answer:

@@ -13,6 +13,7 @@ from nimbus.domain.commands import (
     ActivatePipeline,
     CommandOutcome,
     CordonWorker,
+    CreateBackfill,
     DecideApproval,
     PausePipeline,
     PauseRun,
@@ -25,6 +26,7 @@ from nimbus.domain.commands import (
     SetPool,
     SetVariable,
     StartRun,
+    SteerBackfill,
     StopRun,
     UncordonWorker,
     Unreadable,
@@ -46,6 +48,13 @@ from nimbus.domain.writes import (
 )
 from nimbus.engine.agenda import about_command
 from nimbus.engine.decision import Answer, Decision, Nothing, PrepareRelease
+from nimbus.engine.rules.backfill_commands import (
+    backfills_of,
+    check_none_open,
+    created,
+    pinned_release,
+    steered,
+)
 from nimbus.engine.rules.catalog import activated, published, put
 from nimbus.engine.rules.concurrency import queued_if_full
 from nimbus.engine.rules.cycles import check_cycles
@@ -79,19 +88,15 @@ def refuse_command(state: State, queued: QueuedCommand, code: str, why: str, now
 
 def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
     match queued.command:
-        case PublishRelease() as command:
-            return _publish(state, queued, command, now)
-        case ActivatePipeline() as command:
-            return _activate(state, queued, command, now)
-        case PausePipeline() as command:
-            return _pause(state, queued, command, now)
-        case RemovePipeline() as command:
-            return _remove(state, queued, command, now)
+        case PublishRelease() | ActivatePipeline() | PausePipeline() | RemovePipeline() as command:
+            return _answer_about_pipeline(state, queued, command, now)
         case StartRun() as command:
             return _start(state, queued, command, now)
         case StopRun() | PauseRun() | ResumeRun() | DecideApproval() as command:
             message, writes = changed_run(state, command, queued.submitted_by, now)
             return _consumed(state, queued, now, message=message, writes=writes)
+        case CreateBackfill() | SteerBackfill() as command:
+            return _backfill(state, queued, command, now)
         case (
             SetPool()
             | RemovePool()
@@ -114,6 +119,23 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
             raise RefusedError("unreadable_command", reason)
         case _:
             assert_never(queued.command)
+
+
+def _answer_about_pipeline(
+    state: State,
+    queued: QueuedCommand,
+    command: PublishRelease | ActivatePipeline | PausePipeline | RemovePipeline,
+    now: datetime,
+) -> Answer:
+    match command:
+        case PublishRelease():
+            return _publish(state, queued, command, now)
+        case ActivatePipeline():
+            return _activate(state, queued, command, now)
+        case PausePipeline():
+            return _pause(state, queued, command, now)
+        case RemovePipeline():
+            return _remove(state, queued, command, now)
 
 
 def _consumed(
@@ -261,6 +283,7 @@ def _remove(state: State, queued: QueuedCommand, command: RemovePipeline, now: d
             "pipeline_in_use",
             f"pipeline {record.name} has {len(live)} live runs ({named}): stop them or wait for them.",
         )
+    check_none_open(state, record)
     index = state.intervals.get(record.name)
     return _consumed(
         state,
@@ -269,6 +292,7 @@ def _remove(state: State, queued: QueuedCommand, command: RemovePipeline, now: d
         message=f"{record.name} is out of the catalog; its releases and history stay in storage",
         writes=(
             RemovePipelineRecord(record),
+            *backfills_of(state, record),
             *(() if index is None else (PutIntervals(record.name, None, index),)),
         ),
     )
@@ -325,3 +349,23 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
         message=f"run {run.id} of release {run.release[:12]} {what}",
         writes=(CreateRun(run),),
     )
+
+
+def _backfill(
+    state: State, queued: QueuedCommand, command: CreateBackfill | SteerBackfill, now: datetime
+) -> Answer:
+    if isinstance(command, SteerBackfill):
+        message, writes = steered(state, command, now)
+        return _consumed(state, queued, now, message=message, writes=writes)
+    record = _known(state, command.pipeline)
+    same = state.backfills.get(command.backfill)
+    if same is not None and same.pipeline == record.name:
+        return _consumed(
+            state, queued, now, message=f"backfill {same.id} was created before: it is {same.state}"
+        )
+    release = ReleaseOf(record.name, pinned_release(state, command, record))
+    spec = _prepared(state, release)
+    if not isinstance(spec, PipelineSpec):
+        return spec
+    message, writes = created(state, queued, command, record, spec, now)
+    return _consumed(state, queued, now, message=message, writes=writes)
