@@ -17,10 +17,11 @@ from nimbus.api.explain_queue import QueueView, why_queued
 from nimbus.api.explain_waits import how_settled, why_it_waits
 from nimbus.domain.admission import Capacity
 from nimbus.domain.earliest import not_before
-from nimbus.domain.ids import RunId, TaskName
+from nimbus.domain.ids import PipelineName, RunId, TaskName
 from nimbus.domain.needs import TABLE, Verdict
 from nimbus.domain.run import Paused, Run, RunState, TaskRun, TaskState
 from nimbus.domain.slots import ClusterDriver, Slots
+from nimbus.domain.upstream import Upstream
 from nimbus.domain.waits import LookReport
 
 
@@ -33,6 +34,8 @@ class Surroundings:
     """Id of the confirmed leader."""
     capacity: Callable[[], Capacity]
     """Read when the first explanation asks for it: most runs have no task that waits for a worker."""
+    upstream: Callable[[PipelineName], Upstream] = lambda _name: Upstream(None, ())
+    """What is known of the runs of a pipeline; read when a task waits for them."""
     looks: Callable[[], Mapping[str, LookReport]] = dict
     """The leader's last looks at data that tasks wait for."""
     queue: Callable[[Run], QueueView] | None = None
@@ -104,7 +107,7 @@ def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
         cause = f" after attempt {last.number}: {last.ending}" if last and last.outcome else ""
         return f"tried again at {task.retry_at:%Y-%m-%d %H:%M:%SZ}{cause}"
     if not task.spec.kind.uses_worker:
-        return why_it_waits(run, task, around.looks(), around.now)
+        return why_it_waits(run, task, around.looks(), around.upstream, around.now)
     start = not_before(run, task)
     if start is not None and start > around.now:
         return f"starts at {start:%Y-%m-%d %H:%M:%SZ} at the earliest: start_after"

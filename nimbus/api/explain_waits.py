@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from nimbus.domain.earliest import gives_up_at
+from nimbus.domain.ids import PipelineName
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.run import Run, TaskRun, TaskState
 from nimbus.domain.settlement import Settlement
-from nimbus.domain.waits import DataSource, Look, LookReport, looks_of
+from nimbus.domain.upstream import Standing, Upstream, judge, upstream_of
+from nimbus.domain.waits import DataSource, Look, LookReport, PipelineWait, looks_of
 
 
-def why_it_waits(run: Run, task: TaskRun, looks: Mapping[str, LookReport], now: datetime) -> str:
+def why_it_waits(
+    run: Run,
+    task: TaskRun,
+    looks: Mapping[str, LookReport],
+    upstream: Callable[[PipelineName], Upstream],
+    now: datetime,
+) -> str:
     """What a ready task waits for, and what ends that."""
     until = gives_up_at(run, task)
     end = "" if until is None else f"; it fails at {until:%Y-%m-%d %H:%M:%SZ} without it"
     if task.spec.kind is TaskKind.WAIT:
         wanted = looks_of(task.spec.waits_for, task.spec.args)
-        return (
-            f"waits for {', and for '.join(_looked(look, looks.get(look.name), now) for look in wanted)}{end}"
-        )
+        waited = [_looked(look, looks.get(look.name), now) for look in wanted]
+        for wait in task.spec.waits_for:
+            if isinstance(wait, PipelineWait):
+                pipeline = upstream_of(wait, run)
+                found = judge(wait, run, upstream(pipeline))
+                waited += [f"pipeline {pipeline}: {found.missing}"] if found.standing is Standing.OPEN else []
+        return f"waits for {', and for '.join(waited) or 'the leader, to see that all is there'}{end}"
     name = task.spec.name
     return (
         f"waits for an approval: {task.spec.args[0]}; end it with "

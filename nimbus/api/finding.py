@@ -25,6 +25,7 @@ from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import CommandId, PipelineName, RunId
 from nimbus.domain.lifecycle import is_ready
 from nimbus.domain.run import ListedRun, Run, RunState, TaskRun
+from nimbus.domain.upstream import Upstream
 from nimbus.domain.waits import LookReport
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -168,9 +169,16 @@ def surroundings(services: ApiServices) -> Surroundings:
         leader=leader.id if leader else None,
         capacity=cache(partial(_capacity, services)),
         looks=cache(partial(_looks, services)),
+        upstream=cache(partial(_upstream, services)),
         queue=partial(_queue, services),
         run=services.reader.run,
     )
+
+
+def _upstream(services: ApiServices, name: PipelineName) -> Upstream:
+    listed = services.reader.run_list().values()
+    live = [run.id for run in listed if run.pipeline == name and not run.state.is_final]
+    return Upstream(services.reader.intervals(name), tuple(services.reader.runs(live).values()))
 
 
 def _looks(services: ApiServices) -> Mapping[str, LookReport]:

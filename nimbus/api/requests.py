@@ -31,7 +31,6 @@ from nimbus.domain.settings import LONGEST_VARIABLE
 _Reason = Annotated[
     str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500, pattern=r"\S")
 ]
-_By = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
 _PriorityName = Literal["highest", "high", "medium", "low", "lowest"]
 
 
@@ -181,4 +180,3 @@ class ApprovalBody(ReasonBody):
     """Approve or reject what a task waits for."""
 
     approved: StrictBool = Field(True, description="False: rejected; the task fails.")
-    by: _By = Field(description="Who decides. It is kept and shown as it is said here, and not checked.")

@@ -98,7 +98,6 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
             run_id=RunId(run_id),
             task=TaskName(task),
             approved=body.approved,
-            by=body.by,
             reason=body.reason,
         )
         return await submit(services, lambda: command, response, wait_s=wait)

@@ -57,6 +57,7 @@ from nimbus.scheduler.health import Identity, SelfReport
 from nimbus.scheduler.registrar import Registrar
 from nimbus.scheduler.releases import LocalReleases
 from nimbus.scheduler.scheduler import Parts
+from nimbus.scheduler.validators import Validators
 from nimbus.telemetry.artifacts import GarbageMetrics
 from nimbus.telemetry.engine import EngineMetrics
 from nimbus.telemetry.readiness import ReadinessMetrics
@@ -96,7 +97,7 @@ def build_parts(foundation: Foundation) -> Parts:
         clock=foundation.clock,
         on_quarantine=late.quarantine,
     )
-    releases = LocalReleases(syncer)
+    releases = LocalReleases(syncer, Validators(settings.scheduler.validators))
     effects = Effects(
         read_run=foundation.reader.run,
         read_slots=foundation.reader.slots,

@@ -80,6 +80,8 @@ class Scheduler(Strict):
     """Beside loopback, host, advertise_url, and the address that a connection arrives at."""
     state_dir: AbsolutePath
     shutdown_timeout: PositiveDuration = timedelta(seconds=30)
+    validators: list[Annotated[str, BeforeValidator(texts.function_place)]] = Field(default_factory=list)
+    """Functions that may refuse a definition when it is published or activated."""
 
 
 class Leadership(Strict):

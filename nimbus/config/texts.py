@@ -51,6 +51,13 @@ def elector(value: object) -> str:
     return value
 
 
+def function_place(value: object) -> str:
+    """`package.module:function`."""
+    if not isinstance(value, str) or not _FACTORY.fullmatch(value):
+        raise SuggestingError(f"must be package.module:function, not {described(value)}")
+    return value
+
+
 def zookeeper_path(value: object) -> str:
     """An absolute path in ZooKeeper, not its root."""
     if not isinstance(value, str) or not _PLACE.fullmatch(value) or {".", ".."} & set(value.split("/")):

@@ -37,7 +37,7 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.waits import OK, DataSource, DataWait
+from nimbus.domain.waits import OK, DataSource, DataWait, OnFailed, PipelineWait, WaitFor
 from nimbus.templates.names import tasks_read, variables_in
 
 _EVENT_LOG = "spark.eventLog.enabled"
@@ -163,7 +163,7 @@ def _arguments(model: TaskModel) -> tuple[str, ...]:
     if model.prompt is not None:
         return (model.prompt,)
     if model.waits_for is not None:
-        return tuple(address for _, address in data_waits(model.waits_for))
+        return tuple(address for address in map(address_of, model.waits_for) if address is not None)
     if model.type is not TaskKind.SPARK_PIPELINE:
         return tuple(model.args)
     said = {"--refresh": model.refresh, "--full-refresh": model.full_refresh}
@@ -171,13 +171,26 @@ def _arguments(model: TaskModel) -> tuple[str, ...]:
     return ("run", *chosen, *(["--full-refresh-all"] if model.full_refresh_all else ()))
 
 
-def data_waits(models: Iterable[WaitForModel]) -> Iterator[tuple[DataWait, str]]:
-    """What a task waits for, each with its address."""
-    for model in models:
-        for source in DataSource:
-            address = getattr(model, source.value)
-            if address is not None:
-                yield DataWait(source=source, status=model.status or OK), address
+def source_of(model: WaitForModel) -> DataSource | None:
+    """Where it looks for data; None: it waits for a pipeline."""
+    return next((source for source in DataSource if getattr(model, source.value) is not None), None)
+
+
+def address_of(model: WaitForModel) -> str | None:
+    """Of data; None: it waits for a pipeline."""
+    source = source_of(model)
+    return None if source is None else str(getattr(model, source.value))
+
+
+def _wait_for(model: WaitForModel) -> WaitFor:
+    source = source_of(model)
+    if source is not None:
+        return DataWait(source=source, status=model.status or OK)
+    return PipelineWait(
+        pipeline=PipelineName(model.pipeline or ""),
+        last=model.last,
+        on_failed=model.on_failed or OnFailed.WAIT,
+    )
 
 
 def _timeout(model: TaskModel, defaults: DefaultsModel) -> timedelta | None:
@@ -237,7 +250,7 @@ def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec
         isolation=model.isolation,
         pools=dict(model.pool),
         secrets=dict(model.secrets),
-        waits_for=tuple(wait for wait, _ in data_waits(model.waits_for or ())),
+        waits_for=tuple(map(_wait_for, model.waits_for or ())),
         start_after=model.start_after,
         runs_on=tuple(sorted(set(model.runs_on))),
         children=build_children(model),

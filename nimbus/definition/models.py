@@ -29,7 +29,7 @@ from nimbus.domain.pipeline import (
     TaskKind,
 )
 from nimbus.domain.run import Outcome
-from nimbus.domain.waits import LONGEST_ADDRESS
+from nimbus.domain.waits import LONGEST_ADDRESS, OnFailed
 from nimbus.templates.lists import FORM, is_lookup
 
 SCHEMA = 1
@@ -302,12 +302,16 @@ class DefaultsModel(Strict):
 
 
 class WaitForModel(Strict):
-    """What a task of type `wait` waits for: one of `s3`, `file`, `http`."""
+    """What a task of type `wait` waits for: one of `s3`, `file`, `http`, `pipeline`."""
 
     s3: Address | None = None
     file: Address | None = None
     http: Address | None = None
     status: Annotated[int, Field(ge=100, le=599)] | None = None
+    pipeline: Name | None = None
+    covers: Literal["data_interval"] | None = None
+    last: PositiveDuration | None = None
+    on_failed: Annotated[OnFailed, one_of(OnFailed)] | None = None
 
 
 class TaskModel(Strict):

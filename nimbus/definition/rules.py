@@ -129,7 +129,7 @@ def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
     yield from _key_faults(task)
     yield from _secret_faults(task)
     if not task.type.uses_worker:
-        yield from wait_faults(task)
+        yield from wait_faults(task, model.name)
         return
     if task.type.is_program:
         yield from _input_faults(task)

@@ -95,8 +95,6 @@ class DecideApproval:
     run_id: RunId
     task: TaskName
     approved: bool
-    by: str
-    """As the caller says it."""
     reason: str
     type: Literal["decide_approval"] = "decide_approval"
 

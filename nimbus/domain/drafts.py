@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from nimbus.domain.children import Parent
 from nimbus.domain.growth import brief
-from nimbus.domain.ids import BackfillId, PipelineName, ReleaseDigest, RunId
+from nimbus.domain.ids import BackfillId, PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.intervals import NO_INTERVAL, DataInterval
 from nimbus.domain.lifecycle import started
 from nimbus.domain.local_dates import local
@@ -54,6 +54,8 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
     says_interval = draft.layout > 1
     if spec.interval_files and (draft.data_interval is None or not says_interval):
         raise InvalidParametersError((f"{spec.interval_files[0]} needs a data interval: {NO_INTERVAL}",))
+    if (draft.data_interval is None or not says_interval) and (name := _interval_waiter(spec)) is not None:
+        raise InvalidParametersError((f"task {name} waits for a pipeline: {NO_INTERVAL}",))
     run = Run(
         id=draft.id,
         pipeline=draft.pipeline,
@@ -77,6 +79,11 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
         tasks=Tasks(TaskRun(spec=task) for task in spec.tasks),
     )
     return started(run, draft.asked_at)
+
+
+def _interval_waiter(spec: PipelineSpec) -> TaskName | None:
+    """A task that waits for runs of a pipeline, and so needs a data interval."""
+    return next((task.name for task in spec.tasks if task.awaits_pipelines), None)
 
 
 def _variables(spec: PipelineSpec, known: Mapping[str, str]) -> dict[str, str]:

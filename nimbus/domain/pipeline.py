@@ -13,7 +13,7 @@ from nimbus.domain.children import ChildSpec
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import PipelineName, TaskName
-from nimbus.domain.waits import DataWait
+from nimbus.domain.waits import PipelineWait, WaitFor
 
 DEFINITION_FILE = "pipeline.yaml"
 """Where a pipeline's folder, and so every release, keeps its definition."""
@@ -245,11 +245,16 @@ class TaskSpec:
     """What an open attempt takes of each pool."""
     runs_on: tuple[str, ...] = ()
     """Labels that its worker must have, all of them."""
-    waits_for: tuple[DataWait, ...] = ()
+    waits_for: tuple[WaitFor, ...] = ()
     start_after: timedelta | None = None
     """From the moment when its needs are met to its first attempt, at least."""
     children: ChildSpec | None = None
     """Of a task of kind `pipeline`, and of no other."""
+
+    @property
+    def awaits_pipelines(self) -> bool:
+        """It waits for runs of a pipeline."""
+        return any(isinstance(wait, PipelineWait) for wait in self.waits_for)
 
     @property
     def runs_in_cluster(self) -> bool:

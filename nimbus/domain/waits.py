@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 from urllib.parse import urlsplit
+
+from nimbus.domain.ids import PipelineName
 
 OK = 200
 """Of an HTTP answer."""
@@ -29,6 +31,37 @@ class DataWait:
     source: DataSource
     status: int = OK
     """Of the answer, over HTTP."""
+
+
+class OnFailed(StrEnum):
+    """What becomes of a wait for a run that did not succeed."""
+
+    WAIT = "wait"
+    """It goes on: a rerun may succeed."""
+    FAIL = "fail"
+    """The task fails, unless another run is under way."""
+
+
+SELF = PipelineName("self")
+"""In place of a pipeline's name: the interval before, of the same pipeline."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineWait:
+    """Runs of a pipeline that must have succeeded, for the data interval of the run that waits."""
+
+    pipeline: PipelineName
+    last: timedelta | None = None
+    """As much before the end of that interval, instead of the interval itself."""
+    on_failed: OnFailed = OnFailed.WAIT
+
+    @property
+    def is_self(self) -> bool:
+        """It is about the interval before."""
+        return self.pipeline == SELF
+
+
+WaitFor = DataWait | PipelineWait
 
 
 class Look(NamedTuple):
@@ -68,14 +101,14 @@ _OBJECT = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/.+")
 _NOT_PRINTED = re.compile(r"[\x00-\x20\x7f-\U0010ffff]")
 
 
-def looks_of(waits: Sequence[object], addresses: Sequence[str]) -> tuple[Look, ...]:
+def looks_of(waits: Sequence[WaitFor], addresses: Sequence[str]) -> tuple[Look, ...]:
     """What a task's data waits look for, with its addresses rendered."""
     data = (wait for wait in waits if isinstance(wait, DataWait))
     pairs = zip(data, addresses, strict=False)  # an approval has an argument, and waits for no data
     return tuple(Look(wait.source, address, wait.status) for wait, address in pairs)
 
 
-def faults_of(waits: Sequence[object], addresses: Sequence[str]) -> tuple[str, ...]:
+def faults_of(waits: Sequence[WaitFor], addresses: Sequence[str]) -> tuple[str, ...]:
     """What is wrong with the rendered addresses of a task."""
     looks = looks_of(waits, addresses)
     found = ((look, address_fault(look.source, look.address)) for look in looks)

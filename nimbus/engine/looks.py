@@ -69,10 +69,6 @@ class Looks:
         """What no look has found yet of what a task waits for."""
         return sorted(self._missing.get(subject, ()))
 
-    def all_there(self, subject: Subject) -> bool:
-        """Whether a look has found each thing that a task waits for."""
-        return subject in self._missing and not self._missing[subject]
-
     def seen(self, look: Look, seen: Seen, now: Instant) -> list[Subject]:
         """Take in a look. The tasks that lack nothing any more."""
         watched = self._watched.get(look)

@@ -37,7 +37,8 @@ from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.schema import NEWEST_SCHEMA, older_than
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Slots
-from nimbus.domain.waits import Look, Seen, faults_of, looks_of
+from nimbus.domain.upstream import Upstream, upstream_of
+from nimbus.domain.waits import Look, PipelineWait, Seen, faults_of, looks_of
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.agenda import (
     ABOUT_ABDICATION,
@@ -147,6 +148,8 @@ class State:
         self.queue = RunQueue(self._limit_of, self.policy.max_running)
         self.ready = ReadyTasks()
         self.looks = Looks()
+        self._awaiting: defaultdict[PipelineName, set[Subject]] = defaultdict(set)
+        """Tasks that wait for runs of a pipeline."""
 
         self.none_older_since: float | None = None
         """Elapsed seconds at the moment from which on all that are registered know a newer schema."""
@@ -396,7 +399,7 @@ class State:
         subject = about_task(run.id, task.spec.name)
         waits = task.state is TaskState.WAITING and run.opens_tasks
         if not task.spec.kind.uses_worker:
-            self._put_wait(about_wait(run.id, task.spec.name), task.spec, waits=waits)
+            self._put_wait(run, task.spec, waits=waits)
         elif not waits:
             self.ready.discard(run.id, task.spec.name)
             self.agenda.forget(subject)
@@ -406,14 +409,29 @@ class State:
         else:
             self._add_ready(run.id, task.spec.name)
 
-    def _put_wait(self, subject: Subject, spec: TaskSpec, *, waits: bool) -> None:
+    def _put_wait(self, run: Run, spec: TaskSpec, *, waits: bool) -> None:
+        subject = about_wait(run.id, spec.name)
+        pipelines = {upstream_of(wait, run) for wait in spec.waits_for if isinstance(wait, PipelineWait)}
         if not waits:
             self.agenda.forget(subject)
             self.looks.forget(subject)
+            for name in pipelines:
+                self._awaiting[name].discard(subject)
             return
         self.agenda.add(subject)
-        if spec.waits_for and not faults_of(spec.waits_for, spec.args):
-            self.looks.want(subject, looks_of(spec.waits_for, spec.args))
+        for name in pipelines:
+            self._awaiting[name].add(subject)
+        if not faults_of(spec.waits_for, spec.args) and (looks := looks_of(spec.waits_for, spec.args)):
+            self.looks.want(subject, looks)
+
+    def upstream(self, name: PipelineName) -> Upstream:
+        """What is known of the runs of a pipeline that tasks wait for."""
+        return Upstream(self.intervals.get(name), tuple(self.runs[run] for run in self.live_runs_of(name)))
+
+    def _look_at_awaiting(self, name: PipelineName) -> None:
+        """A run of a pipeline has ended: look at the tasks that wait for it."""
+        for subject in sorted(self._awaiting.get(name, ())):
+            self.agenda.add(subject)
 
     def data_seen(self, look: Look, seen: Seen, now: Instant) -> None:
         """Somebody looked at data that tasks wait for, or did wait for."""
@@ -444,6 +462,7 @@ class State:
         self._forget_live(run.id)
         self.finished[run.id] = finished(run, self.finished.get(run.id))
         self.agenda.add(about_finished(run.id))
+        self._look_at_awaiting(run.pipeline)
         if run.parent is not None:
             self.agenda.add(about_child(run.parent.run, run.parent.task, run.parent.index))
 
@@ -472,7 +491,7 @@ class State:
                 self._forget_children(about_children(run_id, name))
             self._forget_rendering(run_id, task)
             if not task.spec.kind.uses_worker:
-                self._put_wait(about_wait(run_id, name), task.spec, waits=False)
+                self._put_wait(run, task.spec, waits=False)
             if (attempt := task.open_attempt) is not None:
                 self._forget_attempt(AttemptId(run_id, name, attempt.number), attempt.worker)
 
@@ -612,6 +631,7 @@ class State:
             self.intervals.pop(name, None)
         else:
             self.intervals[name] = index
+        self._look_at_awaiting(name)
 
     def put_quarantine(self, quarantined: Mapping[PipelineName, str]) -> None:
         """Take in which pipelines cannot run."""

@@ -17,6 +17,7 @@ from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import DEFINITION_FILE, PipelineSpec, TaskKind
 from nimbus.ports import DefinitionNotHereError
+from nimbus.scheduler.validators import Validators
 from nimbus.templates.helper import TemplateHelper
 from nimbus.templates.names import needs_interval
 
@@ -31,8 +32,9 @@ MOST_TASKS_KEPT = 50_000
 class LocalReleases:
     """Fetches, verifies and opens releases. Blocks; used on threads that may wait."""
 
-    def __init__(self, syncer: Syncer) -> None:
+    def __init__(self, syncer: Syncer, validators: Validators | None = None) -> None:
         self._syncer = syncer
+        self._validators = validators or Validators()
         self._lock = threading.Lock()
         self._definitions: OrderedDict[ReleaseOf, PipelineSpec] = OrderedDict()
         """The last ones that were asked for. A release never changes, so neither do they."""
@@ -54,6 +56,7 @@ class LocalReleases:
                 spec = self._read(release, templates)
         except BlobSyncError as exc:
             raise RefusedError(exc.code, f"release {release.digest[:12]} cannot be used: {exc}") from exc
+        self._validators.check(spec)
         self._keep(release, spec)
         return spec
 

@@ -127,6 +127,6 @@ def test_a_second_scheduler_on_one_store_is_refused_before_it_touches_anything(t
             check=False,
         )
 
-    assert refused.returncode != 0
+    assert refused.returncode == 4
     assert "another process leads by" in refused.stderr
     assert "Traceback" not in refused.stderr

@@ -75,8 +75,8 @@ def test_a_write_is_durable_before_it_is_answered_and_pending_while_nobody_leads
         (
             "POST",
             "/runs/r1/tasks/asked/approval",
-            {"approved": False, "by": "ada", "reason": "late"},
-            DecideApproval(run_id="r1", task="asked", approved=False, by="ada", reason="late"),  # type: ignore[arg-type]
+            {"approved": False, "reason": "late"},
+            DecideApproval(run_id="r1", task="asked", approved=False, reason="late"),  # type: ignore[arg-type]
         ),
         ("POST", "/cluster/abdicate", {"reason": "update"}, Abdicate(reason="update")),
     ],

@@ -398,10 +398,10 @@ def test_decision_about_an_approval_is_handed_on_with_who_and_why(world: Any, ni
     world.deciding = False
     world.health.leading = None  # so that nobody waits for a decision
 
-    nimbus("run", "approve", "r1", "asked", "--reject", "--reason", "late", "--by", "ada")
+    nimbus("run", "approve", "r1", "asked", "--reject", "--reason", "late")
 
     assert _command(world) == DecideApproval(
-        run_id=RunId("r1"), task=TaskName("asked"), approved=False, by="ada", reason="late"
+        run_id=RunId("r1"), task=TaskName("asked"), approved=False, reason="late"
     )
 
 

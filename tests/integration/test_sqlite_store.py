@@ -114,6 +114,26 @@ def test_a_watch_is_told_once_and_not_of_what_its_reader_has_seen(
     assert told == ["a"]
 
 
+def test_a_watch_that_fails_keeps_no_other_from_being_told(
+    session: SqliteSession, calls: SqliteCalls, eventually: Eventually
+) -> None:
+    told = threading.Event()
+
+    def fail() -> None:
+        raise RuntimeError("a loop that is closed")
+
+    calls.create("/a", b"1")
+    for changed in (fail, told.set):
+        calls.get("/a", changed)
+    calls.set("/a", b"2")
+    assert told.wait(30)
+
+    again = threading.Event()
+    calls.get("/a", again.set)
+    calls.set("/a", b"3")
+    assert again.wait(30), "the thread goes on"
+
+
 def test_every_watch_is_told_when_changes_were_forgotten_before_they_were_read(
     session: SqliteSession, calls: SqliteCalls, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,7 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.waits import DataSource, DataWait
+from nimbus.domain.waits import SELF, DataSource, DataWait, OnFailed, PipelineWait
 from tests.simulation.clocks import START
 
 FIRST, SECOND = ReleaseDigest("1" * 64), ReleaseDigest("2" * 64)
@@ -127,6 +127,19 @@ GIVING = PipelineSpec(
         _reads(_task("d", "b", asks=Requirement.DONE, retries=0), args=("{{ tasks.b.result.given }}",)),
     ),
 )
+
+
+def _waits(name: str, wait: PipelineWait) -> TaskSpec:
+    return TaskSpec(
+        name=TaskName(name),
+        kind=TaskKind.WAIT,
+        script="",
+        waits_for=(wait,),
+        timeout=timedelta(minutes=6),
+        allow_failure=True,
+    )
+
+
 ASKING = PipelineSpec(
     name=PipelineName("asking"),
     schedule=_every(4, CatchUp.LATEST),
@@ -150,6 +163,17 @@ ASKING = PipelineSpec(
             waits_for=(DataWait(source=DataSource.FILE),),
             timeout=timedelta(minutes=1),
         ),
+    ),
+)
+AFTER = PipelineSpec(
+    name=PipelineName("after"),
+    schedule=_every(4, CatchUp.ALL, timedelta(minutes=8)),
+    failure_strategy=FailureStrategy.CONTINUE,
+    tasks=(
+        _waits("a", PipelineWait(pipeline=SINGLE.name)),
+        _waits("b", PipelineWait(pipeline=SELF, on_failed=OnFailed.FAIL)),
+        _waits("c", PipelineWait(pipeline=CHAIN.name, last=timedelta(minutes=3), on_failed=OnFailed.FAIL)),
+        _task("d", "a", retries=0),
     ),
 )
 FAILING_CHILD = "-1-2"
@@ -176,7 +200,7 @@ FANNING = PipelineSpec(
         _task("d", "bc", asks=Requirement.DONE),
     ),
 )
-SPECS = (DIAMOND, CHAIN, SINGLE, NARROW, GIVING, ASKING, LEAF, FANNING)
+SPECS = (DIAMOND, CHAIN, SINGLE, NARROW, GIVING, ASKING, LEAF, FANNING, AFTER)
 NAMES = tuple(spec.name for spec in SPECS)
 RELEASES = {ReleaseOf(spec.name, digest): spec for spec in SPECS for digest in (FIRST, SECOND)}
 for _digest, _when_full in ((FIRST, WhenFull.REPLACE), (SECOND, WhenFull.SKIP)):

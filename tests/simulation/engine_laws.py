@@ -16,7 +16,7 @@ from nimbus.domain.earliest import not_before
 from nimbus.domain.ids import AttemptId, CommandId
 from nimbus.domain.run import RunState
 from nimbus.domain.slots import Slots
-from nimbus.domain.waits import Look
+from nimbus.domain.waits import Look, looks_of
 from nimbus.engine.agenda import (
     Instant,
     Subject,
@@ -77,9 +77,9 @@ def _looks_go_on(state: State, under_way: Set[Look]) -> None:
     """Whatever a task waits for is being looked at, or will be."""
     for run in state.runs.values():
         for name, task in run.tasks.items():
-            if not task.spec.waits_for or not lifecycle.is_ready(run, task):
+            if not looks_of(task.spec.waits_for, task.spec.args) or not lifecycle.is_ready(run, task):
                 continue
-            missing = set(state.looks.missing(about_wait(run.id, name)))
+            missing = state.looks._missing[about_wait(run.id, name)]
             idle = {look for look in missing if state.looks._watched[look].due_s is None}
             hold(Law.NOTHING_FORGOTTEN, missing, run.id, name, "waits for nothing")
             hold(Law.NOTHING_FORGOTTEN, idle <= under_way, "nobody looks at", idle - under_way)

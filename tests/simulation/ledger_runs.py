@@ -159,17 +159,20 @@ class RunLaws:
         if settled is None:
             return
         asked = [
-            (command.approved, command.by)
+            command.approved
             for command in self._world.ledger.submitted.values()
             if isinstance(command, DecideApproval)
             and (command.run_id, command.task) == (run.id, task.spec.name)
         ]
+        if task.spec.awaits_pipelines:
+            self._world.ledger.intervals.check_wait(run, task)
+            return
         if task.spec.kind is TaskKind.WAIT and task.state is TaskState.SUCCEEDED:
             for look in looks_of(task.spec.waits_for, task.spec.args):
                 found = self.found.get(look, -inf) >= self._created_s[run.id]
                 hold(Law.WAITS, found, name, "succeeded, and nobody found", look)
             return
-        as_asked = (task.state is TaskState.SUCCEEDED, settled.by) in asked
+        as_asked = settled.by and (task.state is TaskState.SUCCEEDED) in asked
         overdue = task.state is TaskState.FAILED and not settled.by and gives_up_at(run, task) <= settled.at  # type: ignore[operator]
         hold(Law.WAITS, as_asked or overdue, name, task.state, settled, "and asked was", asked)
 

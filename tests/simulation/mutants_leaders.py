@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from nimbus.adapters.memory_store import MemoryLeaderStore
+from nimbus.domain import upstream
 from nimbus.domain import writes as w
 from nimbus.domain.run import RunState
 from nimbus.domain.skipped import Skips
@@ -340,9 +341,9 @@ def waits_of_the_leader_before_are_forgotten() -> Iterator[None]:
     """DS 3973, AF 268: after a failover nobody knows when a waiting task gives up, and it waits for ever."""
     original = State._put_wait
 
-    def put(self: Any, subject: Any, spec: Any, *, waits: bool) -> None:
+    def put(self: Any, run: Any, spec: Any, *, waits: bool) -> None:
         if self.census_taken or not waits:
-            original(self, subject, spec, waits=waits)
+            original(self, run, spec, waits=waits)
 
     with replaced(State, _put_wait=put):
         yield
@@ -363,5 +364,25 @@ def data_is_looked_at_once() -> Iterator[None]:
 @mutant
 def one_thing_that_is_there_is_enough() -> Iterator[None]:
     """DS 15229: a wait for several things ends with the first, or with none."""
-    with replaced(Looks, all_there=lambda self, subject: subject in self._missing):
+    with replaced(Looks, missing=lambda *_args: []):
+        yield
+
+
+@mutant
+def ends_of_others_are_not_heard() -> Iterator[None]:
+    """DS 16285, 3973: what a task waits for is done, and it waits on, since nobody looked again."""
+    with replaced(State, _look_at_awaiting=lambda *_args: None):
+        yield
+
+
+@mutant
+def any_run_of_the_other_pipeline_is_enough() -> Iterator[None]:
+    """DS 1336, 5979, AF 1060: a run for another date, or for a part of it, satisfies a dependency."""
+    original = upstream.gaps
+
+    def gaps(wanted: Any, covered: Any) -> Any:
+        found = tuple(covered)
+        return () if found else original(wanted, found)
+
+    with replaced(upstream, gaps=gaps):
         yield

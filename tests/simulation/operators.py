@@ -81,9 +81,7 @@ class Operators:
             if not task.spec.kind.uses_worker and is_ready(run, task)
         ]
         run, task = rng.choice(waiting or [(RunId("unknown"), TaskName("b"))])
-        return c.DecideApproval(
-            run_id=run, task=task, approved=rng.random() < 0.7, by=f"person {self._numbers}", reason="asked"
-        )
+        return c.DecideApproval(run_id=run, task=task, approved=rng.random() < 0.7, reason="asked")
 
     def _backfill(self) -> c.Command:
         rng = self._world.rng

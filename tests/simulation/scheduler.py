@@ -12,6 +12,7 @@ from leader import FencingToken, Leadership, Participant
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.ids import RunId, TaskName
+from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import TaskSpec
 from nimbus.domain.results import committed_results
 from nimbus.domain.run import Run
@@ -226,7 +227,11 @@ class Scheduler:
             self.engine.tell(n.BuildingFailed(subject, draft, DefinitionNotHereError(release)))
             return True
         spec = self.world.storage.releases[release]
-        self.engine.tell(n.RunBuilt(subject, Built(draft, new_run(spec, draft))))
+        try:
+            result: Run | Refusal = new_run(spec, draft)
+        except InvalidParametersError as exc:
+            result = Refusal(exc.code, str(exc))
+        self.engine.tell(n.RunBuilt(subject, Built(draft, result)))
         return True
 
     def _render(self, run: Run, task: TaskName) -> bool:

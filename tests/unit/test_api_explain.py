@@ -15,6 +15,7 @@ from nimbus.domain import lifecycle
 from nimbus.domain.admission import Capacity, by_rank, pool_holders, target_slots
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import (
     FailureStrategy,
     Priority,
@@ -29,7 +30,7 @@ from nimbus.domain.run import Outcome, Paused, Run, RunCause, RunState, TaskRun,
 from nimbus.domain.settlement import Settlement
 from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
 from nimbus.domain.tasks import Tasks
-from nimbus.domain.waits import DataSource, DataWait, LookReport
+from nimbus.domain.waits import SELF, DataSource, DataWait, LookReport, PipelineWait
 from nimbus.domain.workers import WorkerInfo
 
 NOW = datetime(2026, 3, 1, 6, 0, tzinfo=UTC)
@@ -540,4 +541,24 @@ def test_wait_for_data_says_when_it_was_looked_at_and_when_it_is_again() -> None
     assert why(_run(tasks=Tasks([TaskRun(spec=spec)])), TaskRun(spec=spec), None, around) == (
         "waits for http://host/ready (last looked 12 s ago: 404; next look in 20 s), "
         "and for file /shared/there on the leader's host"
+    )
+
+
+def test_wait_for_a_pipeline_names_the_missing_intervals() -> None:
+    spec = TaskSpec(
+        name=A,
+        kind=TaskKind.WAIT,
+        script="",
+        waits_for=(PipelineWait(pipeline=PipelineName("ods")), PipelineWait(pipeline=SELF)),
+        timeout=timedelta(hours=6),
+    )
+    run = _run(
+        tasks=Tasks([TaskRun(spec=spec)]),
+        data_interval=DataInterval(start=NOW - timedelta(days=1), end=NOW),
+        timezone="Europe/Berlin",
+    )
+
+    assert why(run, run.tasks[A], None, AROUND) == (
+        "waits for pipeline ods: 2026-02-28T07:00+0100 to 2026-03-01T07:00+0100 "
+        "(no run of it has ended yet); it fails at 2026-03-01 12:00:00Z without it"
     )

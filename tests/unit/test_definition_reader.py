@@ -210,6 +210,7 @@ BAD: list[tuple[str, str, str]] = [
     ("child runs without a pipeline", fan(""), "4: tasks.a.pipeline: is missing; a pipeline task needs it"),
     ("child runs of itself", fan("pipeline: flights"), "4: tasks.a.pipeline: flights would start itself, without an end"),
     ("child runs with a slot", fan("pipeline: p, pool: {w: 1}"), "4: tasks.a.pool: a pipeline task has no driver and no slot, so no pool"),
+    ("child runs with secrets", fan("pipeline: p, secrets: {X: a}"), "4: tasks.a.secrets: a pipeline task has no driver and no slot, so no secrets"),
     ("child runs with a script", fan("pipeline: p, script: a.py"), "4: tasks.a.script: a pipeline task has no script; remove it"),
     ("items of another type of task", task("for_each: [a]"), "5: tasks.b.for_each: a pyspark task starts no child runs; remove this"),
     ("too many items", fan("pipeline: p, for_each: {a: [1, 2], b: [1, 2]}, max_items: 3"), "4: tasks.a.for_each: has 4 items, and max_items is 3"),

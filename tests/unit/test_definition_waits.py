@@ -7,9 +7,10 @@ from datetime import timedelta
 import pytest
 
 from nimbus.definition import InvalidDefinitionError, parse_definition
+from nimbus.domain.ids import PipelineName
 from nimbus.domain.pipeline import TaskKind, TaskSpec
 from nimbus.domain.schema import newer_part
-from nimbus.domain.waits import DataSource, DataWait
+from nimbus.domain.waits import SELF, DataSource, DataWait, OnFailed, PipelineWait
 from tests.in_process_templates import InProcessTemplates
 
 
@@ -54,15 +55,40 @@ def test_wait_becomes_a_task_with_an_address_for_each_thing() -> None:
     assert newer_part(task) == "kind wait"
 
 
+def test_wait_for_pipelines_says_the_interval_and_what_a_failure_means() -> None:
+    task = only_task(
+        "type: wait, waits_for: [{pipeline: ods, covers: data_interval}, {file: /x}, {pipeline: self},"
+        " {pipeline: rates, last: 1d, on_failed: fail}]"
+    )
+
+    assert task.args == ("/x",)
+    assert task.awaits_pipelines
+    assert task.waits_for == (
+        PipelineWait(pipeline=PipelineName("ods")),
+        DataWait(source=DataSource.FILE),
+        PipelineWait(pipeline=SELF),
+        PipelineWait(pipeline=PipelineName("rates"), last=timedelta(days=1), on_failed=OnFailed.FAIL),
+    )
+
+
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
+        ("type: wait, waits_for: [{pipeline: p}]", "the interval before is `pipeline: self`"),
+        ("type: wait, waits_for: [{pipeline: self, last: 1d}]", "self is the interval before"),
+        ("type: wait, waits_for: [{pipeline: a, last: 1d, covers: data_interval}]", "says the interval"),
+        ("type: wait, waits_for: [{pipeline: a, status: 200}]", "means nothing beside pipeline"),
+        ("type: wait, waits_for: [{file: /x, on_failed: fail}]", "means nothing beside file"),
+        ("type: wait, waits_for: [{pipeline: a, file: /x}]", "must have one of"),
         ("type: wait", "tasks.a.waits_for: is missing"),
-        ("type: wait, waits_for: [{}]", "tasks.a.waits_for[0]: must have one of s3, file, http"),
-        ("type: wait, waits_for: [{s3: 's3://b/k', file: /k}]", "must have one of s3, file, http"),
+        ("type: wait, waits_for: [{}]", "tasks.a.waits_for[0]: must have one of s3, file, http, pipeline"),
+        ("type: wait, waits_for: [{s3: 's3://b/k', file: /k}]", "must have one of s3, file, http, pipeline"),
         ("type: wait, waits_for: [{http: 'ftp://host/'}]", "must be http://host[:port]/path"),
         ("type: wait, waits_for: [{file: there}]", "must be an absolute path"),
-        ("type: wait, waits_for: [{file: /there, status: 200}]", "is of an HTTP answer; remove it"),
+        (
+            "type: wait, waits_for: [{file: /there, status: 200}]",
+            "waits_for[0].status: means nothing",
+        ),
         ("type: wait, waits_for: [{file: '/{{ nonsense }}'}]", "nonsense"),
         ("type: wait, waits_for: [{file: /x}], runs_on: [gpu]", "no worker runs a task of type wait"),
         ("type: wait, waits_for: [{file: '/{{ tasks.b.result.x }}'}]", "cannot use results of other"),

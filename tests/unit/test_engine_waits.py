@@ -10,10 +10,11 @@ import pytest
 from nimbus.domain import writes as w
 from nimbus.domain.commands import Command, DecideApproval, QueuedCommand, StartRun, StopRun
 from nimbus.domain.ids import CommandId, PipelineName, RunId, TaskName
+from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunState, TaskState
 from nimbus.domain.settlement import Settlement
-from nimbus.domain.waits import DataSource, DataWait, Look, Seen
+from nimbus.domain.waits import DataSource, DataWait, Look, PipelineWait, Seen
 from nimbus.engine.agenda import Instant, about_wait
 from nimbus.engine.decision import BuildRun, Decision
 from nimbus.engine.looks import LONGEST_PAUSE_S, MOST_REPORTED, Looks
@@ -30,7 +31,7 @@ SPEC = PipelineSpec(
     failure_strategy=FailureStrategy.CONTINUE,
     tasks=(APPROVAL, TaskSpec(name=AFTER, kind=TaskKind.PYTHON, script="a.py", needs=(ASKED,))),
 )
-APPROVE = DecideApproval(run_id=RUN, task=ASKED, approved=True, by="ada", reason="figures checked")
+APPROVE = DecideApproval(run_id=RUN, task=ASKED, approved=True, reason="figures checked")
 
 
 def at(now: datetime) -> Instant:
@@ -46,10 +47,9 @@ def started(spec: PipelineSpec = SPEC) -> State:
     return state
 
 
-def submit(state: State, command: Command) -> None:
-    state.put_command(
-        QueuedCommand(id=CommandId(f"cmd-{len(state.commands)}"), command=command, submitted_at=NOW)
-    )
+def submit(state: State, command: Command, by: str = "ada") -> None:
+    key = CommandId(f"cmd-{len(state.commands)}")
+    state.put_command(QueuedCommand(id=key, command=command, submitted_at=NOW, submitted_by=by))
 
 
 def decide_all(state: State, now: datetime = NOW) -> list[Decision]:
@@ -135,12 +135,12 @@ def test_decision_about_what_is_no_approval_is_refused(command: DecideApproval) 
     assert outcome(decide_all(state)) == (False, "no_approval")
 
 
-@pytest.mark.parametrize("later", [{"approved": False}, {"by": "eve"}])
-def test_other_decision_about_a_decided_approval_is_refused(later: dict[str, object]) -> None:
+@pytest.mark.parametrize(("approved", "by"), [(False, "ada"), (True, "eve")])
+def test_other_decision_about_a_decided_approval_is_refused(approved: bool, by: str) -> None:
     state = started()
     submit(state, APPROVE)
     decide_all(state)
-    submit(state, replace(APPROVE, **later))  # type: ignore[arg-type]
+    submit(state, replace(APPROVE, approved=approved), by)
 
     assert outcome(decide_all(state)) == (False, "no_approval")
     assert state.runs[RUN].tasks[ASKED].state is TaskState.SUCCEEDED
@@ -234,7 +234,7 @@ def test_rendered_address_that_is_none_fails_the_task_and_is_never_looked_at() -
 
     decisions = decide_all(state)
 
-    assert decisions[-1].name == "wait_refused"
+    assert decisions[-1].name == "wait_failed"
     assert state.looks.take_due(1e9) == []
 
 
@@ -295,3 +295,81 @@ def test_report_has_the_latest_looks_and_a_bound() -> None:
 
     assert len(report) == MOST_REPORTED
     assert max(len(name) + len(found.said) for name, found in report.items()) < 1000
+
+
+# -- runs of other pipelines
+
+DAY = DataInterval(start=NOW - timedelta(days=1), end=NOW)
+UPSTREAM = PipelineSpec(
+    name=PipelineName("ods"), tasks=(TaskSpec(name=AFTER, kind=TaskKind.APPROVAL, script="", args=("?",)),)
+)
+FOR_RUNS = replace(WAITING, args=(), waits_for=(PipelineWait(pipeline=UPSTREAM.name),))
+DOWNSTREAM = replace(SPEC, tasks=(FOR_RUNS, SPEC.tasks[1]))
+
+
+def with_both() -> State:
+    """A run that waits, and one that it waits for, whose only task is an approval."""
+    state = State(epoch=3, schema=2)
+    for spec in (UPSTREAM, DOWNSTREAM):
+        state.put_pipeline(active(spec))
+    state.take_census()
+    submit(state, StartRun(pipeline=DOWNSTREAM.name, run_id=RUN, data_interval=DAY))
+    decide_all(state)
+    submit(state, StartRun(pipeline=UPSTREAM.name, run_id=RunId("ods-1"), data_interval=DAY))
+    decide_all(state)
+    return state
+
+
+def end_upstream(state: State, *, approved: bool) -> list[Decision]:
+    submit(state, replace(APPROVE, run_id=RunId("ods-1"), task=AFTER, approved=approved))
+    return decide_all(state)
+
+
+def test_end_of_another_pipelines_run_ends_a_wait_for_it_without_any_timer() -> None:
+    state = with_both()
+    assert decide_all(state) == []
+
+    decisions = end_upstream(state, approved=True)
+
+    assert [one.name for one in decisions] == ["command_accepted", "wait_met"]
+    assert state.runs[RUN].tasks[ASKED].state is TaskState.SUCCEEDED
+
+
+def test_failed_run_is_waited_out_and_its_interval_is_named_when_time_is_up() -> None:
+    state = with_both()
+    assert [one.name for one in end_upstream(state, approved=False)] == ["command_accepted"]
+
+    settled = last_run(decide_all(state, NOW + HOUR)).tasks[ASKED].settled
+
+    assert settled is not None
+    assert settled.reason.startswith(
+        "pipeline ods: 2026-02-28T12:00+0000 to 2026-03-01T12:00+0000 (run ods-1 failed)"
+    )
+
+
+def test_run_that_waits_for_a_pipeline_is_refused_without_a_data_interval() -> None:
+    state = with_both()
+    submit(state, StartRun(pipeline=DOWNSTREAM.name, run_id=RunId("p-2")))
+
+    assert outcome(decide_all(state)) == (False, "invalid_parameters")
+
+
+def test_next_leader_sees_what_ended_before_it() -> None:
+    before = with_both()
+    end_upstream(before, approved=True)
+    waiting = with_both().runs[RUN]
+    state = State(epoch=4, schema=2)
+    state.put_run(waiting, at(NOW))
+    state.put_intervals(UPSTREAM.name, before.intervals[UPSTREAM.name])
+    state.take_census()
+
+    assert [one.name for one in decide_all(state)] == ["wait_met"]
+
+
+def test_end_of_a_pipeline_that_nobody_waits_for_costs_nothing() -> None:
+    state = with_both()
+    submit(state, StopRun(run_id=RUN, reason="test"))
+    decide_all(state)
+
+    assert [one.name for one in end_upstream(state, approved=True)] == ["command_accepted"]
+    assert state.agenda.first("wait") is None

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -58,6 +59,8 @@ class SqliteSession:
         """Each with the last operation that its reader has seen."""
         self._told = 0
         self._telling = threading.Lock()
+        self._due: deque[Enqueue] = deque()
+        """Watches that have fired and were not called yet."""
         self._wake, self._closing = threading.Event(), threading.Event()
         self._teller = threading.Thread(target=self._run, name="nimbus-store", daemon=True)
 
@@ -153,16 +156,16 @@ class SqliteSession:
             with self.reading() as tree:
                 changes = tree.changes(self._told)
                 self._told = tree.last()
-                due = list(self._every_watch() if changes is None else self._due(changes))
-            for changed in due:
-                changed()
+                self._due.extend(self._every_watch() if changes is None else self._concerned(changes))
+            while self._due:
+                self._due.popleft()()
 
     def _every_watch(self) -> Iterator[Enqueue]:
         for watches in self._watches.values():
             yield from watches
         self._watches.clear()
 
-    def _due(self, changes: Iterable[Change]) -> Iterator[Enqueue]:
+    def _concerned(self, changes: Iterable[Change]) -> Iterator[Enqueue]:
         for change in changes:
             for key in concerned(change):
                 watches = self._watches.get(key, {})
@@ -182,6 +185,8 @@ class SqliteSession:
             except StoreUnavailableError as exc:
                 _log.warning("store_unavailable", error=str(exc))
                 self._closing.wait(REAP_S)
+            except Exception:  # noqa: BLE001 - top of the thread: one watch that fails must not end all others
+                _log.exception("store_watch_failed")
             rounds += 1
             self._wake.wait(LOOK_S)
             self._wake.clear()

@@ -52,7 +52,7 @@ def changed_run(
         case ResumeRun():
             return _resumed(state, _live(state, command.run_id, "nothing to resume"))
         case DecideApproval():
-            return decided(state, command, now)
+            return decided(state, command, by, now)
         case _:
             assert_never(command)
 

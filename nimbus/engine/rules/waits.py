@@ -14,11 +14,15 @@ from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.run import Run, TaskRun, TaskState
 from nimbus.domain.settlement import Settlement
-from nimbus.domain.waits import faults_of
+from nimbus.domain.upstream import Standing, judge, upstream_of
+from nimbus.domain.waits import PipelineWait, faults_of
 from nimbus.domain.writes import PutRun
 from nimbus.engine.agenda import about_wait
 from nimbus.engine.decision import Answer, Decision, Nothing
 from nimbus.engine.state import State
+
+SOMEBODY = "somebody"
+"""Who has approved, if nobody said it."""
 
 
 def end_wait(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
@@ -27,16 +31,23 @@ def end_wait(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answ
     if run is None or not lifecycle.is_ready(run, run.tasks[name]):
         return Nothing()
     task = run.tasks[name]
-    subject = about_wait(run_id, name)
-    if state.looks.all_there(subject):
+    faults = faults_of(task.spec.waits_for, task.spec.args)
+    judged = [
+        (upstream_of(wait, run), judge(wait, run, state.upstream(upstream_of(wait, run))))
+        for wait in task.spec.waits_for
+        if isinstance(wait, PipelineWait)
+    ]
+    faults += tuple(f"{name}: {one.missing}" for name, one in judged if one.standing is Standing.FAILED)
+    if faults:
+        return _ended(run, task, TaskState.FAILED, "wait_failed", faults[0], now)
+    missing = [f"pipeline {name}: {one.missing}" for name, one in judged if one.standing is Standing.OPEN]
+    missing += [look.name for look in state.looks.missing(about_wait(run_id, name))]
+    if task.spec.kind is TaskKind.WAIT and not missing:
         return _ended(run, task, TaskState.SUCCEEDED, "wait_met", "all is there", now)
-    if faults := faults_of(task.spec.waits_for, task.spec.args):
-        return _ended(run, task, TaskState.FAILED, "wait_refused", faults[0], now)
     until = gives_up_at(run, task)
     if until is None or until > now or task.spec.timeout is None:
         return Nothing(at=until)
-    missing = [look.name for look in state.looks.missing(subject)]
-    what = "nobody approved it" if not missing else f"{missing[0]} was not there"
+    what = f"{missing[0]} was not there" if missing else "nobody approved it"
     reason = f"{what} within {format_duration(task.spec.timeout)}"
     return _ended(run, task, TaskState.FAILED, "wait_timed_out", reason, now)
 
@@ -50,7 +61,7 @@ def _ended(run: Run, task: TaskRun, ending: TaskState, decision: str, reason: st
     )
 
 
-def decided(state: State, command: DecideApproval, now: datetime) -> tuple[str, tuple[PutRun, ...]]:
+def decided(state: State, command: DecideApproval, by: str, now: datetime) -> tuple[str, tuple[PutRun, ...]]:
     """What is said of a person's decision about an approval, and what it writes.
 
     Raises:
@@ -65,7 +76,7 @@ def decided(state: State, command: DecideApproval, now: datetime) -> tuple[str, 
         raise RefusedError("no_approval", f"run {run.id} has no task {command.task} of type approval.")
     said = f"task {command.task} of run {run.id} is {'approved' if command.approved else 'rejected'}"
     if task.state.is_final:
-        if _same(task, command):
+        if _same(task, command, by):
             return f"{said} already, by the same command", ()
         raise RefusedError("no_approval", f"task {command.task} of run {run.id} is {_how(task)} already.")
     _check_waits(run, task)
@@ -73,16 +84,16 @@ def decided(state: State, command: DecideApproval, now: datetime) -> tuple[str, 
         run,
         command.task,
         state=TaskState.SUCCEEDED if command.approved else TaskState.FAILED,
-        settlement=Settlement(at=now, by=command.by, reason=command.reason),
+        settlement=Settlement(at=now, by=by or SOMEBODY, reason=command.reason),
         now=now,
     )
     return said, (PutRun(ended, run),)
 
 
-def _same(task: TaskRun, command: DecideApproval) -> bool:
+def _same(task: TaskRun, command: DecideApproval, by: str) -> bool:
     """Whether the decision is the one that a caller sends again, since it got no answer."""
     settled, approved = task.settled, task.state is TaskState.SUCCEEDED
-    wanted = brief(command.by), brief(command.reason), command.approved
+    wanted = brief(by or SOMEBODY), brief(command.reason), command.approved
     return settled is not None and (settled.by, settled.reason, approved) == wanted
 
 
