@@ -12,6 +12,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
+from nimbus.domain.alert_text import AlertMessage
+from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.commands import Abdication, Command, CommandOutcome, QueuedCommand
@@ -19,6 +21,7 @@ from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import AttemptId, BackfillId, ClusterId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.results import Results
 from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.schedulers import SchedulerInfo
@@ -78,6 +81,8 @@ class RegisteredPart:
     intervals: Mapping[PipelineName, IntervalIndex] = field(default_factory=dict)
     backfills: tuple[Backfill, ...] = ()
     """These two are read before the runs, since they change in the transaction that ends a run."""
+    alerts: tuple[Alert, ...] = ()
+    health: tuple[PipelineHealth, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,8 +186,16 @@ class LeaderStore(Protocol):
         """One backfill; None if it is not there, or cannot be read."""
         ...
 
+    def read_alerts(self) -> tuple[Alert, ...]:
+        """All alerts whose records are kept, those that were raised first at the front."""
+        ...
+
     def read_intervals(self, name: PipelineName) -> IntervalIndex | None:
         """What became of a pipeline's data intervals; None: there is no index."""
+        ...
+
+    def read_health(self) -> tuple[PipelineHealth, ...]:
+        """How pipelines fare of which something is known."""
         ...
 
     def begin(self) -> LeaderTransaction:
@@ -278,6 +291,10 @@ class ClusterReader(Protocol):
 
     def settings(self) -> ClusterSettings:
         """Pools, and workers that are cordoned."""
+        ...
+
+    def alerts(self) -> tuple[Alert, ...]:
+        """Alerts that wait, and those that have ended lately; those that were raised first at the front."""
         ...
 
 
@@ -438,6 +455,30 @@ class History(Protocol):
 
     def recent(self, pipeline: PipelineName | None, limit: int) -> tuple[Run, ...]:
         """Finished runs, newest first."""
+        ...
+
+
+class AlertNotSentError(NimbusError):
+    """A target did not accept an alert."""
+
+    code = "alert_not_sent"
+    retryable = True
+
+    def __init__(self, message: str, *, doubtful: bool = False) -> None:
+        super().__init__(message)
+        self.doubtful = doubtful
+        """There was no answer: it may have been accepted all the same."""
+
+
+class AlertTarget(Protocol):
+    """Whom alerts are sent to."""
+
+    def send(self, message: AlertMessage) -> None:
+        """Send a message, within about 20 s; once it returns, the target has accepted it.
+
+        Raises:
+            AlertNotSentError: it was refused, or there was no answer.
+        """
         ...
 
 

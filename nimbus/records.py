@@ -13,10 +13,12 @@ from typing import Any, Generic, Protocol, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic.main import IncEx
 
+from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.commands import Abdication, Command, CommandOutcome
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import TaskName
+from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.results import TaskResults
 from nimbus.domain.run import Run, RunHeader, TaskRun, TaskState
 from nimbus.domain.schedulers import SchedulerInfo
@@ -100,6 +102,7 @@ class RunBody(RunHeader):
 
 _HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
 _NOT_IN_LAYOUT_1: dict[str, Any] = {
+    "notify": True,
     "variables": True,
     "parent": True,
     "submitted_by": True,
@@ -119,7 +122,6 @@ _NOT_IN_LAYOUT_1: dict[str, Any] = {
                 "children",
             },
             "attempts": {"__all__": {"application", "has_result"}},
-            "reason": True,
             "settled": True,
             "children": True,
         }
@@ -165,6 +167,8 @@ BACKFILL: RecordCodec[Backfill] = RecordCodec(TypeAdapter(Backfill), schema=2)
 OUTCOME: RecordCodec[CommandOutcome] = RecordCodec(TypeAdapter(CommandOutcome))
 ABDICATION: RecordCodec[Abdication] = RecordCodec(TypeAdapter(Abdication))
 SETTINGS: RecordCodec[ClusterSettings] = RecordCodec(TypeAdapter(ClusterSettings))
+ALERT: RecordCodec[Alert] = RecordCodec(TypeAdapter(Alert))
+HEALTH: RecordCodec[PipelineHealth] = RecordCodec(TypeAdapter(PipelineHealth))
 CLAIM: RecordCodec[Claim] = RecordCodec(TypeAdapter(Claim))
 END: RecordCodec[End] = RecordCodec(TypeAdapter(End))
 WORKER: RecordCodec[WorkerInfo] = RecordCodec(TypeAdapter(WorkerInfo))

@@ -60,7 +60,6 @@ class _Progress:
     retry_at: datetime | None = None
     children: Children | None = None
     settled: Settlement | None = None
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,7 +75,12 @@ class Bench:
         self.cluster.change(pipelines={NAME: RECORD}, workers={WORKER.id: WORKER})
         self.reign = self.elect(1)
 
-    def elect(self, epoch: int, store: type[MemoryLeaderStore] = MemoryLeaderStore) -> Reign:
+    def elect(
+        self,
+        epoch: int,
+        store: type[MemoryLeaderStore] = MemoryLeaderStore,
+        policy: Policy | None = None,
+    ) -> Reign:
         self.cluster.change(epoch=epoch)
         self.registry = CollectorRegistry()
         self.reign = Reign(
@@ -84,7 +89,7 @@ class Bench:
             store=store(self.cluster, epoch),
             inbox=lambda _news: None,
             start_effect=self._start,
-            policy=Policy(),
+            policy=policy or Policy(),
             clock=self.clocks,
             metrics=EngineMetrics(self.registry),
         )

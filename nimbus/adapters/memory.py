@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 
+from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand, newest_refusal
@@ -44,12 +45,13 @@ class MemoryCluster:
         self._watches: dict[CommandId, list[Enqueue]] = {}
         self._settings = ClusterSettings()
         self._backfills: dict[BackfillId, Backfill] = {}
+        self._alerts: dict[str, Alert] = {}
         self._intervals: dict[PipelineName, IntervalIndex] = {}
         self._count = 0
         self._down = False
 
     def put(
-        self, *records: PipelineRecord | Run | Backfill | SchedulerInfo | WorkerInfo | ClusterSettings
+        self, *records: PipelineRecord | Run | Backfill | SchedulerInfo | WorkerInfo | ClusterSettings | Alert
     ) -> None:
         """Add or replace records."""
         with self._lock:
@@ -67,6 +69,8 @@ class MemoryCluster:
                         self._workers[record.id] = record
                     case ClusterSettings():
                         self._settings = record
+                    case Alert():
+                        self._alerts[record.id] = record
 
     def put_intervals(self, name: PipelineName, index: IntervalIndex) -> None:
         """Set what became of a pipeline's data intervals."""
@@ -133,6 +137,12 @@ class MemoryCluster:
         with self._lock:
             self._check()
             return self._settings
+
+    def alerts(self) -> tuple[Alert, ...]:
+        """See `nimbus.ports.ClusterReader.alerts`."""
+        with self._lock:
+            self._check()
+            return tuple(sorted(self._alerts.values(), key=lambda alert: (alert.raised_at, alert.id)))
 
     def pipelines(self) -> tuple[PipelineRecord, ...]:
         """See `nimbus.ports.ClusterReader.pipelines`."""

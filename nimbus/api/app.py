@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from fastapi import Depends, FastAPI
 
 from nimbus.api import (
+    routes_alerts,
     routes_attempts,
     routes_backfills,
     routes_children,
@@ -62,6 +63,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         routes_limits,
         routes_backfills,
         routes_variables,
+        routes_alerts,
         routes_intervals,
         routes_pipelines,
         routes_runs,

@@ -182,8 +182,6 @@ def _upstream(run: Run, task: TaskRun) -> frozenset[TaskName]:
 
 
 def _failed(task: TaskRun) -> str | None:
-    if task.reason:
-        return f"failed before it started: {task.reason}"
     last = task.attempts[-1] if task.attempts else None
     if last is None or last.outcome is None:
         return None

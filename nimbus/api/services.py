@@ -181,6 +181,16 @@ class AttemptDoor(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AlertTests:
+    """The targets of alerts that this scheduler has."""
+
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """By name."""
+    send: Callable[[str], None] = lambda _target: None
+    """Send a message that says it is a test, within about 20 s. Raises AlertNotSentError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApiServices:
     """Everything the API reads from and writes to."""
 
@@ -197,3 +207,4 @@ class ApiServices:
     door: AttemptDoor | None = None
     """For drivers in clusters."""
     spark_history: HistoryServers = field(default_factory=HistoryServers)
+    alerts: AlertTests = field(default_factory=AlertTests)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from functools import partial
 from urllib.parse import urlsplit
@@ -30,6 +31,7 @@ from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
 from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
 from nimbus.api.services import ApiServices
+from nimbus.bootstrap.alerts import alert_policy, alert_sender, alert_targets, alert_tests
 from nimbus.bootstrap.collector import build_collector
 from nimbus.bootstrap.foundation import (
     Foundation,
@@ -74,6 +76,7 @@ def build_parts(foundation: Foundation) -> Parts:
     history = S3History(foundation.store)
     identity = _identity(foundation)
     late = Switchboard()
+    targets = alert_targets(settings, os.environ)
     syncer = build_syncer(foundation, late.synced)
     SyncMetrics(
         registry,
@@ -108,6 +111,7 @@ def build_parts(foundation: Foundation) -> Parts:
         look=DataLooker(
             open_bucket=partial(open_bucket, settings), http_allow=settings.waits.http_allow
         ).look,
+        sender=alert_sender(settings, targets, leads=late.leads, tell=late.tell),
         resign=late.resign,
         tell=late.tell,
     )
@@ -181,6 +185,7 @@ def build_parts(foundation: Foundation) -> Parts:
                 data=_data_door(settings),
             ),
             spark_history=history_servers(settings),
+            alerts=alert_tests(settings, targets),
         ),
         allowed_hosts=_allowed_hosts(settings),
     )
@@ -266,6 +271,7 @@ def _policy(settings: Settings) -> Policy:
         keep_finished=settings.runs.keep_finished,
         max_running=settings.runs.max_running,
         raise_schema_after=settings.leadership.raise_schema_after,
+        alerts=alert_policy(settings),
     )
 
 

@@ -12,6 +12,7 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nimbus.cli.alert_checks import alert_targets_of
 from nimbus.cli.findings import Finding, Verdict
 from nimbus.cli.secret_checks import secrets_of
 from nimbus.cli.single_checks import store_of
@@ -45,6 +46,7 @@ def cluster(settings: Settings) -> Iterator[Finding]:
     yield class_archive(settings)
     yield warm_drivers(settings)
     yield from targets(spark_targets(settings, os.environ))
+    yield from alert_targets_of(settings, os.environ)
     yield from secrets_of(settings, os.environ)
     yield from zookeeper_of(settings)
     yield from store_of(settings)

@@ -20,6 +20,7 @@ _COMMANDS = {
     "var": Lazy("nimbus.cli.variables:var", "Variables of the cluster, which templates take."),
     "pool": Lazy("nimbus.cli.pools:pool", "Limit what tasks of all pipelines take together."),
     "simulate": Lazy("nimbus.cli.simulate:simulate", "Foresee fires, waits and ends of schedules."),
+    "alert": Lazy("nimbus.cli.alerts:alert", "See what people were told; test where it goes."),
     "artifacts": Lazy("nimbus.cli.artifacts:artifacts", "See what lies in storage that nobody needs."),
     "cluster": Lazy("nimbus.cli.cluster:cluster", "See schedulers and workers; hand leadership over."),
     "scheduler": Lazy("nimbus.cli.daemons:scheduler", "Run a scheduler (a daemon)."),

@@ -28,16 +28,18 @@ def store_of(settings: Settings) -> Iterator[Finding]:
     if (kind := _file_system(file)) in _OVER_A_NETWORK:
         advice = "put scheduler.state_dir on a local disk: locks and shared memory do not hold over a network"
         yield Finding(name, Verdict.FAIL, f"lies on {kind}", advice)
-    elif not file.exists():
-        yield Finding(name, Verdict.OK, "none yet: it is made at the first start")
     else:
         yield _checked(name, file)
 
 
 def _checked(name: str, file: Path) -> Finding:
     try:
+        if not file.exists():
+            return Finding(name, Verdict.OK, "none yet: it is made at the first start")
         with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as database:
             (said,) = database.execute("PRAGMA quick_check(1)").fetchone()
+    except OSError as exc:
+        return Finding(name, Verdict.WARN, str(exc.strerror), "ask as the scheduler's user")
     except sqlite3.Error as exc:
         said = str(exc)
     if said != "ok":

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, SecretStr
 
 from nimbus.config import texts
+from nimbus.config.alert_targets import MOST_RULES, AlertTarget, Notify
 from nimbus.config.checking import Strict
 from nimbus.config.problems import InvalidConfigurationError, Problem
 from nimbus.config.targets import Target
@@ -231,6 +232,19 @@ class Runs(Strict):
     keep_finished: Duration = timedelta(hours=1)
     max_running: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
     """In the whole cluster; further ones queue. None: any number."""
+
+
+class Alerts(Strict):
+    """Whom the leader tells of what goes wrong."""
+
+    targets: dict[Annotated[str, BeforeValidator(texts.plain_name)], AlertTarget] = Field(
+        default_factory=dict
+    )
+    notify: Annotated[list[Notify], Field(max_length=MOST_RULES)] = Field(default_factory=list)
+    """For pipelines without `notify`."""
+    give_up_after: PositiveDuration = timedelta(hours=24)
+    public_url: Url | None = None
+    """Base of links in messages. None: `scheduler.advertise_url`."""
 
 
 class Sync(Strict):

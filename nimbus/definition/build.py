@@ -7,6 +7,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from nimbus.config.alert_targets import Notify
 from nimbus.config.checking import Strict
 from nimbus.definition.models import (
     ConcurrencyModel,
@@ -23,6 +24,7 @@ from nimbus.definition.models import (
 from nimbus.domain.children import DEFAULT_MOST_ITEMS, ChildSpec
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import PipelineName, TaskName
+from nimbus.domain.notify import NotifyRule
 from nimbus.domain.pipeline import (
     SPARK_KINDS,
     Limits,
@@ -55,6 +57,7 @@ def build_pipeline(model: DefinitionModel) -> PipelineSpec:
         timeout=model.timeout,
         concurrency=None if model.concurrency is None else _concurrency(model.concurrency),
         max_parallel_tasks=model.max_parallel_tasks,
+        notify=None if model.notify is None else notify_rules(model.notify),
         parameters={name: build_parameter(parameter) for name, parameter in model.parameters.items()},
         files=tuple(model.files),
         dependencies=tuple(model.dependencies),
@@ -62,6 +65,11 @@ def build_pipeline(model: DefinitionModel) -> PipelineSpec:
         tasks=tasks,
         variables=variables_of(text for task in tasks for text in _texts(task)),
     )
+
+
+def notify_rules(models: Iterable[Notify]) -> tuple[NotifyRule, ...]:
+    """What is told to whom."""
+    return tuple(NotifyRule(on=tuple(sorted(set(rule.on))), to=rule.to) for rule in models)
 
 
 def _texts(task: TaskSpec) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 
+from nimbus.config.alert_targets import MOST_RULES, Notify
 from nimbus.config.checking import Strict
 from nimbus.config.problems import SuggestingError
 from nimbus.config.texts import plain_name, scalar_text, spark_key, variable_name
@@ -391,6 +392,7 @@ class DefinitionModel(Strict):
     timeout: PositiveDuration | None = None
     concurrency: ConcurrencyModel | None = None
     max_parallel_tasks: Annotated[int, Field(ge=1, le=MOST_TASKS)] | None = None
+    notify: Annotated[list[Notify], Field(max_length=MOST_RULES)] | None = None
     parameters: dict[Annotated[str, BeforeValidator(_parameter_name)], ParameterModel] = Field(
         default_factory=dict
     )

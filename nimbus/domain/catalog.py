@@ -10,6 +10,7 @@ from enum import StrEnum
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.growth import brief
 from nimbus.domain.ids import PipelineName, ReleaseDigest
+from nimbus.domain.notify import NotifyRule
 from nimbus.domain.pipeline import PipelineSpec, Schedule
 from nimbus.domain.skipped import Skips
 
@@ -36,6 +37,7 @@ class Profile:
     concurrency: Concurrency | None = None
     children: tuple[PipelineName, ...] = ()
     """Pipelines whose runs its tasks start."""
+    notify: tuple[NotifyRule, ...] | None = None
 
 
 def profile_of(spec: PipelineSpec) -> Profile:
@@ -46,6 +48,7 @@ def profile_of(spec: PipelineSpec) -> Profile:
         tasks=len(spec.tasks),
         concurrency=spec.concurrency,
         children=spec.children,
+        notify=spec.notify,
     )
 
 

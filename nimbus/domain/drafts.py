@@ -73,6 +73,7 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
         python_path=spec.python_path,
         timeout=spec.timeout,
         max_parallel_tasks=spec.max_parallel_tasks,
+        notify=spec.notify if draft.layout > 1 else None,
         variables=_variables(spec, draft.variables),
         parent=draft.parent,
         layout=draft.layout,

@@ -78,7 +78,6 @@ def largest(run: Run, *, extra: int = 0) -> Run:
             state=TaskState.SUCCEEDED,
             retry_at=_SOME_TIME,
             settled=None if run.layout == 1 else Settlement(at=_SOME_TIME, by=reason, reason=reason),
-            reason="" if run.layout == 1 else reason,
             earlier_failures=10**6,
             earlier_mishaps=10**6,
             earlier_out_of_memory=10**6,

@@ -129,7 +129,8 @@ def conclude_waiting(run: Run, name: TaskName, state: TaskState, now: datetime, 
     task = run.tasks[name]
     if task.state is not TaskState.WAITING:
         raise InvalidTransitionError(f"run {run.id}: task {name} ({task.state}) does not wait")
-    return _moved(run, replace(task, state=state, reason=brief(reason), retry_at=None), now)
+    said = Settlement(at=now, reason=brief(reason)) if reason else None
+    return _moved(run, replace(task, state=state, settled=said, retry_at=None), now)
 
 
 def _moved(run: Run, task: TaskRun, now: datetime) -> Run:

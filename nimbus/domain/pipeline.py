@@ -13,6 +13,7 @@ from nimbus.domain.children import ChildSpec
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import PipelineName, TaskName
+from nimbus.domain.notify import NotifyRule
 from nimbus.domain.waits import PipelineWait, WaitFor
 
 DEFINITION_FILE = "pipeline.yaml"
@@ -306,6 +307,8 @@ class PipelineSpec:
     """None: any number of runs at once."""
     max_parallel_tasks: int | None = None
     """Of one run; None: as many as there are slots."""
+    notify: tuple[NotifyRule, ...] | None = None
+    """None: what `alerts.notify` in the schedulers' configuration says."""
     parameters: Mapping[str, ParameterSpec] = field(default_factory=dict)
     files: tuple[str, ...] = ("**/*",)
     """Globs, relative to the pipeline's folder, of the release's code."""

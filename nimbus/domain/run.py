@@ -16,6 +16,7 @@ from nimbus.domain.children import Children, Parent
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, ReleaseDigest, RunId, WorkerId
 from nimbus.domain.intervals import DataInterval
+from nimbus.domain.notify import NotifyRule
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskSpec
 from nimbus.domain.settlement import Settlement
 from nimbus.domain.tasks import Tasks
@@ -147,9 +148,7 @@ class TaskRun:
     children: Children | None = None
     """Of a task of kind `pipeline` that has begun. Its attempt is in `attempts` only once it has ended."""
     settled: Settlement | None = None
-    """Of a task without attempts that the leader has ended. Not in layout 1."""
-    reason: str = ""
-    """Why it failed without an attempt. Not in layout 1."""
+    """Of a task that the leader has ended without an attempt. Not in layout 1."""
 
     @property
     def open_attempt(self) -> Attempt | None:
@@ -234,6 +233,8 @@ class RunHeader:
     """Local as `logical_date`. None: of a run by hand that was given none, or one of release 0.1."""
     timezone: str | None = None
     """IANA name of the schedule's, or UTC. None: release 0.1 made the run."""
+    notify: tuple[NotifyRule, ...] | None = None
+    """As of `PipelineSpec.notify`. Not in layout 1."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Of the cluster, those that its release names, as they were when it was made. Not in layout 1."""
     parent: Parent | None = None

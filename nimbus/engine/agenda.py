@@ -31,6 +31,7 @@ Kind = Literal[
     "worker",
     "finished",
     "schema",
+    "alert",
 ]
 """`queue`: a queued run that may start. `task`: one that waits for a worker; `wait`: one that waits for
 something else, see `nimbus.engine.rules.waits`. `worker`: one that backs off.
@@ -136,6 +137,11 @@ def about_finished(run: RunId) -> Subject:
 def about_worker(worker: WorkerId) -> Subject:
     """A worker that backs off."""
     return Subject("worker", worker)
+
+
+def about_alert(alert: str) -> Subject:
+    """An alert."""
+    return Subject("alert", alert)
 
 
 ABOUT_ABDICATION = Subject("abdication", "")

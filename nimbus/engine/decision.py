@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from nimbus.domain.admission import Gate
+from nimbus.domain.alerts import Alert
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.drafts import Draft
 from nimbus.domain.ids import RunId, TaskName
@@ -63,7 +64,14 @@ class ResignLeadership:
     reason: str
 
 
-Effect = PrepareRelease | ArchiveRun | BuildRun | RenderTask | LookAt | ResignLeadership
+@dataclass(frozen=True, slots=True)
+class SendAlert:
+    """Send an alert that this leader has claimed."""
+
+    alert: Alert
+
+
+Effect = PrepareRelease | ArchiveRun | BuildRun | RenderTask | LookAt | ResignLeadership | SendAlert
 
 MAY_LOSE = (WriteClaim, WriteEnd, RequestStop, RemoveAttempt, RemoveRun)
 

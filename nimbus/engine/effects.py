@@ -2,7 +2,8 @@
 
 Pools of threads: `nimbus-archive` waits for S3 as long as it must; `nimbus-prepare` fetches releases for
 commands; `nimbus-build` makes runs, and `nimbus-render` the texts of ready tasks: these two wait for the
-template helper; `nimbus-look` and, for files, `nimbus-look-files` look at data. None holds up the engine, nor
+template helper; `nimbus-look` and, for files, `nimbus-look-files` look at data. Alerts have
+threads of their own, see `nimbus.engine.sending`. None holds up the engine, nor
 another for longer than one question to the helper.
 """
 
@@ -37,6 +38,7 @@ from nimbus.engine.decision import (
     PrepareRelease,
     RenderTask,
     ResignLeadership,
+    SendAlert,
 )
 from nimbus.engine.news import (
     BuildingFailed,
@@ -48,6 +50,7 @@ from nimbus.engine.news import (
     RunBuilt,
     TaskRendered,
 )
+from nimbus.engine.sending import AlertSender
 from nimbus.engine.state import Built, Refusal
 from nimbus.ports import DefinitionNotHereError, Definitions, History
 from nimbus.records import UnreadableRecordError
@@ -113,6 +116,7 @@ class Effects:
         definitions: Definitions,
         renderer: Renderer,
         look: Callable[[Look], Seen],
+        sender: AlertSender,
         resign: Callable[[str], None],
         tell: Callable[[News], None],
     ) -> None:
@@ -125,6 +129,7 @@ class Effects:
         self._look = look
         self._looking: set[Look] = set()
         """Under way, or about to be. A set's own calls are atomic."""
+        self._sender = sender
         self._resign = resign
         self._tell = tell
         self._stopping = threading.Event()
@@ -159,6 +164,8 @@ class Effects:
                 self._submit(self._look_at_files if files else self._look_out, self._look_once, look)
             case ResignLeadership(reason):
                 self._resign(reason)
+            case SendAlert(alert):
+                self._sender.start(alert)
             case _:
                 assert_never(effect)
 
@@ -175,6 +182,7 @@ class Effects:
         ):
             pool.shutdown(wait=False, cancel_futures=True)
         self._renderer.close()
+        self._sender.close()
 
     def _submit(self, pool: ThreadPoolExecutor, work: Callable[..., None], about: object) -> None:
         try:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from leader import Leadership
+from nimbus.domain.alerts import Claim, Failure
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.drafts import Draft
 from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName
@@ -106,6 +107,14 @@ class RunArchived:
 
 
 @dataclass(frozen=True, slots=True)
+class AlertTried:
+    """The target of an alert has accepted it, or the try failed."""
+
+    claim: Claim
+    failure: Failure | None
+
+
+@dataclass(frozen=True, slots=True)
 class QuarantineChanged:
     """Which pipelines cannot run, since their artifacts are nowhere, and why."""
 
@@ -130,6 +139,7 @@ News = (
     | RenderingFailed
     | DataSeen
     | RunArchived
+    | AlertTried
     | QuarantineChanged
     | StopAsked
 )

@@ -18,7 +18,7 @@ import structlog
 from leader import LeaderError
 from nimbus.domain import writes as w
 from nimbus.domain.errors import NimbusError, RecordTooLargeError
-from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, RunId, TaskName
+from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, RunId
 from nimbus.domain.run import Run
 from nimbus.engine import news as n
 from nimbus.engine.agenda import PARTS_OF_RUNS, Instant, Subject, about_rendering, about_run
@@ -150,12 +150,18 @@ class Reign:
         state, now = self.state, self._now()
         match part:
             case RegisteredPart(
-                workers=workers, schedulers=schedulers, abdication=abdication, settings=settings
+                workers=workers,
+                schedulers=schedulers,
+                abdication=abdication,
+                settings=settings,
+                alerts=alerts,
+                health=health,
             ):
                 state.put_settings(settings, now)
                 state.put_workers(workers, now)
                 state.put_schedulers(schedulers, now)
                 state.put_abdication(abdication)
+                state.put_alerts(alerts, health)
                 for name, index in part.intervals.items():
                     state.put_intervals(name, index)
                 for backfill in part.backfills:
@@ -207,23 +213,27 @@ class Reign:
                 case n.BuildingFailed(subject, draft, error) if subject in self.state.building:
                     self.state.run_built(subject, Built(draft, None))
                     self._set_aside(subject, error)
-                case n.TaskRendered(run, task, result):
-                    self.state.task_rendered(run, task, result)
-                case n.RenderingFailed(run, task, error):
-                    self._rendering_failed(run, task, error)
+                case n.TaskRendered() | n.RenderingFailed():
+                    self._hear_of_rendering(news)
                 case n.DataSeen(look, seen):
                     self.state.data_seen(look, seen, self._now())
                 case n.RunArchived(run):
                     self.state.run_archived(run)
+                case n.AlertTried(claim, failure):
+                    self.state.alert_tried(claim, failure)
                 case n.QuarantineChanged(quarantined):
                     self.state.put_quarantine(quarantined)
                 case _:
                     continue
 
-    def _rendering_failed(self, run: RunId, task: TaskName, error: Exception) -> None:
-        if about_rendering(run, task) in self.state.rendering:
-            self._set_aside(about_run(run), error)
-        self.state.task_rendered(run, task, None)
+    def _hear_of_rendering(self, news: n.TaskRendered | n.RenderingFailed) -> None:
+        match news:
+            case n.TaskRendered(run, task, result):
+                self.state.task_rendered(run, task, result)
+            case n.RenderingFailed(run, task, error):
+                if about_rendering(run, task) in self.state.rendering:
+                    self._set_aside(about_run(run), error)
+                self.state.task_rendered(run, task, None)
 
     def look(self, batch: Iterable[n.News]) -> None:
         """Look at what has changed, once, however often it was said.
@@ -404,6 +414,8 @@ class Reign:
             self._read_run(subject.run)
         for write in decision.writes:
             match write:
+                case w.CreateAlert() | w.PutAlert() | w.RemoveAlert() | w.PutHealth():
+                    self.state.put_alerts(self._store.read_alerts(), self._store.read_health())
                 case w.CreateRun(run) | w.PutRun(run, _):
                     self._read_run(run.id)
                 case w.CreatePipeline(record) | w.PutPipeline(record, _) | w.RemovePipelineRecord(record):
@@ -511,7 +523,7 @@ class Reign:
                     self._read_backfill(subject.backfill)
                 case "command":
                     self.state.line_up(subject.command)
-                case "abdication" | "schema":
+                case "abdication" | "schema" | "alert":
                     self.state.agenda.add(subject)
                 case _:
                     self._read_run(subject.run)

@@ -14,6 +14,7 @@ from typing import assert_never
 
 from nimbus.domain import writes as w
 from nimbus.domain.admission import Capacity, Gate, need_of
+from nimbus.domain.alerts import Alert, Claim, Failure
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.child_runs import child_of, is_under_way
@@ -32,6 +33,7 @@ from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, Ru
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.lifecycle import must_stop
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
+from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.run import Attempt, Run, RunState, TaskRun, TaskState
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.schema import NEWEST_SCHEMA, older_than
@@ -46,6 +48,7 @@ from nimbus.engine.agenda import (
     Agenda,
     Instant,
     Subject,
+    about_alert,
     about_attempt,
     about_backfill,
     about_child,
@@ -70,10 +73,12 @@ from nimbus.engine.decision import (
     PrepareRelease,
     RenderTask,
     ResignLeadership,
+    SendAlert,
 )
 from nimbus.engine.finished import Finished, finished
 from nimbus.engine.looks import Looks
 from nimbus.engine.needs import Needs
+from nimbus.engine.outbox import Outbox
 from nimbus.engine.policy import Policy
 from nimbus.engine.pools import PoolUse
 from nimbus.engine.ready import ReadyTasks
@@ -164,6 +169,10 @@ class State:
         self.silent_since: dict[AttemptId, float] = {}
         """Open attempts without a sign of life, with the elapsed seconds when this leader first missed it."""
 
+        self.outbox = Outbox()
+        self.health: dict[PipelineName, PipelineHealth] = {}
+        """Of pipelines that something is known of: see `PipelineHealth`."""
+
         self.set_aside: dict[Subject, str] = {}
         """What no rule is asked about for a while, since deciding about it failed, and how."""
 
@@ -247,6 +256,8 @@ class State:
                     pass  # part of no decision: see `Looks`
                 case ResignLeadership():
                     self.resigning = True
+                case SendAlert(alert):
+                    self.outbox.started.add(alert.claim)
                 case _:
                     assert_never(effect)
 
@@ -282,7 +293,7 @@ class State:
             case w.RaiseSchema(schema):
                 self.schema, self.none_older_since = schema, None
             case _:
-                pass  # slots and orders: the run's record says what follows from them
+                self._apply_alert(write)
 
     # -- runs
 
@@ -579,6 +590,49 @@ class State:
             self.silent_since.setdefault(attempt_id, now.elapsed_s)
         self.agenda.add(about_attempt(attempt_id))
 
+    # -- alerts
+
+    def _apply_alert(self, write: w.Write) -> None:
+        match write:
+            case w.CreateAlert(alert) | w.PutAlert(alert):
+                self.put_alert(alert)
+            case w.RemoveAlert(alert_id):
+                self.forget_alert(alert_id)
+            case w.PutHealth(health, _):
+                self.health[health.name] = health
+            case w.RemoveHealth(name):
+                self.health.pop(name, None)
+            case _:
+                pass  # slots and orders: the run's record says what follows from them
+
+    def put_alerts(self, alerts: Iterable[Alert], health: Iterable[PipelineHealth]) -> None:
+        """Take in all alerts, and how pipelines fare, as they were read."""
+        kept = {alert.id: alert for alert in alerts}
+        for gone in self.outbox.ids() - kept.keys():
+            self.forget_alert(gone)
+        for alert in kept.values():
+            if self.outbox.get(alert.id) != alert:
+                self.put_alert(alert)
+        self.health = {one.name: one for one in health}
+
+    def put_alert(self, alert: Alert) -> None:
+        """Take in an alert."""
+        freed = self.outbox.put(alert)
+        self.agenda.add(about_alert(alert.id))
+        if freed is not None:
+            self.agenda.add(about_alert(freed))
+
+    def forget_alert(self, alert: str) -> None:
+        """An alert is out of ZooKeeper."""
+        self.agenda.forget(about_alert(alert))
+        if (freed := self.outbox.remove(alert)) is not None:
+            self.agenda.add(about_alert(freed))
+
+    def alert_tried(self, claim: Claim, failure: Failure | None) -> None:
+        """A try to send an alert has ended."""
+        if self.outbox.answer(claim, failure):
+            self.agenda.add(about_alert(claim[0]))
+
     # -- catalog and commands
 
     def put_abdication(self, abdication: Abdication | None) -> None:
@@ -721,6 +775,7 @@ class State:
         self.rendered = dict(before.rendered)
         self.finished = dict(before.finished)
         self.silent_since = dict(before.silent_since)
+        self.outbox.keep_from(before.outbox)
 
     def take_census(self) -> None:
         """Everything was read: what was kept about things that are gone is forgotten."""
@@ -768,6 +823,8 @@ class State:
             self.queue.close()
             return
         self.agenda.done(subject)
+        if subject.kind == "alert" and until.at is None:
+            self.outbox.hold(subject.name)
         if until.at is not None:
             self.agenda.look_at(subject, until.at)
         if until.after_s is not None:

@@ -26,6 +26,8 @@ from nimbus.domain.slots import Claim, ClusterDriver, ConnectSession, End, Holde
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError
+from nimbus.result import LARGEST_BYTES
+from nimbus.worker.pool.board_thread import MOST_TOGETHER
 from nimbus.worker.testing import FileBoard
 from tests.leader_writes import commit
 from tests.loading import loaded
@@ -58,6 +60,7 @@ ORDER = Assignment(
     task=TaskSpec(name=TaskName("t"), kind=TaskKind.PYTHON, script="t.py", timeout=timedelta(seconds=3)),
     logical_date=NOW,
     parameters={"month": 1, "name": "ü"},
+    variables={"dwh": "jdbc:x"},
     inputs={"a": "p/r/a/1"},
 )
 
@@ -171,6 +174,19 @@ def test_several_slots_are_filled_together_and_claimed_attempts_beat(bench: Benc
     ends = [replace(END, attempt=claim.attempt, nonce=claim.nonce) for claim in claims]
     assert list(bench.board.fill([*ends[:2]])) == ends[:2]
     assert [bench.other.read(attempt).end for attempt in attempts] == [*ends[:2], None]
+
+
+def test_as_many_ends_as_an_executor_fills_together_can_all_have_the_largest_result(bench: Bench) -> None:
+    largest = {"x": "a" * (LARGEST_BYTES - 8)}
+    attempts = [_nth(number) for number in range(MOST_TOGETHER)]
+    for attempt in attempts:
+        bench.add(attempt)
+    claims = [_claim_of(attempt, f"n{number}") for number, attempt in enumerate(attempts)]
+    bench.board.fill(claims)
+
+    ends = [replace(END, attempt=claim.attempt, nonce=claim.nonce, result=largest) for claim in claims]
+    assert list(bench.board.fill(ends)) == ends
+    assert {bench.other.read(attempt).end.result["x"] for attempt in attempts} == {largest["x"]}  # type: ignore[union-attr, index]
 
 
 def test_of_slots_that_are_filled_together_those_that_are_taken_or_gone_hinder_no_other(bench: Bench) -> None:

@@ -24,6 +24,7 @@ from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.cluster import ZooKeeperCommandQueue, ZooKeeperRegistrations
 from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
 from nimbus.domain import writes as w
+from nimbus.domain.alerts import Alert, claimed
 from nimbus.domain.backfill import Backfill, BackfillRequest
 from nimbus.domain.catalog import Definitions, PipelineRecord, PipelineState
 from nimbus.domain.commands import Abdication, CommandOutcome, QueuedCommand, StopRun
@@ -41,7 +42,9 @@ from nimbus.domain.ids import (
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.lifecycle import open_attempt, stop
+from nimbus.domain.notify import AlertEvent
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, Schedule, TaskKind, TaskSpec
+from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.skipped import Skips
@@ -563,3 +566,47 @@ def test_records_of_a_newer_schema_are_refused_with_their_place() -> None:
 
     with pytest.raises(records.UnreadableRecordError, match=r"/runs/r.*schema 2.*upgrade"):
         records.RUN.decode(data, "/runs/r")
+
+
+def test_alerts_and_health_are_loaded_as_they_were_written(bench: Bench) -> None:
+    alert = Alert(
+        id="failed.r.oncall",
+        event=AlertEvent.FAILED,
+        target="oncall",
+        pipeline=PipelineName("p"),
+        run=RUN.id,
+        about="run r failed: t",
+        raised_at=NOW,
+    )
+    later = replace(alert, id="recovered.s.oncall", event=AlertEvent.RECOVERED, raised_at=NOW + timedelta(1))
+    health = PipelineHealth(name=PipelineName("p"), failing_since=RUN.id)
+    loaded(bench.store)
+
+    commit(bench.store, [w.CreateAlert(later), w.CreateAlert(alert), w.PutHealth(health, is_new=True)])
+    assert bench.store.read_alerts() == (alert, later)
+
+    sending = claimed(alert, 1)
+    skips = replace(health, skips=True)
+    commit(bench.store, [w.PutAlert(sending), w.RemoveAlert(later.id), w.PutHealth(skips, is_new=False)])
+    part = loaded(bench.store).registered
+    assert (part.alerts, part.health) == ((sending,), (skips,))
+
+    commit(bench.store, [w.RemoveHealth(health.name)])
+    assert loaded(bench.store).registered.health == ()
+
+
+def test_alert_that_is_there_is_not_made_again(bench: Bench) -> None:
+    alert = Alert(
+        id="failed.r.oncall",
+        event=AlertEvent.FAILED,
+        target="oncall",
+        pipeline=PipelineName("p"),
+        raised_at=NOW,
+    )
+    loaded(bench.store)
+    commit(bench.store, [w.CreateAlert(alert)])
+
+    with pytest.raises(SlotTakenError):
+        commit(bench.store, [w.CreateAlert(alert)])
+    with pytest.raises(StaleStateError):
+        commit(bench.store, [w.PutAlert(replace(alert, id="other"))])

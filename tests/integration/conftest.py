@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from nimbus.adapters.memory import MemoryCluster, MemoryHistory, MemoryLogs
 from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
-from nimbus.api.services import ApiServices, Check, LeaderView, QueuePlace
+from nimbus.api.services import AlertTests, ApiServices, Check, LeaderView, QueuePlace
 from nimbus.domain import lifecycle
 from nimbus.domain.commands import CommandOutcome, QueuedCommand, StartRun
 from nimbus.domain.failures import FailureClass
@@ -25,6 +25,7 @@ from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import WorkerInfo
+from nimbus.ports import AlertNotSentError
 from tests.definitions import OnDisk, active
 
 T0 = datetime(2026, 3, 1, 6, 0, tzinfo=UTC)
@@ -148,7 +149,12 @@ class World:
             health=self.health,
             metrics=self.registry,
             clock=self.clock,
+            alerts=AlertTests(kinds={"oncall": "webhook", "dead": "mail"}, send=self._send),
         )
+
+    def _send(self, target: str) -> None:
+        if target == "dead":
+            raise AlertNotSentError("nobody listens")
 
     def _decide(self, queued: QueuedCommand) -> CommandOutcome | None:
         if not self.deciding:

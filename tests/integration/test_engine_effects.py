@@ -35,6 +35,7 @@ from nimbus.engine.news import (
     RunBuilt,
     TaskRendered,
 )
+from nimbus.engine.sending import AlertSender
 from nimbus.engine.state import Built, Refusal
 from nimbus.ports import DefinitionNotHereError, StoreUnavailableError
 from nimbus.records import UnreadableRecordError
@@ -132,6 +133,7 @@ class Bench:
             definitions=self,
             renderer=self.renderer,
             look=self.look,
+            sender=AlertSender({}, cluster="c", public_url="", leads=lambda: True, tell=self.told.append),
             resign=self.resigned.append,
             tell=self.told.append,
         )

@@ -45,6 +45,7 @@ from nimbus.engine.news import (
 )
 from nimbus.engine.policy import Policy
 from nimbus.engine.reign import Reign
+from nimbus.engine.sending import AlertSender
 from nimbus.engine.state import Built
 from nimbus.ports import Clock, LoadedPart, StoreUnavailableError
 from nimbus.telemetry.engine import EngineMetrics
@@ -410,6 +411,7 @@ def test_a_template_that_breaks_the_limits_is_refused_and_the_leader_leads_on(
         definitions=OnDisk(),
         renderer=TemplateHelper(cpu_s=0.5),
         look=lambda _look: Seen(False, "no"),
+        sender=AlertSender({}, cluster="c", public_url="", leads=lambda: True, tell=bench.engine.tell),
         resign=lambda _reason: None,
         tell=bench.engine.tell,
     )

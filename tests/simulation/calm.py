@@ -71,8 +71,8 @@ def _round(world: World) -> None:
     for scheduler in world.schedulers:
         world.election.elect(scheduler)
         scheduler.act()
-        scheduler.work()
-        scheduler.work()
+        for _ in range(4):
+            scheduler.work()
     for worker in world.workers:
         worker.read()
         worker.work()
@@ -83,4 +83,5 @@ def _round(world: World) -> None:
 
 def _is_over(world: World) -> bool:
     found = world.zookeeper.world
-    return not (found.commands or found.runs or found.slots or found.orders)
+    told = all(alert.state.is_final for alert in found.alerts.values())
+    return told and not (found.commands or found.runs or found.slots or found.orders)

@@ -10,6 +10,7 @@ from nimbus.domain.catalog import Definitions, PipelineRecord, PipelineState, Re
 from nimbus.domain.children import ChildSpec
 from nimbus.domain.concurrency import Concurrency, WhenFull
 from nimbus.domain.ids import PipelineName, ReleaseDigest, TaskName
+from nimbus.domain.notify import AlertEvent, NotifyRule
 from nimbus.domain.pipeline import (
     CatchUp,
     FailureStrategy,
@@ -69,6 +70,12 @@ def _every(minutes: int, catchup: CatchUp, window: timedelta | None = None) -> S
     return Schedule(cron=f"*/{minutes} * * * *", timezone="UTC", catchup=catchup, catchup_window=window)
 
 
+TARGETS = ("oncall", "team")
+NOTIFY = (
+    NotifyRule(on=tuple(AlertEvent), to="oncall"),
+    NotifyRule(on=(AlertEvent.FAILED, AlertEvent.TIMED_OUT, AlertEvent.RECOVERED), to="team"),
+)
+"""For all pipelines."""
 _BIG = SparkPlace(target=TARGET)
 DIAMOND = PipelineSpec(
     name=PipelineName("diamond"),

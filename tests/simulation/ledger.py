@@ -13,6 +13,7 @@ from nimbus.domain.catalog import PipelineState
 from nimbus.domain.ids import AttemptId, CommandId
 from nimbus.domain.run import Run, TaskState
 from tests.simulation.laws import Law, hold
+from tests.simulation.ledger_alerts import AlertLaws
 from tests.simulation.ledger_attempts import AttemptLaws
 from tests.simulation.ledger_backfills import BackfillLaws
 from tests.simulation.ledger_children import ChildLaws
@@ -34,6 +35,7 @@ class Ledger:
         self.children = ChildLaws(self.runs)
         self.attempts = AttemptLaws(world, self.runs)
         self.schedules = ScheduleLaws(world, self.runs)
+        self.alerts = AlertLaws()
         self.intervals = IntervalLaws(world)
         self.backfills = BackfillLaws(self.runs)
         self.submitted: dict[CommandId, c.Command] = {}
@@ -80,8 +82,12 @@ class Ledger:
                 case w.ConsumeCommand(outcome):
                     self._decided(outcome)
                 case w.CreatePipeline() | w.PutPipeline() | w.RemovePipelineRecord():
+                    self.alerts.pipeline_written(write)
                     self.schedules.written(write, writes[at + 1 :])
+                case w.CreateAlert() | w.PutAlert() | w.RemoveAlert() | w.PutHealth() | w.RemoveHealth():
+                    self.alerts.written(write)
                 case w.CreateRun() | w.PutRun() | w.RemoveRun():
+                    self.alerts.run_written(write, writes, before)
                     self.runs.written(write, self.schedules.pipelines, resumed)
                     self.children.written(write)
                 case _:
@@ -170,8 +176,13 @@ class Ledger:
         found = self._world.zookeeper.world
         hold(Law.COMMAND_ANSWERED, self.submitted.keys() == self.outcomes.keys(), self._unanswered())
         expected = replace(
-            found, runs=self.runs.live, pipelines=self.schedules.pipelines, settings=self.settings
+            found,
+            runs=self.runs.live,
+            pipelines=self.schedules.pipelines,
+            settings=self.settings,
+            alerts=self.alerts.kept,
         )
+        self.alerts.close()
         hold(Law.FENCED, found == expected, "ZooKeeper holds what no leader has written")
 
     def _unanswered(self) -> list[CommandId]:

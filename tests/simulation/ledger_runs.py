@@ -147,7 +147,7 @@ class RunLaws:
         hold(Law.ONE_SUCCESS, good == (task.state is TaskState.SUCCEEDED), name, task.state, good)
         if task.spec.reads and not task.attempts:
             self._decided_by_results(run, task)
-        elif task.state is TaskState.FAILED and not task.reason:
+        elif task.state is TaskState.FAILED and task.settled is None:
             hold(Law.RETRIES_COUNT, self._may_fail(run, task), name, "failed with retries left")
 
     def _ended_as_it_waited(self, run: Run, task: TaskRun) -> None:

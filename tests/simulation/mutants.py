@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.simulation import (  # noqa: F401 - they add theirs
+    mutants_alerts,
     mutants_attempts,
     mutants_children,
     mutants_commands,

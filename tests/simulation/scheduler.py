@@ -9,6 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from leader import FencingToken, Leadership, Participant
+from nimbus.domain.alerts import Alert, Failure
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.ids import RunId, TaskName
@@ -28,16 +29,17 @@ from nimbus.engine.decision import (
     PrepareRelease,
     RenderTask,
     ResignLeadership,
+    SendAlert,
 )
 from nimbus.engine.loop import Engine, Steps
-from nimbus.engine.policy import Policy
+from nimbus.engine.policy import AlertPolicy, Policy
 from nimbus.engine.reign import Reign
 from nimbus.engine.state import Built, Refusal
 from nimbus.ports import DefinitionNotHereError
 from nimbus.templates.answers import TemplateError, TemplateHelperError
 from tests.in_process_templates import InProcessTemplates
 from tests.simulation import engine_laws
-from tests.simulation.catalog import MAX_RUNNING
+from tests.simulation.catalog import MAX_RUNNING, NOTIFY, TARGETS
 from tests.simulation.clocks import ProcessClock
 from tests.simulation.laws import Law, hold
 from tests.simulation.store import FaultyStore, ProcessKilledError
@@ -59,6 +61,7 @@ def policy_with(keep_finished: timedelta, claim_timeout: timedelta) -> Policy:
         max_mishaps=3,
         max_running=MAX_RUNNING,
         raise_schema_after=timedelta(seconds=30),
+        alerts=AlertPolicy(targets=frozenset(TARGETS), notify=NOTIFY),
     )
 
 
@@ -87,7 +90,10 @@ class Scheduler:
         """Start the process."""
         self.alive, self.paused, self.deluded = True, False, False
         self.boot += 1
-        self.jobs: deque[tuple[ArchiveRun | BuildRun | PrepareRelease | RenderTask | LookAt, float]] = deque()
+        self.jobs: deque[
+            tuple[ArchiveRun | BuildRun | PrepareRelease | RenderTask | LookAt | SendAlert, float]
+        ]
+        self.jobs = deque()
         self.store: FaultyStore | None = None
         self.session: Session | None = None
         self.leadership: Leadership | None = None
@@ -185,7 +191,7 @@ class Scheduler:
                 self._build(subject, draft)
             case RenderTask(run, task) if self.world.rng.random() < 0.9 and self.reaches_zookeeper():
                 self._render(run, task)
-            case ArchiveRun() | BuildRun() | PrepareRelease() | RenderTask() | LookAt():
+            case ArchiveRun() | BuildRun() | PrepareRelease() | RenderTask() | LookAt() | SendAlert():
                 self.jobs.append((effect, self.world.time.s))
             case ResignLeadership(reason):
                 hold(Law.NEVER_FAILS, "engine failed" not in reason, repr(sys.exc_info()[1]))
@@ -207,6 +213,8 @@ class Scheduler:
                 done = self._look(look)
             case PrepareRelease(release):
                 done = self._prepare(release, since_s)
+            case SendAlert(alert):
+                done = self._send(alert)
         if not done:
             self.jobs.append((job, since_s))
 
@@ -269,4 +277,16 @@ class Scheduler:
         else:
             return False
         self.engine.tell(n.ReleasePrepared(release, result))
+        return True
+
+    def _send(self, alert: Alert) -> bool:
+        """As `AlertSender`: the target may refuse, or accept without a word."""
+        if not self.still_leads():
+            return True
+        if self.world.dice.target_refuses():
+            self.engine.tell(n.AlertTried(alert.claim, Failure("refused")))
+            return True
+        self.world.ledger.alerts.arrived(alert)
+        lost = self.world.dice.reply_is_lost()
+        self.engine.tell(n.AlertTried(alert.claim, Failure("no answer", doubtful=True) if lost else None))
         return True

@@ -61,3 +61,15 @@ def test_a_store_over_a_network_fails(settings: Settings, monkeypatch: pytest.Mo
     monkeypatch.setattr(single_checks, "_file_system", lambda _file: "nfs4")
 
     assert finding(settings).verdict is Verdict.FAIL
+
+
+def test_a_store_that_may_not_be_looked_at_is_a_warning(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_path: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "exists", refuse)
+
+    found = finding(settings)
+    assert (found.verdict, found.advice) == (Verdict.WARN, "ask as the scheduler's user")

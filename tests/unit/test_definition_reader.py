@@ -12,6 +12,7 @@ import pytest
 from nimbus.definition import InvalidDefinitionError, parse_definition, read_definition
 from nimbus.domain.concurrency import Concurrency, WhenFull
 from nimbus.domain.failures import FailureClass
+from nimbus.domain.notify import AlertEvent, NotifyRule
 from nimbus.domain.pipeline import (
     CatchUp,
     FailureStrategy,
@@ -477,7 +478,7 @@ def test_smallest_definition_has_the_defaults_of_the_domain() -> None:
     )
 
 
-@pytest.mark.parametrize("example", ["flights", "hello"])
+@pytest.mark.parametrize("example", ["flights", "hello", "results"])
 def test_example_pipeline_is_good(example: str) -> None:
     assert read_definition(EXAMPLES / example, TEMPLATES).name == example
     assert read_definition(EXAMPLES / example / "pipeline.yaml", TEMPLATES).tasks
@@ -704,6 +705,17 @@ def test_items_are_read_as_a_list_or_as_a_mapping_of_lists() -> None:
     assert (b.max_parallel, b.max_items, a.max_parallel, a.max_items) == (2, 5, None, 200)
     assert (c.count, spec.children) == (1, ("p", "q"))
     assert spec.tasks[0].timeout is None
+
+
+def test_notify_is_read_and_an_empty_one_is_not_none() -> None:
+    told = parse_definition(
+        top("notify: [{on: [recovered, failed, failed], to: oncall}]").encode(), "p", TEMPLATES
+    )
+    silent = parse_definition(top("notify: []").encode(), "p", TEMPLATES)
+
+    assert told.notify == (NotifyRule(on=(AlertEvent.FAILED, AlertEvent.RECOVERED), to="oncall"),)
+    assert (silent.notify, parse_definition(top("").encode(), "p", TEMPLATES).notify) == ((), None)
+    assert 'did you mean "failed"' in refusal(top("notify: [{on: [faild], to: oncall}]"))[0]
 
 
 def test_task_reads_the_results_that_its_templates_take() -> None:

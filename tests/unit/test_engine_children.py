@@ -249,7 +249,9 @@ def test_task_fails_when_its_pipeline_had_no_active_release() -> None:
 
     stage.start()
 
-    assert "had no active release when run r was created" in stage.run().tasks[FAN].reason
+    settled = stage.run().tasks[FAN].settled
+    assert settled is not None
+    assert "had no active release when run r was created" in settled.reason
 
 
 def test_task_fails_before_anything_starts_when_it_has_too_many_items() -> None:
@@ -257,7 +259,9 @@ def test_task_fails_before_anything_starts_when_it_has_too_many_items() -> None:
 
     stage.start()
 
-    assert "for_each has 3 items, max_items is 2" in stage.run().tasks[FAN].reason
+    settled = stage.run().tasks[FAN].settled
+    assert settled is not None
+    assert "for_each has 3 items, max_items is 2" in settled.reason
     assert not any(done.name == "child_run_created" for done in stage.done)
 
 

@@ -24,6 +24,7 @@ from nimbus.domain.commands import (
     UncordonWorker,
 )
 from nimbus.domain.ids import CommandId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.notify import AlertEvent, NotifyRule
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
 from nimbus.domain.settings import ClusterSettings
@@ -274,6 +275,19 @@ def test_definition_that_takes_of_an_unknown_pool_is_refused() -> None:
 
     assert refused.code == "unknown_pool"
     assert refused.message.startswith("task a takes 2 of pool db, which does not exist")
+
+
+def test_definition_that_notifies_an_unknown_target_is_refused() -> None:
+    rule = NotifyRule(on=(AlertEvent.FAILED,), to="oncall")
+    spec = PipelineSpec(name=PipelineName("p"), notify=(rule,), tasks=(a_task("a"),))
+    state = known()
+    release = ReleaseOf(spec.name, ReleaseDigest("b" * 64))
+    state.prepared[spec.name] = release, spec
+
+    refused = asked(state, PublishRelease(pipeline=spec.name, digest=release.digest))
+
+    assert refused.code == "unknown_target"
+    assert "notify names the target oncall" in refused.message
 
 
 def test_cordoned_worker_is_given_nothing_until_it_is_uncordoned() -> None:

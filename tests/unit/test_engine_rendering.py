@@ -133,7 +133,9 @@ def test_task_fails_with_the_text_when_its_template_cannot_be_rendered() -> None
         TaskState.FAILED,
         (),
     )
-    assert "has no attribute 'nothing'" in run.tasks[LOAD].reason
+    settled = run.tasks[LOAD].settled
+    assert settled is not None
+    assert "has no attribute 'nothing'" in settled.reason
     assert run.tasks[LAST].state is TaskState.NOT_RUN
 
 

@@ -10,6 +10,7 @@ from kazoo.exceptions import NodeExistsError
 from nimbus import records
 from nimbus.adapters.store_session import StoreSession, calls_on
 from nimbus.adapters.zookeeper import intervals
+from nimbus.adapters.zookeeper.alerts import read_alerts
 from nimbus.adapters.zookeeper.board import read_slots
 from nimbus.adapters.zookeeper.calls import readable
 from nimbus.adapters.zookeeper.catalog import read_pipeline, readable_pipelines
@@ -21,6 +22,7 @@ from nimbus.adapters.zookeeper.leader_store import (
 from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.adapters.zookeeper.runs import read_run, readable_list, readable_runs
 from nimbus.adapters.zookeeper.watched import WatchedNodes
+from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand, newest_refusal
@@ -114,6 +116,10 @@ class ZooKeeperClusterReader:
     def settings(self) -> ClusterSettings:
         """Pools and cordoned workers."""
         return read_settings(self._calls, self._paths)
+
+    def alerts(self) -> tuple[Alert, ...]:
+        """Alerts."""
+        return read_alerts(self._calls, self._paths)
 
     def _read_listed(self, changed: Mapping[str, Enqueue]) -> Mapping[str, ListedRun]:
         found = self._calls.read_watched(self._paths.runs, changed)

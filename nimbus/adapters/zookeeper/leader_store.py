@@ -18,7 +18,7 @@ from leader import (
 )
 from nimbus import records
 from nimbus.adapters.store_session import StoreSession, calls_on
-from nimbus.adapters.zookeeper import catalog, intervals
+from nimbus.adapters.zookeeper import alerts, catalog, intervals
 from nimbus.adapters.zookeeper.board import UNKNOWN_TIME, read_ends, read_slots
 from nimbus.adapters.zookeeper.calls import Calls, batched, check_size, in_our_words, readable
 from nimbus.adapters.zookeeper.catalog import readable_pipelines
@@ -26,11 +26,13 @@ from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.adapters.zookeeper.runs import change, creation, readable_runs, removal
 from nimbus.adapters.zookeeper.transaction import Operation, ZooKeeperTransaction, size_bytes
 from nimbus.domain import writes as w
+from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Abdication, QueuedCommand, Unreadable
 from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId
 from nimbus.domain.interval_index import IntervalIndex
+from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.run import Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
@@ -102,6 +104,8 @@ class ZooKeeperLeaderStore:
             settings=read_settings(self._calls, self._paths),
             intervals=intervals.read_all(self._calls, self._paths),
             backfills=read_all(self._calls, self._paths.backfills, records.BACKFILL),
+            alerts=self.read_alerts(),
+            health=self.read_health(),
         )
         for names in batched(self._calls.children(self._paths.runs) or (), RUNS_AT_ONCE):
             runs = tuple(readable_runs(self._calls, self._paths, names))
@@ -181,6 +185,14 @@ class ZooKeeperLeaderStore:
                 _log.info("outcomes_not_pruned", error=str(exc))
         return len(gone) == MOST_PRUNED
 
+    def read_alerts(self) -> tuple[Alert, ...]:
+        """Alerts."""
+        return alerts.read_alerts(self._calls, self._paths)
+
+    def read_health(self) -> tuple[PipelineHealth, ...]:
+        """How pipelines fare."""
+        return alerts.read_health(self._calls, self._paths)
+
     def begin(self) -> ZooKeeperTransaction:
         """Begin to collect writes."""
         return ZooKeeperTransaction(self._write, self._operations)
@@ -212,12 +224,8 @@ class ZooKeeperLeaderStore:
     def _operations(self, write: w.Write) -> Iterator[Operation]:
         paths = self._paths
         match write:
-            case w.CreateRun(run):
-                yield from creation(paths, run)
-            case w.PutRun(run, was):
-                yield from change(paths, run, was)
-            case w.RemoveRun(run_id):
-                yield from removal(self._calls, paths, run_id)
+            case w.CreateRun() | w.PutRun() | w.RemoveRun():
+                yield from self._of_run(write)
             case w.CreatePipeline(record):
                 yield from catalog.creation(paths, record)
             case w.PutPipeline(record, before):
@@ -231,6 +239,8 @@ class ZooKeeperLeaderStore:
                 yield Operation("create", paths.outcome(outcome.command), records.OUTCOME.encode(outcome))
             case w.PutAbdication() | w.PutSettings() | w.RaiseSchema():
                 yield self._of_cluster(write)
+            case w.CreateAlert() | w.PutAlert() | w.RemoveAlert() | w.PutHealth() | w.RemoveHealth():
+                yield alerts.change(paths, write)
             case _:
                 yield from self._attempt_operations(write)
 
@@ -244,6 +254,17 @@ class ZooKeeperLeaderStore:
                 yield Operation(kind, path, records.BACKFILL.encode(backfill))
             case w.RemoveBackfill(backfill):
                 yield Operation("delete", self._paths.backfill(backfill.id))
+
+    def _of_run(self, write: w.CreateRun | w.PutRun | w.RemoveRun) -> Iterator[Operation]:
+        match write:
+            case w.CreateRun(run):
+                yield from creation(self._paths, run)
+            case w.PutRun(run, was):
+                yield from change(self._paths, run, was)
+            case w.RemoveRun(run_id):
+                yield from removal(self._calls, self._paths, run_id)
+            case _:
+                assert_never(write)
 
     def _of_cluster(self, write: w.PutAbdication | w.PutSettings | w.RaiseSchema) -> Operation:
         match write:

@@ -75,6 +75,24 @@ class Paths:
         """Pools, and cordoned workers; empty before the first."""
         return f"{self.root}/settings"
 
+    @property
+    def alerts(self) -> str:
+        """Parent of alerts: what waits to be sent, and what was lately."""
+        return f"{self.root}/alerts"
+
+    def alert(self, alert: str) -> str:
+        """One alert."""
+        return f"{self.alerts}/{alert}"
+
+    @property
+    def health(self) -> str:
+        """Parent of what is known of how pipelines fare."""
+        return f"{self.root}/health"
+
+    def health_of(self, name: PipelineName) -> str:
+        """How one pipeline fares."""
+        return f"{self.health}/{name}"
+
     def submitted(self, attempt: AttemptId, driver: ClusterDriver) -> str:
         """Mark of a driver that was given to a cluster. Its name says all, so that a listing is enough."""
         return f"{self.attempt(attempt)}/{SUBMITTED}{driver.target}:{quote(driver.id, safe='')}"
@@ -112,6 +130,8 @@ class Paths:
             self.outcomes,
             self.abdication,
             self.settings,
+            self.alerts,
+            self.health,
             self.runs,
             self.assignments,
             self.attempts,

@@ -6,9 +6,10 @@ They read the state and never change it. After a crash at any point the next lea
 from __future__ import annotations
 
 from nimbus.engine.agenda import Instant, Subject
-from nimbus.engine.decision import Answer, Nothing
+from nimbus.engine.decision import Answer, Decision, Nothing
 from nimbus.engine.rules import (
     abdication,
+    alerts,
     archive,
     assign,
     attempts,
@@ -17,6 +18,7 @@ from nimbus.engine.rules import (
     commands,
     concurrency,
     intervals,
+    raised,
     rendering,
     schedules,
     schema,
@@ -46,6 +48,7 @@ def next_subject(state: State) -> Subject | None:
         or agenda.first("children")
         or agenda.first("backfill")
         or agenda.first("rendering")
+        or agenda.first("alert")
         or state.next_ready()
         or agenda.first("finished")
         or agenda.first("schema")
@@ -53,15 +56,15 @@ def next_subject(state: State) -> Subject | None:
 
 
 def ask(state: State, subject: Subject, now: Instant) -> Answer:
-    """What the rule of a subject's kind says about it, and what follows from a run that ends by it."""
-    answer = intervals.noted(state, _asked(state, subject, now), now)
-    return backfills.noted(state, answer)
+    """What the rule of a subject's kind says about it, with what follows from a run that ends by it."""
+    answer = backfills.noted(state, intervals.noted(state, _asked(state, subject, now), now))
+    return raised.with_alerts(state, answer, now.wall) if isinstance(answer, Decision) else answer
 
 
 def _asked(state: State, subject: Subject, now: Instant) -> Answer:
     match subject.kind:
-        case "abdication":
-            return abdication.resign_as_recorded(state)
+        case "abdication" | "schema":
+            return _about_term(state, subject, now)
         case "attempt":
             return attempts.supervise_attempt(state, subject.attempt, now)
         case "run":
@@ -74,8 +77,8 @@ def _asked(state: State, subject: Subject, now: Instant) -> Answer:
             return _start(state, subject, now)
         case "finished":
             return archive.retire_run(state, subject.run, now.wall)
-        case "schema":
-            return schema.raise_schema(state, now)
+        case "alert":
+            return alerts.send_alert(state, subject.name, now.wall)
         case "worker":
             return Nothing()  # the end of its back-off reopens admission, and that is all
 
@@ -85,6 +88,13 @@ def _next_date(state: State, subject: Subject, now: Instant) -> Answer:
     if subject.kind == "backfill":
         return backfills.step_backfill(state, subject.backfill, now.wall)
     return schedules.fire_schedule(state, subject.pipeline, now.wall)
+
+
+def _about_term(state: State, subject: Subject, now: Instant) -> Answer:
+    """What ends this leader's term."""
+    if subject.kind == "abdication":
+        return abdication.resign_as_recorded(state)
+    return schema.raise_schema(state, now)
 
 
 def _start(state: State, subject: Subject, now: Instant) -> Answer:

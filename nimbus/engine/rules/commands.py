@@ -61,7 +61,7 @@ from nimbus.engine.rules.cycles import check_cycles
 from nimbus.engine.rules.live_runs import changed_run
 from nimbus.engine.rules.needed_schema import check_dates
 from nimbus.engine.rules.new_run import built
-from nimbus.engine.rules.settings import changed, check_pools, check_variables
+from nimbus.engine.rules.settings import changed, check_pools, check_targets, check_variables
 from nimbus.engine.state import Refusal, State
 
 MOST_NAMED = 5
@@ -199,6 +199,7 @@ def _prepared(state: State, release: ReleaseOf) -> PipelineSpec | Answer:
         raise RefusedError(found.code, found.message)
     _check_schema(state, found)
     check_pools(state, found)
+    check_targets(state, found)
     check_variables(state, found)
     check_cycles(state, found)
     return found
@@ -207,7 +208,7 @@ def _prepared(state: State, release: ReleaseOf) -> PipelineSpec | Answer:
 def _check_schema(state: State, spec: PipelineSpec) -> None:
     """Raise RefusedError if older schedulers, which may lead next, would not see the pipeline."""
     check_dates(state.schema, spec)
-    for key in ("concurrency", "max_parallel_tasks"):
+    for key in ("concurrency", "max_parallel_tasks", "notify"):
         if getattr(spec, key) is not None and state.schema < 2:
             raise RefusedError("schema_too_old", _too_old(state, f"the pipeline has {key}", 2))
     for task in spec.tasks:

@@ -97,6 +97,17 @@ def _with_variable(before: ClusterSettings, name: str, value: str) -> ClusterSet
     return replace(before, variables=variables)
 
 
+def check_targets(state: State, spec: PipelineSpec) -> None:
+    """Raise RefusedError if alerts are to go to a target that this leader does not know."""
+    for rule in spec.notify or ():
+        if rule.to not in state.policy.alerts.targets:
+            raise RefusedError(
+                "unknown_target",
+                f"notify names the target {rule.to}, which is not in alerts.targets of the leader's "
+                "configuration: add it there, on all schedulers, or remove it here.",
+            )
+
+
 def _without_pool(state: State, pool: str) -> ClusterSettings:
     if pool not in state.settings.pools:
         raise RefusedError("unknown_pool", f"there is no pool {pool}: see `nimbus pool list`.")

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from nimbus.domain import lifecycle
 from nimbus.domain.ids import RunId
+from nimbus.domain.pipeline_health import TIMED_OUT
 from nimbus.domain.run import Paused, Run, RunState
 from nimbus.domain.writes import PutRun, RequestStop
 from nimbus.engine.agenda import Instant
@@ -28,7 +29,7 @@ def stop_run(state: State, run_id: RunId, now: Instant) -> Answer:
         return with_parent
     if run.deadline is None or run.deadline > now.wall:
         return Nothing(at=run.deadline)
-    reason = f"timed out: not finished by {run.deadline:%Y-%m-%d %H:%M:%S}Z"
+    reason = f"{TIMED_OUT}: not finished by {run.deadline:%Y-%m-%d %H:%M:%S}Z"
     stopped = lifecycle.stop(run, verdict=RunState.FAILED, reason=reason, now=now.wall)
     return Decision(name="run_timed_out", writes=(PutRun(stopped, run),), about={"run": run.id})
 
