@@ -452,7 +452,9 @@ def test_task_fails_before_anything_starts_when_a_result_gives_no_items(
 
     stage.end(stage.run())
 
-    assert said in stage.run().tasks[FAN].reason
+    settled = stage.run().tasks[FAN].settled
+    assert settled is not None
+    assert said in settled.reason
     assert stage.run().tasks[FAN].state is TaskState.FAILED
     assert not any(done.name == "child_run_created" for done in stage.done)
 
