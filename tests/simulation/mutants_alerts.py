@@ -12,7 +12,7 @@ from nimbus.engine.decision import Decision
 from nimbus.engine.reign import Reign
 from nimbus.engine.rules import alerts
 from tests.simulation.mutant import mutant, replaced
-from tests.simulation.mutants_leaders import _in_two
+from tests.simulation.mutants_leaders import in_two
 
 
 @mutant
@@ -29,7 +29,7 @@ def alert_claimed_again_without_a_word() -> Iterator[None]:
 @mutant
 def alert_written_after_its_cause() -> Iterator[None]:
     """AF 60858: a leader that ends in between tells nobody."""
-    with replaced(Reign, _do=_in_two(lambda write: not isinstance(write, w.CreateAlert))):
+    with replaced(Reign, _do=in_two(lambda write: not isinstance(write, w.CreateAlert))):
         yield
 
 
