@@ -106,6 +106,9 @@ _NOT_IN_LAYOUT_1: dict[str, Any] = {
     "variables": True,
     "parent": True,
     "submitted_by": True,
+    "rerun_of": True,
+    "selected": True,
+    "note": True,
     "paused": True,
     "tasks": {
         "__all__": {
@@ -117,12 +120,15 @@ _NOT_IN_LAYOUT_1: dict[str, Any] = {
                 "secrets",
                 "runs_on",
                 "start_after",
+                "queue_timeout",
                 "reads",
                 "waits_for",
                 "children",
             },
             "attempts": {"__all__": {"application", "has_result"}},
             "settled": True,
+            "left_out": True,
+            "reused": True,
             "children": True,
         }
     },

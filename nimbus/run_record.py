@@ -24,7 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 from nimbus.domain.children import Children
 from nimbus.domain.errors import RecordTooLargeError
 from nimbus.domain.pipeline import TaskSpec
-from nimbus.domain.run import Attempt, ListedRun, Run, RunHeader, TaskRun, TaskState
+from nimbus.domain.run import Attempt, ListedRun, Reused, Run, RunHeader, TaskRun, TaskState
 from nimbus.domain.settlement import Settlement
 from nimbus.domain.tasks import PAGE, Page, Tasks
 from nimbus.records import UnreadableRecordError
@@ -60,6 +60,8 @@ class _Progress:
     retry_at: datetime | None = None
     children: Children | None = None
     settled: Settlement | None = None
+    left_out: bool = False
+    reused: Reused | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -99,7 +99,7 @@ class Bench:
     def _start(self, effect: Effect) -> None:
         """Build runs at once; keep the other effects for the test."""
         if isinstance(effect, BuildRun):
-            self.reign.hear((built(effect),))
+            self.reign.hear((built(effect, self.cluster.world.runs),))
         else:
             self.effects.append(effect)
 

@@ -16,10 +16,10 @@ from nimbus.api.explain_children import why_children
 from nimbus.api.explain_queue import QueueView, why_queued
 from nimbus.api.explain_waits import how_settled, why_it_waits
 from nimbus.domain.admission import Capacity
-from nimbus.domain.earliest import not_before
+from nimbus.domain.earliest import not_before, queue_ends_at
 from nimbus.domain.ids import PipelineName, RunId, TaskName
-from nimbus.domain.needs import TABLE, Verdict
-from nimbus.domain.run import Paused, Run, RunState, TaskRun, TaskState
+from nimbus.domain.needs import Verdict, verdict
+from nimbus.domain.run import Paused, Reused, Run, RunState, TaskRun, TaskState
 from nimbus.domain.slots import ClusterDriver, Slots
 from nimbus.domain.upstream import Upstream
 from nimbus.domain.waits import LookReport
@@ -75,7 +75,7 @@ def why(run: Run, task: TaskRun, slots: Slots | None, around: Surroundings) -> s
         return how_settled(task, task.settled)
     match task.state:
         case TaskState.SUCCEEDED:
-            return None
+            return None if task.reused is None else _reused(task.reused)
         case TaskState.WAITING:
             return _waiting(run, task, around)
         case TaskState.RUNNING:
@@ -88,6 +88,11 @@ def why(run: Run, task: TaskRun, slots: Slots | None, around: Surroundings) -> s
             return _not_run(run, task)
         case TaskState.FAILED:
             return _failed(task)
+
+
+def _reused(reused: Reused) -> str:
+    attempt = "" if reused.attempt is None else f", attempt {reused.attempt.number}"
+    return f"reused from run {reused.run}{attempt}"
 
 
 def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
@@ -113,7 +118,13 @@ def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
         return f"starts at {start:%Y-%m-%d %H:%M:%SZ} at the earliest: start_after"
     if task.spec.children is not None:
         return f"the leader starts its child runs of pipeline {task.spec.children.pipeline} next"
-    return why_not_admitted(run, task, around.capacity(), around.now)
+    ends = queue_ends_at(run, task)
+    fails = (
+        ""
+        if ends is None
+        else f"; it fails at {ends:%Y-%m-%d %H:%M:%SZ} if it has not started: queue_timeout"
+    )
+    return why_not_admitted(run, task, around.capacity(), around.now) + fails
 
 
 def _running(task: TaskRun, slots: Slots | None, around: Surroundings) -> str | None:
@@ -152,11 +163,13 @@ def _submitted(driver: ClusterDriver, slots: Slots) -> str:
 
 
 def _skipped(run: Run, task: TaskRun) -> str:
+    if task.left_out:
+        return f"skipped: not selected ({run.selected})"
     spec = task.spec
     whose = [
         f"{need} ({state.value})"
         for need in spec.needs
-        if TABLE[spec.requirement(need)].get(state := run.tasks[need].state) is Verdict.SKIP
+        if (state := run.tasks[need].state).is_final and verdict(spec, run.tasks[need]) is Verdict.SKIP
     ]
     return f"skipped: it does not follow {', '.join(whose)}" if whose else "skipped: its `when` is false"
 
@@ -164,7 +177,8 @@ def _skipped(run: Run, task: TaskRun) -> str:
 def _not_run(run: Run, task: TaskRun) -> str:
     spec = task.spec
     hindered = any(
-        TABLE[spec.requirement(need)].get(run.tasks[need].state) is Verdict.HINDER for need in spec.needs
+        run.tasks[need].state.is_final and verdict(spec, run.tasks[need]) is Verdict.HINDER
+        for need in spec.needs
     )
     failed = sorted(name for name in _upstream(run, task) if run.tasks[name].state is TaskState.FAILED)
     if hindered and failed:

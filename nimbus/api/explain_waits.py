@@ -51,7 +51,9 @@ def _looked(look: Look, last: LookReport | None, now: datetime) -> str:
 
 
 def how_settled(task: TaskRun, settled: Settlement) -> str:
-    """How a task ended that no worker runs."""
+    """How a task ended that no worker ran."""
+    if task.spec.kind is not TaskKind.APPROVAL and settled.by:
+        return f"marked {task.state} by {settled.by}: {settled.reason}"
     if task.spec.kind is not TaskKind.APPROVAL or not settled.by:
         return settled.reason
     verb = "approved" if task.state is TaskState.SUCCEEDED else "rejected"

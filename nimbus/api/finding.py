@@ -54,7 +54,7 @@ def look_for_run(services: ApiServices, run_id: str) -> FoundRun | RequestedRunM
     if live is None:
         for queued in services.reader.commands():
             if isinstance(queued.command, StartRun) and queued.command.run_id == wanted:
-                return _pending(queued.id, queued.command)
+                return _pending(services, queued.id, queued.command)
         live = services.reader.run(wanted)  # started between the two looks
     if live is not None:
         return FoundRun(live, archived=False)
@@ -67,12 +67,14 @@ def look_for_run(services: ApiServices, run_id: str) -> FoundRun | RequestedRunM
     raise NotFoundError("unknown_run", f"run {run_id} is neither live nor in history: see `nimbus run list`.")
 
 
-def _pending(command_id: CommandId, start: StartRun) -> RequestedRunModel:
+def _pending(services: ApiServices, command_id: CommandId, start: StartRun) -> RequestedRunModel:
+    earlier = None if start.rerun_of is None else services.reader.run(start.rerun_of)
+    waits = earlier is not None and not earlier.state.is_final
     return RequestedRunModel(
         id=start.run_id,
         pipeline=start.pipeline,
         state="pending",
-        reason="",
+        reason=f"waits for the end of run {start.rerun_of}" if waits else "",
         command=command_model(command_id, None, run_id=start.run_id),
     )
 

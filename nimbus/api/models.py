@@ -277,6 +277,8 @@ class TaskSpecModel(Model):
     runs_on: list[str]
     """Labels that its worker must have."""
     start_after_s: Seconds | None = Field(None, validation_alias="start_after")
+    queue_timeout_s: Seconds | None = Field(None, validation_alias="queue_timeout")
+    """How long it may wait for room, before each attempt; null: for ever."""
 
 
 class ConcurrencyModel(Model):

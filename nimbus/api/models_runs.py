@@ -117,7 +117,9 @@ class TaskModel(Model):
     children: ChildrenModel | None = None
     """Of a task of kind `pipeline`."""
     settled: SettlementModel | None = None
-    """Who or what ended it, if no worker runs it."""
+    """Who or what ended it, if no worker ran it: an approval, a timeout, a mark."""
+    reused_from: str | None = None
+    """The run in which it succeeded; this run did not run it."""
 
 
 class DataIntervalModel(Model):
@@ -157,6 +159,12 @@ class RunSummaryModel(Model):
     """The task that started it; null: no task did."""
     submitted_by: str
     """Who asked for it: a person, or `schedule`; empty: an earlier release made the run."""
+    rerun_of: str | None
+    """The run that it repeats."""
+    selected: str
+    """Which tasks it was asked to run, such as `from load`; empty: all."""
+    note: str
+    """Why, in the words of who asked."""
     paused: PausedModel | None
     """Null: it is not paused."""
     tasks_total: int
@@ -188,7 +196,7 @@ class RequestedRunModel(Model):
     """Known while the command waits."""
     state: Literal["pending", "refused"]
     reason: str
-    """Why it was refused."""
+    """Why it was refused, or what it waits for."""
     tasks: list[TaskModel] = Field(default_factory=list, max_length=0)
     command: CommandModel
 

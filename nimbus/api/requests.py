@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import MAXYEAR, UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -20,6 +20,7 @@ from pydantic import (
     StrictInt,
     StringConstraints,
     WithJsonSchema,
+    model_validator,
 )
 from pydantic_core import to_jsonable_python
 
@@ -90,6 +91,8 @@ CommandIdText = Annotated[
 ]
 
 
+TaskNameText = PipelineNameText
+"""They have the same form."""
 WorkerIdText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,126}$")]
 
 
@@ -135,6 +138,44 @@ class DataIntervalBody(RequestBody):
     end: Annotated[datetime, AfterValidator(_utc)] = Field(description="It ends before this moment.")
 
 
+class SelectionBody(RequestBody):
+    """Which tasks of a run are run; the others are left out, or reused."""
+
+    scope: Literal["only", "from", "upto"]
+    tasks: list[TaskNameText] = Field(min_length=1, max_length=100)
+    reuse: RunIdText | None = Field(
+        None, description="A run that has ended: its successes stand for tasks that are not selected."
+    )
+
+
+class RerunBody(RequestBody):
+    """Run a run again, as a new one."""
+
+    run_id: RunIdText | None = Field(None, description="Of the new run; as in a start.")
+    scope: Literal["all", "failed", "only", "from", "upto"]
+    tasks: list[TaskNameText] = Field(default_factory=list, max_length=100)
+    release: Literal["same", "latest"] = Field("same", description="`latest`: the active one.")
+    marks: dict[TaskNameText, Literal["succeeded", "skipped"]] = Field(
+        default_factory=dict, description="Tasks that count as ended so, without being run. Needs a reason."
+    )
+    reason: Annotated[str, StringConstraints(strip_whitespace=True, max_length=500)] = ""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if bool(self.tasks) is not (self.scope in ("only", "from", "upto")):
+            raise ValueError("only, from and upto need tasks; all and failed take none")
+        if self.marks and not self.reason:
+            raise ValueError("marks need a reason")
+        return self
+
+
+class MarkBody(RequestBody):
+    """Let a task that waits count as ended."""
+
+    state: Literal["succeeded", "skipped"]
+    reason: _Reason
+
+
 class StartRunBody(RequestBody):
     """Start a run of the active release."""
 
@@ -152,6 +193,7 @@ class StartRunBody(RequestBody):
     priority: Annotated[Priority, BeforeValidator(_priority, json_schema_input_type=_PriorityName)] | None = (
         Field(None, description="highest, high, medium, low or lowest. Without it: the pipeline's.")
     )
+    selection: SelectionBody | None = Field(None, description="Without it all tasks are run.")
 
 
 class PoolBody(RequestBody):

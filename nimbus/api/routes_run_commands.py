@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from nimbus.api.finding import find_run
+from nimbus.api.finding import find_run, refuse_used_id
 from nimbus.api.models import CommandModel
-from nimbus.api.requests import ReasonBody, RunIdText
+from nimbus.api.requests import MarkBody, ReasonBody, RerunBody, RunIdText, TaskNameText
+from nimbus.api.routes_pipelines import known_pipeline
+from nimbus.api.routes_runs import make_run_id
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
-from nimbus.domain.commands import PauseRun, ResumeRun, StopRun
+from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, check_schema, submit
+from nimbus.domain.commands import MarkTask, PauseRun, ResumeRun, StartRun, StopRun
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import RunId
+from nimbus.domain.ids import RunId, TaskName
+from nimbus.domain.run import TaskState
+from nimbus.domain.selection import Scope, Selection
 
 
 def router(services: ApiServices, prefix: str) -> APIRouter:
@@ -45,7 +49,50 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
         return await submit(services, made, response, wait_s=wait)
 
+    @routes.post("/{run_id}/rerun", status_code=202, responses=ACCEPTED_RESPONSES)
+    async def rerun(run_id: RunIdText, body: RerunBody, response: Response, wait: Wait = 0) -> CommandModel:
+        """Run a run again, as a new one, once it has ended. What need not be repeated is reused."""
+        return await submit(services, lambda: _rerun(services, run_id, body), response, wait_s=wait)
+
+    @routes.post("/{run_id}/tasks/{task}/mark", status_code=202, responses=ACCEPTED_RESPONSES)
+    async def mark(
+        run_id: RunIdText, task: TaskNameText, body: MarkBody, response: Response, wait: Wait = 0
+    ) -> CommandModel:
+        """Let a task that waits count as succeeded or skipped, without running it."""
+
+        def made() -> MarkTask:
+            live = _live(services, run_id, "mark")
+            return MarkTask(run_id=live, task=TaskName(task), state=body.state, reason=body.reason)
+
+        return await submit(services, made, response, wait_s=wait)
+
     return routes
+
+
+def _rerun(services: ApiServices, run_id: str, body: RerunBody) -> StartRun:
+    """A start with what the earlier run was given."""
+    check_schema(services, "a rerun")
+    earlier = find_run(services, run_id)
+    known_pipeline(services, earlier.pipeline)
+    if body.run_id:
+        refuse_used_id(services, body.run_id)
+    return StartRun(
+        pipeline=earlier.pipeline,
+        run_id=RunId(body.run_id) if body.run_id else make_run_id(earlier.pipeline, services.clock.now()),
+        parameters=earlier.parameters,
+        logical_date=earlier.logical_date,
+        data_interval=earlier.data_interval,
+        priority=earlier.priority,
+        release=earlier.release if body.release == "same" else None,
+        selection=Selection(
+            scope=Scope(body.scope),
+            tasks=tuple(TaskName(name) for name in body.tasks),
+            reuse=earlier.id,
+            is_rerun=True,
+            marks={TaskName(name): TaskState(state) for name, state in body.marks.items()},
+            reason=body.reason,
+        ),
+    )
 
 
 def _live(services: ApiServices, run_id: str, verb: str) -> RunId:

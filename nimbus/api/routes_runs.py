@@ -24,7 +24,7 @@ from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import ApprovalBody, PipelineNameText, RunIdText, StartRunBody
 from nimbus.api.routes_pipelines import known_pipeline
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
+from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, check_schema, submit
 from nimbus.api.timeline import timeline
 from nimbus.domain.commands import DecideApproval, StartRun
 from nimbus.domain.errors import RefusedError
@@ -32,6 +32,7 @@ from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.results import committed_results
 from nimbus.domain.run import Run, RunState
+from nimbus.domain.selection import Scope, Selection
 from nimbus.ports import Kept
 
 MAX_LOG_BYTES = 1 << 20
@@ -201,7 +202,19 @@ def _start(services: ApiServices, body: StartRunBody) -> StartRun:
         logical_date=body.logical_date,
         data_interval=_interval(services, body),
         priority=body.priority,
+        selection=_selection(services, body),
     )
+
+
+def _selection(services: ApiServices, body: StartRunBody) -> Selection | None:
+    """Which tasks are asked for. RefusedError: a leader may overlook it."""
+    given = body.selection
+    if given is None:
+        return None
+    check_schema(services, "a run of selected tasks")
+    names = tuple(TaskName(name) for name in given.tasks)
+    reuse = None if given.reuse is None else RunId(given.reuse)
+    return Selection(scope=Scope(given.scope), tasks=names, reuse=reuse)
 
 
 def _interval(services: ApiServices, body: StartRunBody) -> DataInterval | None:
@@ -215,12 +228,7 @@ def _interval(services: ApiServices, body: StartRunBody) -> DataInterval | None:
             f"a data interval ends after it starts; {given.end.isoformat()} is not after "
             f"{given.start.isoformat()}.",
         )
-    if (services.health.schema() or 1) < 2:
-        raise RefusedError(
-            "schema_too_old",
-            "a run with a data interval needs schema 2, and the cluster's is 1: `nimbus cluster status` says "
-            "who must be upgraded before the leader raises it.",
-        )
+    check_schema(services, "a run with a data interval")
     return DataInterval(start=given.start, end=given.end)
 
 
@@ -236,6 +244,10 @@ def _attempt(run: Run, task: str, number: int | None) -> tuple[int, str]:
     known = run.tasks.get(TaskName(task))
     if known is None:
         raise unknown_task(run, task)
+    if known.reused is not None:
+        raise NotFoundError(
+            "no_attempt", f"task {task} of run {run.id} is reused: its log is that of run {known.reused.run}."
+        )
     if not known.attempts:
         raise NotFoundError(
             "no_attempt", f"task {task} of run {run.id} is {known.state} and was not tried yet."

@@ -100,3 +100,13 @@ def command_model(
     status = "accepted" if outcome.accepted else "refused"
     shown = OutcomeModel.model_validate(outcome)
     return CommandModel(command_id=command_id, status=status, run_id=run_id, outcome=shown)
+
+
+def check_schema(services: ApiServices, what: str) -> None:
+    """Raise RefusedError while a leader of release 0.1 could overlook a part of a command."""
+    if (services.health.schema() or 1) < 2:
+        raise RefusedError(
+            "schema_too_old",
+            f"{what} needs schema 2, and the cluster's is 1: `nimbus cluster status` says who must be "
+            "upgraded before the leader raises it.",
+        )

@@ -206,7 +206,7 @@ def run_model(
 
 def _run_fields(run: Run, archived: bool) -> dict[str, object]:
     names = ("id", "pipeline", "release", "state", "reason", "cause", "priority")
-    more = ("submitted_by", "paused", "parent")
+    more = ("submitted_by", "paused", "parent", "rerun_of", "selected", "note")
     times = ("logical_date", "data_interval", "timezone", "created_at", "started_at", "finished_at")
     return {
         **{name: getattr(run, name) for name in (*names, *more, *times)},
@@ -246,6 +246,7 @@ def _task(
         attempts=[_attempt(attempt, seen if attempt is current else None, page) for attempt in task.attempts],
         children=children_model(task),
         settled=None if task.settled is None else SettlementModel.model_validate(task.settled),
+        reused_from=None if task.reused is None else task.reused.run,
     )
 
 

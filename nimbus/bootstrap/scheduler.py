@@ -18,6 +18,7 @@ from leader import (
     ZooKeeperSession,
     make_elector,
 )
+from leader.metrics import ElectionMetrics
 from nimbus import __version__
 from nimbus.adapters.data_looks import DataLooker
 from nimbus.adapters.s3_history import S3History
@@ -131,6 +132,7 @@ def build_parts(foundation: Foundation) -> Parts:
         metrics=EngineMetrics(registry),
         on_status=late.changed,
     )
+    election_metrics = ElectionMetrics(registry)
     late.election = make_elector(
         settings.leadership.elector,
         ElectorSetup(
@@ -140,8 +142,10 @@ def build_parts(foundation: Foundation) -> Parts:
             participant=_participant(settings, identity),
             guard=guard,
             electable=late.engine,
+            journal=election_metrics,
         ),
     )
+    election_metrics.watch(late.election)
     follower = CatalogFollower(ZooKeeperCatalog(session, root), syncer.want, late.changed)
     report = SelfReport(
         identity=identity,

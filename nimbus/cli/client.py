@@ -92,7 +92,13 @@ class Api:
         return self._ask("POST", path, repeatable=True, json=dict(body)).json()
 
     def command(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, repeatable: bool = True
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        repeatable: bool = True,
+        decided: bool = True,
     ) -> dict[str, Any]:
         """Submit a command and wait for the leader's decision.
 
@@ -100,6 +106,7 @@ class Api:
             method: `POST`, `PUT` or `DELETE`.
             path: Below `/api/v1`.
             body: JSON.
+            decided: Wait for the decision.
             repeatable: Doing it twice is the same as once, so it is sent again when in doubt.
 
         Returns:
@@ -110,10 +117,10 @@ class Api:
             UnreachableError: nobody took it.
             DoubtfulError: not repeatable, and the connection broke after it was sent.
         """
-        until = time.monotonic() + DECISION_PATIENCE_S
+        until = time.monotonic() + (DECISION_PATIENCE_S if decided else 0)
         json = None if body is None else dict(body)
         answer: dict[str, Any] = self._ask(
-            method, path, repeatable=repeatable, params={"wait": _WAIT_S}, json=json
+            method, path, repeatable=repeatable, params={"wait": _WAIT_S if decided else 0}, json=json
         ).json()
         while answer["status"] == "pending" and time.monotonic() < until and self.leader() is not None:
             run_id = answer.get("run_id")

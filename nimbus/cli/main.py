@@ -16,6 +16,7 @@ _COMMANDS = {
     "up": Lazy("nimbus.cli.up:up", "Start a whole cluster on this machine, to try it out."),
     "pipeline": Lazy("nimbus.cli.pipelines:pipeline", "Validate, publish and steer pipelines."),
     "run": Lazy("nimbus.cli.runs:run", "Start, watch and stop runs; read their logs."),
+    "task": Lazy("nimbus.cli.tasks:task", "Decide about tasks of live runs."),
     "backfill": Lazy("nimbus.cli.backfills:backfill", "Run a pipeline for the dates of a range."),
     "var": Lazy("nimbus.cli.variables:var", "Variables of the cluster, which templates take."),
     "pool": Lazy("nimbus.cli.pools:pool", "Limit what tasks of all pipelines take together."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -12,7 +13,7 @@ import click
 
 from nimbus.cli.exits import Exit
 from nimbus.cli.lazy import Lazy, LazyGroup
-from nimbus.cli.options import examples, parameters, remote, report_command
+from nimbus.cli.options import examples, parameters, remote, report_command, selected
 from nimbus.cli.output import Output
 from nimbus.cli.task_rows import application_rows, task_rows
 from nimbus.cli.words import between, clock, short
@@ -36,6 +37,7 @@ _PRIORITIES = ["highest", "high", "medium", "low", "lowest"]
         "logs": Lazy("nimbus.cli.logs:logs", "Print the log of a task, also while it grows."),
         "events": Lazy("nimbus.cli.events:events", "Store Spark's event log of a task in a file."),
         "stop": Lazy("nimbus.cli.runs:stop", "End a run."),
+        "rerun": Lazy("nimbus.cli.rerun:rerun", "Run a run again, as a new one: what failed, or more."),
         "children": Lazy("nimbus.cli.children:children", "List the child runs of a task."),
         "pause": Lazy("nimbus.cli.run_commands:pause", "Let a run begin nothing new."),
         "resume": Lazy("nimbus.cli.run_commands:resume", "Let a paused run go on."),
@@ -69,6 +71,12 @@ def run() -> None:
     help="The data the run stands for: from FROM up to, and without, TO. Else it has no data interval.",
 )
 @click.option("--priority", type=click.Choice(_PRIORITIES), help="Instead of the pipeline's.")
+@click.option("--only", "only", multiple=True, metavar="TASK", help="Run this task alone. Repeat for more.")
+@click.option("--from", "from_", multiple=True, metavar="TASK", help="Run this task and what follows it.")
+@click.option("--upto", "upto", multiple=True, metavar="TASK", help="Run this task and what it needs.")
+@click.option(
+    "--reuse", metavar="RUN", help="With --only, --from, --upto: use what RUN did of the other tasks."
+)
 @click.option("--watch", "watching", is_flag=True, help="Follow it; the exit code is the run's result.")
 @click.option(
     "--watch-timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop following: exit code 5."
@@ -84,6 +92,10 @@ def start(
     logical_date: str | None,
     data_interval: tuple[str, str] | None,
     priority: str | None,
+    only: tuple[str, ...],
+    from_: tuple[str, ...],
+    upto: tuple[str, ...],
+    reuse: str | None,
     watching: bool,
     watch_timeout: float | None,
 ) -> int:
@@ -97,6 +109,7 @@ def start(
         "logical_date": logical_date,
         "data_interval": data_interval and dict(zip(("start", "end"), data_interval, strict=True)),
         "priority": priority,
+        "selection": _selection(selected({"only": only, "from": from_, "upto": upto}), reuse),
     }
     answer = api.command("POST", "/runs", {key: value for key, value in body.items() if value is not None})
     if not watching:
@@ -109,6 +122,14 @@ def start(
     from nimbus.cli.watch import follow
 
     return follow(api, out, body["run_id"], timeout_s=watch_timeout)
+
+
+def _selection(chosen: tuple[str, tuple[str, ...]] | None, reuse: str | None) -> dict[str, Any] | None:
+    if chosen is None:
+        if reuse is not None:
+            raise click.UsageError("--reuse goes with --only, --from or --upto")
+        return None
+    return {"scope": chosen[0], "tasks": chosen[1], "reuse": reuse}
 
 
 @click.command(name="list")
@@ -148,6 +169,14 @@ def _asked(run: dict[str, Any]) -> str:
     return f"{cause}, by {run['submitted_by']}" if run["submitted_by"] else cause
 
 
+def _particulars(run: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What some runs have: name and value."""
+    if interval := run["data_interval"]:
+        yield "data", f"from {clock(interval['start'])} to {clock(interval['end'])}"
+    names = {"rerun of": "rerun_of", "selected": "selected", "note": "note", "waits": "why"}
+    yield from ((name, run[field]) for name, field in names.items() if run[field])
+
+
 @click.command()
 @click.argument("run_id")
 @remote
@@ -171,10 +200,8 @@ def show(api: Api, out: Output, run_id: str) -> None:
     out.line(f"pipeline  {answer['pipeline']}, release {short(answer['release'])}")
     when = f"{clock(answer['created_at'])} ({_asked(answer)}), for {clock(answer['logical_date'])}"
     out.line(f"created   {when}")
-    if interval := answer["data_interval"]:
-        out.line(f"data      from {clock(interval['start'])} to {clock(interval['end'])}")
-    if answer["why"]:
-        out.line(f"waits     {answer['why']}")
+    for name, said in _particulars(answer):
+        out.line(f"{name:9} {said}")
     _show_given(out, answer)
     out.line("")
     out.table(("task", "state", "attempts", "why"), task_rows(answer))

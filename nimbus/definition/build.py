@@ -260,6 +260,7 @@ def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec
         secrets=dict(model.secrets),
         waits_for=tuple(map(_wait_for, model.waits_for or ())),
         start_after=model.start_after,
+        queue_timeout=model.queue_timeout,
         runs_on=tuple(sorted(set(model.runs_on))),
         children=build_children(model),
     )

@@ -366,6 +366,7 @@ class TaskModel(Strict):
     isolation: Annotated[Isolation, one_of(Isolation)] | None = None
     limits: LimitsModel = Field(default_factory=LimitsModel)
     start_after: PositiveDuration | None = None
+    queue_timeout: PositiveDuration | None = None
     secrets: Annotated[
         dict[
             Annotated[str, BeforeValidator(_secret_variable)],

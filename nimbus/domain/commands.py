@@ -11,6 +11,7 @@ from nimbus.domain.backfill import BackfillRequest, BackfillState
 from nimbus.domain.ids import BackfillId, CommandId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Priority
+from nimbus.domain.selection import Selection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,16 @@ class StartRun:
     data_interval: DataInterval | None = None
     """Release 0.1 overlooks it."""
     priority: Priority | None = None
+    release: ReleaseDigest | None = None
+    """None: the active one. Release 0.1 overlooks it."""
+    selection: Selection | None = None
+    """Which tasks are run; None: all. Release 0.1 overlooks it."""
     type: Literal["start_run"] = "start_run"
+
+    @property
+    def rerun_of(self) -> RunId | None:
+        """The run that is to be repeated, once it has ended."""
+        return None if self.selection is None or not self.selection.is_rerun else self.selection.reuse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +107,17 @@ class DecideApproval:
     approved: bool
     reason: str
     type: Literal["decide_approval"] = "decide_approval"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkTask:
+    """Let a task that waits count as succeeded or skipped, without running it. Its run moves on at once."""
+
+    run_id: RunId
+    task: TaskName
+    state: Literal["succeeded", "skipped"]
+    reason: str
+    type: Literal["mark_task"] = "mark_task"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +194,7 @@ class UncordonWorker:
     type: Literal["uncordon_worker"] = "uncordon_worker"
 
 
-LiveRunCommand = StopRun | PauseRun | ResumeRun | DecideApproval
+LiveRunCommand = StopRun | PauseRun | ResumeRun | MarkTask | DecideApproval
 """Changes a run that is live."""
 SettingsCommand = SetPool | RemovePool | SetVariable | RemoveVariable | CordonWorker | UncordonWorker
 

@@ -17,6 +17,7 @@ from nimbus.domain.local_dates import local
 from nimbus.domain.parameters import InvalidParametersError, resolve_parameters
 from nimbus.domain.pipeline import PipelineSpec, Priority
 from nimbus.domain.run import Run, RunCause, TaskRun
+from nimbus.domain.selection import Selection
 from nimbus.domain.tasks import Tasks
 
 
@@ -41,6 +42,8 @@ class Draft:
     variables: Mapping[str, str] = field(default_factory=dict)
     """All of the cluster."""
     submitted_by: str = ""
+    selection: Selection | None = None
+    """Which tasks are run; None: all."""
 
 
 def new_run(spec: PipelineSpec, draft: Draft) -> Run:

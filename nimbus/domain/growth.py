@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from nimbus.domain.failures import FailureClass
-from nimbus.domain.ids import WorkerId
+from nimbus.domain.ids import RunId, WorkerId
 from nimbus.domain.run import Attempt, Outcome, Paused, Run, RunState, TaskRun, TaskState
 from nimbus.domain.settlement import Settlement
 from nimbus.domain.spark_application import LONGEST
@@ -95,6 +95,9 @@ def largest(run: Run, *, extra: int = 0) -> Run:
         timeout=timedelta.max,
         max_parallel_tasks=10**6,
         submitted_by=reason,
+        rerun_of=RunId("r" * 127),
+        selected=reason,
+        note=reason,
         paused=Paused(by=reason, at=_SOME_TIME),
         started_at=_SOME_TIME,
         deadline=_SOME_TIME,

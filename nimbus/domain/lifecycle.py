@@ -120,6 +120,19 @@ def settle_task(run: Run, name: TaskName, *, state: TaskState, settlement: Settl
     return _moved(run, replace(task, state=state, settled=said), now)
 
 
+def mark_task(run: Run, name: TaskName, *, state: TaskState, settlement: Settlement, now: datetime) -> Run:
+    """End a waiting task as a person says, and draw every conclusion from it.
+
+    Raises:
+        InvalidTransitionError: it does not wait, or its run ends.
+    """
+    task = run.tasks[name]
+    if task.state is not TaskState.WAITING or run.state.is_ending:
+        raise InvalidTransitionError(f"run {run.id} ({run.state}): task {name} ({task.state}) does not wait")
+    said = replace(settlement, by=brief(settlement.by), reason=brief(settlement.reason))
+    return _moved(run, replace(task, state=state, settled=said, retry_at=None), now)
+
+
 def conclude_waiting(run: Run, name: TaskName, state: TaskState, now: datetime, reason: str = "") -> Run:
     """End a waiting task without an attempt, and draw every conclusion from it.
 
@@ -260,12 +273,10 @@ def _change_open(run: Run, attempt: AttemptId, **changes: object) -> Run:
 
 def committed_outputs(run: Run, needs: Iterable[TaskName]) -> Mapping[str, str]:
     """Output folders of tasks that succeeded, relative to the shared data folder."""
-    outputs = {}
-    for need in needs:
-        for attempt in run.tasks[need].attempts:
-            if attempt.outcome is Outcome.SUCCEEDED and attempt.output is not None:
-                outputs[str(need)] = attempt.output
-    return outputs
+    committed = ((need, run.tasks[need].committed) for need in needs)
+    return {
+        str(need): attempt.output for need, attempt in committed if attempt is not None and attempt.output
+    }
 
 
 def _with_tasks(run: Run, tasks: Iterable[TaskRun]) -> Run:

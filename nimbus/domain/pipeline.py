@@ -249,6 +249,8 @@ class TaskSpec:
     waits_for: tuple[WaitFor, ...] = ()
     start_after: timedelta | None = None
     """From the moment when its needs are met to its first attempt, at least."""
+    queue_timeout: timedelta | None = None
+    """How long it may wait for room, before each attempt; None: for ever."""
     children: ChildSpec | None = None
     """Of a task of kind `pipeline`, and of no other."""
 

@@ -26,14 +26,20 @@ def committed_results(
     read_slots: Callable[[Iterable[AttemptId]], Mapping[AttemptId, Slots]],
 ) -> Results:
     """What tasks of a run gave. One that did not succeed, or gave nothing, is not in it."""
+    names = tuple(tasks)
     given = {
         AttemptId(run.id, name, attempt.number): name
-        for name in tasks
+        for name in names
         for attempt in run.tasks[name].attempts
         if attempt.has_result
     }
     found = read_slots(given) if given else {}
-    return {
+    reused = {
+        name: origin.result
+        for name in names
+        if (origin := run.tasks[name].reused) is not None and origin.result is not None
+    }
+    return reused | {
         given[attempt]: slots.end.result
         for attempt, slots in found.items()
         if slots.end is not None and slots.end.result is not None

@@ -132,6 +132,18 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reused:
+    """Where the success of a task comes from that this run did not run."""
+
+    run: RunId
+    """The run in which it succeeded."""
+    attempt: Attempt | None
+    """None: the leader ended it there."""
+    result: Mapping[str, Any] | None = None
+    """What it gave, if a task of this run reads it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRun:
     """One task within one run."""
 
@@ -149,6 +161,18 @@ class TaskRun:
     """Of a task of kind `pipeline` that has begun. Its attempt is in `attempts` only once it has ended."""
     settled: Settlement | None = None
     """Of a task that the leader has ended without an attempt. Not in layout 1."""
+    left_out: bool = False
+    """Skipped, since it was not selected; for those that need it, it went as they ask. Not in layout 1."""
+    reused: Reused | None = None
+    """It succeeded in an earlier run, and was not run. Not in layout 1."""
+
+    @property
+    def committed(self) -> Attempt | None:
+        """The attempt that succeeded, in this run or in the one that it is reused from."""
+        if self.reused is not None:
+            return self.reused.attempt
+        last = self.attempts[-1] if self.attempts else None
+        return last if last is not None and last.outcome is Outcome.SUCCEEDED else None
 
     @property
     def open_attempt(self) -> Attempt | None:
@@ -241,6 +265,12 @@ class RunHeader:
     """The task that started it; None: no task did."""
     submitted_by: str = ""
     """Who asked for it: a person, or `schedule`. Empty: not known. Not in layout 1."""
+    rerun_of: RunId | None = None
+    """The run that it repeats, in part or as a whole. Not in layout 1."""
+    selected: str = ""
+    """Which tasks it was asked to run, such as `from load`; empty: all. Not in layout 1."""
+    note: str = ""
+    """Why, in the words of who asked. Not in layout 1."""
     paused: Paused | None = None
     """Until it is resumed it begins nothing: neither itself, if it is queued, nor a task. Not in layout 1."""
     backfill: BackfillId | None = None

@@ -21,13 +21,14 @@ import structlog
 from nimbus.domain import lifecycle
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.children import Parent
-from nimbus.domain.drafts import new_run
+from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
 from nimbus.domain.results import Results, committed_results
 from nimbus.domain.run import Run
+from nimbus.domain.selection import entered
 from nimbus.domain.slots import Slots
 from nimbus.domain.waits import DataSource, Look, Seen
 from nimbus.engine.decision import (
@@ -40,6 +41,7 @@ from nimbus.engine.decision import (
     ResignLeadership,
     SendAlert,
 )
+from nimbus.engine.earlier_runs import EarlierRuns
 from nimbus.engine.news import (
     BuildingFailed,
     DataSeen,
@@ -123,6 +125,7 @@ class Effects:
         self._read_run = read_run
         self._read_slots = read_slots
         self._history = history
+        self._earlier = EarlierRuns(read_run, read_slots, history)
         self._preparer = preparer
         self._definitions = definitions
         self._renderer = renderer
@@ -239,7 +242,7 @@ class Effects:
         except (InvalidParametersError, RefusedError, TemplateError) as exc:
             result = Refusal(exc.code, str(exc))
         except DefinitionNotHereError as exc:
-            if effect.parent is None:  # an active release, which each scheduler fetches by itself
+            if effect.parent is None and draft.selection is None:  # an active one: the sync fetches it
                 self._tell(BuildingFailed(effect.subject, draft, exc))
             else:
                 self._submit(self._prepare, self._fetch, effect)
@@ -257,10 +260,11 @@ class Effects:
             results = committed_results(effect.parent, reads, self._read_slots)
             given = self._renderer.child_parameters(effect.parent, draft.parent, results)
             draft = replace(draft, parameters=given)
-        return lifecycle.begin(self._renderer.render(new_run(spec, draft)), draft.asked_at)
+        run = self._with_selection(new_run(spec, draft), draft)
+        return lifecycle.begin(self._renderer.render(run), draft.asked_at)
 
     def _fetch(self, effect: BuildRun) -> None:
-        """Bring the release of a child run: another one may be active since its parent was created."""
+        """Bring the release of a child run or of a rerun, which need not be the active one."""
         draft = effect.draft
         try:
             self._preparer.prepare(ReleaseOf(draft.pipeline, draft.release))
@@ -270,6 +274,16 @@ class Effects:
             self._tell(BuildingFailed(effect.subject, draft, exc))
         else:
             self._submit(self._build, self._make, effect)
+
+    def _with_selection(self, run: Run, draft: Draft) -> Run:
+        if draft.selection is None:
+            return run
+        selection, earlier = draft.selection, None
+        results: Results = {}
+        if selection.reuse is not None:
+            earlier = self._earlier.find(selection.reuse, run.pipeline)
+            results = self._earlier.results(earlier)
+        return entered(run, selection, earlier, results, by=draft.submitted_by, now=draft.asked_at)
 
     def _make_texts(self, effect: RenderTask) -> None:
         run, name = effect.run, effect.task

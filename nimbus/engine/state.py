@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from types import MappingProxyType
 from typing import assert_never
 
@@ -25,10 +26,11 @@ from nimbus.domain.commands import (
     CreateBackfill,
     PublishRelease,
     QueuedCommand,
+    StartRun,
     is_urgent,
 )
 from nimbus.domain.drafts import Draft
-from nimbus.domain.earliest import not_before
+from nimbus.domain.earliest import not_before, queue_ends_at
 from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.lifecycle import must_stop
@@ -55,6 +57,7 @@ from nimbus.engine.agenda import (
     about_children,
     about_command,
     about_finished,
+    about_overdue,
     about_pipeline,
     about_queued,
     about_rendering,
@@ -131,6 +134,8 @@ class State:
         """That wait, oldest first."""
         self.lines = CommandLines()
         """Of those that are not set aside."""
+        self._reruns: defaultdict[RunId, dict[CommandId, None]] = defaultdict(dict)
+        """Of those, the ones that repeat a run: they wait for its end."""
         self.preparing: dict[PipelineName, ReleaseOf] = {}
         self.prepared: dict[PipelineName, tuple[ReleaseOf, PipelineSpec | Refusal]] = {}
         """Of the first command in the pipeline's line; the next one asks the disk again."""
@@ -414,11 +419,23 @@ class State:
         elif not waits:
             self.ready.discard(run.id, task.spec.name)
             self.agenda.forget(subject)
+            self._put_queue_timeout(run.id, task, None)
             self._forget_rendering(run.id, task)
-        elif (moment := not_before(run, task)) is not None:
-            self.agenda.look_at(subject, moment)
         else:
-            self._add_ready(run.id, task.spec.name)
+            self._put_queue_timeout(run.id, task, queue_ends_at(run, task))
+            if (moment := not_before(run, task)) is not None:
+                self.agenda.look_at(subject, moment)
+            else:
+                self._add_ready(run.id, task.spec.name)
+
+    def _put_queue_timeout(self, run: RunId, task: TaskRun, due: datetime | None) -> None:
+        if task.spec.queue_timeout is None:
+            return
+        subject = about_overdue(run, task.spec.name)
+        if due is None:
+            self.agenda.forget(subject)
+        else:
+            self.agenda.look_at(subject, due)
 
     def _put_wait(self, run: Run, spec: TaskSpec, *, waits: bool) -> None:
         subject = about_wait(run.id, spec.name)
@@ -473,6 +490,9 @@ class State:
         self._forget_live(run.id)
         self.finished[run.id] = finished(run, self.finished.get(run.id))
         self.agenda.add(about_finished(run.id))
+        for command in self._reruns.get(run.id, ()):
+            if about_command(command) not in self.set_aside:
+                self._look_at_command(command)
         self._look_at_awaiting(run.pipeline)
         if run.parent is not None:
             self.agenda.add(about_child(run.parent.run, run.parent.task, run.parent.index))
@@ -498,6 +518,7 @@ class State:
         for name, task in run.tasks.items():
             self.ready.discard(run_id, name)
             self.agenda.forget(about_task(run_id, name))
+            self._put_queue_timeout(run_id, task, None)
             if task.spec.children is not None:
                 self._forget_children(about_children(run_id, name))
             self._forget_rendering(run_id, task)
@@ -699,6 +720,8 @@ class State:
         """Take in a command that waits."""
         if queued.id not in self.commands:
             self.commands[queued.id] = queued
+            if isinstance(queued.command, StartRun) and queued.command.rerun_of is not None:
+                self._reruns[queued.command.rerun_of][queued.id] = None
             self.line_up(queued.id)
 
     def line_up(self, command: CommandId) -> None:
@@ -725,8 +748,15 @@ class State:
         if command in self.commands:
             self._leave_lines(command)
             queued = self.commands.pop(command)
+            if isinstance(queued.command, StartRun) and queued.command.rerun_of is not None:
+                self._forget_rerun(queued.command.rerun_of, command)
             if isinstance(queued.command, PublishRelease | ActivatePipeline | CreateBackfill):
                 self.prepared.pop(queued.command.pipeline, None)
+
+    def _forget_rerun(self, run: RunId, command: CommandId) -> None:
+        self._reruns[run].pop(command, None)
+        if not self._reruns[run]:
+            del self._reruns[run]
 
     def put_aside(self, subject: Subject, why: str) -> None:
         """Ask no rule about a subject for a while. A command lets those behind it pass."""

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from blobsync import ReleaseRef
 from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.commands import ActivatePipeline, PublishRelease, QueuedCommand
+from nimbus.domain.commands import ActivatePipeline, PublishRelease, QueuedCommand, StartRun
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.run import Run
 
@@ -57,10 +57,10 @@ def live_releases(state: WholeState) -> frozenset[ReleaseRef]:
         UnreadableRecordError: a record of a pipeline or a run cannot be read.
     """
     waiting = [
-        ReleaseRef(command.pipeline, command.digest)
+        ReleaseRef(command.pipeline, digest)
         for queued in state.all_commands()
-        if isinstance(command := queued.command, PublishRelease | ActivatePipeline)
-        and command.digest is not None
+        if isinstance(command := queued.command, PublishRelease | ActivatePipeline | StartRun)
+        and (digest := command.release if isinstance(command, StartRun) else command.digest) is not None
     ]
     records = state.all_pipelines()
     if not records:

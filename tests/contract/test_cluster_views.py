@@ -36,6 +36,7 @@ from nimbus.domain.commands import (
     Command,
     CommandOutcome,
     CordonWorker,
+    MarkTask,
     PausePipeline,
     PauseRun,
     PublishRelease,
@@ -72,8 +73,9 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.run import ListedRun, Outcome, Run, RunCause, RunState, TaskRun
+from nimbus.domain.run import ListedRun, Outcome, Run, RunCause, RunState, TaskRun, TaskState
 from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
+from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.tasks import Tasks
@@ -146,6 +148,20 @@ COMMANDS: tuple[Command, ...] = (
         pipeline=SPEC.name, run_id=RUN.id, parameters={"a": [1, "ü"]}, logical_date=NOW, priority=Priority.LOW
     ),
     StopRun(run_id=RUN.id, reason="because"),
+    StartRun(
+        pipeline=RUN.pipeline,
+        run_id=RunId("again"),
+        release=RUN.release,
+        selection=Selection(
+            scope=Scope.FROM,
+            tasks=(TaskName("a"),),
+            reuse=RUN.id,
+            is_rerun=True,
+            marks={TaskName("b"): TaskState.SKIPPED},
+            reason="because",
+        ),
+    ),
+    MarkTask(run_id=RUN.id, task=TaskName("a"), state="skipped", reason="because"),
     PauseRun(run_id=RUN.id),
     ResumeRun(run_id=RUN.id),
     SetPool(pool="db", size=3),

@@ -19,6 +19,7 @@ from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
+from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.slots import End, Slots
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.waits import DataSource, Look, Seen
@@ -454,3 +455,52 @@ def test_results_of_a_run_go_to_history_with_it(bench: Bench, eventually: Eventu
 
     eventually(lambda: bench.told)
     assert bench.history.results(RunId("p-1")) == {"plan": {"rows": 3}}
+
+
+def a_rerun(of: str = "p-0") -> BuildRun:
+    selection = Selection(scope=Scope.ALL, reuse=RunId(of), is_rerun=True)
+    return BuildRun(Subject("command", "cmd-1"), replace(DRAFT, layout=2, selection=selection))
+
+
+def built_by(bench: Bench) -> Run | Refusal | None:
+    (told,) = (news for news in bench.told if isinstance(news, RunBuilt))
+    return told.built.result
+
+
+def test_release_of_a_rerun_is_fetched_when_it_is_not_here(bench: Bench, eventually: Eventually) -> None:
+    bench.no_definition = DefinitionNotHereError(RELEASE)
+    prepare = bench.preparer.prepare
+
+    def fetched(release: ReleaseOf) -> PipelineSpec:
+        bench.no_definition = None
+        return prepare(release)
+
+    bench.preparer.prepare = fetched  # type: ignore[method-assign]
+    bench.archived = replace(finished("p-0"), pipeline=RECORD.name)
+    bench.effects.start(a_rerun())
+
+    eventually(lambda: bool(bench.told))
+    run = built_by(bench)
+    assert isinstance(run, Run)
+    assert run.rerun_of == "p-0"
+
+
+def test_rerun_is_refused_when_its_release_cannot_be_had(bench: Bench, eventually: Eventually) -> None:
+    bench.no_definition = DefinitionNotHereError(RELEASE)
+    bench.preparer.trouble = RefusedError("release_absent", "storage does not have it")
+    bench.effects.start(a_rerun())
+
+    eventually(lambda: bool(bench.told))
+    refusal = built_by(bench)
+    assert isinstance(refusal, Refusal)
+    assert (refusal.code, refusal.message) == ("release_absent", "storage does not have it")
+
+
+def test_run_that_uses_a_live_one_is_refused(bench: Bench, eventually: Eventually) -> None:
+    bench.archived = replace(finished("p-0"), pipeline=RECORD.name, state=RunState.RUNNING)
+    bench.effects.start(a_rerun())
+
+    eventually(lambda: bool(bench.told))
+    refusal = built_by(bench)
+    assert isinstance(refusal, Refusal)
+    assert refusal.code == "run_live"

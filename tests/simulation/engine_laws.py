@@ -166,7 +166,8 @@ def _check_lines(state: State) -> None:
     for key, queued in state.commands.items():
         if about_command(key) in state.set_aside:
             continue
-        if pipeline := getattr(queued.command, "pipeline", ""):
+        waits = getattr(queued.command, "rerun_of", None)
+        if (pipeline := getattr(queued.command, "pipeline", "")) and not waits:
             lines[pipeline][key] = None
         if run := getattr(queued.command, "run_id", ""):
             lines[f"run {run}"][key] = None

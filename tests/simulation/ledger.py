@@ -127,8 +127,8 @@ class Ledger:
             case c.CreateBackfill() | c.SteerBackfill():
                 return self.backfills.is_done(command)
             case c.StartRun(run_id=run):
-                return run in runs
-            case c.StopRun() | c.PauseRun() | c.ResumeRun() | c.DecideApproval():
+                return run in runs and runs[run].rerun_of == command.rerun_of
+            case c.StopRun() | c.PauseRun() | c.ResumeRun() | c.MarkTask() | c.DecideApproval():
                 return self._is_so(command, runs[command.run_id])
             case c.PausePipeline(pipeline=name) | c.ActivatePipeline(pipeline=name):
                 paused = isinstance(command, c.PausePipeline)
@@ -149,6 +149,8 @@ class Ledger:
                 return run.paused is not None
             case c.ResumeRun():
                 return run.paused is None
+            case c.MarkTask(task=task, state=state):
+                return run.tasks[task].state == state and run.tasks[task].settled is not None
             case c.DecideApproval(task=task, approved=approved):
                 return run.tasks[task].state is (TaskState.SUCCEEDED if approved else TaskState.FAILED)
 

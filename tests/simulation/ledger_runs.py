@@ -7,12 +7,14 @@ from collections.abc import Mapping, Set
 from math import inf
 from typing import TYPE_CHECKING
 
+from nimbus.domain import commands as c
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.child_runs import NO_WORKER
 from nimbus.domain.commands import DecideApproval
 from nimbus.domain.earliest import gives_up_at
 from nimbus.domain.failures import FailureClass
-from nimbus.domain.ids import PipelineName, RunId
+from nimbus.domain.ids import AttemptId, PipelineName, RunId
 from nimbus.domain.pipeline import Requirement, TaskKind
 from nimbus.domain.run import Outcome, Run, RunState, TaskRun, TaskState
 from nimbus.domain.run_rank import run_rank
@@ -51,6 +53,7 @@ class RunLaws:
         """Take in one write. `resumed`: runs that a command of the same transaction resumes."""
         match write:
             case w.CreateRun(run):
+                self._reuses_successes(run)
                 self.all[run.id] = self.live[run.id] = run
                 self._created_s[run.id] = self._world.time.s
                 if run.state is RunState.RUNNING:
@@ -71,6 +74,19 @@ class RunLaws:
                 run = self.live.pop(run_id)
                 kept = self._world.storage.history.get(run_id)
                 hold(Law.ARCHIVED, run == kept, run_id, "was removed, and history has", kept)
+
+    def _reuses_successes(self, run: Run) -> None:
+        if run.rerun_of is not None:
+            earlier = self.all[run.rerun_of]
+            hold(Law.RERUN, earlier.state.is_final, run.id, "begins before the end of", earlier.id)
+            kept = earlier.logical_date, earlier.parameters, earlier.data_interval
+            hold(Law.RERUN, kept == (run.logical_date, run.parameters, run.data_interval), run.id, "differs")
+        for name, task in run.tasks.items():
+            reused = None if task.reused is None else task.reused.attempt
+            if task.reused is not None and reused is not None and reused.worker != NO_WORKER:
+                origin = AttemptId(task.reused.run, name, reused.number)
+                end = self._world.ledger.attempts.ends[origin]
+                hold(Law.RERUN, end.outcome is Outcome.SUCCEEDED, run.id, "reuses", origin, end.outcome)
 
     def _pause_holds(self, before: Run, run: Run, resumed: Set[RunId]) -> None:
         if before.paused is None or run.id in resumed:
@@ -140,6 +156,8 @@ class RunLaws:
         same = was.attempts[:settled] == task.attempts[:settled]
         hold(Law.FINAL_IS_FINAL, same, name, "has another past")
         hold(Law.ONE_AT_A_TIME, len(task.attempts) <= len(was.attempts) + 1, name, "has many new attempts")
+        if self._is_marked(run, task):
+            return
         if not task.spec.kind.uses_worker:
             self._ended_as_it_waited(run, task)
             return
@@ -149,6 +167,16 @@ class RunLaws:
             self._decided_by_results(run, task)
         elif task.state is TaskState.FAILED and task.settled is None:
             hold(Law.RETRIES_COUNT, self._may_fail(run, task), name, "failed with retries left")
+
+    def _is_marked(self, run: Run, task: TaskRun) -> bool:
+        """Whether a task ended without being run since a person said so."""
+        if task.settled is None or task.settled.by != "ann":
+            return False
+        name = run.id, task.spec.name
+        asked = self._world.ledger.submitted.values()
+        marks = [one.state for one in asked if isinstance(one, c.MarkTask) and (one.run_id, one.task) == name]
+        hold(Law.ONE_SUCCESS, task.state in marks, name, task.state, "and asked was", marks)
+        return True
 
     def _ended_as_it_waited(self, run: Run, task: TaskRun) -> None:
         """An approval ends by one command, a wait for data by a look; both after their time."""

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from nimbus.domain import lifecycle
+from nimbus.domain import lifecycle, selection
+from nimbus.domain.run import TaskState
+from nimbus.engine.rules import live_runs
 from nimbus.engine.state import State
 from tests.simulation.mutant import mutant, replaced
 
@@ -41,3 +43,46 @@ _open_attempt = lifecycle.open_attempt
 
 def _open_in_any_run(run: Any, *args: Any, **named: Any) -> Any:
     return replace(_open_attempt(replace(run, paused=None), *args, **named), paused=run.paused)
+
+
+@mutant
+def rerun_is_forgotten_when_its_run_ends() -> Iterator[None]:
+    """DS: a command that waits for a workflow stays, and nobody looks at it again."""
+    original = State.put_command
+
+    def put(self: Any, queued: Any) -> None:
+        original(self, queued)
+        self._reruns.clear()
+
+    with replaced(State, put_command=put, _forget_rerun=lambda *_args: None):
+        yield
+
+
+@mutant
+def rerun_reuses_what_failed() -> Iterator[None]:
+    """DS 13347: what was not done counts as done when the run goes on."""
+    original = selection._instead
+
+    def instead(task: Any, earlier: Any, result: Any) -> Any:
+        was = earlier.tasks[task.spec.name]
+        if was.state is TaskState.FAILED and was.attempts:
+            earlier = replace(
+                earlier, tasks=earlier.tasks.replaced([replace(was, state=TaskState.SUCCEEDED)])
+            )
+        return original(task, earlier, result)
+
+    with replaced(selection, _instead=instead):
+        yield
+
+
+@mutant
+def mark_is_answered_apart_from_its_run() -> Iterator[None]:
+    """DS 10043: a forced success is written in a second step, which a crash can part from the first."""
+    original = live_runs._marked
+
+    def marked(*args: Any) -> Any:
+        said, _ = original(*args)
+        return said, ()
+
+    with replaced(live_runs, _marked=marked):
+        yield

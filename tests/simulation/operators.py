@@ -9,6 +9,8 @@ from nimbus.domain import commands as c
 from nimbus.domain.backfill import BackfillRequest, BackfillState, OnFailure, Order, Reprocess
 from nimbus.domain.ids import BackfillId, CommandId, RunId, TaskName
 from nimbus.domain.lifecycle import is_ready
+from nimbus.domain.run import Run, TaskState
+from nimbus.domain.selection import Scope, Selection
 from tests.simulation.catalog import FANNING, FIRST, MISSING, NAMES, POOLS, SECOND
 from tests.simulation.clocks import START
 
@@ -20,6 +22,8 @@ _WEIGHTS = {
     "stop": 5,
     "pause_run": 2,
     "resume_run": 3,
+    "rerun": 4,
+    "mark": 3,
     "pause": 2,
     "activate": 4,
     "publish": 3,
@@ -118,7 +122,7 @@ class Operators:
                 self._runs += 1
                 pipeline = rng.choice((pipeline, pipeline, pipeline, FANNING.name))
                 return c.StartRun(pipeline=pipeline, run_id=RunId(f"{pipeline}-by-hand-{self._runs}"))
-            case "stop" | "pause_run" | "resume_run":
+            case "stop" | "pause_run" | "resume_run" | "rerun" | "mark":
                 return self._about_run(verb)
             case "pause":
                 return c.PausePipeline(pipeline=pipeline)
@@ -144,9 +148,30 @@ class Operators:
         known = list(runs.all) or [RunId("unknown")]
         run = rng.choice(live if live and rng.random() < 0.5 else known[-6:])
         match verb:
+            case "rerun" if run in self._world.ledger.runs.all:
+                return self._rerun(self._world.ledger.runs.all[run])
+            case "mark":
+                task, state = self._world.rng.choice("abc"), self._world.rng.choice(("succeeded", "skipped"))
+                return c.MarkTask(run_id=run, task=TaskName(task), state=state, reason="asked")
             case "pause_run":
                 return c.PauseRun(run_id=run)
             case "resume_run":
                 return c.ResumeRun(run_id=run)
             case _:
                 return c.StopRun(run_id=run, reason="asked")
+
+    def _rerun(self, run: Run) -> c.Command:
+        rng = self._world.rng
+        self._runs += 1
+        scope = rng.choice(tuple(Scope))
+        tasks = () if scope in (Scope.ALL, Scope.FAILED) else (TaskName("a"),)
+        marks = {TaskName("a"): TaskState.SUCCEEDED} if scope is Scope.FAILED and rng.random() < 0.3 else {}
+        return c.StartRun(
+            pipeline=run.pipeline,
+            run_id=RunId(f"{run.pipeline}-again-{self._runs}"),
+            parameters=run.parameters,
+            logical_date=run.logical_date,
+            data_interval=run.data_interval,
+            release=rng.choice((run.release, None)),
+            selection=Selection(scope=scope, tasks=tasks, reuse=run.id, is_rerun=True, marks=marks),
+        )

@@ -12,11 +12,14 @@ from leader import FencingToken, Leadership, Participant
 from nimbus.domain.alerts import Alert, Failure
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.drafts import Draft, new_run
-from nimbus.domain.ids import RunId, TaskName
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.ids import AttemptId, RunId, TaskName
+from nimbus.domain.lifecycle import begin
 from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import TaskSpec
 from nimbus.domain.results import committed_results
 from nimbus.domain.run import Run
+from nimbus.domain.selection import entered
 from nimbus.domain.supervision import Timings
 from nimbus.domain.waits import Look, Seen
 from nimbus.engine import news as n
@@ -234,13 +237,35 @@ class Scheduler:
             self.world.ledger.schedules.waited.add(draft.id)
             self.engine.tell(n.BuildingFailed(subject, draft, DefinitionNotHereError(release)))
             return True
+        if draft.selection is not None and not self.reaches_zookeeper():
+            return False
         spec = self.world.storage.releases[release]
         try:
-            result: Run | Refusal = new_run(spec, draft)
+            result = self._selected(new_run(spec, draft), draft)
         except InvalidParametersError as exc:
             result = Refusal(exc.code, str(exc))
         self.engine.tell(n.RunBuilt(subject, Built(draft, result)))
         return True
+
+    def _selected(self, run: Run, draft: Draft) -> Run | Refusal:
+        selection = draft.selection
+        if selection is None or selection.reuse is None:
+            return run
+        runs, ends = self.world.zookeeper.world.runs, self.world.ledger.attempts.ends
+        used = runs.get(selection.reuse) or self.world.storage.history.get(selection.reuse)
+        if used is None or not used.state.is_final or used.pipeline != run.pipeline:
+            return Refusal("run_live", "it cannot be used")
+        results = {}
+        for name, task in used.tasks.items():
+            if (attempt := task.committed) is not None:
+                origin = used.id if task.reused is None else task.reused.run
+                end = ends.get(AttemptId(origin, name, attempt.number))  # none of a task with child runs
+                results[name] = {} if end is None else end.result or {}
+        try:
+            run = entered(run, selection, used, results, by=draft.submitted_by, now=draft.asked_at)
+        except RefusedError as exc:
+            return Refusal(exc.code, str(exc))
+        return begin(run, draft.asked_at)
 
     def _render(self, run: Run, task: TaskName) -> bool:
         """The helper can be gone for a while, and ZooKeeper too."""

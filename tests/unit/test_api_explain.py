@@ -26,7 +26,7 @@ from nimbus.domain.pipeline import (
     TaskSpec,
 )
 from nimbus.domain.refusals import Refusals
-from nimbus.domain.run import Outcome, Paused, Run, RunCause, RunState, TaskRun, TaskState
+from nimbus.domain.run import Outcome, Paused, Reused, Run, RunCause, RunState, TaskRun, TaskState
 from nimbus.domain.settlement import Settlement
 from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
 from nimbus.domain.tasks import Tasks
@@ -362,6 +362,28 @@ def test_a_task_that_succeeded_needs_no_explanation() -> None:
     assert why(run, run.tasks[A], None, AROUND) is None
 
 
+def test_task_that_was_not_run_says_why_it_ended() -> None:
+    run = _run(selected="from b")
+    attempt = _ended(_opened(run), Outcome.SUCCEEDED).tasks[A].attempts[0]
+    marked = Settlement(at=NOW, by="ann", reason="by hand")
+    run = replace(
+        run,
+        tasks=run.tasks.replaced(
+            [
+                replace(
+                    run.tasks[A], state=TaskState.SUCCEEDED, reused=Reused(run=RunId("q"), attempt=attempt)
+                ),
+                replace(run.tasks[B], state=TaskState.SKIPPED, left_out=True),
+                replace(run.tasks[C], state=TaskState.SUCCEEDED, settled=marked),
+            ]
+        ),
+    )
+
+    assert why(run, run.tasks[A], None, AROUND) == "reused from run q, attempt 1"
+    assert why(run, run.tasks[B], None, AROUND) == "skipped: not selected (from b)"
+    assert why(run, run.tasks[C], None, AROUND) == "marked succeeded by ann: by hand"
+
+
 def test_paused_run_and_its_tasks_say_who_paused_it_and_how_it_goes_on() -> None:
     run = _run(paused=Paused(by="ann", at=NOW), deadline=NOW + timedelta(hours=1))
     told = (
@@ -562,3 +584,14 @@ def test_wait_for_a_pipeline_names_the_missing_intervals() -> None:
         "waits for pipeline ods: 2026-02-28T07:00+0100 to 2026-03-01T07:00+0100 "
         "(no run of it has ended yet); it fails at 2026-03-01 12:00:00Z without it"
     )
+
+
+def test_task_that_waits_for_room_says_when_its_queue_timeout_fails_it() -> None:
+    run = _run()
+    task = replace(run.tasks[A], spec=replace(run.tasks[A].spec, queue_timeout=timedelta(minutes=10)))
+
+    words = why(run, task, None, _around(workers=()))
+
+    assert words is not None
+    assert words.startswith("no worker is registered")
+    assert words.endswith("; it fails at 2026-03-01 06:10:00Z if it has not started: queue_timeout")

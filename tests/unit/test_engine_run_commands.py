@@ -1,19 +1,22 @@
-"""Commands about live runs: pause, resume. On one reign, and on that of a successor."""
+"""Commands about runs: pause, resume, rerun, mark. On one reign, and on that of a successor."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any, Literal
 
 import pytest
 
 from nimbus import run_record
-from nimbus.domain.commands import PauseRun, ResumeRun, StartRun, StopRun
+from nimbus.domain.commands import Command, MarkTask, PauseRun, ResumeRun, StartRun, StopRun
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, RetryPolicy, Schedule, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Paused, RunCause, RunState, TaskState
-from tests.definitions import active
+from nimbus.domain.selection import Scope, Selection
+from nimbus.domain.settlement import Settlement
+from tests.definitions import active, digest_of
 from tests.engine_bench import NOW, RUN, Bench
 
 P = PipelineName("p")
@@ -42,7 +45,7 @@ def a_bench(schema: int = 2) -> Bench:
     return bench
 
 
-def answer(bench: Bench, command: PauseRun | ResumeRun | StartRun | StopRun) -> tuple[str, str]:
+def answer(bench: Bench, command: Command) -> tuple[str, str]:
     """Code and message of what became of a command."""
     key = bench.submit(command, by="ann")
     bench.decide()
@@ -217,3 +220,114 @@ def test_scheduled_run_says_that_its_schedule_asked() -> None:
 
     (run,) = (run for run in bench.cluster.world.runs.values() if run.cause is RunCause.SCHEDULE)
     assert run.submitted_by == "schedule"
+
+
+def rerun(scope: Scope, *tasks: TaskName, of: RunId = R, **more: Any) -> StartRun:
+    selection = Selection(scope=scope, tasks=tasks, reuse=of, is_rerun=True, **more)
+    return StartRun(pipeline=P, run_id=S, selection=selection, release=digest_of(SPEC))
+
+
+def failed_bench() -> Bench:
+    """`a` has succeeded, `b` has failed."""
+    bench = a_bench()
+    end(bench, A)
+    end(bench, B, Outcome.FAILED)
+    return bench
+
+
+def test_rerun_runs_what_failed_and_keeps_dates_and_history() -> None:
+    bench = failed_bench()
+    before = bench.run()
+
+    assert answer(bench, rerun(Scope.FAILED))[0] == "ok"
+
+    assert states(bench, S) == [SUCCEEDED, RUNNING]
+    assert bench.run(S).rerun_of == R
+    assert bench.run() == before
+
+
+def test_rerun_of_a_live_run_waits_for_its_end_and_holds_up_nothing() -> None:
+    bench = a_bench()
+    key = bench.submit(rerun(Scope.FAILED), by="ann")
+    bench.decide()
+    assert key in bench.cluster.world.commands
+    assert answer(bench, StopRun(run_id=R, reason="late"))[0] == "ok"
+
+    bench.elect(3)
+    end(bench, A, Outcome.STOPPED)
+
+    assert bench.cluster.world.outcomes[key].code == "ok"
+    assert states(bench, S) == [RUNNING, WAITING]
+
+
+def test_rerun_is_refused_while_the_schema_is_older() -> None:
+    assert answer(a_bench(schema=1), rerun(Scope.ALL, of=RunId("x")))[0] == "schema_too_old"
+
+
+def test_rerun_starts_once_when_it_is_asked_for_twice() -> None:
+    bench = failed_bench()
+    answer(bench, rerun(Scope.FAILED))
+
+    assert answer(bench, rerun(Scope.FAILED)) == ("ok", "run s was started before; nothing is started twice")
+
+
+def mark(task: TaskName, state: Literal["succeeded", "skipped"], run: RunId = R) -> MarkTask:
+    return MarkTask(run_id=run, task=task, state=state, reason="by hand")
+
+
+def test_waiting_task_that_is_marked_ends_at_once_and_says_who_marked_it() -> None:
+    bench = a_bench()
+
+    assert answer(bench, mark(B, "succeeded"))[0] == "ok"
+    assert bench.run().tasks[B].settled == Settlement(at=NOW, by="ann", reason="by hand")
+    end(bench, A)
+
+    assert bench.run().state is RunState.SUCCEEDED
+    assert run_record.decode(run_record.encode_new(bench.run()), "r") == bench.run()
+
+
+def test_task_behind_a_marked_one_begins() -> None:
+    bench = a_bench()
+    answer(bench, PauseRun(run_id=R))
+    end(bench, A, Outcome.FAILED)
+
+    assert answer(bench, mark(A, "succeeded"))[0] == "ok"
+    answer(bench, ResumeRun(run_id=R))
+
+    assert states(bench) == [SUCCEEDED, RUNNING]
+
+
+def test_task_behind_one_that_is_marked_as_skipped_is_skipped() -> None:
+    bench = a_bench()
+    answer(bench, PauseRun(run_id=R))
+    end(bench, A, Outcome.FAILED)
+
+    answer(bench, mark(A, "skipped"))
+
+    assert bench.run().state is RunState.SUCCEEDED
+    assert states(bench) == [TaskState.SKIPPED, TaskState.SKIPPED]
+
+
+def test_task_of_a_queued_run_can_be_marked() -> None:
+    bench = a_bench()
+    answer(bench, StartRun(pipeline=P, run_id=S))
+
+    assert answer(bench, mark(A, "succeeded", S))[0] == "ok"
+
+    assert (bench.run(S).state, states(bench, S)) == (RunState.QUEUED, [SUCCEEDED, WAITING])
+
+
+def test_mark_is_refused_unless_its_task_waits() -> None:
+    bench = a_bench()
+
+    assert answer(bench, mark(A, "succeeded"))[0] == "not_waiting"
+    assert answer(bench, mark(TaskName("z"), "succeeded"))[0] == "unknown_task"
+    assert answer(bench, mark(A, "succeeded", S))[0] == "unknown_run"
+    assert answer(a_bench(schema=1), mark(B, "skipped"))[0] == "schema_too_old"
+
+
+def test_marking_twice_is_the_same_as_once() -> None:
+    bench = a_bench()
+    answer(bench, mark(B, "skipped"))
+
+    assert answer(bench, mark(B, "skipped")) == ("ok", "task b of run p-1 was marked skipped before")

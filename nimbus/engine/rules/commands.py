@@ -15,6 +15,7 @@ from nimbus.domain.commands import (
     CordonWorker,
     CreateBackfill,
     DecideApproval,
+    MarkTask,
     PausePipeline,
     PauseRun,
     PublishRelease,
@@ -92,7 +93,7 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
             return _answer_about_pipeline(state, queued, command, now)
         case StartRun() as command:
             return _start(state, queued, command, now)
-        case StopRun() | PauseRun() | ResumeRun() | DecideApproval() as command:
+        case StopRun() | PauseRun() | ResumeRun() | MarkTask() | DecideApproval() as command:
             message, writes = changed_run(state, command, queued.submitted_by, now)
             return _consumed(state, queued, now, message=message, writes=writes)
         case CreateBackfill() | SteerBackfill() as command:
@@ -314,7 +315,10 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
         return _consumed(
             state, queued, now, message=f"run {command.run_id} was started before; nothing is started twice"
         )
-    if record.release is None:
+    if command.rerun_of in state.runs:
+        return Nothing()  # its end puts the command on the agenda
+    release = command.release or record.release
+    if release is None:
         raise RefusedError(
             "not_active",
             f"pipeline {record.name} has no active release: `nimbus pipeline activate {record.name}`.",
@@ -325,10 +329,12 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
         )
     if command.data_interval is not None and state.schema < 2:
         raise RefusedError("schema_too_old", _too_old(state, "a data interval is given", 2))
+    if command.selection is not None and state.schema < 2:
+        raise RefusedError("schema_too_old", _too_old(state, "tasks are selected", 2))
     draft = Draft(
         id=command.run_id,
         pipeline=record.name,
-        release=record.release,
+        release=release,
         parameters=command.parameters,
         logical_date=command.logical_date or now,
         data_interval=command.data_interval,
@@ -337,6 +343,7 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
         layout=state.schema,
         asked_at=now,
         submitted_by=queued.submitted_by,
+        selection=command.selection,
     )
     run = built(state, about_command(queued.id), draft)
     if not isinstance(run, Run):

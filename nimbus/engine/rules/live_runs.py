@@ -7,11 +7,12 @@ from datetime import datetime
 from typing import assert_never
 
 from nimbus.domain import lifecycle
-from nimbus.domain.commands import DecideApproval, LiveRunCommand, PauseRun, ResumeRun, StopRun
+from nimbus.domain.commands import DecideApproval, LiveRunCommand, MarkTask, PauseRun, ResumeRun, StopRun
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.growth import brief
 from nimbus.domain.ids import RunId
-from nimbus.domain.run import Paused, Run, RunState
+from nimbus.domain.run import Paused, Run, RunState, TaskState
+from nimbus.domain.settlement import Settlement
 from nimbus.domain.writes import PutRun, Write
 from nimbus.engine.rules.waits import decided
 from nimbus.engine.state import State
@@ -51,6 +52,8 @@ def changed_run(
             return _paused(_live(state, command.run_id, "nothing to pause"), by, now)
         case ResumeRun():
             return _resumed(state, _live(state, command.run_id, "nothing to resume"))
+        case MarkTask():
+            return _marked(_live(state, command.run_id, "nothing to mark"), command, by, now)
         case DecideApproval():
             return decided(state, command, by, now)
         case _:
@@ -66,12 +69,7 @@ def _stopped(run: Run, reason: str, by: str, now: datetime) -> tuple[str, tuple[
 def _paused(run: Run, by: str, now: datetime) -> tuple[str, tuple[Write, ...]]:
     if run.paused is not None:
         return f"run {run.id} was paused before, by {run.paused.by} at {run.paused.at:%Y-%m-%d %H:%M:%S}Z", ()
-    if run.layout == 1:
-        raise RefusedError(
-            "schema_too_old",
-            f"run {run.id} was started while the cluster's schema was 1, whose records cannot say that a run "
-            "is paused: stop it, or let it end.",
-        )
+    _check_layout(run, "a run is paused")
     paused = replace(run, paused=Paused(by=brief(by), at=now))
     said = f"run {run.id} is paused: nothing new begins, what runs goes on, and its deadline counts"
     return said, (PutRun(paused, run),)
@@ -84,3 +82,30 @@ def _resumed(state: State, run: Run) -> tuple[str, tuple[Write, ...]]:
     if parent is not None and parent.paused is not None:
         raise RefusedError("parent_paused", f"run {parent.id}, its parent, is paused: resume that one.")
     return f"run {run.id} goes on", (PutRun(replace(run, paused=None), run),)
+
+
+def _marked(run: Run, command: MarkTask, by: str, now: datetime) -> tuple[str, tuple[Write, ...]]:
+    task, state = run.tasks.get(command.task), TaskState(command.state)
+    if task is None:
+        raise RefusedError("unknown_task", f"run {run.id} has no task {command.task}.")
+    if task.settled is not None and task.state is state:
+        return f"task {command.task} of run {run.id} was marked {state} before", ()
+    if task.state is not TaskState.WAITING or run.state.is_ending:
+        raise RefusedError(
+            "not_waiting",
+            f"task {command.task} of run {run.id} is {task.state}, and only a task that waits can be marked; "
+            "one that has failed is marked in a rerun: `nimbus run rerun --mark`.",
+        )
+    _check_layout(run, "a task was marked")
+    said = Settlement(at=now, by=by, reason=command.reason)
+    marked = lifecycle.mark_task(run, command.task, state=state, settlement=said, now=now)
+    return f"task {command.task} of run {run.id} is marked {state}", (PutRun(marked, run),)
+
+
+def _check_layout(run: Run, what: str) -> None:
+    if run.layout == 1:
+        raise RefusedError(
+            "schema_too_old",
+            f"run {run.id} was started while the cluster's schema was 1, whose records cannot say that "
+            f"{what}: stop it, or let it end.",
+        )
