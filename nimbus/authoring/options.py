@@ -105,6 +105,13 @@ class Concurrency(TypedDict, total=False):
     when_full: Literal["queue", "skip", "replace"]
 
 
+class Webhook(TypedDict, total=False):
+    """`webhook`. `secret` is required."""
+
+    secret: str
+    params: Mapping[str, str]
+
+
 class Notify(TypedDict):
     """One of `notify`."""
 
@@ -131,6 +138,7 @@ class PipelineOptions(TypedDict, total=False):
     priority: Priority
     timeout: Duration
     concurrency: Concurrency
+    webhook: Webhook
     max_parallel_tasks: int
     notify: Sequence[Notify]
     parameters: Mapping[str, Parameter]

@@ -381,6 +381,13 @@ class TaskModel(Strict):
     )
 
 
+class WebhookModel(Strict):
+    """A signed request that starts a run."""
+
+    secret: Annotated[str, BeforeValidator(_secret_name)]
+    params: dict[str, str] = Field(default_factory=dict)
+
+
 class DefinitionModel(Strict):
     """A whole definition."""
 
@@ -392,6 +399,7 @@ class DefinitionModel(Strict):
     priority: PriorityName = Priority.MEDIUM
     timeout: PositiveDuration | None = None
     concurrency: ConcurrencyModel | None = None
+    webhook: WebhookModel | None = None
     max_parallel_tasks: Annotated[int, Field(ge=1, le=MOST_TASKS)] | None = None
     notify: Annotated[list[Notify], Field(max_length=MOST_RULES)] | None = None
     parameters: dict[Annotated[str, BeforeValidator(_parameter_name)], ParameterModel] = Field(
