@@ -120,6 +120,7 @@ _NOT_IN_LAYOUT_1: dict[str, Any] = {
                 "secrets",
                 "runs_on",
                 "start_after",
+                "queue_timeout",
                 "reads",
                 "waits_for",
                 "children",

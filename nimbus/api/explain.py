@@ -16,7 +16,7 @@ from nimbus.api.explain_children import why_children
 from nimbus.api.explain_queue import QueueView, why_queued
 from nimbus.api.explain_waits import how_settled, why_it_waits
 from nimbus.domain.admission import Capacity
-from nimbus.domain.earliest import not_before
+from nimbus.domain.earliest import not_before, queue_ends_at
 from nimbus.domain.ids import PipelineName, RunId, TaskName
 from nimbus.domain.needs import Verdict, verdict
 from nimbus.domain.run import Paused, Reused, Run, RunState, TaskRun, TaskState
@@ -118,7 +118,13 @@ def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
         return f"starts at {start:%Y-%m-%d %H:%M:%SZ} at the earliest: start_after"
     if task.spec.children is not None:
         return f"the leader starts its child runs of pipeline {task.spec.children.pipeline} next"
-    return why_not_admitted(run, task, around.capacity(), around.now)
+    ends = queue_ends_at(run, task)
+    fails = (
+        ""
+        if ends is None
+        else f"; it fails at {ends:%Y-%m-%d %H:%M:%SZ} if it has not started: queue_timeout"
+    )
+    return why_not_admitted(run, task, around.capacity(), around.now) + fails
 
 
 def _running(task: TaskRun, slots: Slots | None, around: Surroundings) -> str | None:

@@ -238,8 +238,8 @@ class ChildSpecModel(Model):
     pipeline: str
     parameters: dict[str, Any]
     """Texts are templates."""
-    for_each: dict[str, list[Any]]
-    """One list without a name has the key ``."""
+    for_each: dict[str, list[Any] | str]
+    """One list without a name has the key ``. A text takes its list from the result of a task."""
     max_parallel: int | None
     max_items: int
 
@@ -277,6 +277,8 @@ class TaskSpecModel(Model):
     runs_on: list[str]
     """Labels that its worker must have."""
     start_after_s: Seconds | None = Field(None, validation_alias="start_after")
+    queue_timeout_s: Seconds | None = Field(None, validation_alias="queue_timeout")
+    """How long it may wait for room, before each attempt; null: for ever."""
 
 
 class ConcurrencyModel(Model):

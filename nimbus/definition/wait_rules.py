@@ -11,7 +11,8 @@ from nimbus.domain.waits import SELF, DataSource, address_fault
 from nimbus.templates.names import tasks_read
 
 _OF_WORKERS = (
-    "args", "isolation", "limits", "pool", "priority", "retries", "runs_on", "spark", "start_after",
+    "args", "isolation", "limits", "pool", "priority", "queue_timeout", "retries", "runs_on", "spark",
+    "start_after",
 )  # fmt: skip
 """What only a task that workers run may say."""
 _BESIDE = {"status": "http", "covers": "pipeline", "last": "pipeline", "on_failed": "pipeline"}

@@ -32,6 +32,7 @@ Kind = Literal[
     "finished",
     "schema",
     "alert",
+    "overdue",
 ]
 """`queue`: a queued run that may start. `task`: one that waits for a worker; `wait`: one that waits for
 something else, see `nimbus.engine.rules.waits`. `worker`: one that backs off.
@@ -40,7 +41,9 @@ may have ended. `children`: a task that starts child runs.
 `finished`: a run to be archived, later removed."""
 
 
-PARTS_OF_RUNS: frozenset[Kind] = frozenset({"attempt", "wait", "queue", "rendering", "task", "finished"})
+PARTS_OF_RUNS: frozenset[Kind] = frozenset(
+    {"attempt", "wait", "queue", "rendering", "task", "overdue", "finished"}
+)
 
 
 class Subject(NamedTuple):
@@ -107,6 +110,11 @@ def about_wait(run: RunId, task: TaskName) -> Subject:
 def about_rendering(run: RunId, task: TaskName) -> Subject:
     """A task that waits for its templates to be rendered."""
     return Subject("rendering", run, task)
+
+
+def about_overdue(run: RunId, task: TaskName) -> Subject:
+    """A task that waits for room, for the end of its `queue_timeout`."""
+    return Subject("overdue", run, task)
 
 
 def about_run(run: RunId) -> Subject:

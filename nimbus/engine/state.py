@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from types import MappingProxyType
 from typing import assert_never
 
@@ -29,7 +30,7 @@ from nimbus.domain.commands import (
     is_urgent,
 )
 from nimbus.domain.drafts import Draft
-from nimbus.domain.earliest import not_before
+from nimbus.domain.earliest import not_before, queue_ends_at
 from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.lifecycle import must_stop
@@ -56,6 +57,7 @@ from nimbus.engine.agenda import (
     about_children,
     about_command,
     about_finished,
+    about_overdue,
     about_pipeline,
     about_queued,
     about_rendering,
@@ -417,11 +419,23 @@ class State:
         elif not waits:
             self.ready.discard(run.id, task.spec.name)
             self.agenda.forget(subject)
+            self._put_queue_timeout(run.id, task, None)
             self._forget_rendering(run.id, task)
-        elif (moment := not_before(run, task)) is not None:
-            self.agenda.look_at(subject, moment)
         else:
-            self._add_ready(run.id, task.spec.name)
+            self._put_queue_timeout(run.id, task, queue_ends_at(run, task))
+            if (moment := not_before(run, task)) is not None:
+                self.agenda.look_at(subject, moment)
+            else:
+                self._add_ready(run.id, task.spec.name)
+
+    def _put_queue_timeout(self, run: RunId, task: TaskRun, due: datetime | None) -> None:
+        if task.spec.queue_timeout is None:
+            return
+        subject = about_overdue(run, task.spec.name)
+        if due is None:
+            self.agenda.forget(subject)
+        else:
+            self.agenda.look_at(subject, due)
 
     def _put_wait(self, run: Run, spec: TaskSpec, *, waits: bool) -> None:
         subject = about_wait(run.id, spec.name)
@@ -504,6 +518,7 @@ class State:
         for name, task in run.tasks.items():
             self.ready.discard(run_id, name)
             self.agenda.forget(about_task(run_id, name))
+            self._put_queue_timeout(run_id, task, None)
             if task.spec.children is not None:
                 self._forget_children(about_children(run_id, name))
             self._forget_rendering(run_id, task)

@@ -584,3 +584,14 @@ def test_wait_for_a_pipeline_names_the_missing_intervals() -> None:
         "waits for pipeline ods: 2026-02-28T07:00+0100 to 2026-03-01T07:00+0100 "
         "(no run of it has ended yet); it fails at 2026-03-01 12:00:00Z without it"
     )
+
+
+def test_task_that_waits_for_room_says_when_its_queue_timeout_fails_it() -> None:
+    run = _run()
+    task = replace(run.tasks[A], spec=replace(run.tasks[A].spec, queue_timeout=timedelta(minutes=10)))
+
+    words = why(run, task, None, _around(workers=()))
+
+    assert words is not None
+    assert words.startswith("no worker is registered")
+    assert words.endswith("; it fails at 2026-03-01 06:10:00Z if it has not started: queue_timeout")

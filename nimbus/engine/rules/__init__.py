@@ -50,6 +50,7 @@ def next_subject(state: State) -> Subject | None:
         or agenda.first("rendering")
         or agenda.first("alert")
         or state.next_ready()
+        or agenda.first("overdue")
         or agenda.first("finished")
         or agenda.first("schema")
     )
@@ -73,7 +74,7 @@ def _asked(state: State, subject: Subject, now: Instant) -> Answer:
             return commands.answer_command(state, subject.command, now.wall)
         case "pipeline" | "backfill":
             return _next_date(state, subject, now)
-        case "child" | "children" | "queue" | "rendering" | "task" | "wait":
+        case "child" | "children" | "overdue" | "queue" | "rendering" | "task" | "wait":
             return _start(state, subject, now)
         case "finished":
             return archive.retire_run(state, subject.run, now.wall)
@@ -101,6 +102,8 @@ def _start(state: State, subject: Subject, now: Instant) -> Answer:
     """What waits: a queued run, a ready task, one that no worker runs, or one that starts child runs."""
     if subject.kind == "wait":
         return waits.end_wait(state, subject.run, subject.task, now.wall)
+    if subject.kind == "overdue":
+        return assign.fail_overdue(state, subject.run, subject.task, now.wall)
     if subject.kind == "child":
         return children.take_in_end(state, subject)
     if subject.kind == "children":
