@@ -12,7 +12,7 @@ PYTEST := $(PY) -m pytest
 SIDE_BY_SIDE := -n $${NIMBUS_TEST_JOBS:-3} --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 .PHONY: help setup examples demo test check lint format simulate chaos chaos-smoke chaos-spark chaos-points lock clean
-.PHONY: bench-leader bench-clusters bench-engine bench-tools bench-blobsync bench-tasks-tools bench-airflow-tools bench-tasks chaos-blobsync
+.PHONY: bench-simulate bench-leader bench-clusters bench-engine bench-tools bench-blobsync bench-tasks-tools bench-airflow-tools bench-tasks chaos-blobsync
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -72,6 +72,9 @@ chaos-blobsync: setup ## A thousand kills, faulty S3, full disks, and 200 rounds
 
 bench-leader: setup ## Compare our hand-over with Curator's and kazoo's; options in ARGS, see docs/benchmarks.md
 	$(PY) -m tests.benchmark.leader $(ARGS)
+
+bench-simulate: setup ## Measure `nimbus simulate` for 1,000 pipelines over a year, beside cronsim alone
+	$(PY) -m tests.benchmark.forecast
 
 bench-engine: setup ## Measure the leader's engine against its goals; options in ARGS, see docs/benchmarks.md
 	$(PY) -m tests.benchmark.engine $(ARGS)

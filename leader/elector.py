@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Protocol, runtime_checkable
 
-from leader.protocol.terms import LeaderInfo, Leadership
+from leader.protocol.terms import EpochRecord, LeaderInfo, Leadership
 from leader.protocol.view import ParticipantView
 from leader.status import ElectionStatus
 
@@ -67,6 +67,10 @@ class Elector(Protocol):
 
     def get_leader(self) -> LeaderInfo | None:
         """The confirmed leader. ZooKeeperUnavailableError, RecordError."""
+        ...
+
+    def get_epoch(self) -> EpochRecord | None:
+        """The newest epoch, and the schema of what the election protects. ZooKeeperUnavailableError."""
         ...
 
     def status(self) -> ElectionStatus:

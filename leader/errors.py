@@ -35,7 +35,7 @@ class ForkedError(ElectionStateError):
     def __init__(self, *, made_in: int) -> None:
         super().__init__(
             f"this was made in process {made_in}, which was forked since: its threads are not in this "
-            f"process and its connection belongs to the other. Make a new ZooKeeperSession here."
+            f"process and its connection belongs to the other. Make a new session here."
         )
         self.made_in = made_in
 

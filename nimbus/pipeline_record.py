@@ -39,6 +39,7 @@ class _Body2:
     state: PipelineState
     published: ReleaseDigest
     release: ReleaseDigest | None = None
+    pinned: tuple[ReleaseDigest, ...] = ()
     profile: Profile
     updated_at: datetime
 
@@ -76,6 +77,7 @@ def encode(record: PipelineRecord) -> bytes:
             state=record.state,
             published=record.published,
             release=record.release,
+            pinned=record.pinned,
             profile=record.profile,
             updated_at=record.updated_at,
         )

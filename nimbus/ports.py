@@ -12,12 +12,17 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
+from nimbus.domain.alert_text import AlertMessage
+from nimbus.domain.alerts import Alert
+from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.commands import Abdication, Command, CommandOutcome, QueuedCommand
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.ids import AttemptId, ClusterId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.ids import AttemptId, BackfillId, ClusterId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.pipeline_health import PipelineHealth
+from nimbus.domain.results import Results
 from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
@@ -73,6 +78,11 @@ class RegisteredPart:
     abdication: Abdication | None = None
     """The last one that was accepted, whatever its epoch."""
     settings: ClusterSettings = field(default_factory=ClusterSettings)
+    intervals: Mapping[PipelineName, IntervalIndex] = field(default_factory=dict)
+    backfills: tuple[Backfill, ...] = ()
+    """These two are read before the runs, since they change in the transaction that ends a run."""
+    alerts: tuple[Alert, ...] = ()
+    health: tuple[PipelineHealth, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +100,6 @@ class CatalogPart:
 
     pipelines: tuple[PipelineRecord, ...] = ()
     commands: tuple[QueuedCommand, ...] = ()
-    intervals: Mapping[PipelineName, IntervalIndex] = field(default_factory=dict)
 
 
 LoadedPart = RegisteredPart | RunsPart | CatalogPart
@@ -173,8 +182,20 @@ class LeaderStore(Protocol):
         """One pipeline; None if it is not there, or cannot be read."""
         ...
 
+    def read_backfill(self, backfill: BackfillId) -> Backfill | None:
+        """One backfill; None if it is not there, or cannot be read."""
+        ...
+
+    def read_alerts(self) -> tuple[Alert, ...]:
+        """All alerts whose records are kept, those that were raised first at the front."""
+        ...
+
     def read_intervals(self, name: PipelineName) -> IntervalIndex | None:
         """What became of a pipeline's data intervals; None: there is no index."""
+        ...
+
+    def read_health(self) -> tuple[PipelineHealth, ...]:
+        """How pipelines fare of which something is known."""
         ...
 
     def begin(self) -> LeaderTransaction:
@@ -224,6 +245,14 @@ class ClusterReader(Protocol):
         """One pipeline."""
         ...
 
+    def backfills(self) -> tuple[Backfill, ...]:
+        """All that are kept."""
+        ...
+
+    def backfill(self, backfill: BackfillId) -> Backfill | None:
+        """One backfill; None if it is not there."""
+        ...
+
     def intervals(self, name: PipelineName) -> IntervalIndex | None:
         """What became of a pipeline's data intervals; None: no run that has one has ended."""
         ...
@@ -262,6 +291,10 @@ class ClusterReader(Protocol):
 
     def settings(self) -> ClusterSettings:
         """Pools, and workers that are cordoned."""
+        ...
+
+    def alerts(self) -> tuple[Alert, ...]:
+        """Alerts that wait, and those that have ended lately; those that were raised first at the front."""
         ...
 
 
@@ -412,8 +445,40 @@ class History(Protocol):
         """One finished run."""
         ...
 
+    def store_results(self, run: RunId, results: Results) -> None:
+        """Keep what the tasks of a run gave; before the run itself. Safe to repeat."""
+        ...
+
+    def results(self, run: RunId) -> Results:
+        """What the tasks of a finished run gave."""
+        ...
+
     def recent(self, pipeline: PipelineName | None, limit: int) -> tuple[Run, ...]:
         """Finished runs, newest first."""
+        ...
+
+
+class AlertNotSentError(NimbusError):
+    """A target did not accept an alert."""
+
+    code = "alert_not_sent"
+    retryable = True
+
+    def __init__(self, message: str, *, doubtful: bool = False) -> None:
+        super().__init__(message)
+        self.doubtful = doubtful
+        """There was no answer: it may have been accepted all the same."""
+
+
+class AlertTarget(Protocol):
+    """Whom alerts are sent to."""
+
+    def send(self, message: AlertMessage) -> None:
+        """Send a message, within about 20 s; once it returns, the target has accepted it.
+
+        Raises:
+            AlertNotSentError: it was refused, or there was no answer.
+        """
         ...
 
 

@@ -13,9 +13,13 @@ from typing import Any, Generic, Protocol, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic.main import IncEx
 
+from nimbus.domain.alerts import Alert
+from nimbus.domain.backfill import Backfill
 from nimbus.domain.commands import Abdication, Command, CommandOutcome
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import TaskName
+from nimbus.domain.pipeline_health import PipelineHealth
+from nimbus.domain.results import TaskResults
 from nimbus.domain.run import Run, RunHeader, TaskRun, TaskState
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
@@ -98,14 +102,36 @@ class RunBody(RunHeader):
 
 _HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
 _NOT_IN_LAYOUT_1: dict[str, Any] = {
+    "notify": True,
+    "variables": True,
+    "parent": True,
+    "submitted_by": True,
+    "rerun_of": True,
+    "selected": True,
+    "note": True,
+    "paused": True,
     "tasks": {
         "__all__": {
-            "spec": {"requirements", "when", "allow_failure", "pools", "runs_on", "start_after", "reads"},
+            "spec": {
+                "requirements",
+                "when",
+                "allow_failure",
+                "pools",
+                "secrets",
+                "runs_on",
+                "start_after",
+                "queue_timeout",
+                "reads",
+                "waits_for",
+                "children",
+            },
             "attempts": {"__all__": {"application", "has_result"}},
-            "reason": True,
             "settled": True,
+            "left_out": True,
+            "reused": True,
+            "children": True,
         }
-    }
+    },
 }
 """A cluster of schema 1 has none of it. Not even as null: it would take room from the tasks of a record."""
 _RUN_BODY: RecordCodec[RunBody] = RecordCodec(TypeAdapter(RunBody))
@@ -143,13 +169,17 @@ def _header(run: RunHeader) -> dict[str, Any]:
 
 
 RUN = RunCodec()
+BACKFILL: RecordCodec[Backfill] = RecordCodec(TypeAdapter(Backfill), schema=2)
 OUTCOME: RecordCodec[CommandOutcome] = RecordCodec(TypeAdapter(CommandOutcome))
 ABDICATION: RecordCodec[Abdication] = RecordCodec(TypeAdapter(Abdication))
 SETTINGS: RecordCodec[ClusterSettings] = RecordCodec(TypeAdapter(ClusterSettings))
+ALERT: RecordCodec[Alert] = RecordCodec(TypeAdapter(Alert))
+HEALTH: RecordCodec[PipelineHealth] = RecordCodec(TypeAdapter(PipelineHealth))
 CLAIM: RecordCodec[Claim] = RecordCodec(TypeAdapter(Claim))
 END: RecordCodec[End] = RecordCodec(TypeAdapter(End))
 WORKER: RecordCodec[WorkerInfo] = RecordCodec(TypeAdapter(WorkerInfo))
 SCHEDULER: RecordCodec[SchedulerInfo] = RecordCodec(TypeAdapter(SchedulerInfo))
+RESULTS: RecordCodec[TaskResults] = RecordCodec(TypeAdapter(TaskResults))
 ASSIGNMENT: RecordCodec[Assignment] = RecordCodec(TypeAdapter(Assignment))
 
 

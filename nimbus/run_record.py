@@ -13,7 +13,7 @@ import base64
 import json
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Literal
@@ -21,9 +21,10 @@ from weakref import WeakKeyDictionary
 
 from pydantic import TypeAdapter, ValidationError
 
+from nimbus.domain.children import Children
 from nimbus.domain.errors import RecordTooLargeError
 from nimbus.domain.pipeline import TaskSpec
-from nimbus.domain.run import Attempt, ListedRun, Run, RunHeader, TaskRun, TaskState
+from nimbus.domain.run import Attempt, ListedRun, Reused, Run, RunHeader, TaskRun, TaskState
 from nimbus.domain.settlement import Settlement
 from nimbus.domain.tasks import PAGE, Page, Tasks
 from nimbus.records import UnreadableRecordError
@@ -42,6 +43,7 @@ LARGEST_UNFOLDED = 64 << 20
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
     parameters: Mapping[str, Any]
+    variables: Mapping[str, str] = field(default_factory=dict)
     python_path: tuple[str, ...]
     tasks: tuple[TaskSpec, ...]
 
@@ -56,8 +58,10 @@ class _Progress:
     earlier_mishaps: int = 0
     earlier_out_of_memory: int = 0
     retry_at: datetime | None = None
+    children: Children | None = None
     settled: Settlement | None = None
-    reason: str = ""
+    left_out: bool = False
+    reused: Reused | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +138,9 @@ def decode(nodes: Mapping[str, bytes], place: str) -> Run:
         plan = _decode_plan(packed)
         progress = [found for page in pages for found in _PAGE.validate_json(_unfolded(page))]
         head = _HEADER.validate_python(
-            header | {"parameters": plan.parameters, "python_path": plan.python_path, "layout": SCHEMA}
+            header
+            | {name: getattr(plan, name) for name in ("parameters", "variables", "python_path")}
+            | {"layout": SCHEMA}
         )
         tasks = Tasks(_tasks(head, plan, progress))
     except KeyError as exc:
@@ -181,7 +187,13 @@ def _header(run: Run) -> bytes:
     body: dict[str, Any] = _HEADER.dump_python(
         RunHeader(**{name: getattr(run, name) for name in _HEADER_FIELDS}),
         mode="json",
-        exclude={"parameters", "python_path", "layout"},
+        exclude={
+            "parameters",
+            "variables",
+            "python_path",
+            "layout",
+            *(["parent"] if run.parent is None else []),
+        },
     )
     plan = _plan_of(run)
     if _is_small(run):
@@ -201,6 +213,7 @@ def _plan_of(run: Run) -> bytes:
     if found is None:
         plan = _Plan(
             parameters=run.parameters,
+            variables=run.variables,
             python_path=run.python_path,
             tasks=tuple(task.spec for task in run.tasks.values()),
         )

@@ -19,6 +19,8 @@ from functools import cache
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, Protocol, runtime_checkable
 
+from nimbus.result import FILE, encode
+
 ACCESS_VARIABLE = "NIMBUS_DATA_ACCESS"
 """Environment variable that says how the bucket of outputs is reached, as JSON. Not on any disk."""
 CONTEXT_VARIABLE = "NIMBUS_CONTEXT"
@@ -64,6 +66,8 @@ class TaskContext:
     tz: str | None = None
     """IANA name of the schedule's time zone, or UTC. None: an earlier release made the run."""
     parameters: Mapping[str, Any]
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Of the cluster: those that templates of the pipeline name, as they were when the run was made."""
     inputs: Mapping[str, Path]
     """Committed output folders of the tasks this one needs, by task name. Inside a cluster, with outputs in a
     bucket, each is copied when it is asked for first."""
@@ -76,10 +80,30 @@ class TaskContext:
     some for the data alone, `access_key_id` and `secret_access_key`. Inside a cluster it has none of these:
     there a scheduler signs addresses for Nimbus. Empty: this context was written by hand.
     """
+    result_file: Path | None = None
+    """Where `result` leaves its values. A program writes its result there itself, as a JSON object."""
     release_root: Path
     """The release's files, read-only."""
     fence_token: str
     """Grows with each attempt of the task: `<attempt>`, zero-padded to sort as text."""
+
+    def result(self, **values: Any) -> None:
+        """Give the task's result, which templates of other tasks take as `tasks.NAME.result.KEY`.
+
+        It counts if the attempt succeeds. A second call replaces the first.
+
+        Args:
+            values: What JSON can say, 4096 bytes at most.
+
+        Raises:
+            ResultError: they are too large, or nothing that JSON can say.
+        """
+        if self.result_file is None:
+            raise NotInATaskError
+        data = encode(values)
+        part = self.result_file.with_suffix(".part")
+        part.write_bytes(data)
+        part.replace(self.result_file)
 
     @property
     def output_uri(self) -> str:
@@ -156,9 +180,11 @@ def context() -> TaskContext:
         data_interval_end=_time(document.get("data_interval_end")),
         tz=document.get("tz"),
         parameters=document["parameters"],
+        variables=document.get("variables", {}),
         inputs=_wrapped({task: Path(place) for task, place in document["inputs"].items()}),
         output=Path(document["output"]),
         data=_data(document),
+        result_file=Path(place).parent / "work" / FILE,
         release_root=Path(document["release_root"]),
         fence_token=f"{document['attempt']:06d}",
     )

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Any
 
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf, profile_of
 from nimbus.domain.drafts import Draft, new_run
-from nimbus.domain.ids import ReleaseDigest
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.ids import ReleaseDigest, RunId
+from nimbus.domain.lifecycle import begin
 from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import Run
+from nimbus.domain.selection import entered
 from nimbus.engine.decision import BuildRun
 from nimbus.engine.news import RunBuilt
 from nimbus.engine.state import Built, Refusal
@@ -52,14 +58,22 @@ class OnDisk:
         return _on_disk[release]
 
 
-def build(draft: Draft) -> Run | Refusal:
-    """What becomes of a draft."""
+def build(
+    draft: Draft, parent: Run | None = None, earlier: Mapping[RunId, Run] = MappingProxyType({})
+) -> Run | Refusal:
+    """What becomes of a draft. `parent`: of a child run. `earlier`: runs that it may use."""
     try:
-        return _templates.render(new_run(_on_disk[ReleaseOf(draft.pipeline, draft.release)], draft))
-    except (InvalidParametersError, TemplateError) as exc:
+        if parent is not None and draft.parent is not None:
+            draft = replace(draft, parameters=_templates.child_parameters(parent, draft.parent, {}))
+        run = new_run(_on_disk[ReleaseOf(draft.pipeline, draft.release)], draft)
+        if (selection := draft.selection) is not None:
+            used = None if selection.reuse is None else earlier[selection.reuse]
+            run = entered(run, selection, used, {}, by=draft.submitted_by, now=draft.asked_at)
+        return begin(_templates.render(run), draft.asked_at)
+    except (InvalidParametersError, RefusedError, TemplateError) as exc:
         return Refusal(exc.code, str(exc))
 
 
-def built(effect: BuildRun) -> RunBuilt:
-    """The news that follows an effect."""
-    return RunBuilt(effect.subject, Built(effect.draft, build(effect.draft)))
+def built(effect: BuildRun, earlier: Mapping[RunId, Run] = MappingProxyType({})) -> RunBuilt:
+    """The news that follows an effect. `earlier`: see `build`."""
+    return RunBuilt(effect.subject, Built(effect.draft, build(effect.draft, effect.parent, earlier)))

@@ -75,7 +75,12 @@ class Bench:
         self.cluster.change(pipelines={NAME: RECORD}, workers={WORKER.id: WORKER})
         self.reign = self.elect(1)
 
-    def elect(self, epoch: int, store: type[MemoryLeaderStore] = MemoryLeaderStore) -> Reign:
+    def elect(
+        self,
+        epoch: int,
+        store: type[MemoryLeaderStore] = MemoryLeaderStore,
+        policy: Policy | None = None,
+    ) -> Reign:
         self.cluster.change(epoch=epoch)
         self.registry = CollectorRegistry()
         self.reign = Reign(
@@ -84,7 +89,7 @@ class Bench:
             store=store(self.cluster, epoch),
             inbox=lambda _news: None,
             start_effect=self._start,
-            policy=Policy(),
+            policy=policy or Policy(),
             clock=self.clocks,
             metrics=EngineMetrics(self.registry),
         )
@@ -94,14 +99,14 @@ class Bench:
     def _start(self, effect: Effect) -> None:
         """Build runs at once; keep the other effects for the test."""
         if isinstance(effect, BuildRun):
-            self.reign.hear((built(effect),))
+            self.reign.hear((built(effect, self.cluster.world.runs),))
         else:
             self.effects.append(effect)
 
-    def submit(self, command: Command) -> CommandId:
+    def submit(self, command: Command, by: str = "") -> CommandId:
         world = self.cluster.world
         key = CommandId(f"cmd-{len(world.commands) + len(world.outcomes):010d}")
-        queued = QueuedCommand(id=key, command=command, submitted_at=NOW)
+        queued = QueuedCommand(id=key, command=command, submitted_at=NOW, submitted_by=by)
         self.cluster.change(commands={**world.commands, key: queued})
         return key
 

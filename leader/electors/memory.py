@@ -25,12 +25,12 @@ from leader.loop import Loop
 from leader.memory.session import MemorySession
 from leader.memory.zookeeper import MemoryZooKeeper
 from leader.notifier import Electable
-from leader.observers import leader_steps, participants_steps
+from leader.observers import epoch_steps, leader_steps, participants_steps
 from leader.office.face import ParticipantFace
 from leader.protocol.participant import Participant
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.requests import Request, Transaction, TransactionFailedError, Write
-from leader.protocol.terms import LeaderInfo
+from leader.protocol.terms import EpochRecord, LeaderInfo
 from leader.protocol.view import ParticipantView
 from leader.publication import fences
 
@@ -127,6 +127,10 @@ class MemoryElector(ParticipantFace):
     def get_leader(self) -> LeaderInfo | None:
         """See `Elector.get_leader`."""
         return self._session.look_on(leader_steps(self._paths))
+
+    def get_epoch(self) -> EpochRecord | None:
+        """See `Elector.get_epoch`."""
+        return self._session.look_on(epoch_steps(self._paths))
 
     def lose_session(self) -> None:
         """For tests: end our session behind our back, as an ensemble does with one that went silent.

@@ -7,10 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 
+from nimbus.domain.alerts import Alert
+from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand, newest_refusal
-from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
+from nimbus.domain.results import Results
 from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
@@ -41,11 +44,15 @@ class MemoryCluster:
         self._outcomes: dict[CommandId, CommandOutcome] = {}
         self._watches: dict[CommandId, list[Enqueue]] = {}
         self._settings = ClusterSettings()
+        self._backfills: dict[BackfillId, Backfill] = {}
+        self._alerts: dict[str, Alert] = {}
         self._intervals: dict[PipelineName, IntervalIndex] = {}
         self._count = 0
         self._down = False
 
-    def put(self, *records: PipelineRecord | Run | SchedulerInfo | WorkerInfo | ClusterSettings) -> None:
+    def put(
+        self, *records: PipelineRecord | Run | Backfill | SchedulerInfo | WorkerInfo | ClusterSettings | Alert
+    ) -> None:
         """Add or replace records."""
         with self._lock:
             for record in records:
@@ -54,12 +61,16 @@ class MemoryCluster:
                         self._pipelines[record.name] = record
                     case Run():
                         self._runs[record.id] = record
+                    case Backfill():
+                        self._backfills[record.id] = record
                     case SchedulerInfo():
                         self._schedulers[record.id] = record
                     case WorkerInfo():
                         self._workers[record.id] = record
                     case ClusterSettings():
                         self._settings = record
+                    case Alert():
+                        self._alerts[record.id] = record
 
     def put_intervals(self, name: PipelineName, index: IntervalIndex) -> None:
         """Set what became of a pipeline's data intervals."""
@@ -127,6 +138,12 @@ class MemoryCluster:
             self._check()
             return self._settings
 
+    def alerts(self) -> tuple[Alert, ...]:
+        """See `nimbus.ports.ClusterReader.alerts`."""
+        with self._lock:
+            self._check()
+            return tuple(sorted(self._alerts.values(), key=lambda alert: (alert.raised_at, alert.id)))
+
     def pipelines(self) -> tuple[PipelineRecord, ...]:
         """See `nimbus.ports.ClusterReader.pipelines`."""
         with self._lock:
@@ -138,6 +155,18 @@ class MemoryCluster:
         with self._lock:
             self._check()
             return self._pipelines.get(name)
+
+    def backfills(self) -> tuple[Backfill, ...]:
+        """See `nimbus.ports.ClusterReader.backfills`."""
+        with self._lock:
+            self._check()
+            return tuple(self._backfills[key] for key in sorted(self._backfills))
+
+    def backfill(self, backfill: BackfillId) -> Backfill | None:
+        """See `nimbus.ports.ClusterReader.backfill`."""
+        with self._lock:
+            self._check()
+            return self._backfills.get(backfill)
 
     def intervals(self, name: PipelineName) -> IntervalIndex | None:
         """See `nimbus.ports.ClusterReader.intervals`."""
@@ -225,6 +254,7 @@ class MemoryHistory:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._runs: dict[RunId, Run] = {}
+        self._results: dict[RunId, Results] = {}
         self._down = False
 
     def set_down(self, down: bool) -> None:
@@ -236,6 +266,18 @@ class MemoryHistory:
         with self._lock:
             self._check()
             self._runs[run.id] = run
+
+    def store_results(self, run: RunId, results: Results) -> None:
+        """See `nimbus.ports.History.store_results`."""
+        with self._lock:
+            self._check()
+            self._results[run] = results
+
+    def results(self, run: RunId) -> Results:
+        """See `nimbus.ports.History.results`."""
+        with self._lock:
+            self._check()
+            return self._results.get(run, {})
 
     def read(self, run: RunId) -> Run | None:
         """See `nimbus.ports.History.read`."""

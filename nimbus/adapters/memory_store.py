@@ -12,10 +12,13 @@ from datetime import datetime
 from typing import assert_never
 
 from nimbus.domain import writes as w
+from nimbus.domain.alerts import Alert
+from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Abdication, CommandOutcome, QueuedCommand
-from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
+from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.run import Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
@@ -42,6 +45,7 @@ class World:
     schema: int = 1
     pipelines: dict[PipelineName, PipelineRecord] = field(default_factory=dict)
     intervals: dict[PipelineName, IntervalIndex] = field(default_factory=dict)
+    backfills: dict[BackfillId, Backfill] = field(default_factory=dict)
     runs: dict[RunId, Run] = field(default_factory=dict)
     commands: dict[CommandId, QueuedCommand] = field(default_factory=dict)
     outcomes: dict[CommandId, CommandOutcome] = field(default_factory=dict)
@@ -51,6 +55,8 @@ class World:
     schedulers: tuple[SchedulerInfo, ...] = ()
     slots: dict[AttemptId, Slots] = field(default_factory=dict)
     orders: dict[tuple[WorkerId, AttemptId], Assignment] = field(default_factory=dict)
+    alerts: dict[str, Alert] = field(default_factory=dict)
+    health: dict[PipelineName, PipelineHealth] = field(default_factory=dict)
 
 
 class MemoryCluster:
@@ -124,6 +130,10 @@ class MemoryLeaderStore:
             schedulers=self.read_schedulers(),
             abdication=self._world().abdication,
             settings=self._world().settings,
+            intervals=dict(self._world().intervals),
+            backfills=tuple(self._world().backfills.values()),
+            alerts=self.read_alerts(),
+            health=self.read_health(),
         )
         names = tuple(self._world().runs)
         for start in range(0, len(names), self._runs_at_once):
@@ -134,7 +144,6 @@ class MemoryLeaderStore:
         yield CatalogPart(
             pipelines=tuple(self._world().pipelines.values()),
             commands=self.read_commands((), len(self._world().commands)),
-            intervals=dict(self._world().intervals),
         )
 
     def read_commands(self, known: Collection[CommandId], most: int) -> tuple[QueuedCommand, ...]:
@@ -173,9 +182,21 @@ class MemoryLeaderStore:
         """One pipeline."""
         return self._world().pipelines.get(name)
 
+    def read_backfill(self, backfill: BackfillId) -> Backfill | None:
+        """One backfill."""
+        return self._world().backfills.get(backfill)
+
+    def read_alerts(self) -> tuple[Alert, ...]:
+        """Alerts."""
+        return tuple(sorted(self._world().alerts.values(), key=lambda alert: (alert.raised_at, alert.id)))
+
     def read_intervals(self, name: PipelineName) -> IntervalIndex | None:
         """One index."""
         return self._world().intervals.get(name)
+
+    def read_health(self) -> tuple[PipelineHealth, ...]:
+        """How pipelines fare."""
+        return tuple(self._world().health.values())
 
     def begin(self) -> MemoryTransaction:
         """Begin to collect writes."""
@@ -219,6 +240,8 @@ def _applied(world: World, write: w.Write) -> World:
             return replace(world, runs=_runs_after(world.runs, write))
         case w.CreatePipeline() | w.PutPipeline() | w.RemovePipelineRecord():
             return replace(world, pipelines=_pipelines_after(world.pipelines, write))
+        case w.PutBackfill() | w.RemoveBackfill():
+            return replace(world, backfills=_backfills_after(world.backfills, write))
         case w.PutIntervals():
             return replace(world, intervals=_intervals_after(world.intervals, write))
         case w.ConsumeCommand(outcome):
@@ -227,14 +250,12 @@ def _applied(world: World, write: w.Write) -> World:
                 commands=_removed(world.commands, outcome.command),
                 outcomes=_created(world.outcomes, outcome.command, outcome),
             )
-        case w.PutAbdication(abdication):
-            return replace(world, abdication=abdication)
-        case w.PutSettings(settings):
-            return replace(world, settings=settings)
-        case w.RaiseSchema(schema):
-            return replace(world, schema=schema)
+        case w.PutAbdication() | w.PutSettings() | w.RaiseSchema():
+            return _after_cluster_write(world, write)
         case w.Assign() | w.Unassign():
             return replace(world, orders=_orders_after(world.orders, write))
+        case w.CreateAlert() | w.PutAlert() | w.RemoveAlert() | w.PutHealth() | w.RemoveHealth():
+            return _after_alert(world, write)
         case _:
             return replace(world, slots=_slots_after(world.slots, write))
 
@@ -251,6 +272,18 @@ def _runs_after(runs: dict[RunId, Run], write: w.CreateRun | w.PutRun | w.Remove
             assert_never(write)
 
 
+def _after_cluster_write(world: World, write: w.PutAbdication | w.PutSettings | w.RaiseSchema) -> World:
+    match write:
+        case w.PutAbdication(abdication):
+            return replace(world, abdication=abdication)
+        case w.PutSettings(settings):
+            return replace(world, settings=settings)
+        case w.RaiseSchema(schema):
+            return replace(world, schema=schema)
+        case _:
+            assert_never(write)
+
+
 def _pipelines_after(
     pipelines: dict[PipelineName, PipelineRecord],
     write: w.CreatePipeline | w.PutPipeline | w.RemovePipelineRecord,
@@ -262,6 +295,31 @@ def _pipelines_after(
             return _changed(pipelines, record.name, record)
         case w.RemovePipelineRecord(record):
             return _removed(pipelines, record.name)
+        case _:
+            assert_never(write)
+
+
+def _backfills_after(
+    backfills: dict[BackfillId, Backfill], write: w.PutBackfill | w.RemoveBackfill
+) -> dict[BackfillId, Backfill]:
+    if isinstance(write, w.RemoveBackfill):
+        return _removed(backfills, write.backfill.id)
+    return (_created if write.before is None else _changed)(backfills, write.backfill.id, write.backfill)
+
+
+def _after_alert(world: World, write: w.AlertWrite) -> World:
+    match write:
+        case w.CreateAlert(alert):
+            return replace(world, alerts=_created(world.alerts, alert.id, alert))
+        case w.PutAlert(alert):
+            return replace(world, alerts=_changed(world.alerts, alert.id, alert))
+        case w.RemoveAlert(alert_id):
+            return replace(world, alerts=_removed(world.alerts, alert_id))
+        case w.PutHealth(health, is_new):
+            put = _created if is_new else _changed
+            return replace(world, health=put(world.health, health.name, health))
+        case w.RemoveHealth(pipeline):
+            return replace(world, health=_removed(world.health, pipeline))
         case _:
             assert_never(write)
 

@@ -2,6 +2,7 @@
 
 Keys, below the storage prefix:
     history/runs/<run>.json                      the run
+    history/results/<run>.json                   what its tasks gave, by task; not there: nothing
     history/recent/<inverted time>~<run>         empty of meaning; its name is the index
     history/pipelines/<pipeline>/<inverted time>~<run>
 The time is inverted (9999999999 minus epoch seconds) because S3 lists keys in ascending order only.
@@ -17,6 +18,7 @@ from blobsync import BlobNotFoundError, BlobSyncError, ObjectStore
 from nimbus import records
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import PipelineName, RunId
+from nimbus.domain.results import Results, TaskResults
 from nimbus.domain.run import Run
 
 _log = structlog.get_logger(__name__)
@@ -60,6 +62,23 @@ class S3History:
         except BlobSyncError as exc:
             raise StorageUnavailableError(f"history of run {run} cannot be read: {exc}") from exc
 
+    def store_results(self, run: RunId, results: Results) -> None:
+        """See `nimbus.ports.History.store_results`."""
+        try:
+            self._store.write(_results_key(run), records.RESULTS.encode(TaskResults(results=results)))
+        except BlobSyncError as exc:
+            raise StorageUnavailableError(f"results of run {run} could not be stored: {exc}") from exc
+
+    def results(self, run: RunId) -> Results:
+        """What the tasks of a finished run gave."""
+        key = _results_key(run)
+        try:
+            return records.RESULTS.decode(b"".join(self._store.read(key)), key).results
+        except BlobNotFoundError:
+            return {}
+        except BlobSyncError as exc:
+            raise StorageUnavailableError(f"results of run {run} cannot be read: {exc}") from exc
+
     def recent(self, pipeline: PipelineName | None, limit: int) -> tuple[Run, ...]:
         """Finished runs, newest first."""
         prefix = "history/recent/" if pipeline is None else f"history/pipelines/{pipeline}/"
@@ -77,6 +96,10 @@ class S3History:
         except records.UnreadableRecordError as exc:
             _log.error("record_unreadable", place=exc.place, error=str(exc))
             return None
+
+
+def _results_key(run: RunId) -> str:
+    return f"history/results/{run}.json"
 
 
 def _run_key(run: RunId) -> str:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from nimbus.api import (
+    routes_alerts,
     routes_attempts,
+    routes_backfills,
+    routes_children,
     routes_cluster,
     routes_data,
     routes_health,
     routes_intervals,
     routes_limits,
     routes_pipelines,
+    routes_run_commands,
     routes_runs,
+    routes_variables,
+    routes_webhooks,
 )
+from nimbus.api.asking import note_who_asks
 from nimbus.api.cross_site import CrossSiteGuard
 from nimbus.api.document import DocumentedApi
 from nimbus.api.middleware import AnswerHead, BodyLimit, HttpMetrics, Measure
@@ -52,9 +59,22 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
     app.add_middleware(CrossSiteGuard, allowed_hosts=allowed_hosts)
     app.add_middleware(Measure, metrics=HttpMetrics(services.metrics))
     app.add_middleware(AnswerHead)
-    for part in (routes_cluster, routes_limits, routes_intervals, routes_pipelines, routes_runs):
-        app.include_router(part.router(services, PREFIX))
+    parts = (
+        routes_cluster,
+        routes_limits,
+        routes_backfills,
+        routes_variables,
+        routes_alerts,
+        routes_intervals,
+        routes_pipelines,
+        routes_runs,
+        routes_children,
+        routes_run_commands,
+    )
+    for part in parts:
+        app.include_router(part.router(services, PREFIX), dependencies=[Depends(note_who_asks)])
     app.include_router(routes_health.router(services))
+    app.include_router(routes_webhooks.router(services))
     if services.door is not None:
         app.include_router(routes_attempts.router(services.door))
         app.include_router(routes_data.router(services.door))

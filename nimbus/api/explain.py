@@ -6,19 +6,23 @@ Follows the leader's own rules (`domain.lifecycle.is_ready`, `domain.admission.a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from nimbus.api.explain_admission import why_not_admitted
+from nimbus.api.explain_children import why_children
 from nimbus.api.explain_queue import QueueView, why_queued
 from nimbus.api.explain_waits import how_settled, why_it_waits
 from nimbus.domain.admission import Capacity
-from nimbus.domain.earliest import not_before
-from nimbus.domain.ids import TaskName
-from nimbus.domain.needs import TABLE, Verdict
-from nimbus.domain.run import Run, RunState, TaskRun, TaskState
+from nimbus.domain.earliest import not_before, queue_ends_at
+from nimbus.domain.ids import PipelineName, RunId, TaskName
+from nimbus.domain.needs import Verdict, verdict
+from nimbus.domain.run import Paused, Reused, Run, RunState, TaskRun, TaskState
 from nimbus.domain.slots import ClusterDriver, Slots
+from nimbus.domain.upstream import Upstream
+from nimbus.domain.waits import LookReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,15 +34,29 @@ class Surroundings:
     """Id of the confirmed leader."""
     capacity: Callable[[], Capacity]
     """Read when the first explanation asks for it: most runs have no task that waits for a worker."""
+    upstream: Callable[[PipelineName], Upstream] = lambda _name: Upstream(None, ())
+    """What is known of the runs of a pipeline; read when a task waits for them."""
+    looks: Callable[[], Mapping[str, LookReport]] = dict
+    """The leader's last looks at data that tasks wait for."""
     queue: Callable[[Run], QueueView] | None = None
     """Read for a queued run. None: of this run it is not asked, since it is not queued."""
+    run: Callable[[RunId], Run | None] = lambda _: None
+    """Reads a child run that is in ZooKeeper."""
 
 
 def why_run(run: Run, around: Surroundings) -> str | None:
-    """Explain a run that is queued; None: it is not."""
+    """Explain a run that is queued or paused; None: it is neither."""
+    if run.paused is not None and not run.state.is_ending:
+        return _paused(run, run.paused)
     if run.state is not RunState.QUEUED or around.queue is None:
         return None
     return why_queued(run, around.queue(run), around.leader)
+
+
+def _paused(run: Run, paused: Paused) -> str:
+    since = f"paused by {paused.by or 'somebody'} at {paused.at:%Y-%m-%d %H:%M:%SZ}"
+    deadline = "" if run.deadline is None else f"; its deadline, {run.deadline:%Y-%m-%d %H:%M:%SZ}, counts"
+    return f"{since}; resume with `nimbus run resume {run.id}`{deadline}"
 
 
 def why(run: Run, task: TaskRun, slots: Slots | None, around: Surroundings) -> str | None:
@@ -57,10 +75,12 @@ def why(run: Run, task: TaskRun, slots: Slots | None, around: Surroundings) -> s
         return how_settled(task, task.settled)
     match task.state:
         case TaskState.SUCCEEDED:
-            return None
+            return None if task.reused is None else _reused(task.reused)
         case TaskState.WAITING:
             return _waiting(run, task, around)
         case TaskState.RUNNING:
+            if task.children is not None:
+                return why_children(run, task, around.leader, around.run, partial(why_run, around=around))
             return _running(task, slots, around)
         case TaskState.SKIPPED:
             return _skipped(run, task)
@@ -70,12 +90,19 @@ def why(run: Run, task: TaskRun, slots: Slots | None, around: Surroundings) -> s
             return _failed(task)
 
 
+def _reused(reused: Reused) -> str:
+    attempt = "" if reused.attempt is None else f", attempt {reused.attempt.number}"
+    return f"reused from run {reused.run}{attempt}"
+
+
 def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
     if run.state is RunState.QUEUED:
         return "its run is queued"
     unmet = [need for need in task.spec.needs if not run.tasks[need].state.is_final]
     if unmet:
         return "needs " + ", ".join(f"{need} ({run.tasks[need].state.value})" for need in unmet)
+    if run.paused is not None:
+        return f"its run is {_paused(run, run.paused)}"
     if around.leader is None:
         return "no scheduler leads at the moment; it starts when one does"
     if run.state is RunState.STOPPING:
@@ -85,11 +112,19 @@ def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
         cause = f" after attempt {last.number}: {last.ending}" if last and last.outcome else ""
         return f"tried again at {task.retry_at:%Y-%m-%d %H:%M:%SZ}{cause}"
     if not task.spec.kind.uses_worker:
-        return why_it_waits(run, task)
+        return why_it_waits(run, task, around.looks(), around.upstream, around.now)
     start = not_before(run, task)
     if start is not None and start > around.now:
         return f"starts at {start:%Y-%m-%d %H:%M:%SZ} at the earliest: start_after"
-    return why_not_admitted(run, task, around.capacity(), around.now)
+    if task.spec.children is not None:
+        return f"the leader starts its child runs of pipeline {task.spec.children.pipeline} next"
+    ends = queue_ends_at(run, task)
+    fails = (
+        ""
+        if ends is None
+        else f"; it fails at {ends:%Y-%m-%d %H:%M:%SZ} if it has not started: queue_timeout"
+    )
+    return why_not_admitted(run, task, around.capacity(), around.now) + fails
 
 
 def _running(task: TaskRun, slots: Slots | None, around: Surroundings) -> str | None:
@@ -128,11 +163,13 @@ def _submitted(driver: ClusterDriver, slots: Slots) -> str:
 
 
 def _skipped(run: Run, task: TaskRun) -> str:
+    if task.left_out:
+        return f"skipped: not selected ({run.selected})"
     spec = task.spec
     whose = [
         f"{need} ({state.value})"
         for need in spec.needs
-        if TABLE[spec.requirement(need)].get(state := run.tasks[need].state) is Verdict.SKIP
+        if (state := run.tasks[need].state).is_final and verdict(spec, run.tasks[need]) is Verdict.SKIP
     ]
     return f"skipped: it does not follow {', '.join(whose)}" if whose else "skipped: its `when` is false"
 
@@ -140,7 +177,8 @@ def _skipped(run: Run, task: TaskRun) -> str:
 def _not_run(run: Run, task: TaskRun) -> str:
     spec = task.spec
     hindered = any(
-        TABLE[spec.requirement(need)].get(run.tasks[need].state) is Verdict.HINDER for need in spec.needs
+        run.tasks[need].state.is_final and verdict(spec, run.tasks[need]) is Verdict.HINDER
+        for need in spec.needs
     )
     failed = sorted(name for name in _upstream(run, task) if run.tasks[name].state is TaskState.FAILED)
     if hindered and failed:
@@ -158,8 +196,6 @@ def _upstream(run: Run, task: TaskRun) -> frozenset[TaskName]:
 
 
 def _failed(task: TaskRun) -> str | None:
-    if task.reason:
-        return f"failed before it started: {task.reason}"
     last = task.attempts[-1] if task.attempts else None
     if last is None or last.outcome is None:
         return None

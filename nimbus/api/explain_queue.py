@@ -34,9 +34,10 @@ def why_queued(run: Run, view: QueueView, leader: str | None) -> str:
         return _sentence(
             run, own, under_way, f"of pipeline {run.pipeline}: concurrency.limit is {view.limit}"
         )
-    under_way = _under_way(view.live)
-    if view.max_running is not None and len(under_way) >= view.max_running:
-        return _sentence(run, view.live, under_way, f"of the cluster: runs.max_running is {view.max_running}")
+    counted = [other for other in view.live if other.parent is None]  # child runs need no room of their own
+    under_way = _under_way(counted)
+    if run.parent is None and view.max_running is not None and len(under_way) >= view.max_running:
+        return _sentence(run, counted, under_way, f"of the cluster: runs.max_running is {view.max_running}")
     return "there is room: the leader starts it next"
 
 
@@ -46,7 +47,7 @@ def _under_way(runs: Collection[Run]) -> list[Run]:
 
 
 def _sentence(run: Run, among: Collection[Run], under_way: list[Run], limit: str) -> str:
-    queued = [other for other in among if other.state is RunState.QUEUED]
+    queued = [other for other in among if other.state is RunState.QUEUED and other.paused is None]
     place = 1 + sum(run_rank(other) < run_rank(run) for other in queued)
     named = ", ".join(other.id for other in under_way[:MOST_NAMED])
     one_of = "" if len(under_way) == 1 else f"one of {len(under_way)} runs "

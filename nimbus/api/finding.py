@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
@@ -25,6 +25,8 @@ from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import CommandId, PipelineName, RunId
 from nimbus.domain.lifecycle import is_ready
 from nimbus.domain.run import ListedRun, Run, RunState, TaskRun
+from nimbus.domain.upstream import Upstream
+from nimbus.domain.waits import LookReport
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -52,7 +54,7 @@ def look_for_run(services: ApiServices, run_id: str) -> FoundRun | RequestedRunM
     if live is None:
         for queued in services.reader.commands():
             if isinstance(queued.command, StartRun) and queued.command.run_id == wanted:
-                return _pending(queued.id, queued.command)
+                return _pending(services, queued.id, queued.command)
         live = services.reader.run(wanted)  # started between the two looks
     if live is not None:
         return FoundRun(live, archived=False)
@@ -65,12 +67,14 @@ def look_for_run(services: ApiServices, run_id: str) -> FoundRun | RequestedRunM
     raise NotFoundError("unknown_run", f"run {run_id} is neither live nor in history: see `nimbus run list`.")
 
 
-def _pending(command_id: CommandId, start: StartRun) -> RequestedRunModel:
+def _pending(services: ApiServices, command_id: CommandId, start: StartRun) -> RequestedRunModel:
+    earlier = None if start.rerun_of is None else services.reader.run(start.rerun_of)
+    waits = earlier is not None and not earlier.state.is_final
     return RequestedRunModel(
         id=start.run_id,
         pipeline=start.pipeline,
         state="pending",
-        reason="",
+        reason=f"waits for the end of run {start.rerun_of}" if waits else "",
         command=command_model(command_id, None, run_id=start.run_id),
     )
 
@@ -166,8 +170,21 @@ def surroundings(services: ApiServices) -> Surroundings:
         now=services.clock.now(),
         leader=leader.id if leader else None,
         capacity=cache(partial(_capacity, services)),
+        looks=cache(partial(_looks, services)),
+        upstream=cache(partial(_upstream, services)),
         queue=partial(_queue, services),
+        run=services.reader.run,
     )
+
+
+def _upstream(services: ApiServices, name: PipelineName) -> Upstream:
+    listed = services.reader.run_list().values()
+    live = [run.id for run in listed if run.pipeline == name and not run.state.is_final]
+    return Upstream(services.reader.intervals(name), tuple(services.reader.runs(live).values()))
+
+
+def _looks(services: ApiServices) -> Mapping[str, LookReport]:
+    return next((one.looks for one in services.reader.schedulers() if one.epoch is not None), {})
 
 
 def _queue(services: ApiServices, run: Run) -> QueueView:

@@ -115,6 +115,8 @@ class StatusModel(Model):
     """Sum of `busy` over all workers."""
     pipelines: dict[str, int]
     runs: dict[str, int]
+    runs_max_running: int | None
+    """`runs.max_running` of the scheduler that answers; null: any number."""
     commands_waiting: int
     quarantined: Mapping[str, str]
     cluster_schema: int | None
@@ -161,6 +163,12 @@ class WorkerModel(Model):
     """How many Spark drivers wait for an attempt, or why none does."""
     executor: str = ""
     """The pid of the executor process that takes pooled attempts, or why there is none."""
+
+
+class VariablesModel(Model):
+    """Variables of the cluster."""
+
+    variables: dict[str, str]
 
 
 class PoolModel(Model):
@@ -224,6 +232,18 @@ class LimitsModel(Model):
     log_bytes: int
 
 
+class ChildSpecModel(Model):
+    """The child runs that a task starts."""
+
+    pipeline: str
+    parameters: dict[str, Any]
+    """Texts are templates."""
+    for_each: dict[str, list[Any]]
+    """One list without a name has the key ``."""
+    max_parallel: int | None
+    max_items: int
+
+
 class TaskSpecModel(Model):
     """One task of a pipeline."""
 
@@ -250,11 +270,15 @@ class TaskSpecModel(Model):
     """Name of the place where its Spark runs; null: the worker's own."""
     spark_deploy: SparkDeploy | None = Field(None, validation_alias=AliasPath("spark_place", "deploy"))
     """Where its driver runs; null without a target."""
+    children: ChildSpecModel | None = None
+    """Of a task of kind `pipeline`: what it starts."""
     pools: dict[str, int]
     """What an open attempt takes of each pool."""
     runs_on: list[str]
     """Labels that its worker must have."""
     start_after_s: Seconds | None = Field(None, validation_alias="start_after")
+    queue_timeout_s: Seconds | None = Field(None, validation_alias="queue_timeout")
+    """How long it may wait for room, before each attempt; null: for ever."""
 
 
 class ConcurrencyModel(Model):
@@ -287,6 +311,7 @@ class PipelineSummaryModel(Model):
     release: str | None
     published: str
     schedule: ScheduleModel | None
+    concurrency: ConcurrencyModel | None
     tasks: int
     quarantined: str | None
     """Why nothing of it starts, or null."""

@@ -33,10 +33,64 @@ class AttemptModel(Model):
     pid: int | None = None
     progress: Mapping[str, Any] | None = None
     """As the driver last told it, while the attempt is open."""
+    has_result: bool = False
+    """It gave a result: see `/runs/{run_id}/results`."""
     application: str | None = None
     """Id of its Spark application, as its driver told it; null: not known."""
     history_url: str | None = None
     """Page of that application in Spark's history server, once the attempt has ended."""
+
+
+class ParentModel(Model):
+    """The task that started a run."""
+
+    run: str
+    task: str
+    attempt: int
+    index: int
+    """Of its item, from 0."""
+    depth: int
+    """1: the parent has no parent."""
+
+
+class ChildrenModel(Model):
+    """How far a task has come with its child runs."""
+
+    pipeline: str
+    release: str | None
+    attempt: int
+    """0: it has not begun."""
+    max_parallel: int | None
+    total: int
+    waiting: int
+    open: int
+    succeeded: int
+    failed: int
+    stopped: int
+    refused: int
+    """Items whose child run could not be created."""
+
+
+class ChildModel(Model):
+    """One item of a task that starts child runs."""
+
+    index: int
+    item: Any
+    """A mapping of names to values; a value, if `for_each` is one list; null without `for_each`."""
+    state: str
+    """`waiting`, `open`, `succeeded`, `failed`, `stopped` or `refused`."""
+    run: str | None
+    """Its last child run; null: there was none."""
+    attempt: int | None
+    """Of the task, in which that run was created."""
+
+
+class ChildrenListModel(Model):
+    """Items of one task, in order."""
+
+    run_id: str
+    task: str
+    children: list[ChildModel]
 
 
 class SettlementModel(Model):
@@ -60,8 +114,12 @@ class TaskModel(Model):
     """Why it is not computing; null when there is nothing to explain."""
     attempts: list[AttemptModel]
     """Oldest first; of a run with many tasks only the last ones. `number` counts those left out, too."""
+    children: ChildrenModel | None = None
+    """Of a task of kind `pipeline`."""
     settled: SettlementModel | None = None
-    """Who or what ended it, if no worker runs it."""
+    """Who or what ended it, if no worker ran it: an approval, a timeout, a mark."""
+    reused_from: str | None = None
+    """The run in which it succeeded; this run did not run it."""
 
 
 class DataIntervalModel(Model):
@@ -69,6 +127,13 @@ class DataIntervalModel(Model):
 
     start: datetime
     end: datetime
+
+
+class PausedModel(Model):
+    """Who paused a run, and when."""
+
+    by: str
+    at: datetime
 
 
 class RunSummaryModel(Model):
@@ -90,6 +155,18 @@ class RunSummaryModel(Model):
     started_at: datetime | None
     """Null while it is queued, if it ended so, or in history of release 0.1, where runs start at once."""
     finished_at: datetime | None
+    parent: ParentModel | None = None
+    """The task that started it; null: no task did."""
+    submitted_by: str
+    """Who asked for it: a person, or `schedule`; empty: an earlier release made the run."""
+    rerun_of: str | None
+    """The run that it repeats."""
+    selected: str
+    """Which tasks it was asked to run, such as `from load`; empty: all."""
+    note: str
+    """Why, in the words of who asked."""
+    paused: PausedModel | None
+    """Null: it is not paused."""
     tasks_total: int
     tasks_done: int
     archived: bool = False
@@ -100,11 +177,13 @@ class RunModel(RunSummaryModel):
     """One run in full; tasks in the order of their needs."""
 
     parameters: Mapping[str, Any]
+    variables: Mapping[str, str]
+    """Of the cluster: those that its release names, as they were when it was made."""
     verdict: RunState | None
     deadline: datetime | None
     """Null: there is none, or the run is queued."""
     why: str | None = None
-    """Why it is queued; null when it is not."""
+    """Why it is queued or paused; null when it is neither."""
     failure_strategy: FailureStrategy
     tasks: list[TaskModel]
 
@@ -117,7 +196,7 @@ class RequestedRunModel(Model):
     """Known while the command waits."""
     state: Literal["pending", "refused"]
     reason: str
-    """Why it was refused."""
+    """Why it was refused, or what it waits for."""
     tasks: list[TaskModel] = Field(default_factory=list, max_length=0)
     command: CommandModel
 
@@ -128,6 +207,16 @@ class RunsModel(Model):
     runs: list[RunSummaryModel]
     history_complete: bool = True
     """False: history did not answer, and finished runs may be missing."""
+
+
+class ResultsModel(Model):
+    """What tasks of a run gave with their success."""
+
+    run_id: str
+    results: Mapping[str, Mapping[str, Any]]
+    """By task."""
+    complete: bool
+    """False: there are more; ask for them by task."""
 
 
 class TimelineEventModel(Model):

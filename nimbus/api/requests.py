@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import MAXYEAR, UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -20,17 +20,18 @@ from pydantic import (
     StrictInt,
     StringConstraints,
     WithJsonSchema,
+    model_validator,
 )
 from pydantic_core import to_jsonable_python
 
 from nimbus.definition.intervals import bound_of
 from nimbus.domain import ids
 from nimbus.domain.pipeline import Priority
+from nimbus.domain.settings import LONGEST_VARIABLE
 
 _Reason = Annotated[
     str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500, pattern=r"\S")
 ]
-_By = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
 _PriorityName = Literal["highest", "high", "medium", "low", "lowest"]
 
 
@@ -62,6 +63,11 @@ def _storable(parameters: dict[str, Any]) -> dict[str, Any]:
     return parameters
 
 
+def _as_utf8(text: str) -> str:
+    text.encode()  # a half of a surrogate pair is refused as any ValueError
+    return text
+
+
 def _whole(value: Any) -> Any:
     """For JSON 3.0 is a whole number."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -75,6 +81,9 @@ def _matching(pattern: re.Pattern[str]) -> dict[str, str]:
 PipelineNameText = Annotated[
     str, AfterValidator(ids.pipeline_name), WithJsonSchema(_matching(ids.NAME_PATTERN))
 ]
+VariableNameText = Annotated[
+    str, AfterValidator(ids.variable_name), WithJsonSchema(_matching(ids.VARIABLE_PATTERN))
+]
 RunIdText = Annotated[str, AfterValidator(ids.run_id), WithJsonSchema(_matching(ids.RUN_ID_PATTERN))]
 DigestText = Annotated[str, AfterValidator(ids.release_digest), WithJsonSchema(_matching(ids.DIGEST_PATTERN))]
 CommandIdText = Annotated[
@@ -82,6 +91,8 @@ CommandIdText = Annotated[
 ]
 
 
+TaskNameText = PipelineNameText
+"""They have the same form."""
 WorkerIdText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,126}$")]
 
 
@@ -98,38 +109,81 @@ BoundText = Annotated[
 ]
 
 
-class _Body(BaseModel):
+StorableParameters = Annotated[dict[str, Any], AfterValidator(_storable)]
+
+
+class RequestBody(BaseModel):
+    """Base of all bodies: unknown keys are refused."""
+
     model_config = ConfigDict(extra="forbid")
 
 
-class ReleaseBody(_Body):
+class ReleaseBody(RequestBody):
     """Make a release known whose files are already in storage."""
 
     digest: DigestText = Field(description="SHA-256 of the release's manifest.")
     activate: StrictBool = Field(False, description="Make it the active release, too.")
 
 
-class ActivateBody(_Body):
+class ActivateBody(RequestBody):
     """Choose the active release."""
 
     digest: DigestText | None = Field(None, description="Without it: the newest published release.")
 
 
-class DataIntervalBody(_Body):
+class DataIntervalBody(RequestBody):
     """The data that a run stands for."""
 
     start: Annotated[datetime, AfterValidator(_utc)] = Field(description="With offset.")
     end: Annotated[datetime, AfterValidator(_utc)] = Field(description="It ends before this moment.")
 
 
-class StartRunBody(_Body):
+class SelectionBody(RequestBody):
+    """Which tasks of a run are run; the others are left out, or reused."""
+
+    scope: Literal["only", "from", "upto"]
+    tasks: list[TaskNameText] = Field(min_length=1, max_length=100)
+    reuse: RunIdText | None = Field(
+        None, description="A run that has ended: its successes stand for tasks that are not selected."
+    )
+
+
+class RerunBody(RequestBody):
+    """Run a run again, as a new one."""
+
+    run_id: RunIdText | None = Field(None, description="Of the new run; as in a start.")
+    scope: Literal["all", "failed", "only", "from", "upto"]
+    tasks: list[TaskNameText] = Field(default_factory=list, max_length=100)
+    release: Literal["same", "latest"] = Field("same", description="`latest`: the active one.")
+    marks: dict[TaskNameText, Literal["succeeded", "skipped"]] = Field(
+        default_factory=dict, description="Tasks that count as ended so, without being run. Needs a reason."
+    )
+    reason: Annotated[str, StringConstraints(strip_whitespace=True, max_length=500)] = ""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if bool(self.tasks) is not (self.scope in ("only", "from", "upto")):
+            raise ValueError("only, from and upto need tasks; all and failed take none")
+        if self.marks and not self.reason:
+            raise ValueError("marks need a reason")
+        return self
+
+
+class MarkBody(RequestBody):
+    """Let a task that waits count as ended."""
+
+    state: Literal["succeeded", "skipped"]
+    reason: _Reason
+
+
+class StartRunBody(RequestBody):
     """Start a run of the active release."""
 
     pipeline: PipelineNameText
     run_id: RunIdText | None = Field(
         None, description="Give one, and asking again starts nothing twice. Without it the server makes one."
     )
-    parameters: Annotated[dict[str, Any], AfterValidator(_storable)] = Field(default_factory=dict)
+    parameters: StorableParameters = Field(default_factory=dict)
     logical_date: Annotated[datetime, AfterValidator(_utc)] | None = Field(
         None, description="The time the run stands for, with offset. Without it: the time of acceptance."
     )
@@ -139,9 +193,10 @@ class StartRunBody(_Body):
     priority: Annotated[Priority, BeforeValidator(_priority, json_schema_input_type=_PriorityName)] | None = (
         Field(None, description="highest, high, medium, low or lowest. Without it: the pipeline's.")
     )
+    selection: SelectionBody | None = Field(None, description="Without it all tasks are run.")
 
 
-class PoolBody(_Body):
+class PoolBody(RequestBody):
     """Set the size of a pool."""
 
     size: Annotated[StrictInt, BeforeValidator(_whole)] = Field(
@@ -149,7 +204,15 @@ class PoolBody(_Body):
     )
 
 
-class ReasonBody(_Body):
+class VariableBody(RequestBody):
+    """Set a variable of the cluster."""
+
+    value: Annotated[str, Field(max_length=LONGEST_VARIABLE), AfterValidator(_as_utf8)] = Field(
+        description="Not a secret: anybody who reaches the API can read it."
+    )
+
+
+class ReasonBody(RequestBody):
     """Why something is asked for; kept where people will look for it."""
 
     reason: _Reason
@@ -159,4 +222,3 @@ class ApprovalBody(ReasonBody):
     """Approve or reject what a task waits for."""
 
     approved: StrictBool = Field(True, description="False: rejected; the task fails.")
-    by: _By = Field(description="Who decides. It is kept and shown as it is said here, and not checked.")

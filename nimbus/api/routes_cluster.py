@@ -63,6 +63,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
             busy=views.busy_slots(reader.busy(worker.id for worker in workers), workers),
             pipelines=reader.pipelines(),
             runs=reader.run_list().values(),
+            max_running=services.max_running,
             commands=reader.commands(),
         )
 

@@ -19,22 +19,28 @@ from nimbus.api.finding import (
     surroundings,
 )
 from nimbus.api.models import CommandModel
-from nimbus.api.models_runs import RequestedRunModel, RunModel, RunsModel, TimelineModel
+from nimbus.api.models_runs import RequestedRunModel, ResultsModel, RunModel, RunsModel, TimelineModel
 from nimbus.api.problems import NotFoundError
-from nimbus.api.requests import ApprovalBody, PipelineNameText, ReasonBody, RunIdText, StartRunBody
+from nimbus.api.requests import ApprovalBody, PipelineNameText, RunIdText, StartRunBody
 from nimbus.api.routes_pipelines import known_pipeline
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
+from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, check_schema, submit
 from nimbus.api.timeline import timeline
-from nimbus.domain.commands import DecideApproval, StartRun, StopRun
+from nimbus.domain.commands import DecideApproval, StartRun
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
+from nimbus.domain.results import committed_results
 from nimbus.domain.run import Run, RunState
+from nimbus.domain.selection import Scope, Selection
 from nimbus.ports import Kept
 
 MAX_LOG_BYTES = 1 << 20
 """In one answer; a client asks on from `X-Log-End`."""
+
+
+MAX_RESULTS = 500
+"""In one answer."""
 
 
 def make_run_id(pipeline: str, now: datetime) -> RunId:
@@ -71,15 +77,18 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         found = look_for_run(services, run_id)
         return _shown(services, found) if isinstance(found, FoundRun) else found
 
+    @routes.get("/{run_id}/results")
+    def results(
+        run_id: RunIdText,
+        task: Annotated[str | None, Query(description="Of this task alone.")] = None,
+    ) -> ResultsModel:
+        """What the tasks of a run gave as their results, of 500 tasks at most."""
+        return _results(services, run_id, task)
+
     @routes.get("/{run_id}/timeline")
     def events(run_id: RunIdText) -> TimelineModel:
         """What happened in a run, oldest first."""
         return timeline(find_run(services, run_id))
-
-    @routes.post("/{run_id}/stop", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def stop(run_id: RunIdText, body: ReasonBody, response: Response, wait: Wait = 0) -> CommandModel:
-        """End a run: nothing new starts, what runs is stopped."""
-        return await submit(services, lambda: _stop(services, run_id, body.reason), response, wait_s=wait)
 
     @routes.post("/{run_id}/tasks/{task}/approval", status_code=202, responses=ACCEPTED_RESPONSES)
     async def approve(
@@ -90,7 +99,6 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
             run_id=RunId(run_id),
             task=TaskName(task),
             approved=body.approved,
-            by=body.by,
             reason=body.reason,
         )
         return await submit(services, lambda: command, response, wait_s=wait)
@@ -166,6 +174,23 @@ def _shown(services: ApiServices, found: FoundRun) -> RunModel:
     return views.run_model(run, slots, around, services.spark_history, archived=found.archived)
 
 
+def _results(services: ApiServices, run_id: str, task: str | None) -> ResultsModel:
+    found = look_for_run(services, run_id)
+    run = found.run if isinstance(found, FoundRun) else find_run(services, run_id)
+    names = [name for name, of in run.tasks.items() if any(attempt.has_result for attempt in of.attempts)]
+    if task is not None:
+        _attempt(run, task, None)
+        names = [name for name in names if name == task]
+    shown = names[:MAX_RESULTS]
+    if isinstance(found, FoundRun) and found.archived:
+        kept = services.history.results(run.id) if shown else {}
+        given = {name: kept[name] for name in shown if name in kept}
+    else:
+        given = dict(committed_results(run, shown, services.reader.slots))
+    texts = {str(name): result for name, result in given.items()}
+    return ResultsModel(run_id=run.id, results=texts, complete=len(shown) == len(names))
+
+
 def _start(services: ApiServices, body: StartRunBody) -> StartRun:
     record = known_pipeline(services, body.pipeline)
     if body.run_id:
@@ -177,7 +202,19 @@ def _start(services: ApiServices, body: StartRunBody) -> StartRun:
         logical_date=body.logical_date,
         data_interval=_interval(services, body),
         priority=body.priority,
+        selection=_selection(services, body),
     )
+
+
+def _selection(services: ApiServices, body: StartRunBody) -> Selection | None:
+    """Which tasks are asked for. RefusedError: a leader may overlook it."""
+    given = body.selection
+    if given is None:
+        return None
+    check_schema(services, "a run of selected tasks")
+    names = tuple(TaskName(name) for name in given.tasks)
+    reuse = None if given.reuse is None else RunId(given.reuse)
+    return Selection(scope=Scope(given.scope), tasks=names, reuse=reuse)
 
 
 def _interval(services: ApiServices, body: StartRunBody) -> DataInterval | None:
@@ -191,28 +228,25 @@ def _interval(services: ApiServices, body: StartRunBody) -> DataInterval | None:
             f"a data interval ends after it starts; {given.end.isoformat()} is not after "
             f"{given.start.isoformat()}.",
         )
-    if (services.health.schema() or 1) < 2:
-        raise RefusedError(
-            "schema_too_old",
-            "a run with a data interval needs schema 2, and the cluster's is 1: `nimbus cluster status` says "
-            "who must be upgraded before the leader raises it.",
-        )
+    check_schema(services, "a run with a data interval")
     return DataInterval(start=given.start, end=given.end)
 
 
-def _stop(services: ApiServices, run_id: str, reason: str) -> StopRun:
-    run = find_run(services, run_id)
-    if run.state.is_final:
-        raise RefusedError("run_finished", f"run {run_id} has {run.state} already: nothing to stop.")
-    return StopRun(run_id=run.id, reason=reason)
+def unknown_task(run: Run, task: str) -> NotFoundError:
+    """Says that a run has no such task."""
+    return NotFoundError(
+        "unknown_task", f"run {run.id} has no task {task}; it has {', '.join(sorted(run.tasks))}."
+    )
 
 
 def _attempt(run: Run, task: str, number: int | None) -> tuple[int, str]:
     """Number and state of the attempt that is asked for; without a number, of the last one."""
     known = run.tasks.get(TaskName(task))
     if known is None:
+        raise unknown_task(run, task)
+    if known.reused is not None:
         raise NotFoundError(
-            "unknown_task", f"run {run.id} has no task {task}; it has {', '.join(sorted(run.tasks))}."
+            "no_attempt", f"task {task} of run {run.id} is reused: its log is that of run {known.reused.run}."
         )
     if not known.attempts:
         raise NotFoundError(

@@ -106,6 +106,8 @@ class DriverReport(BaseModel):
     timeout_s: float | None = None
     application: Any = None
     """Id of its Spark application, in whatever form: an END is never refused for it."""
+    result: str | None = None
+    """The text of its result; see `nimbus.result`."""
 
 
 class DataRequest(BaseModel):
@@ -179,6 +181,16 @@ class AttemptDoor(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AlertTests:
+    """The targets of alerts that this scheduler has."""
+
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """By name."""
+    send: Callable[[str], None] = lambda _target: None
+    """Send a message that says it is a test, within about 20 s. Raises AlertNotSentError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApiServices:
     """Everything the API reads from and writes to."""
 
@@ -194,4 +206,7 @@ class ApiServices:
     """As in the engine's policy."""
     door: AttemptDoor | None = None
     """For drivers in clusters."""
+    hook_secret: Callable[[str], str] | None = None
+    """Gives the secret of a webhook by its name; None: this scheduler has no secrets."""
     spark_history: HistoryServers = field(default_factory=HistoryServers)
+    alerts: AlertTests = field(default_factory=AlertTests)

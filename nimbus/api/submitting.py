@@ -10,10 +10,11 @@ from typing import Annotated
 from fastapi import Query, Response
 from starlette.concurrency import run_in_threadpool
 
+from nimbus.api.asking import who_asks
 from nimbus.api.models import CommandModel, OutcomeModel, ProblemModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.services import ApiServices
-from nimbus.domain.commands import Command, CommandOutcome, DecideApproval, StartRun, StopRun
+from nimbus.domain.commands import Command, CommandOutcome, LiveRunCommand, StartRun
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import CommandId, RunId
 from nimbus.ports import CommandQueue
@@ -51,14 +52,14 @@ async def submit(
 
     def queue() -> tuple[CommandId, RunId | None]:
         command = make()
-        run_id = command.run_id if isinstance(command, StartRun | StopRun | DecideApproval) else None
-        return services.commands.submit(command, submitted_by=f"api@{services.health.info().id}"), run_id
+        run_id = command.run_id if isinstance(command, StartRun | LiveRunCommand) else None
+        return services.commands.submit(command, submitted_by=who_asks(services.health.info().id)), run_id
 
     command_id, run_id = await run_in_threadpool(queue)
     outcome = await await_outcome(services.commands, command_id, wait_s) if wait_s > 0 else None
     if outcome is not None and not outcome.accepted:
-        # A release that is not there is a broken reference within the request, so only these two are 404.
-        if outcome.code in ("unknown_pipeline", "unknown_run"):
+        # A release that is not there is a broken reference within the request, so only these are 404.
+        if outcome.code in ("unknown_pipeline", "unknown_run", "unknown_backfill"):
             raise NotFoundError(outcome.code, outcome.message)
         raise RefusedError(outcome.code, outcome.message)
     response.status_code = 202 if outcome is None else 200
@@ -99,3 +100,13 @@ def command_model(
     status = "accepted" if outcome.accepted else "refused"
     shown = OutcomeModel.model_validate(outcome)
     return CommandModel(command_id=command_id, status=status, run_id=run_id, outcome=shown)
+
+
+def check_schema(services: ApiServices, what: str) -> None:
+    """Raise RefusedError while a leader of release 0.1 could overlook a part of a command."""
+    if (services.health.schema() or 1) < 2:
+        raise RefusedError(
+            "schema_too_old",
+            f"{what} needs schema 2, and the cluster's is 1: `nimbus cluster status` says who must be "
+            "upgraded before the leader raises it.",
+        )

@@ -28,7 +28,8 @@ def timeline(run: Run) -> TimelineModel:
 
 
 def _events(run: Run) -> Iterator[TimelineEventModel]:
-    detail = f"{run.cause.value}, release {run.release[:12]}"
+    by = f", by {run.submitted_by}" if run.submitted_by else ""
+    detail = f"{run.cause.value}{by}, release {run.release[:12]}"
     yield TimelineEventModel(at=run.created_at, kind="run_created", detail=detail)
     if run.started_at is not None and run.started_at != run.created_at:
         yield TimelineEventModel(at=run.started_at, kind="run_started", detail="it was queued")
@@ -53,7 +54,7 @@ def _attempt_events(task: TaskRun, attempt: Attempt) -> Iterator[TimelineEventMo
         kind="attempt_opened",
         task=task.spec.name,
         attempt=attempt.number,
-        worker=attempt.worker,
+        worker=attempt.worker or None,
         epoch=attempt.opened_by_epoch,
     )
     yield base

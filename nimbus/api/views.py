@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 
+from nimbus.api.children import children_model
 from nimbus.api.explain import Surroundings, why, why_run
 from nimbus.api.models import (
+    ConcurrencyModel,
     LeaderModel,
     ParticipantModel,
     ParticipantsModel,
@@ -114,6 +116,7 @@ def status_model(
     busy: Mapping[WorkerId, int],
     pipelines: Sequence[PipelineRecord],
     runs: Iterable[ListedRun],
+    max_running: int | None,
     commands: Sequence[QueuedCommand],
 ) -> StatusModel:
     """Count everything."""
@@ -128,6 +131,7 @@ def status_model(
         slots_busy=sum(busy.values()),
         pipelines=dict(Counter(record.state.value for record in pipelines)),
         runs=dict(Counter(run.state.value for run in runs)),
+        runs_max_running=max_running,
         commands_waiting=len(commands),
         quarantined=quarantined(schedulers),
         cluster_schema=schema,
@@ -165,6 +169,7 @@ def _pipeline_fields(record: PipelineRecord, bad: Mapping[str, str]) -> dict[str
         "release": record.release,
         "published": record.published,
         "schedule": ScheduleModel.model_validate(profile.schedule) if profile.schedule else None,
+        "concurrency": ConcurrencyModel.model_validate(profile.concurrency) if profile.concurrency else None,
         "tasks": profile.tasks,
         "quarantined": bad.get(record.name),
         "updated_at": record.updated_at,
@@ -189,6 +194,7 @@ def run_model(
         {
             **_run_fields(run, archived),
             "parameters": dict(run.parameters),
+            "variables": dict(run.variables),
             "verdict": run.verdict,
             "deadline": run.deadline,
             "why": why_run(run, around),
@@ -200,9 +206,10 @@ def run_model(
 
 def _run_fields(run: Run, archived: bool) -> dict[str, object]:
     names = ("id", "pipeline", "release", "state", "reason", "cause", "priority")
+    more = ("submitted_by", "paused", "parent", "rerun_of", "selected", "note")
     times = ("logical_date", "data_interval", "timezone", "created_at", "started_at", "finished_at")
     return {
-        **{name: getattr(run, name) for name in (*names, *times)},
+        **{name: getattr(run, name) for name in (*names, *more, *times)},
         "tasks_total": len(run.tasks),
         "tasks_done": sum(task.state.is_final for task in run.tasks.values()),
         "archived": archived,
@@ -237,7 +244,9 @@ def _task(
         retry_at=task.retry_at,
         why=why(run, task, seen, around),
         attempts=[_attempt(attempt, seen if attempt is current else None, page) for attempt in task.attempts],
+        children=children_model(task),
         settled=None if task.settled is None else SettlementModel.model_validate(task.settled),
+        reused_from=None if task.reused is None else task.reused.run,
     )
 
 

@@ -58,6 +58,7 @@ class TaskOptions(TypedDict, total=False):
     isolation: Literal["isolated", "pooled"]
     limits: Limits
     start_after: Duration
+    queue_timeout: Duration
     runs_on: Sequence[str]
     pool: Mapping[str, int]
 
@@ -104,6 +105,20 @@ class Concurrency(TypedDict, total=False):
     when_full: Literal["queue", "skip", "replace"]
 
 
+class Webhook(TypedDict, total=False):
+    """`webhook`. `secret` is required."""
+
+    secret: str
+    params: Mapping[str, str]
+
+
+class Notify(TypedDict):
+    """One of `notify`."""
+
+    on: Sequence[Literal["failed", "timed_out", "recovered", "succeeded", "worker_lost", "skipped_fire"]]
+    to: str
+
+
 class Defaults(TypedDict, total=False):
     """`defaults`."""
 
@@ -123,7 +138,9 @@ class PipelineOptions(TypedDict, total=False):
     priority: Priority
     timeout: Duration
     concurrency: Concurrency
+    webhook: Webhook
     max_parallel_tasks: int
+    notify: Sequence[Notify]
     parameters: Mapping[str, Parameter]
     files: Sequence[str]
     dependencies: Sequence[str]

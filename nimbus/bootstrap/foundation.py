@@ -1,9 +1,11 @@
-"""What every daemon stands on: settings, clock, ZooKeeper, S3."""
+"""What every daemon stands on: settings, clock, ZooKeeper or SQLite, S3."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -21,10 +23,14 @@ from blobsync import (
 )
 from leader import TlsConfig, ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.clock import SystemClock
+from nimbus.adapters.sqlite.session import SqliteSession
+from nimbus.adapters.store_session import StoreSession
 from nimbus.adapters.zookeeper.cluster import ZooKeeperClusterReader
 from nimbus.config import Settings
 from nimbus.domain.errors import NimbusError
 
+LOOK_TIMEOUT = timedelta(seconds=5)
+"""Of a request that looks for an object which tasks wait for."""
 OTHER_CONNECTIONS = 12
 """To storage, besides those that fetch: looks, a collection, logs, history, the API."""
 
@@ -40,22 +46,23 @@ class StorageRefusedError(NimbusError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foundation:
-    """What every daemon needs: settings, clock, ZooKeeper, S3."""
+    """What every daemon needs: settings, clock, ZooKeeper or SQLite, S3."""
 
     settings: Settings
     clock: SystemClock
-    session: ZooKeeperSession
+    session: StoreSession
     store: S3ObjectStore
     local: LocalStore
     reader: ZooKeeperClusterReader
 
 
 def lay_foundation(settings: Settings) -> Foundation:
-    """Connect to S3 and ZooKeeper.
+    """Connect to S3, and to ZooKeeper or SQLite.
 
     Raises:
         StorageRefusedError: the credentials are wrong.
         LeaderError: ZooKeeper does not answer, or refuses us.
+        nimbus.ports.StoreUnavailableError: the database of a single scheduler cannot be opened.
     """
     store = S3ObjectStore(s3_config(settings))
     try:
@@ -65,8 +72,7 @@ def lay_foundation(settings: Settings) -> Foundation:
         _log.warning("storage_unreachable", error=str(exc))
     except StoreAccessDeniedError as exc:
         raise StorageRefusedError(str(exc)) from exc
-    session = ZooKeeperSession(zookeeper_config(settings))
-    session.start(settings.zookeeper.connect_timeout)
+    session = open_session(settings)
     return Foundation(
         settings=settings,
         clock=SystemClock(),
@@ -75,6 +81,29 @@ def lay_foundation(settings: Settings) -> Foundation:
         local=LocalStore(settings.scheduler.state_dir / "blobs", verify=settings.sync.digests),
         reader=ZooKeeperClusterReader(session, settings.cluster.root),
     )
+
+
+def open_session(settings: Settings) -> StoreSession:
+    """Connect to where the live state is. Errors as of `lay_foundation`."""
+    if (file := store_file(settings)) is not None:
+        single = SqliteSession(file, settings.zookeeper.call_timeout)
+        single.start()
+        return single
+    session = ZooKeeperSession(zookeeper_config(settings))
+    session.start(settings.zookeeper.connect_timeout)
+    return session
+
+
+def store_file(settings: Settings) -> Path | None:
+    """The database of a single scheduler; None: the state is in ZooKeeper."""
+    folder = settings.store_folder
+    return None if folder is None else folder / "state.db"
+
+
+def epoch_file(settings: Settings) -> Path | None:
+    """The epochs of a single scheduler, whose lock keeps a second one out; None: they are in ZooKeeper."""
+    folder = settings.store_folder
+    return None if folder is None else folder / "epoch"
 
 
 def build_syncer(foundation: Foundation, changed: Callable[[Readiness], None]) -> Syncer:
@@ -132,6 +161,25 @@ def data_connection(settings: Settings) -> dict[str, Any] | None:
         "access_key_id": keys.access_key_id,
         "secret_access_key": None if secret is None else secret.get_secret_value(),
     }
+
+
+def open_bucket(settings: Settings, bucket: str) -> S3ObjectStore:
+    """A bucket that tasks wait for something in; with the keys of `data` or, without any, of `storage`."""
+    storage, data = settings.storage, settings.data
+    keys = data if data.access_key_id is not None else storage
+    secret = keys.secret_access_key
+    return S3ObjectStore(
+        S3Config(
+            endpoint_url=data.endpoint_url or storage.endpoint_url,
+            bucket=bucket,
+            region=data.region or storage.region,
+            access_key_id=keys.access_key_id,
+            secret_access_key=None if secret is None else Secret(secret.get_secret_value()),
+            connect_timeout=LOOK_TIMEOUT,
+            read_timeout=LOOK_TIMEOUT,
+            max_attempts=1,
+        )
+    )
 
 
 def data_access(settings: Settings) -> dict[str, str]:

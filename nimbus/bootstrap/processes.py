@@ -13,12 +13,15 @@ from prometheus_client import CollectorRegistry
 from blobsync import give_back_large_blocks
 from leader.sentinel.connecting import Tls
 from leader.sentinel.sentinel import CrashSentinel
+from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.adapters.zookeeper.cluster import ZooKeeperRegistrations
 from nimbus.bootstrap.collector import build_collector
-from nimbus.bootstrap.foundation import Foundation, build_syncer, lay_foundation
+from nimbus.bootstrap.foundation import Foundation, build_syncer, epoch_file, lay_foundation
 from nimbus.bootstrap.scheduler import build_parts
+from nimbus.bootstrap.single import check_epochs
 from nimbus.bootstrap.worker import build_worker
-from nimbus.config import Settings
+from nimbus.config import InvalidConfigurationError, Settings
+from nimbus.config.problems import Problem
 from nimbus.config.sections import ZooKeeper
 from nimbus.java import JavaMissingError, find_java
 from nimbus.scheduler.process import FORCED, run_until_signal
@@ -44,9 +47,11 @@ def run_scheduler(settings: Settings) -> int:
     """
     configure(settings.log.level, settings.log.format)
     give_back_large_blocks()  # a sync's buffers are no reason to stay large
-    if settings.worker.embedded:
+    if settings.worker.embedded and settings.store_folder is None:
         _look_for_java()
     foundation = lay_foundation(settings)
+    if isinstance(foundation.session, SqliteSession) and (epochs := epoch_file(settings)) is not None:
+        check_epochs(foundation.session, settings.cluster.root, epochs)
     with _crash_sentinel(foundation):  # before anything queues for leadership
         parts = build_parts(foundation)
         scheduler = Scheduler(parts)
@@ -56,7 +61,16 @@ def run_scheduler(settings: Settings) -> int:
 
 
 def run_worker(settings: Settings) -> int:
-    """Run a worker of its own until it is told to stop; its runners go on. Returns the exit code."""
+    """Run a worker of its own until it is told to stop; its runners go on. Returns the exit code.
+
+    Raises:
+        InvalidConfigurationError: the configuration is that of a single scheduler.
+    """
+    if settings.store_folder is not None:
+        message = "is single: the worker of a single scheduler runs in its process; start `nimbus scheduler`"
+        raise InvalidConfigurationError(
+            [Problem(file="configuration", key="leadership.elector", message=message)]
+        )
     configure(settings.log.level, settings.log.format)
     give_back_large_blocks()
     _look_for_java()
@@ -104,8 +118,8 @@ def _look_for_java() -> None:
 def _crash_sentinel(foundation: Foundation) -> Iterator[None]:
     """A program that ends our session if we die before we have done so ourselves."""
     zookeeper = foundation.settings.zookeeper
-    if not foundation.settings.leadership.sentinel:
-        yield
+    if not foundation.settings.leadership.sentinel or isinstance(foundation.session, SqliteSession):
+        yield  # a session in SQLite ends with its process anyway
         return
     if zookeeper.tls and zookeeper.tls_key_password is not None:
         _log.warning("sentinel_unavailable", because=LOCKED_KEY)

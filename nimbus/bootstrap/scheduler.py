@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+from collections.abc import Callable
+from functools import partial
 from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
 
 from blobsync import Readiness, ReplicaBoard
-from leader import ElectionConfig, LeaderLockQueue, Leadership, Participant
+from leader import (
+    ElectionConfig,
+    ElectorSetup,
+    Leadership,
+    Participant,
+    ZooKeeperSession,
+    make_elector,
+)
+from leader.metrics import ElectionMetrics
 from nimbus import __version__
+from nimbus.adapters.data_looks import DataLooker
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
+from nimbus.adapters.sqlite.calls import begin_term
+from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.catalog import ZooKeeperCatalog
 from nimbus.adapters.zookeeper.cluster import ZooKeeperCommandQueue, ZooKeeperRegistrations
@@ -19,11 +33,18 @@ from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
 from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
 from nimbus.api.services import ApiServices
+from nimbus.bootstrap.alerts import alert_policy, alert_sender, alert_targets, alert_tests
 from nimbus.bootstrap.collector import build_collector
-from nimbus.bootstrap.foundation import Foundation, build_syncer, data_connection
+from nimbus.bootstrap.foundation import (
+    Foundation,
+    build_syncer,
+    data_connection,
+    epoch_file,
+    open_bucket,
+)
 from nimbus.bootstrap.switchboard import Switchboard
 from nimbus.bootstrap.targets import history_servers
-from nimbus.bootstrap.worker import build_worker
+from nimbus.bootstrap.worker import build_worker, secret_provider
 from nimbus.config import Settings
 from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.domain.supervision import Timings
@@ -40,6 +61,7 @@ from nimbus.scheduler.health import Identity, SelfReport
 from nimbus.scheduler.registrar import Registrar
 from nimbus.scheduler.releases import LocalReleases
 from nimbus.scheduler.scheduler import Parts
+from nimbus.scheduler.validators import Validators
 from nimbus.telemetry.artifacts import GarbageMetrics
 from nimbus.telemetry.engine import EngineMetrics
 from nimbus.telemetry.readiness import ReadinessMetrics
@@ -47,6 +69,7 @@ from nimbus.telemetry.sync import SyncMetrics
 from nimbus.templates.helper import TemplateHelper
 from nimbus.worker.connections import open_data
 from nimbus.worker.identity import host_id, hostname
+from nimbus.worker.secrets import resolve
 
 
 def build_parts(foundation: Foundation) -> Parts:
@@ -56,6 +79,7 @@ def build_parts(foundation: Foundation) -> Parts:
     history = S3History(foundation.store)
     identity = _identity(foundation)
     late = Switchboard()
+    targets = alert_targets(settings, os.environ)
     syncer = build_syncer(foundation, late.synced)
     SyncMetrics(
         registry,
@@ -79,7 +103,7 @@ def build_parts(foundation: Foundation) -> Parts:
         clock=foundation.clock,
         on_quarantine=late.quarantine,
     )
-    releases = LocalReleases(syncer)
+    releases = LocalReleases(syncer, Validators(settings.scheduler.validators))
     effects = Effects(
         read_run=foundation.reader.run,
         read_slots=foundation.reader.slots,
@@ -87,12 +111,19 @@ def build_parts(foundation: Foundation) -> Parts:
         preparer=releases,
         definitions=releases,
         renderer=TemplateHelper(),
+        look=DataLooker(
+            open_bucket=partial(open_bucket, settings), http_allow=settings.waits.http_allow
+        ).look,
+        sender=alert_sender(settings, targets, leads=late.leads, tell=late.tell),
         resign=late.resign,
         tell=late.tell,
     )
 
     def store_for(leadership: Leadership) -> ZooKeeperLeaderStore:
-        return ZooKeeperLeaderStore(session, root, leadership.token)
+        token = leadership.token
+        if isinstance(session, SqliteSession):
+            token = begin_term(session, token)
+        return ZooKeeperLeaderStore(session, root, token)
 
     late.engine = Engine(
         store_for=store_for,
@@ -103,13 +134,20 @@ def build_parts(foundation: Foundation) -> Parts:
         metrics=EngineMetrics(registry),
         on_status=late.changed,
     )
-    late.election = LeaderLockQueue(
-        session=session,
-        config=_election_config(settings),
-        participant=_participant(settings, identity),
-        guard=guard,
-        electable=late.engine,
+    election_metrics = ElectionMetrics(registry)
+    late.election = make_elector(
+        settings.leadership.elector,
+        ElectorSetup(
+            session=session if isinstance(session, ZooKeeperSession) else None,
+            epoch_file=epoch_file(settings),
+            config=_election_config(settings),
+            participant=_participant(settings, identity),
+            guard=guard,
+            electable=late.engine,
+            journal=election_metrics,
+        ),
     )
+    election_metrics.watch(late.election)
     follower = CatalogFollower(ZooKeeperCatalog(session, root), syncer.want, late.changed)
     report = SelfReport(
         identity=identity,
@@ -118,6 +156,7 @@ def build_parts(foundation: Foundation) -> Parts:
         required=lambda: follower.required,
         readiness=syncer.readiness,
         connected=lambda: session.is_connected,
+        store="sqlite" if isinstance(session, SqliteSession) else "zookeeper",
         storage_trouble=lambda: _storage_trouble(syncer.readiness()),
         disk_trouble=lambda: foundation.local.disk_state().reason,
         clock=foundation.clock,
@@ -143,6 +182,7 @@ def build_parts(foundation: Foundation) -> Parts:
             metrics=registry,
             clock=foundation.clock,
             max_running=settings.runs.max_running,
+            hook_secret=_hook_secret(settings),
             door=ClusterDoor(
                 board=ZooKeeperAttemptBoard(session, root),
                 logs=S3LogArchive(foundation.store),
@@ -152,6 +192,7 @@ def build_parts(foundation: Foundation) -> Parts:
                 data=_data_door(settings),
             ),
             spark_history=history_servers(settings),
+            alerts=alert_tests(settings, targets),
         ),
         allowed_hosts=_allowed_hosts(settings),
     )
@@ -171,6 +212,11 @@ def build_parts(foundation: Foundation) -> Parts:
         if embedded
         else None,
     )
+
+
+def _hook_secret(settings: Settings) -> Callable[[str], str] | None:
+    provider = secret_provider(settings.worker.secrets, os.environ)
+    return None if provider is None else lambda name: resolve({name: name}, provider)[name]
 
 
 def _data_door(settings: Settings) -> DataDoor | None:
@@ -219,6 +265,8 @@ def _election_config(settings: Settings) -> ElectionConfig:
         requeue_backoff_min=leadership.requeue_min,
         requeue_backoff_max=leadership.requeue_max,
         step_down_margin=leadership.step_down_margin,
+        priority=leadership.priority,
+        nofailover=leadership.nofailover,
         newest_schema=NEWEST_SCHEMA,
     )
 
@@ -235,6 +283,7 @@ def _policy(settings: Settings) -> Policy:
         keep_finished=settings.runs.keep_finished,
         max_running=settings.runs.max_running,
         raise_schema_after=settings.leadership.raise_schema_after,
+        alerts=alert_policy(settings),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from blobsync import Readiness
-from leader import LeaderLockQueue
+from leader import Elector
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.engine.loop import Engine, EngineStatus
@@ -18,7 +18,7 @@ class Switchboard:
     """Reaches parts that are built later: the wiring has circles, the imports do not."""
 
     engine: Engine
-    election: LeaderLockQueue
+    election: Elector
     registrar: Registrar
     announcer: ReplicaAnnouncer
 

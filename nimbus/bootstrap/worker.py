@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -20,12 +21,14 @@ from nimbus.bootstrap.foundation import (
     Foundation,
     data_access,
     data_connection,
+    store_file,
     zookeeper_auth,
     zookeeper_tls,
 )
 from nimbus.bootstrap.targets import spark_targets
 from nimbus.config import Settings
 from nimbus.config.load import secret_files
+from nimbus.config.sections import Secrets
 from nimbus.config.sections import Worker as WorkerSection
 from nimbus.domain.ids import WorkerId
 from nimbus.java import find_java
@@ -35,6 +38,14 @@ from nimbus.worker.connect_start import LocalServerSettings
 from nimbus.worker.connections import Connections, open_data
 from nimbus.worker.data.bucket import BucketPlace
 from nimbus.worker.free_room import MinFree
+from nimbus.worker.secrets import (
+    CommandProvider,
+    EnvironmentProvider,
+    FolderProvider,
+    Provider,
+    SecretError,
+    plugged_in,
+)
 from nimbus.worker.settings import ConnectProvider, WorkerSettings
 from nimbus.worker.task_user import find_users, refuse_readable_secrets
 from nimbus.worker.worker import Worker
@@ -82,7 +93,9 @@ def build_worker(
             targets=targets,
             labels=tuple(sorted(set(worker.labels))),
             min_free=MinFree(memory_bytes=worker.min_free.memory, disk_bytes=worker.min_free.disk),
+            secrets=secret_provider(worker.secrets, os.environ),
             scheduler_id=scheduler_id,
+            is_alone=settings.store_folder is not None,
         ),
         board=ZooKeeperAttemptBoard(foundation.session, settings.cluster.root),
         registrations=registrations,
@@ -100,6 +113,29 @@ def build_worker(
 
     foundation.session.add_listener(on_session)
     return built
+
+
+def secret_provider(section: Secrets, environment: Mapping[str, str]) -> Provider | None:
+    """What gives the worker its secrets.
+
+    Raises:
+        SecretError: a plug-in cannot be made, or a key of its provider is missing.
+    """
+    match section.provider:
+        case None:
+            return None
+        case "file":
+            if section.folder is None:
+                raise SecretError("worker.secrets.provider is file: worker.secrets.folder is missing")
+            return FolderProvider(section.folder)
+        case "env":
+            return EnvironmentProvider(dict(environment))
+        case "command":
+            if not section.command:
+                raise SecretError("worker.secrets.provider is command: worker.secrets.command is missing")
+            return CommandProvider(tuple(section.command), section.timeout)
+        case place:
+            return plugged_in(place)
 
 
 def _connect_provider(settings: Settings) -> ConnectProvider:
@@ -127,6 +163,8 @@ def _end_process(cause: BaseException) -> None:
 
 def _board_connection(settings: Settings) -> dict[str, Any]:
     """As JSON: it goes to the runners."""
+    if (file := store_file(settings)) is not None:
+        return {"kind": "sqlite", "root": settings.cluster.root, "file": str(file)}
     return {
         "kind": "zookeeper",
         "root": settings.cluster.root,

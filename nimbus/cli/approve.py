@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -15,13 +14,6 @@ if TYPE_CHECKING:
     from nimbus.cli.client import Api
 
 
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError) as exc:
-        raise click.UsageError("your user has no name here: say who decides with --by") from exc
-
-
 @click.command(
     epilog=examples(
         'nimbus run approve sales-20260301 release --reason "figures checked"',
@@ -32,10 +24,9 @@ def _user() -> str:
 @click.argument("task")
 @click.option("--reject", is_flag=True, help="Reject it: the task fails.")
 @click.option("--reason", required=True, help="Kept on the task.")
-@click.option("--by", metavar="NAME", help="Who decides, kept on the task. Without it: your local user name.")
 @remote
-def approve(api: Api, out: Output, run_id: str, task: str, reject: bool, reason: str, by: str | None) -> int:
-    """Approve what a task of type approval waits for. Safe to repeat."""
-    body = {"approved": not reject, "reason": reason, "by": by or _user()}
+def approve(api: Api, out: Output, run_id: str, task: str, reject: bool, reason: str) -> int:
+    """Approve what a task of type approval waits for. Your local user name is kept. Safe to repeat."""
+    body = {"approved": not reject, "reason": reason}
     path = f"/runs/{quote(run_id, safe='')}/tasks/{quote(task, safe='')}/approval"
     return report_command(out, api.command("POST", path, body))

@@ -68,16 +68,14 @@ def gc(dry_run: bool, config: Path | None, output: str) -> int:
 
 def _look(settings: Settings) -> tuple[CollectionReport, frozenset[ReleaseRef]]:
     from blobsync import collect_garbage
-    from leader import ZooKeeperSession
     from nimbus.adapters.zookeeper.whole import ZooKeeperWholeState
-    from nimbus.bootstrap.foundation import zookeeper_config
+    from nimbus.bootstrap.foundation import open_session
     from nimbus.cli.storage import object_store
     from nimbus.scheduler.garbage import bucket_policy
     from nimbus.scheduler.live_releases import live_releases
 
-    session = ZooKeeperSession(zookeeper_config(settings))
+    session = open_session(settings)
     try:
-        session.start(settings.zookeeper.connect_timeout)
         in_use = live_releases(ZooKeeperWholeState(session, settings.cluster.root))
     finally:
         session.close(timedelta(seconds=5))

@@ -12,7 +12,10 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nimbus.cli.alert_checks import alert_targets_of
 from nimbus.cli.findings import Finding, Verdict
+from nimbus.cli.secret_checks import secrets_of
+from nimbus.cli.single_checks import store_of
 from nimbus.cli.target_checks import targets
 from nimbus.cli.words import size
 from nimbus.cli.zookeeper_checks import zookeeper_of
@@ -43,7 +46,10 @@ def cluster(settings: Settings) -> Iterator[Finding]:
     yield class_archive(settings)
     yield warm_drivers(settings)
     yield from targets(spark_targets(settings, os.environ))
+    yield from alert_targets_of(settings, os.environ)
+    yield from secrets_of(settings, os.environ)
     yield from zookeeper_of(settings)
+    yield from store_of(settings)
     yield s3(settings)
     yield from outputs(settings)
     if settings.storage.endpoint_url is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -63,7 +65,10 @@ class Api:
     def __init__(self, servers: Sequence[str], *, patience_s: float = PATIENCE_S) -> None:
         self._servers = list(servers)
         self.patience_s = patience_s
-        self._http = httpx.Client(timeout=httpx.Timeout(10.0, connect=2.0, read=_WAIT_S + 10.0))
+        self._http = httpx.Client(
+            headers={"X-Nimbus-User": local_user()},
+            timeout=httpx.Timeout(10.0, connect=2.0, read=_WAIT_S + 10.0),
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -82,8 +87,18 @@ class Api:
         wanted = {key: value for key, value in query.items() if value is not None}
         return self._ask("GET", path, repeatable=True, params=wanted)
 
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Ask something that needs a body, and changes nothing. ProblemError, UnreachableError."""
+        return self._ask("POST", path, repeatable=True, json=dict(body)).json()
+
     def command(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, repeatable: bool = True
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        repeatable: bool = True,
+        decided: bool = True,
     ) -> dict[str, Any]:
         """Submit a command and wait for the leader's decision.
 
@@ -91,6 +106,7 @@ class Api:
             method: `POST`, `PUT` or `DELETE`.
             path: Below `/api/v1`.
             body: JSON.
+            decided: Wait for the decision.
             repeatable: Doing it twice is the same as once, so it is sent again when in doubt.
 
         Returns:
@@ -101,10 +117,10 @@ class Api:
             UnreachableError: nobody took it.
             DoubtfulError: not repeatable, and the connection broke after it was sent.
         """
-        until = time.monotonic() + DECISION_PATIENCE_S
+        until = time.monotonic() + (DECISION_PATIENCE_S if decided else 0)
         json = None if body is None else dict(body)
         answer: dict[str, Any] = self._ask(
-            method, path, repeatable=repeatable, params={"wait": _WAIT_S}, json=json
+            method, path, repeatable=repeatable, params={"wait": _WAIT_S if decided else 0}, json=json
         ).json()
         while answer["status"] == "pending" and time.monotonic() < until and self.leader() is not None:
             run_id = answer.get("run_id")
@@ -153,6 +169,15 @@ class Api:
                 return response
             raise ProblemError(response.status_code, *_detail(response))
         raise UnreachableError(tried)
+
+
+def local_user() -> str:
+    """The name of who runs this process, as a header can hold it."""
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError):  # a user id without a name, as in some containers
+        name = f"uid {os.getuid()}"
+    return "".join(char if " " < char <= "~" else "?" for char in name)[:100] or "?"
 
 
 def _detail(response: httpx.Response) -> tuple[str, str]:

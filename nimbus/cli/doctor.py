@@ -16,9 +16,9 @@ from nimbus.cli.output import Output, output_option
 @config_option
 @output_option
 def doctor(config: Path | None, output: str) -> int:
-    """Look at Java, Python, disk; with a configuration also at targets of Spark, ZooKeeper, S3, clock, port.
+    """Look at Java, Python, disk; with a configuration also at targets, ZooKeeper, S3, clock, port.
 
-    Exit code 1 if anything fails.
+    Targets are those of Spark and of alerts. Exit code 1 if anything fails.
     """
     from nimbus.cli import checks
     from nimbus.cli.findings import Finding, Verdict

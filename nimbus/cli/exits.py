@@ -38,6 +38,7 @@ _BY_CODE = {
     "unmatched_pattern": Exit.USAGE,
     "unsafe_source": Exit.USAGE,
     "election_config": Exit.USAGE,
+    "election_state": Exit.REFUSED,
     "forked": Exit.USAGE,
     "participant_id_in_use": Exit.REFUSED,
     "zookeeper_auth": Exit.DENIED,

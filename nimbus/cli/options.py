@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -111,3 +111,11 @@ def parameters(pairs: tuple[str, ...], document: str | None) -> dict[str, Any]:
         except ValueError:
             found[key] = value
     return dict(found)
+
+
+def selected(chosen: Mapping[str, tuple[str, ...]]) -> tuple[str, tuple[str, ...]] | None:
+    """The one option of several that was given, with its tasks; None: none was."""
+    given = [(name, tasks) for name, tasks in chosen.items() if tasks]
+    if len(given) > 1:
+        raise click.UsageError(" and ".join(f"--{name}" for name, _ in given) + " exclude each other")
+    return given[0] if given else None

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     lazy={
         "validate": Lazy("nimbus.cli.pipelines:validate", "Check a pipeline's folder, offline."),
         "schema": Lazy("nimbus.cli.pipelines:schema", "Print the JSON Schema of pipeline.yaml, for editors."),
+        "plan": Lazy("nimbus.cli.plan:plan", "Show what publishing a folder would change."),
         "publish": Lazy("nimbus.cli.publish:publish", "Upload a folder as a release, and make it known."),
         "activate": Lazy(
             "nimbus.cli.pipelines:activate", "Choose the release that runs; let the schedule fire."

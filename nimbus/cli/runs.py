@@ -1,8 +1,10 @@
-"""`nimbus run`: start, list, show, stop. Watching and logs have modules of their own."""
+"""`nimbus run`: start, list, show, stop. Watching, logs and other commands have modules of their own."""
 
 from __future__ import annotations
 
+import json
 import secrets
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -11,7 +13,7 @@ import click
 
 from nimbus.cli.exits import Exit
 from nimbus.cli.lazy import Lazy, LazyGroup
-from nimbus.cli.options import examples, parameters, remote, report_command
+from nimbus.cli.options import examples, parameters, remote, report_command, selected
 from nimbus.cli.output import Output
 from nimbus.cli.task_rows import application_rows, task_rows
 from nimbus.cli.words import between, clock, short
@@ -35,6 +37,10 @@ _PRIORITIES = ["highest", "high", "medium", "low", "lowest"]
         "logs": Lazy("nimbus.cli.logs:logs", "Print the log of a task, also while it grows."),
         "events": Lazy("nimbus.cli.events:events", "Store Spark's event log of a task in a file."),
         "stop": Lazy("nimbus.cli.runs:stop", "End a run."),
+        "rerun": Lazy("nimbus.cli.rerun:rerun", "Run a run again, as a new one: what failed, or more."),
+        "children": Lazy("nimbus.cli.children:children", "List the child runs of a task."),
+        "pause": Lazy("nimbus.cli.run_commands:pause", "Let a run begin nothing new."),
+        "resume": Lazy("nimbus.cli.run_commands:resume", "Let a paused run go on."),
         "approve": Lazy("nimbus.cli.approve:approve", "Approve or reject what a task waits for."),
     },
 )
@@ -65,6 +71,12 @@ def run() -> None:
     help="The data the run stands for: from FROM up to, and without, TO. Else it has no data interval.",
 )
 @click.option("--priority", type=click.Choice(_PRIORITIES), help="Instead of the pipeline's.")
+@click.option("--only", "only", multiple=True, metavar="TASK", help="Run this task alone. Repeat for more.")
+@click.option("--from", "from_", multiple=True, metavar="TASK", help="Run this task and what follows it.")
+@click.option("--upto", "upto", multiple=True, metavar="TASK", help="Run this task and what it needs.")
+@click.option(
+    "--reuse", metavar="RUN", help="With --only, --from, --upto: use what RUN did of the other tasks."
+)
 @click.option("--watch", "watching", is_flag=True, help="Follow it; the exit code is the run's result.")
 @click.option(
     "--watch-timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop following: exit code 5."
@@ -80,6 +92,10 @@ def start(
     logical_date: str | None,
     data_interval: tuple[str, str] | None,
     priority: str | None,
+    only: tuple[str, ...],
+    from_: tuple[str, ...],
+    upto: tuple[str, ...],
+    reuse: str | None,
     watching: bool,
     watch_timeout: float | None,
 ) -> int:
@@ -93,6 +109,7 @@ def start(
         "logical_date": logical_date,
         "data_interval": data_interval and dict(zip(("start", "end"), data_interval, strict=True)),
         "priority": priority,
+        "selection": _selection(selected({"only": only, "from": from_, "upto": upto}), reuse),
     }
     answer = api.command("POST", "/runs", {key: value for key, value in body.items() if value is not None})
     if not watching:
@@ -105,6 +122,14 @@ def start(
     from nimbus.cli.watch import follow
 
     return follow(api, out, body["run_id"], timeout_s=watch_timeout)
+
+
+def _selection(chosen: tuple[str, tuple[str, ...]] | None, reuse: str | None) -> dict[str, Any] | None:
+    if chosen is None:
+        if reuse is not None:
+            raise click.UsageError("--reuse goes with --only, --from or --upto")
+        return None
+    return {"scope": chosen[0], "tasks": chosen[1], "reuse": reuse}
 
 
 @click.command(name="list")
@@ -123,17 +148,33 @@ def list_(api: Api, out: Output, pipeline: str | None, state: str | None, limit:
         (
             row["id"],
             row["pipeline"],
-            row["state"],
+            f"{row['state']}, paused" if row["paused"] and not row["finished_at"] else row["state"],
             f"{row['tasks_done']}/{row['tasks_total']}",
+            row["submitted_by"],
             clock(row["created_at"]),
             between(row["created_at"], row["finished_at"], now),
             row["reason"],
         )
         for row in answer["runs"]
     ]
-    out.table(("run", "pipeline", "state", "tasks", "created", "took", "reason"), rows, empty="no runs")
+    out.table(("run", "pipeline", "state", "tasks", "by", "created", "took", "reason"), rows, empty="no runs")
     if not answer["history_complete"]:
         out.note("history did not answer: finished runs may be missing from this list.")
+
+
+def _asked(run: dict[str, Any]) -> str:
+    cause = str(run["cause"])
+    if link := run.get("parent"):
+        cause = f"item {link['index']} of task {link['task']} of run {link['run']}"
+    return f"{cause}, by {run['submitted_by']}" if run["submitted_by"] else cause
+
+
+def _particulars(run: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What some runs have: name and value."""
+    if interval := run["data_interval"]:
+        yield "data", f"from {clock(interval['start'])} to {clock(interval['end'])}"
+    names = {"rerun of": "rerun_of", "selected": "selected", "note": "note", "waits": "why"}
+    yield from ((name, run[field]) for name, field in names.items() if run[field])
 
 
 @click.command()
@@ -141,8 +182,11 @@ def list_(api: Api, out: Output, pipeline: str | None, state: str | None, limit:
 @remote
 def show(api: Api, out: Output, run_id: str) -> None:
     """Show one run: tasks, attempts, a small Gantt chart, and why something waits."""
-    answer = api.get(f"/runs/{quote(run_id, safe='')}")
+    place = f"/runs/{quote(run_id, safe='')}"
+    answer = api.get(place)
+    results = _results(api, place, answer)
     if out.as_json:
+        answer |= {"results": results} if results else {}
         out.data(answer)
         return
     from nimbus.cli.gantt import gantt
@@ -154,23 +198,35 @@ def show(api: Api, out: Output, run_id: str) -> None:
         out.line(f"command   {answer['command']['command_id']} ({answer['command']['status']})")
         return
     out.line(f"pipeline  {answer['pipeline']}, release {short(answer['release'])}")
-    when = f"{clock(answer['created_at'])} ({answer['cause']}), for {clock(answer['logical_date'])}"
+    when = f"{clock(answer['created_at'])} ({_asked(answer)}), for {clock(answer['logical_date'])}"
     out.line(f"created   {when}")
-    if interval := answer["data_interval"]:
-        out.line(f"data      from {clock(interval['start'])} to {clock(interval['end'])}")
-    if answer["why"]:
-        out.line(f"waits     {answer['why']}")
-    if answer["parameters"]:
-        out.line("with      " + ", ".join(f"{key}={value}" for key, value in answer["parameters"].items()))
+    for name, said in _particulars(answer):
+        out.line(f"{name:9} {said}")
+    _show_given(out, answer)
     out.line("")
     out.table(("task", "state", "attempts", "why"), task_rows(answer))
     if any(task["attempts"] for task in answer["tasks"]):
         out.line("")
         for line in gantt(answer, now):
             out.line(line)
+    if results:
+        out.line("")
+        out.table(("task", "result"), [(name, json.dumps(given)) for name, given in results.items()])
     if applications := application_rows(answer):
         out.line("")
         out.table(("task", "attempt", "Spark application", "history"), applications)
+
+
+def _show_given(out: Output, run: dict[str, Any]) -> None:
+    for word, field in (("with", "parameters"), ("vars", "variables")):
+        if given := run.get(field):  # an earlier release tells no variables
+            out.line(f"{word:<9} " + ", ".join(f"{key}={value}" for key, value in given.items()))
+
+
+def _results(api: Api, place: str, run: dict[str, Any]) -> dict[str, Any]:
+    """What the tasks of a run gave, if one did."""
+    gave = any(attempt.get("has_result") for task in run["tasks"] for attempt in task["attempts"])
+    return dict(api.get(f"{place}/results")["results"]) if gave else {}
 
 
 @click.command()

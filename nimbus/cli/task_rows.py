@@ -8,7 +8,7 @@ from typing import Any
 def task_rows(run: dict[str, Any]) -> list[tuple[Any, ...]]:
     """One row for each task: name, state, attempts, and why or how far."""
     return [
-        (task["name"], task["state"], _tried(task) or "", task["why"] or progress(task))
+        (task["name"], task["state"], _tried(task) or "", task["why"] or progress(task) or _child_runs(task))
         for task in run["tasks"]
     ]
 
@@ -16,6 +16,16 @@ def task_rows(run: dict[str, Any]) -> list[tuple[Any, ...]]:
 _NOT_SHOWN = ("at", "number")
 """When it was said, and how often: for those who follow a driver."""
 _AT_REST = ("QUEUED", "COMPLETED")
+
+
+def _child_runs(task: dict[str, Any]) -> str:
+    """How the child runs of a task have ended."""
+    children = task.get("children")  # an earlier release does not tell them
+    if not children or not children["attempt"]:
+        return ""
+    states = ("succeeded", "failed", "stopped", "refused", "waiting")
+    counts = ", ".join(f"{children[state]} {state}" for state in states if children[state])
+    return f"{children['total']} child runs: {counts}"
 
 
 def _tried(task: dict[str, Any]) -> int:

@@ -11,6 +11,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 import click
+from click.core import ParameterSource
 
 from nimbus.cli.exits import Exit
 from nimbus.cli.options import examples
@@ -26,11 +27,13 @@ _LOOK_S = 1.0
 @click.command(
     epilog=examples(
         "nimbus up",
+        "nimbus up --single",
         "nimbus up --data s3 --spark standalone",
         "nimbus up --schedulers 5 --dir /tmp/cluster",
     )
 )
 @click.option("--schedulers", type=click.IntRange(1, 9), default=3, show_default=True, help="How many.")
+@click.option("--single", is_flag=True, help="One scheduler, without ZooKeeper: its state is in SQLite.")
 @click.option(
     "--dir",
     "folder",
@@ -51,20 +54,32 @@ _LOOK_S = 1.0
     show_default=True,
     help="Where outputs of tasks are kept. Do not change it while a run is live.",
 )
-def up(schedulers: int, folder: Path, spark: str | None, data: str) -> int:
+@click.pass_context
+def up(
+    context: click.Context, schedulers: int, single: bool, folder: Path, spark: str | None, data: str
+) -> int:
     """Start ZooKeeper, an S3 server and schedulers with workers on this machine, to try Nimbus out.
 
-    Runs until Ctrl-C; data stay. Needs Java 17 or newer (`nimbus doctor` says whether it is there).
-    Everything listens on loopback only.
+    Runs until Ctrl-C; data stay. Needs Java 17 or newer (`nimbus doctor` says whether it is there); with
+    --single only tasks that use Spark need it. Everything listens on loopback only.
     """
     from nimbus.localstack.settings import StackTuning
     from nimbus.localstack.stack import LocalStack
 
+    if single and (spark or context.get_parameter_source("schedulers") is ParameterSource.COMMANDLINE):
+        raise click.UsageError("--single starts one scheduler and no Spark cluster: leave that option out.")
     out = Output()
     folder.mkdir(parents=True, exist_ok=True)
     with _terminated_like_interrupted():
         tuning = StackTuning(data_in_s3=data == "s3")
-        stack = LocalStack(folder, schedulers, standalone=spark is not None, tuning=tuning, report=out.note)
+        stack = LocalStack(
+            folder,
+            1 if single else schedulers,
+            single=single,
+            standalone=spark is not None,
+            tuning=tuning,
+            report=out.note,
+        )
         try:
             stack.start()
             stack.wait_ready()
@@ -102,7 +117,7 @@ def _welcome(out: Output, folder: Path, stack: LocalStack) -> None:
     addresses = stack.addresses
     rows = [(f"scheduler-{number}", url) for number, url in enumerate(addresses.schedulers, start=1)]
     rows += [
-        ("ZooKeeper", addresses.zookeeper),
+        *([("ZooKeeper", addresses.zookeeper)] if addresses.zookeeper else []),
         ("S3", addresses.s3),
         *([("Spark", addresses.spark)] if addresses.spark else []),
         *(("page of a Spark master", page) for page in addresses.spark_pages),

@@ -17,7 +17,9 @@ _LONGEST_ANSWER_BYTES = 65_536
 
 
 def zookeeper_of(settings: Settings) -> Iterator[Finding]:
-    """The servers of a configuration, over TLS if it says so."""
+    """The servers of a configuration, over TLS if it says so. A single scheduler has none."""
+    if settings.store_folder is not None:
+        return
     if not settings.zookeeper.tls:
         yield from zookeeper(settings.zookeeper.hosts)
         return

@@ -78,7 +78,8 @@ def secret_files(settings: Settings, environ: Mapping[str, str]) -> set[Path]:
                 files.add(Path(origin.rpartition(":")[0]))
     targets = (one for one in settings.spark.targets.values() if one.kind != "kubernetes")
     named = (settings.zookeeper.tls_key_file, *(one.token_file for one in targets))
-    return files | {file for file in named if file is not None}
+    of_alerts = (one.secret_file for one in settings.alerts.targets.values())
+    return files | {file for file in (*named, *of_alerts) if file is not None}
 
 
 class _Overrides:

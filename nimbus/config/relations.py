@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from nimbus.config.alert_targets import alert_target_faults
 from nimbus.config.problems import KeyPath
 from nimbus.config.sections import NO_DATA
 from nimbus.config.settings import Settings
@@ -68,6 +69,7 @@ def relation_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
                 f"({format_duration(least)}): {rule.why}; raise the one or lower the other"
             )
             yield (section, name), message
+    yield from _elector_faults(settings)
     yield from _session_faults(settings)
     yield from _tls_faults(settings)
     yield from _data_faults(settings)
@@ -76,12 +78,42 @@ def relation_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
         yield ("connect", "token"), message
     for name, target in settings.spark.targets.items():
         yield from target_faults(name, target)
+    yield from _alert_faults(settings)
     for section, name, secret in _TOGETHER:
         has_name = _value(settings, f"{section}.{name}") is not None
         has_secret = _value(settings, f"{section}.{secret}") is not None
         if has_name != has_secret:
             there, missing = (name, secret) if has_name else (secret, name)
             yield (section, there), f"{there} is given and {missing} is not; give both, or neither"
+
+
+def _alert_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
+    alerts = settings.alerts
+    for name, target in alerts.targets.items():
+        yield from alert_target_faults(name, target)
+    for number, rule in enumerate(alerts.notify):
+        if rule.to not in alerts.targets:
+            yield ("alerts", "notify", number, "to"), f"there is no target {rule.to} in alerts.targets"
+
+
+def _elector_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
+    leadership, is_single = settings.leadership, settings.leadership.elector == "single"
+    if not settings.zookeeper.hosts and not is_single:
+        yield ("zookeeper", "hosts"), "is missing; it has no default"
+    if not is_single:
+        return
+    if settings.zookeeper.hosts:
+        message = "hosts is given and leadership.elector is single, which uses no ZooKeeper; remove one"
+        yield ("zookeeper", "hosts"), message
+    if not settings.worker.embedded:
+        message = (
+            "embedded is false and leadership.elector is single: the worker of a single scheduler runs in "
+            "its process; set it to true, or use ZooKeeper"
+        )
+        yield ("worker", "embedded"), message
+    if leadership.nofailover:
+        message = "nofailover is true and leadership.elector is single: nobody would lead; remove one of them"
+        yield ("leadership", "nofailover"), message
 
 
 def _session_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, SecretStr
 
 from nimbus.config import texts
+from nimbus.config.alert_targets import MOST_RULES, AlertTarget, Notify
 from nimbus.config.checking import Strict
 from nimbus.config.problems import InvalidConfigurationError, Problem
 from nimbus.config.targets import Target
@@ -80,6 +81,8 @@ class Scheduler(Strict):
     """Beside loopback, host, advertise_url, and the address that a connection arrives at."""
     state_dir: AbsolutePath
     shutdown_timeout: PositiveDuration = timedelta(seconds=30)
+    validators: list[Annotated[str, BeforeValidator(texts.function_place)]] = Field(default_factory=list)
+    """Functions that may refuse a definition when it is published or activated."""
 
 
 class Leadership(Strict):
@@ -92,6 +95,12 @@ class Leadership(Strict):
     requeue_max: PositiveDuration = timedelta(seconds=30)
     step_down_margin: PositiveDuration = timedelta(seconds=1)
     raise_schema_after: Duration = timedelta(hours=1)
+    elector: Annotated[str, BeforeValidator(texts.elector)] = "zookeeper"
+    """Who chooses the leader. `single`: there is one scheduler, with its state in SQLite."""
+    priority: Annotated[int, Field(ge=-1000, le=0)] = 0
+    """Below 0: leads only while no ready scheduler with a higher one is there."""
+    nofailover: bool = False
+    """Never lead."""
     sentinel: bool = True
     """Whether a small program beside the scheduler ends its session when it crashes."""
 
@@ -101,6 +110,18 @@ class MinFree(Strict):
 
     memory: Annotated[int, size_at_least(1 << 20)] | None = None
     disk: Annotated[int, size_at_least(1 << 20)] | None = None
+
+
+class Secrets(Strict):
+    """Where the worker finds the secrets that tasks name."""
+
+    provider: Annotated[str | None, BeforeValidator(texts.secret_provider)] = None
+    """`file`, `env`, `command` or `package.module:function`. None: there are none."""
+    folder: AbsolutePath | None = None
+    """Of `file`."""
+    command: list[Text] = Field(default_factory=list)
+    """Of `command`."""
+    timeout: PositiveDuration = timedelta(seconds=10)
 
 
 class Worker(Strict):
@@ -122,6 +143,7 @@ class Worker(Strict):
     master: Annotated[str, BeforeValidator(texts.spark_master)] = "local[2]"
     spark_conf: dict[Annotated[str, BeforeValidator(texts.spark_key)], Text] = Field(default_factory=dict)
     env: dict[Annotated[str, BeforeValidator(texts.variable_name)], Text] = Field(default_factory=dict)
+    secrets: Secrets = Field(default_factory=Secrets)
     prepare_timeout: PositiveDuration = timedelta(minutes=5)
     stop_grace: Duration = timedelta(seconds=10)
     keep_attempts: Duration = timedelta(hours=24)
@@ -212,6 +234,19 @@ class Runs(Strict):
     """In the whole cluster; further ones queue. None: any number."""
 
 
+class Alerts(Strict):
+    """Whom the leader tells of what goes wrong."""
+
+    targets: dict[Annotated[str, BeforeValidator(texts.plain_name)], AlertTarget] = Field(
+        default_factory=dict
+    )
+    notify: Annotated[list[Notify], Field(max_length=MOST_RULES)] = Field(default_factory=list)
+    """For pipelines without `notify`."""
+    give_up_after: PositiveDuration = timedelta(hours=24)
+    public_url: Url | None = None
+    """Base of links in messages. None: `scheduler.advertise_url`."""
+
+
 class Sync(Strict):
     """How releases come to this disk and stay good there."""
 
@@ -240,6 +275,13 @@ class Artifacts(Strict):
     """Whether this daemon removes from its own disk what is fetched again if it is needed again."""
     local_gc_interval: Annotated[timedelta, at_least(timedelta(minutes=1))] = timedelta(hours=1)
     local_gc_grace: Duration = timedelta(hours=24)
+
+
+class Waits(Strict):
+    """What tasks of type `wait` may look at."""
+
+    http_allow: list[Annotated[str, BeforeValidator(texts.host_name)]] = Field(default_factory=list)
+    """Hosts that they may reach though these are loopback, link-local, or a place of cloud metadata."""
 
 
 class Log(Strict):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -31,8 +32,10 @@ class Settings(Strict):
     spark: sections.Spark = Field(default_factory=sections.Spark)
     supervision: sections.Supervision = Field(default_factory=sections.Supervision)
     runs: sections.Runs = Field(default_factory=sections.Runs)
+    alerts: sections.Alerts = Field(default_factory=sections.Alerts)
     sync: sections.Sync = Field(default_factory=sections.Sync)
     artifacts: sections.Artifacts = Field(default_factory=sections.Artifacts)
+    waits: sections.Waits = Field(default_factory=sections.Waits)
     log: sections.Log = Field(default_factory=sections.Log)
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
@@ -41,6 +44,11 @@ class Settings(Strict):
     def origins(self) -> Mapping[str, str]:
         """Where each value came from, by dotted key: `default`, `file:line` or `environment NAME`."""
         return MappingProxyType(dict(self._origins))
+
+    @property
+    def store_folder(self) -> Path | None:
+        """Where the state of a single scheduler is kept; None: it is in ZooKeeper."""
+        return self.scheduler.state_dir / "store" if self.leadership.elector == "single" else None
 
     def with_origins(self, origins: Mapping[str, str]) -> Settings:
         """The same settings, knowing where each came from."""
@@ -57,6 +65,8 @@ def with_derived(data: Mapping[str, Any]) -> dict[str, Any]:
     }
     for name in ("zookeeper", "storage", "scheduler", "worker"):
         filled.setdefault(name, {})
+    if _is_single(filled.get("leadership")) and isinstance(filled["zookeeper"], Mapping):
+        filled["zookeeper"] = {"hosts": "", **filled["zookeeper"]}
     for dotted in DERIVED:
         section, _, key = dotted.partition(".")
         part = filled[section]
@@ -66,6 +76,10 @@ def with_derived(data: Mapping[str, Any]) -> dict[str, Any]:
                 {} if value is None else {key: value}
             )
     return filled
+
+
+def _is_single(leadership: object) -> bool:
+    return isinstance(leadership, Mapping) and leadership.get("elector") == "single"
 
 
 def _derived(dotted: str, data: Mapping[str, Any]) -> str | None:

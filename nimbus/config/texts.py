@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from nimbus.config.problems import SuggestingError
 from nimbus.config.values import described, folder_path
 from nimbus.domain.ids import NAME_PATTERN
+from nimbus.domain.spelling import closest
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)(:(?P<port>\d{1,5}))?")
 _PLACE = re.compile(r"(/[A-Za-z0-9._-]+)+")
@@ -15,11 +16,14 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,126}")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}")
 _S3_URI = re.compile(r"s3://(?P<bucket>[^/]+)(?:/(?P<prefix>.*))?")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\$?")
+_FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def zookeeper_hosts(value: object) -> str:
-    """`host:port,host:port/chroot`, or a list of hosts."""
+    """`host:port,host:port/chroot`, or a list of hosts; empty: there is no ZooKeeper."""
+    if value == "":
+        return ""
     text = ",".join(map(str, value)) if isinstance(value, list | tuple) else value
     if not isinstance(text, str) or not text.strip():
         raise SuggestingError(
@@ -33,6 +37,25 @@ def zookeeper_hosts(value: object) -> str:
     if slash and not _PLACE.fullmatch(f"/{chroot}"):
         raise SuggestingError(f"{'/' + chroot!r} is no path in ZooKeeper; write it once, after all hosts")
     return servers + slash + chroot
+
+
+def elector(value: object) -> str:
+    """`zookeeper`, `single`, or `package.module:factory`."""
+    if value in ("zookeeper", "single"):
+        return str(value)
+    if not isinstance(value, str) or not _FACTORY.fullmatch(value):
+        raise SuggestingError(
+            f"must be zookeeper, single, or package.module:factory, not {described(value)}",
+            closest(str(value), ("zookeeper", "single")),
+        )
+    return value
+
+
+def function_place(value: object) -> str:
+    """`package.module:function`."""
+    if not isinstance(value, str) or not _FACTORY.fullmatch(value):
+        raise SuggestingError(f"must be package.module:function, not {described(value)}")
+    return value
 
 
 def zookeeper_path(value: object) -> str:
@@ -161,6 +184,17 @@ def variable_name(name: object) -> str:
     if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
         raise SuggestingError(f"{described(name)} is not a name of an environment variable")
     return name
+
+
+def secret_provider(value: object) -> str | None:
+    """What gives the worker its secrets."""
+    if value is None or value in ("file", "env", "command"):
+        return value
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
+        raise SuggestingError(
+            f"must be file, env, command, or package.module:function, not {described(value)}"
+        )
+    return value
 
 
 def user_name(value: object) -> str | None:

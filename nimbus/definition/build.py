@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from nimbus.config.alert_targets import Notify
 from nimbus.config.checking import Strict
 from nimbus.definition.models import (
     ConcurrencyModel,
@@ -17,9 +19,13 @@ from nimbus.definition.models import (
     ScheduleModel,
     SparkModel,
     TaskModel,
+    WaitForModel,
+    WebhookModel,
 )
+from nimbus.domain.children import DEFAULT_MOST_ITEMS, ChildSpec
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import PipelineName, TaskName
+from nimbus.domain.notify import NotifyRule
 from nimbus.domain.pipeline import (
     SPARK_KINDS,
     Limits,
@@ -34,13 +40,16 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.templates.names import tasks_read
+from nimbus.domain.waits import OK, DataSource, DataWait, OnFailed, PipelineWait, WaitFor
+from nimbus.domain.webhooks import Webhook
+from nimbus.templates.names import tasks_read, variables_in
 
 _EVENT_LOG = "spark.eventLog.enabled"
 
 
 def build_pipeline(model: DefinitionModel) -> PipelineSpec:
     """The pipeline that a definition describes."""
+    tasks = tuple(build_task(name, task, model.defaults) for name, task in model.tasks.items())
     return PipelineSpec(
         name=PipelineName(model.name),
         description=model.description,
@@ -49,13 +58,33 @@ def build_pipeline(model: DefinitionModel) -> PipelineSpec:
         priority=model.priority,
         timeout=model.timeout,
         concurrency=None if model.concurrency is None else _concurrency(model.concurrency),
+        webhook=None if model.webhook is None else _webhook(model.webhook),
         max_parallel_tasks=model.max_parallel_tasks,
+        notify=None if model.notify is None else notify_rules(model.notify),
         parameters={name: build_parameter(parameter) for name, parameter in model.parameters.items()},
         files=tuple(model.files),
         dependencies=tuple(model.dependencies),
         python_path=tuple(model.python_path),
-        tasks=tuple(build_task(name, task, model.defaults) for name, task in model.tasks.items()),
+        tasks=tasks,
+        variables=variables_of(text for task in tasks for text in _texts(task)),
     )
+
+
+def notify_rules(models: Iterable[Notify]) -> tuple[NotifyRule, ...]:
+    """What is told to whom."""
+    return tuple(NotifyRule(on=tuple(sorted(set(rule.on))), to=rule.to) for rule in models)
+
+
+def _texts(task: TaskSpec) -> Iterator[str]:
+    """What of a task may be templates."""
+    yield from (*task.args, task.when)
+    given = {} if task.children is None else task.children.parameters
+    yield from (value for value in given.values() if isinstance(value, str))
+
+
+def variables_of(texts: Iterable[str]) -> tuple[str, ...]:
+    """Variables of the cluster that templates name."""
+    return tuple(sorted({name for text in texts for name in variables_in(text)}))
 
 
 def build_parameter(model: ParameterModel) -> ParameterSpec:
@@ -129,6 +158,10 @@ def _concurrency(model: ConcurrencyModel) -> Concurrency:
     return Concurrency(limit=model.limit, when_full=model.when_full)
 
 
+def _webhook(model: WebhookModel) -> Webhook:
+    return Webhook(secret=model.secret, parameters=dict(model.params))
+
+
 def _schedule(model: ScheduleModel) -> Schedule:
     return Schedule(
         cron=model.cron,
@@ -144,6 +177,8 @@ def _arguments(model: TaskModel) -> tuple[str, ...]:
         return tuple(model.command[1:])
     if model.prompt is not None:
         return (model.prompt,)
+    if model.waits_for is not None:
+        return tuple(address for address in map(address_of, model.waits_for) if address is not None)
     if model.type is not TaskKind.SPARK_PIPELINE:
         return tuple(model.args)
     said = {"--refresh": model.refresh, "--full-refresh": model.full_refresh}
@@ -151,16 +186,62 @@ def _arguments(model: TaskModel) -> tuple[str, ...]:
     return ("run", *chosen, *(["--full-refresh-all"] if model.full_refresh_all else ()))
 
 
+def source_of(model: WaitForModel) -> DataSource | None:
+    """Where it looks for data; None: it waits for a pipeline."""
+    return next((source for source in DataSource if getattr(model, source.value) is not None), None)
+
+
+def address_of(model: WaitForModel) -> str | None:
+    """Of data; None: it waits for a pipeline."""
+    source = source_of(model)
+    return None if source is None else str(getattr(model, source.value))
+
+
+def _wait_for(model: WaitForModel) -> WaitFor:
+    source = source_of(model)
+    if source is not None:
+        return DataWait(source=source, status=model.status or OK)
+    return PipelineWait(
+        pipeline=PipelineName(model.pipeline or ""),
+        last=model.last,
+        on_failed=model.on_failed or OnFailed.WAIT,
+    )
+
+
+def _timeout(model: TaskModel, defaults: DefaultsModel) -> timedelta | None:
+    if model.type is TaskKind.PIPELINE:
+        return None  # child runs have the timeout of their pipeline
+    return defaults.timeout if model.timeout is None and model.type.uses_worker else model.timeout
+
+
+def build_children(model: TaskModel) -> ChildSpec | None:
+    """What a task starts; None: no child runs."""
+    if model.type is not TaskKind.PIPELINE or model.pipeline is None:
+        return None
+    return ChildSpec(
+        pipeline=PipelineName(model.pipeline),
+        parameters=dict(model.params or {}),
+        for_each={name: tuple(values) for name, values in (model.for_each or {}).items()},
+        max_parallel=model.max_parallel,
+        max_items=model.max_items or DEFAULT_MOST_ITEMS,
+    )
+
+
 def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec:
     """One task."""
     spark = build_spark(model.type, model.spark, defaults.spark) if model.type.uses_spark else Spark()
     args = _arguments(model)
+    texts = (
+        *args,
+        model.when or "",
+        *(text for text in (model.params or {}).values() if isinstance(text, str)),
+    )
     return TaskSpec(
         name=TaskName(name),
         kind=model.type,
         script=model.command[0] if model.command else model.script or model.jar or model.spec or "",
         args=args,
-        reads=tuple(TaskName(read) for read in sorted(tasks_read("\n".join((*args, model.when or ""))))),
+        reads=tuple(TaskName(read) for read in sorted(tasks_read("\n".join(texts)))),
         needs=tuple(TaskName(need) for need in model.needs),
         requirements={
             TaskName(need): asked
@@ -170,7 +251,7 @@ def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec
         when=model.when or "",
         allow_failure=model.allow_failure,
         retries=build_retries(model.retries, defaults.retries),
-        timeout=defaults.timeout if model.timeout is None and model.type.uses_worker else model.timeout,
+        timeout=_timeout(model, defaults),
         priority=defaults.priority if model.priority is None else model.priority,
         spark_conf=dict(spark.conf),
         spark_mode=spark.mode,
@@ -179,6 +260,10 @@ def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec
         limits=_limits(model.limits, defaults.limits),
         isolation=model.isolation,
         pools=dict(model.pool),
+        secrets=dict(model.secrets),
+        waits_for=tuple(map(_wait_for, model.waits_for or ())),
         start_after=model.start_after,
+        queue_timeout=model.queue_timeout,
         runs_on=tuple(sorted(set(model.runs_on))),
+        children=build_children(model),
     )

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from nimbus.definition.cron import fires_after, fires_between
 from nimbus.domain.intervals import DataInterval
-from nimbus.domain.local_dates import on_calendar
+from nimbus.domain.local_dates import earlier
 from nimbus.domain.pipeline import Schedule
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -45,7 +45,7 @@ def interval_of(schedule: Schedule, fire: datetime) -> DataInterval | None:
     if length is None:
         start = previous_fire(schedule, fire)
     else:
-        start = _earlier(fire, length, ZoneInfo(schedule.timezone))
+        start = _start(fire, length, ZoneInfo(schedule.timezone))
     return None if start is None else DataInterval(start=start, end=fire)
 
 
@@ -103,9 +103,8 @@ def _bound(text: str, zone: tzinfo, *, is_last: bool) -> datetime:
     return datetime.combine(day, time(), zone).astimezone(UTC) - is_last * _MICROSECOND
 
 
-def _earlier(moment: datetime, length: timedelta, zone: ZoneInfo) -> datetime | None:
-    days = timedelta(days=length.days)
+def _start(fire: datetime, length: timedelta, zone: ZoneInfo) -> datetime | None:
     try:
-        return on_calendar(moment, zone, lambda at: at - days) - (length - days)
+        return earlier(fire, length, zone)
     except OverflowError:
         return None

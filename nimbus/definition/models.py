@@ -8,11 +8,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 
+from nimbus.config.alert_targets import MOST_RULES, Notify
 from nimbus.config.checking import Strict
 from nimbus.config.problems import SuggestingError
-from nimbus.config.texts import plain_name, scalar_text, spark_key
+from nimbus.config.texts import plain_name, scalar_text, spark_key, variable_name
 from nimbus.config.values import Duration, PositiveDuration, described, named, one_of, size_at_least
 from nimbus.definition.cron import check_cron, check_timezone
+from nimbus.domain.children import MOST_ITEMS, SCALAR
 from nimbus.domain.concurrency import WhenFull
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import NAME_PATTERN
@@ -28,12 +30,16 @@ from nimbus.domain.pipeline import (
     TaskKind,
 )
 from nimbus.domain.run import Outcome
+from nimbus.domain.waits import LONGEST_ADDRESS, OnFailed
 
 SCHEMA = 1
+MOST_WAITS = 32
+"""Of one task."""
 MOST_TASKS = 10_000
 """The plan of a run must fit into one transaction, see `nimbus.run_record`."""
 
 _DATASET = re.compile(r"\w[\w-]*(\.\w[\w-]*)*")
+_SECRET = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,126}")
 _PARAMETER = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,62}")
 _CLASS = re.compile(r"[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)*")
 _TAKEN = frozenset(name for name in dir(dict) if not name.startswith("_"))
@@ -133,10 +139,46 @@ def _spark_value(value: object) -> str:
     return scalar_text("a Spark property", value)
 
 
+def _secret_variable(value: object) -> str:
+    name = variable_name(value)
+    if name.startswith(("NIMBUS_", "LD_", "SPARK_", "PYTHON", "PYSPARK_")) or name in ("PATH", "HOME"):
+        raise SuggestingError(f"{name} means something to Nimbus, Python, Spark or the system; take another")
+    return name
+
+
+def _secret_name(value: object) -> str:
+    if not isinstance(value, str) or not _SECRET.fullmatch(value):
+        raise SuggestingError(
+            f"{described(value)} is not the name of a secret: 1 to 127 letters, digits, '_', '-' and '.', "
+            "starting with a letter or a digit"
+        )
+    return value
+
+
 def _no_mishap(value: object) -> object:
     if value in [outcome.value for outcome in Outcome if outcome.is_infrastructure]:
         raise SuggestingError(f"a task is always tried again after {value!r}; remove it")
     return value
+
+
+def _lists(value: object) -> object:
+    """`for_each` as a mapping of lists."""
+    lists = {SCALAR: value} if isinstance(value, list) else value
+    if not isinstance(lists, dict) or not lists:
+        raise SuggestingError(f"must be a list, or a mapping of names to lists, not {described(value)}")
+    for name, values in lists.items():
+        if name != SCALAR:
+            _parameter_name(name)
+        if not isinstance(values, list):
+            raise SuggestingError(f"{name} must be a list of values, not {described(values)}")
+        if not values:
+            raise SuggestingError(f"{name} must have at least one value".strip())
+        for one in values:
+            if not isinstance(one, str | int | float | bool):
+                raise SuggestingError(f"{described(one)} must be a text, a number or a boolean")
+            if isinstance(one, str) and "{{" in one:
+                raise SuggestingError("a value is no template; `params` can be templates, and use `item`")
+    return lists
 
 
 def _names_of_needs(value: object) -> object:
@@ -183,6 +225,7 @@ RequirementName = Annotated[Requirement, one_of(Requirement)]
 FailureName = Annotated[FailureClass, one_of(FailureClass), BeforeValidator(_no_mishap)]
 PriorityName = Annotated[Priority, named(Priority)]
 Datasets = Annotated[list[Annotated[str, BeforeValidator(_dataset)]], Field(min_length=1)]
+Address = Annotated[str, Field(min_length=1, max_length=LONGEST_ADDRESS)]
 Description = Annotated[str, Field(max_length=4096)]
 
 
@@ -255,8 +298,21 @@ class DefaultsModel(Strict):
     limits: LimitsModel = Field(default_factory=LimitsModel)
 
 
+class WaitForModel(Strict):
+    """What a task of type `wait` waits for: one of `s3`, `file`, `http`, `pipeline`."""
+
+    s3: Address | None = None
+    file: Address | None = None
+    http: Address | None = None
+    status: Annotated[int, Field(ge=100, le=599)] | None = None
+    pipeline: Name | None = None
+    covers: Literal["data_interval"] | None = None
+    last: PositiveDuration | None = None
+    on_failed: Annotated[OnFailed, one_of(OnFailed)] | None = None
+
+
 class TaskModel(Strict):
-    """One task. Which of the keys from `script` to `prompt` it has depends on its type."""
+    """One task. Which of the keys from `script` to `waits_for` it has depends on its type."""
 
     type: Annotated[TaskKind, one_of(TaskKind)]
     script: Annotated[str, BeforeValidator(_pattern)] | None = None
@@ -274,7 +330,20 @@ class TaskModel(Strict):
     refresh: Datasets | None = None
     full_refresh: Datasets | None = None
     full_refresh_all: bool | None = None
+    pipeline: Name | None = None
+    params: dict[Annotated[str, BeforeValidator(_parameter_name)], Any] | None = None
+    for_each: (
+        Annotated[
+            dict[str, list[Any]],
+            BeforeValidator(_lists, json_schema_input_type=list[Any] | dict[str, list[Any]]),
+        ]
+        | None
+    ) = None
+    """One list has the key `SCALAR`."""
+    max_parallel: Annotated[int, Field(ge=1, le=MOST_ITEMS)] | None = None
+    max_items: Annotated[int, Field(ge=1, le=MOST_ITEMS)] | None = None
     prompt: Annotated[str, Field(min_length=1, max_length=2000)] | None = None
+    waits_for: Annotated[list[WaitForModel], Field(min_length=1, max_length=MOST_WAITS)] | None = None
     args: list[Argument] = Field(default_factory=list)
     needs: Annotated[
         list[str],
@@ -293,10 +362,26 @@ class TaskModel(Strict):
     isolation: Annotated[Isolation, one_of(Isolation)] | None = None
     limits: LimitsModel = Field(default_factory=LimitsModel)
     start_after: PositiveDuration | None = None
+    queue_timeout: PositiveDuration | None = None
+    secrets: Annotated[
+        dict[
+            Annotated[str, BeforeValidator(_secret_variable)],
+            Annotated[str, BeforeValidator(_secret_name)],
+        ],
+        Field(max_length=32),
+    ] = Field(default_factory=dict)
+    """Names of secrets, by the environment variable that each goes into."""
     runs_on: Annotated[list[Name], Field(max_length=16)] = Field(default_factory=list)
     pool: Annotated[dict[Name, Annotated[int, Field(ge=1, le=1_000_000)]], Field(max_length=16)] = Field(
         default_factory=dict
     )
+
+
+class WebhookModel(Strict):
+    """A signed request that starts a run."""
+
+    secret: Annotated[str, BeforeValidator(_secret_name)]
+    params: dict[str, str] = Field(default_factory=dict)
 
 
 class DefinitionModel(Strict):
@@ -310,7 +395,9 @@ class DefinitionModel(Strict):
     priority: PriorityName = Priority.MEDIUM
     timeout: PositiveDuration | None = None
     concurrency: ConcurrencyModel | None = None
+    webhook: WebhookModel | None = None
     max_parallel_tasks: Annotated[int, Field(ge=1, le=MOST_TASKS)] | None = None
+    notify: Annotated[list[Notify], Field(max_length=MOST_RULES)] | None = None
     parameters: dict[Annotated[str, BeforeValidator(_parameter_name)], ParameterModel] = Field(
         default_factory=dict
     )

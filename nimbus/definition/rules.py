@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
-from typing import NamedTuple
 
 from nimbus.config.problems import KeyPath
 from nimbus.config.values import format_duration
 from nimbus.definition.build import Spark, build_parameter, build_retries, build_spark
+from nimbus.definition.child_rules import (
+    all_items_faults,
+    child_faults,
+    child_template_faults,
+    given_texts,
+)
+from nimbus.definition.faults import Fault
 from nimbus.definition.models import DefinitionModel, ParameterModel, TaskModel
+from nimbus.definition.wait_rules import wait_faults, wait_texts
+from nimbus.definition.webhook_rules import webhook_faults
 from nimbus.domain.parameters import has_type, value_fault
 from nimbus.domain.pipeline import SPARK_KINDS, CatchUp, Isolation, SparkDeploy, SparkMode, TaskKind
 from nimbus.domain.spelling import closest
@@ -23,7 +31,9 @@ KEYS = {
     TaskKind.SHELL: ("command",),
     TaskKind.SPARK_SUBMIT: ("jar", "main_class"),
     TaskKind.SPARK_PIPELINE: ("spec",),
+    TaskKind.PIPELINE: ("pipeline",),
     TaskKind.APPROVAL: ("prompt",),
+    TaskKind.WAIT: ("waits_for",),
 }
 """What a task of each kind has; of those that workers run, the first names a file."""
 SUFFIXES = {
@@ -37,23 +47,11 @@ GIVES_RESULT = frozenset({TaskKind.PYSPARK, TaskKind.PYTHON, TaskKind.SHELL, Tas
 _REFRESHES = ("refresh", "full_refresh", "full_refresh_all")
 """What else a declarative pipeline may say."""
 
-_OF_WORKERS = (
-    "args", "isolation", "limits", "pool", "priority", "retries", "runs_on", "spark", "start_after",
-)  # fmt: skip
-"""What only a task that workers run may say."""
 
 _SAID_BY_PLACE = {"spark.master": "the target", "spark.submit.deployMode": "spark.deploy"}
 """Properties that a task with a target must not set, and what says them instead."""
 SESSION_PROPERTIES = "spark.sql."
 """How properties of a Connect session begin. Of these the server refuses the static ones."""
-
-
-class Fault(NamedTuple):
-    """Something that is wrong at a key."""
-
-    path: KeyPath
-    message: str
-    suggestion: str | None = None
 
 
 def faults(model: DefinitionModel, templates: Templates | None) -> Iterator[Fault]:
@@ -67,12 +65,16 @@ def faults(model: DefinitionModel, templates: Templates | None) -> Iterator[Faul
         for fault in _parameter_faults(parameter):
             yield fault._replace(path=("parameters", name, *fault.path))
     for name, task in model.tasks.items():
-        for fault in (*_needs_faults(name, task, model.tasks), *_task_faults(task, model)):
+        found = (*_needs_faults(name, task, model.tasks), *_task_faults(task, model))
+        for fault in (*found, *child_faults(task, model.name)):
             yield fault._replace(path=("tasks", name, *fault.path))
     if templates is not None:
         yield from _argument_faults(model, templates)
+        yield from child_template_faults(model, templates)
+    yield from all_items_faults(model.tasks)
     yield from _cycles(model.tasks)
     yield from _schedule_faults(model)
+    yield from webhook_faults(model)
 
 
 def _schedule_faults(model: DefinitionModel) -> Iterator[Fault]:
@@ -127,8 +129,9 @@ def _needs_faults(name: str, task: TaskModel, tasks: Mapping[str, TaskModel]) ->
 
 def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
     yield from _key_faults(task)
+    yield from _secret_faults(task)
     if not task.type.uses_worker:
-        yield from _worker_faults(task)
+        yield from wait_faults(task, model.name)
         return
     if task.type.is_program:
         yield from _input_faults(task)
@@ -154,14 +157,13 @@ def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
         yield Fault(("retries",), message)
 
 
-def _worker_faults(task: TaskModel) -> Iterator[Fault]:
-    for key in _OF_WORKERS:
-        if key in task.model_fields_set:
-            yield Fault((key,), f"no worker runs a task of type {task.type}: it has no {key}; remove it")
-    texts = {"when": task.when, "prompt": task.prompt}
-    for key, text in texts.items():
-        if text is not None and tasks_read(text):
-            yield Fault((key,), f"a task of type {task.type} cannot use results of other tasks")
+def _secret_faults(task: TaskModel) -> Iterator[Fault]:
+    if task.secrets and not task.type.uses_worker:
+        yield Fault(("secrets",), f"no worker runs a {task.type} task, so it has no secrets; remove this")
+    elif task.secrets and task.isolation is Isolation.POOLED:
+        yield Fault(
+            ("isolation",), "a task with secrets runs isolated, so that its log is masked; remove this"
+        )
 
 
 def _key_faults(task: TaskModel) -> Iterator[Fault]:
@@ -214,6 +216,12 @@ def _place_faults(task: TaskModel, spark: Spark) -> Iterator[Fault]:
             yield Fault(("spark",), f"{name} is said by {instead}; remove it")
     if spark.deploy is not SparkDeploy.CLUSTER:
         return
+    if task.secrets:
+        yield Fault(
+            ("secrets",),
+            "a driver in a cluster gets none, since the cluster's records would show them: write "
+            "deploy: client, or use what the cluster has for secrets",
+        )
     if spark.mode is SparkMode.CONNECT:
         yield Fault(
             ("spark", "deploy"),
@@ -258,15 +266,14 @@ def _argument_faults(model: DefinitionModel, templates: Templates) -> Iterator[F
         if task.when:
             texts["tasks", name, "when"] = task.when
         texts |= {("tasks", name, "args", number): text for number, text in enumerate(task.args)}
-        if task.prompt is not None:
-            texts["tasks", name, "prompt"] = task.prompt
+        texts |= {("tasks", name, *path): text for path, text in wait_texts(task)}
         if task.command:
             texts |= {("tasks", name, "command", n): text for n, text in enumerate(task.command) if n}
     found = templates.argument_faults(list(texts.values()), model.parameters)
     for path, faults_of_one in zip(texts, found, strict=True):
         for message, suggestion, _ in faults_of_one:
             yield Fault(path, message, suggestion)
-    for path, text in texts.items():
+    for path, text in (*texts.items(), *given_texts(model.tasks)):
         for read in sorted(tasks_read(text)):
             yield from _reading_faults(path, read, model.tasks)
 

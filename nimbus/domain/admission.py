@@ -124,6 +124,22 @@ class WaitReason(StrEnum):
     """No slot is free on a worker that may be given something."""
 
 
+WORDS = {
+    WaitReason.RUN_FULL: "max_parallel_tasks of its run was reached",
+    WaitReason.NO_POOL: "pool {about} did not exist",
+    WaitReason.POOL_FULL: "pool {about} had too little left",
+    WaitReason.NO_WORKER: "no worker was registered",
+    WaitReason.ALL_OLDER: "all workers were of an older release",
+    WaitReason.NO_TARGET: "no worker had its target",
+    WaitReason.NO_LABELS: "no worker had all of its labels: {labels}",
+    WaitReason.TARGET_FULL: "all slots of its target were taken",
+    WaitReason.ALL_DRAINING: "all workers were draining or cordoned",
+    WaitReason.ALL_LOW: "all workers drained, or had too little memory or disk free",
+    WaitReason.ALL_BUSY: "no slot was free",
+}
+"""What held a task, afterwards."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wait:
     """The task starts later."""
@@ -135,6 +151,13 @@ class Wait:
     """Nobody passes these before the task; without them it waits for a worker."""
     about: str = ""
     """Name of the pool."""
+
+
+def held_by(task: TaskRun, answer: Grant | Wait) -> str:
+    """What held a task that was asked about for the last time."""
+    if isinstance(answer, Grant):
+        return "more urgent tasks took all room"
+    return WORDS[answer.reason].format(about=answer.about, labels=", ".join(task.spec.runs_on))
 
 
 class Holder(NamedTuple):

@@ -10,6 +10,7 @@ from enum import StrEnum
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.growth import brief
 from nimbus.domain.ids import PipelineName, ReleaseDigest
+from nimbus.domain.notify import NotifyRule
 from nimbus.domain.pipeline import PipelineSpec, Schedule
 from nimbus.domain.skipped import Skips
 
@@ -34,6 +35,9 @@ class Profile:
     tasks: int = 0
     """How many."""
     concurrency: Concurrency | None = None
+    children: tuple[PipelineName, ...] = ()
+    """Pipelines whose runs its tasks start."""
+    notify: tuple[NotifyRule, ...] | None = None
 
 
 def profile_of(spec: PipelineSpec) -> Profile:
@@ -43,6 +47,8 @@ def profile_of(spec: PipelineSpec) -> Profile:
         schedule=spec.schedule,
         tasks=len(spec.tasks),
         concurrency=spec.concurrency,
+        children=spec.children,
+        notify=spec.notify,
     )
 
 
@@ -66,6 +72,8 @@ class PipelineRecord:
     """The active release."""
     profile: Profile
     """Of the active release; of the newest, while none is active."""
+    pinned: tuple[ReleaseDigest, ...] = ()
+    """Releases that backfills under way need. In layout 2 only."""
     schedule_position: datetime | None = None
     """Fire times up to here are dealt with; moved in the same transaction that creates the run."""
     skips: Skips = Skips()  # noqa: RUF009 - immutable
@@ -98,6 +106,7 @@ def required_releases(records: Iterable[PipelineRecord]) -> frozenset[ReleaseOf]
 
 
 def wanted_releases(records: Iterable[PipelineRecord]) -> frozenset[ReleaseOf]:
-    """Releases that a scheduler fetches: the required ones, and those about to be activated."""
+    """Releases that a scheduler fetches: the required ones, and those to be activated soon, or pinned."""
     records = tuple(records)
-    return required_releases(records) | frozenset(ReleaseOf(r.name, r.published) for r in records)
+    others = (ReleaseOf(r.name, digest) for r in records for digest in (r.published, *r.pinned))
+    return required_releases(records) | frozenset(others)

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.backfill import BackfillRequest, BackfillState
+from nimbus.domain.ids import BackfillId, CommandId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Priority
+from nimbus.domain.selection import Selection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,16 @@ class StartRun:
     data_interval: DataInterval | None = None
     """Release 0.1 overlooks it."""
     priority: Priority | None = None
+    release: ReleaseDigest | None = None
+    """None: the active one. Release 0.1 overlooks it."""
+    selection: Selection | None = None
+    """Which tasks are run; None: all. Release 0.1 overlooks it."""
     type: Literal["start_run"] = "start_run"
+
+    @property
+    def rerun_of(self) -> RunId | None:
+        """The run that is to be repeated, once it has ended."""
+        return None if self.selection is None or not self.selection.is_rerun else self.selection.reuse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,16 +83,64 @@ class StopRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PauseRun:
+    """Let a run begin nothing new until it is resumed. What runs goes on, and its deadline counts."""
+
+    run_id: RunId
+    type: Literal["pause_run"] = "pause_run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeRun:
+    """Take back a `PauseRun`."""
+
+    run_id: RunId
+    type: Literal["resume_run"] = "resume_run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecideApproval:
     """Approve or reject what a task of type `approval` waits for. A rejected task fails."""
 
     run_id: RunId
     task: TaskName
     approved: bool
-    by: str
-    """As the caller says it."""
     reason: str
     type: Literal["decide_approval"] = "decide_approval"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkTask:
+    """Let a task that waits count as succeeded or skipped, without running it. Its run moves on at once."""
+
+    run_id: RunId
+    task: TaskName
+    state: Literal["succeeded", "skipped"]
+    reason: str
+    type: Literal["mark_task"] = "mark_task"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateBackfill:
+    """Start runs for the dates of a range. The id is the caller's, so that asking twice creates one."""
+
+    pipeline: PipelineName
+    backfill: BackfillId
+    request: BackfillRequest
+    digest: ReleaseDigest | None = None
+    """Of the release of its runs; None: of the active one."""
+    type: Literal["create_backfill"] = "create_backfill"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteerBackfill:
+    """Pause, resume or cancel a backfill."""
+
+    backfill: BackfillId
+    to: BackfillState
+    """Any but FINISHED."""
+    reason: str = ""
+    type: Literal["steer_backfill"] = "steer_backfill"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +161,23 @@ class RemovePool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetVariable:
+    """Give a variable of the cluster its value. Runs that are there keep the one that they have."""
+
+    name: str
+    value: str
+    type: Literal["set_variable"] = "set_variable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveVariable:
+    """Take a variable away. Runs that are there keep its value."""
+
+    name: str
+    type: Literal["remove_variable"] = "remove_variable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CordonWorker:
     """Give a worker nothing new, until it is uncordoned; what it has goes on."""
 
@@ -118,7 +194,9 @@ class UncordonWorker:
     type: Literal["uncordon_worker"] = "uncordon_worker"
 
 
-SettingsCommand = SetPool | RemovePool | CordonWorker | UncordonWorker
+LiveRunCommand = StopRun | PauseRun | ResumeRun | MarkTask | DecideApproval
+"""Changes a run that is live."""
+SettingsCommand = SetPool | RemovePool | SetVariable | RemoveVariable | CordonWorker | UncordonWorker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,8 +229,9 @@ Command = (
     | PausePipeline
     | RemovePipeline
     | StartRun
-    | StopRun
-    | DecideApproval
+    | LiveRunCommand
+    | CreateBackfill
+    | SteerBackfill
     | Abdicate
     | SettingsCommand
 )
@@ -160,7 +239,7 @@ Command = (
 
 def is_urgent(command: Command | Unreadable) -> bool:
     """Whether it stops something: then it goes before those that start something, but within its own line."""
-    return isinstance(command, StopRun | PausePipeline | Abdicate)
+    return isinstance(command, StopRun | PauseRun | PausePipeline | Abdicate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId
+from nimbus.domain.children import Parent
+from nimbus.domain.growth import brief
+from nimbus.domain.ids import BackfillId, PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.intervals import NO_INTERVAL, DataInterval
 from nimbus.domain.lifecycle import started
 from nimbus.domain.local_dates import local
 from nimbus.domain.parameters import InvalidParametersError, resolve_parameters
 from nimbus.domain.pipeline import PipelineSpec, Priority
 from nimbus.domain.run import Run, RunCause, TaskRun
+from nimbus.domain.selection import Selection
 from nimbus.domain.tasks import Tasks
 
 
@@ -32,8 +35,15 @@ class Draft:
     cause: RunCause
     priority: Priority | None = None
     """None: the pipeline's."""
+    parent: Parent | None = None
+    backfill: BackfillId | None = None
     layout: int
     asked_at: datetime
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """All of the cluster."""
+    submitted_by: str = ""
+    selection: Selection | None = None
+    """Which tasks are run; None: all."""
 
 
 def new_run(spec: PipelineSpec, draft: Draft) -> Run:
@@ -41,31 +51,55 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
 
     Raises:
         InvalidParametersError: given parameters or dates do not fit the definition, or there is no data
-            interval and one is needed.
+            interval, or no variable of the cluster, that it needs.
     """
     zone = ZoneInfo("UTC" if spec.schedule is None else spec.schedule.timezone)
     says_interval = draft.layout > 1
     if spec.interval_files and (draft.data_interval is None or not says_interval):
         raise InvalidParametersError((f"{spec.interval_files[0]} needs a data interval: {NO_INTERVAL}",))
+    if (draft.data_interval is None or not says_interval) and (name := _interval_waiter(spec)) is not None:
+        raise InvalidParametersError((f"task {name} waits for a pipeline: {NO_INTERVAL}",))
     run = Run(
         id=draft.id,
         pipeline=draft.pipeline,
         release=draft.release,
-        parameters=resolve_parameters(spec, draft.parameters),
+        parameters=resolve_parameters(spec, draft.parameters, strings=draft.parent is not None),
         logical_date=_local("logical_date", draft.logical_date, zone),
         data_interval=_local_interval(draft.data_interval, zone) if says_interval else None,
         timezone=zone.key if says_interval else None,
         created_at=draft.asked_at,
         cause=draft.cause,
+        submitted_by=brief(draft.submitted_by) if draft.layout > 1 else "",
+        backfill=draft.backfill,
         priority=spec.priority if draft.priority is None else draft.priority,
         failure_strategy=spec.failure_strategy,
         python_path=spec.python_path,
         timeout=spec.timeout,
         max_parallel_tasks=spec.max_parallel_tasks,
+        notify=spec.notify if draft.layout > 1 else None,
+        variables=_variables(spec, draft.variables),
+        parent=draft.parent,
         layout=draft.layout,
         tasks=Tasks(TaskRun(spec=task) for task in spec.tasks),
     )
     return started(run, draft.asked_at)
+
+
+def _interval_waiter(spec: PipelineSpec) -> TaskName | None:
+    """A task that waits for runs of a pipeline, and so needs a data interval."""
+    return next((task.name for task in spec.tasks if task.awaits_pipelines), None)
+
+
+def _variables(spec: PipelineSpec, known: Mapping[str, str]) -> dict[str, str]:
+    unknown = [name for name in spec.variables if name not in known]
+    if unknown:
+        raise InvalidParametersError(tuple(unknown_variable(name) for name in unknown))
+    return {name: known[name] for name in spec.variables}
+
+
+def unknown_variable(name: str) -> str:
+    """What to say of a variable that is not set."""
+    return f"there is no variable vars.{name}: `nimbus var set {name} VALUE`"
 
 
 def _local_interval(interval: DataInterval | None, zone: tzinfo) -> DataInterval | None:

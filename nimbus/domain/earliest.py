@@ -25,6 +25,13 @@ def waits_since(run: Run, task: TaskRun) -> datetime:
     return max([run.started_at or run.created_at, *_ends(run, task)])
 
 
+def queue_ends_at(run: Run, task: TaskRun) -> datetime | None:
+    """When a task that waits for room fails; None: never. Arguments as of `not_before`."""
+    if task.spec.queue_timeout is None:
+        return None
+    return (not_before(run, task) or waits_since(run, task)) + task.spec.queue_timeout
+
+
 def gives_up_at(run: Run, task: TaskRun) -> datetime | None:
     """When a task that no worker runs fails, unless it ends before; None: never."""
     return None if task.spec.timeout is None else waits_since(run, task) + task.spec.timeout

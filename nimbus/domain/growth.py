@@ -11,8 +11,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from nimbus.domain.failures import FailureClass
-from nimbus.domain.ids import WorkerId
-from nimbus.domain.run import Attempt, Outcome, Run, RunState, TaskRun, TaskState
+from nimbus.domain.ids import RunId, WorkerId
+from nimbus.domain.run import Attempt, Outcome, Paused, Run, RunState, TaskRun, TaskState
 from nimbus.domain.settlement import Settlement
 from nimbus.domain.spark_application import LONGEST
 from nimbus.domain.tasks import PAGE
@@ -78,7 +78,6 @@ def largest(run: Run, *, extra: int = 0) -> Run:
             state=TaskState.SUCCEEDED,
             retry_at=_SOME_TIME,
             settled=None if run.layout == 1 else Settlement(at=_SOME_TIME, by=reason, reason=reason),
-            reason="" if run.layout == 1 else reason,
             earlier_failures=10**6,
             earlier_mishaps=10**6,
             earlier_out_of_memory=10**6,
@@ -95,6 +94,11 @@ def largest(run: Run, *, extra: int = 0) -> Run:
         reason=reason,
         timeout=timedelta.max,
         max_parallel_tasks=10**6,
+        submitted_by=reason,
+        rerun_of=RunId("r" * 127),
+        selected=reason,
+        note=reason,
+        paused=Paused(by=reason, at=_SOME_TIME),
         started_at=_SOME_TIME,
         deadline=_SOME_TIME,
         finished_at=_SOME_TIME,

@@ -9,6 +9,7 @@ from typing import NewType
 PipelineName = NewType("PipelineName", str)
 TaskName = NewType("TaskName", str)
 RunId = NewType("RunId", str)
+BackfillId = NewType("BackfillId", str)
 WorkerId = NewType("WorkerId", str)
 HostId = NewType("HostId", str)
 """One boot of one machine: a process id means something only within it."""
@@ -20,7 +21,11 @@ CommandId = NewType("CommandId", str)
 
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 """Pipelines and tasks. No dot, no slash: names become parts of ZooKeeper paths, S3 keys and attempt ids."""
+VARIABLE_PATTERN = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,62}")
+"""Variables of the cluster: what templates can write after a dot."""
 RUN_ID_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,126}")
+BACKFILL_ID_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,99}")
+"""The ids of its runs begin with it."""
 DIGEST_PATTERN = re.compile(r"[0-9a-f]{64}")
 COMMAND_ID_PATTERN = re.compile(r"cmd-[0-9]{1,20}")
 
@@ -41,11 +46,25 @@ def pipeline_name(text: str) -> PipelineName:
     return PipelineName(text)
 
 
+def variable_name(text: str) -> str:
+    """Check a variable's name that came from outside."""
+    if not VARIABLE_PATTERN.fullmatch(text):
+        raise InvalidNameError("variable name", text, "1 to 63 letters, digits and _, starting with a letter")
+    return text
+
+
 def run_id(text: str) -> RunId:
     """Check a run's id that came from outside."""
     if not RUN_ID_PATTERN.fullmatch(text):
         raise InvalidNameError("run id", text, "1 to 127 of a-z, 0-9, _ and -, starting with a letter")
     return RunId(text)
+
+
+def backfill_id(text: str) -> BackfillId:
+    """Check a backfill's id that came from outside."""
+    if not BACKFILL_ID_PATTERN.fullmatch(text):
+        raise InvalidNameError("backfill id", text, "1 to 100 of a-z, 0-9, _ and -, starting with a letter")
+    return BackfillId(text)
 
 
 def release_digest(text: str) -> ReleaseDigest:

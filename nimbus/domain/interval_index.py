@@ -82,6 +82,14 @@ class IntervalIndex:
             if row[1] < end:
                 yield _ended(row)
 
+    def latest_until(self, moment: datetime) -> Ended | None:
+        """The interval with the latest end that is not after a moment; of equal ends the latest start."""
+        end = _us(moment)
+        for page in reversed(self.pages):
+            if found := [row for row in page.rows() if row[0] <= end]:
+                return _ended(found[-1])
+        return None
+
     def last(self, interval: DataInterval) -> Ended | None:
         """How the last run ended that stood for this interval, or for a longer one that covers it."""
         covering = (

@@ -35,7 +35,7 @@ def is_ready(run: Run, task: TaskRun) -> bool:
     One that may not begin does not wait any more once its needs are final: see `nimbus.domain.needs`.
     """
     return (
-        run.state is RunState.RUNNING
+        run.opens_tasks
         and task.state is TaskState.WAITING
         and all(run.tasks[need].state.is_final for need in task.spec.needs)
     )
@@ -57,10 +57,10 @@ def open_attempt(run: Run, name: TaskName, *, worker: WorkerId, epoch: int, now:
     """Open the next attempt of a waiting task on a worker.
 
     Raises:
-        InvalidTransitionError: the task is not waiting, or the run does not start tasks any more.
+        InvalidTransitionError: the task is not waiting, or the run does not start tasks (any more).
     """
     task = run.tasks[name]
-    if run.state is not RunState.RUNNING or task.state is not TaskState.WAITING:
+    if not run.opens_tasks or task.state is not TaskState.WAITING:
         raise InvalidTransitionError(
             f"run {run.id} ({run.state}): task {name} ({task.state}) cannot open an attempt"
         )
@@ -99,8 +99,12 @@ def close_attempt(run: Run, attempt: AttemptId, end: End, *, max_mishaps: int, n
         application=None if run.layout == 1 else application_id(end.application),
         has_result=run.layout > 1 and end.outcome is Outcome.SUCCEEDED and end.result is not None,
     )
-    task = replace(task, attempts=(*task.attempts[:-1], closed))
-    return _moved(run, _after_end(run, task, closed, max_mishaps, now), now)
+    return after_attempt(run, replace(task, attempts=(*task.attempts[:-1], closed)), max_mishaps, now)
+
+
+def after_attempt(run: Run, task: TaskRun, max_mishaps: int, now: datetime) -> Run:
+    """Draw every conclusion from a task's last attempt, which has ended."""
+    return _moved(run, _after_end(run, task, task.attempts[-1], max_mishaps, now), now)
 
 
 def settle_task(run: Run, name: TaskName, *, state: TaskState, settlement: Settlement, now: datetime) -> Run:
@@ -116,6 +120,19 @@ def settle_task(run: Run, name: TaskName, *, state: TaskState, settlement: Settl
     return _moved(run, replace(task, state=state, settled=said), now)
 
 
+def mark_task(run: Run, name: TaskName, *, state: TaskState, settlement: Settlement, now: datetime) -> Run:
+    """End a waiting task as a person says, and draw every conclusion from it.
+
+    Raises:
+        InvalidTransitionError: it does not wait, or its run ends.
+    """
+    task = run.tasks[name]
+    if task.state is not TaskState.WAITING or run.state.is_ending:
+        raise InvalidTransitionError(f"run {run.id} ({run.state}): task {name} ({task.state}) does not wait")
+    said = replace(settlement, by=brief(settlement.by), reason=brief(settlement.reason))
+    return _moved(run, replace(task, state=state, settled=said, retry_at=None), now)
+
+
 def conclude_waiting(run: Run, name: TaskName, state: TaskState, now: datetime, reason: str = "") -> Run:
     """End a waiting task without an attempt, and draw every conclusion from it.
 
@@ -125,7 +142,8 @@ def conclude_waiting(run: Run, name: TaskName, state: TaskState, now: datetime, 
     task = run.tasks[name]
     if task.state is not TaskState.WAITING:
         raise InvalidTransitionError(f"run {run.id}: task {name} ({task.state}) does not wait")
-    return _moved(run, replace(task, state=state, reason=brief(reason), retry_at=None), now)
+    said = Settlement(at=now, reason=brief(reason)) if reason else None
+    return _moved(run, replace(task, state=state, settled=said, retry_at=None), now)
 
 
 def _moved(run: Run, task: TaskRun, now: datetime) -> Run:
@@ -255,12 +273,10 @@ def _change_open(run: Run, attempt: AttemptId, **changes: object) -> Run:
 
 def committed_outputs(run: Run, needs: Iterable[TaskName]) -> Mapping[str, str]:
     """Output folders of tasks that succeeded, relative to the shared data folder."""
-    outputs = {}
-    for need in needs:
-        for attempt in run.tasks[need].attempts:
-            if attempt.outcome is Outcome.SUCCEEDED and attempt.output is not None:
-                outputs[str(need)] = attempt.output
-    return outputs
+    committed = ((need, run.tasks[need].committed) for need in needs)
+    return {
+        str(need): attempt.output for need, attempt in committed if attempt is not None and attempt.output
+    }
 
 
 def _with_tasks(run: Run, tasks: Iterable[TaskRun]) -> Run:

@@ -28,3 +28,13 @@ def on_calendar(moment: datetime, zone: tzinfo, change: Callable[[datetime], Any
     if changed == shown:
         return local(moment, zone)
     return local(changed.replace(tzinfo=zone).astimezone(UTC), zone)
+
+
+def earlier(moment: datetime, length: timedelta, zone: tzinfo) -> datetime:
+    """A moment before another one: whole days are days of the calendar, and the rest is time that passes.
+
+    Raises:
+        OverflowError: the calendar does not reach that far.
+    """
+    days = timedelta(days=length.days)
+    return on_calendar(moment, zone, lambda at: at - days) - (length - days)

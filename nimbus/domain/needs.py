@@ -40,17 +40,22 @@ TABLE: Mapping[Requirement, Mapping[TaskState, Verdict]] = MappingProxyType(
 """By what is asked of a need, and how the need has ended."""
 
 
-def state_after(spec: TaskSpec, state_of: Callable[[TaskName], TaskState]) -> TaskState | None:
+def verdict(spec: TaskSpec, need: TaskRun) -> Verdict:
+    """What a need that is final means for a task that has it."""
+    return Verdict.GO if need.left_out else TABLE[spec.requirement(need.spec.name)][need.state]
+
+
+def state_after(spec: TaskSpec, task_of: Callable[[TaskName], TaskRun]) -> TaskState | None:
     """The state of a task that has not begun, once its needs are final; None: they are not.
 
     WAITING: it may begin. SKIPPED, NOT_RUN: it never does.
     """
     found = set()
     for need in reversed(spec.needs):  # tasks end in about the order of the plan: the last one tells most
-        state = state_of(need)
-        if not state.is_final:
+        other = task_of(need)
+        if not other.state.is_final:
             return None
-        found.add(TABLE[spec.requirement(need)][state])
+        found.add(verdict(spec, other))
     if Verdict.HINDER in found:
         return TaskState.NOT_RUN
     if Verdict.SKIP in found or not spec.is_wanted:
@@ -67,8 +72,8 @@ def conclude(tasks: Tasks, names: Iterable[TaskName]) -> Tasks:
     """
     decided: dict[TaskName, TaskRun] = {}
 
-    def state_of(name: TaskName) -> TaskState:
-        return (decided.get(name) or tasks[name]).state
+    def task_of(name: TaskName) -> TaskRun:
+        return decided.get(name) or tasks[name]
 
     edge = list(names)
     while edge:
@@ -76,7 +81,7 @@ def conclude(tasks: Tasks, names: Iterable[TaskName]) -> Tasks:
         task = tasks[name]
         if task.state is not TaskState.WAITING or name in decided:
             continue
-        state = state_after(task.spec, state_of)
+        state = state_after(task.spec, task_of)
         if state is not None and state.is_final:
             decided[name] = replace(task, state=state)
             edge.extend(tasks.dependents(name))
@@ -107,12 +112,10 @@ def _possible(tasks: Tasks, name: TaskName, kept: set[TaskName]) -> bool:
     spec = tasks[name].spec
     for need in spec.needs:
         other = tasks[need]
-        if other.state.is_final:
-            ending = other.state
-        elif need in kept or (other.state is TaskState.RUNNING and other.spec.is_clean_up):
-            continue  # it may end in any way
-        else:
-            ending = TaskState.NOT_RUN
-        if TABLE[spec.requirement(need)][ending] is Verdict.HINDER:
+        if not other.state.is_final:
+            if need in kept or (other.state is TaskState.RUNNING and other.spec.is_clean_up):
+                continue  # it may end in any way
+            other = replace(other, state=TaskState.NOT_RUN)
+        if verdict(spec, other) is Verdict.HINDER:
             return False
     return True

@@ -42,6 +42,7 @@ def order_for(
         data_interval=run.data_interval,
         timezone=run.timezone,
         parameters=run.parameters,
+        variables=run.variables,
         python_path=run.python_path,
         inputs=committed_outputs(run, spec.needs),
         output=output_of(run.pipeline, attempt),

@@ -9,9 +9,13 @@ from enum import IntEnum, StrEnum
 from pathlib import PurePosixPath
 from typing import Any
 
+from nimbus.domain.children import ChildSpec
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import PipelineName, TaskName
+from nimbus.domain.notify import NotifyRule
+from nimbus.domain.waits import PipelineWait, WaitFor
+from nimbus.domain.webhooks import Webhook
 
 DEFINITION_FILE = "pipeline.yaml"
 """Where a pipeline's folder, and so every release, keeps its definition."""
@@ -26,18 +30,22 @@ class TaskKind(StrEnum):
     SHELL = "shell"
     SPARK_SUBMIT = "spark_submit"
     SPARK_PIPELINE = "spark_pipeline"
+    PIPELINE = "pipeline"
+    """Starts child runs: it has no file, no driver and no slot."""
     APPROVAL = "approval"
     """Waits until a person approves or rejects it. Its one argument is what that person is asked."""
+    WAIT = "wait"
+    """Waits until all is there that it waits for. Its arguments are the addresses of data."""
 
     @property
     def uses_worker(self) -> bool:
-        """Its attempts run on workers; else the leader alone ends it."""
-        return self is not TaskKind.APPROVAL
+        """Its attempts, or those of its child runs, run on workers; else the leader alone ends it."""
+        return self not in (TaskKind.APPROVAL, TaskKind.WAIT)
 
     @property
     def uses_spark(self) -> bool:
         """It starts a JVM with Spark."""
-        return self.uses_worker and self not in (TaskKind.PYTHON, TaskKind.SHELL)
+        return self.uses_worker and self not in (TaskKind.PYTHON, TaskKind.SHELL, TaskKind.PIPELINE)
 
     @property
     def is_program(self) -> bool:
@@ -216,7 +224,7 @@ class TaskSpec:
     def is_pooled(self) -> bool:
         """Its attempts are run by an executor, with others."""
         usual = Isolation.POOLED if self.kind is TaskKind.PYTHON else Isolation.ISOLATED
-        return (self.isolation or usual) is Isolation.POOLED
+        return not self.secrets and (self.isolation or usual) is Isolation.POOLED
 
     limits: Limits | None = None
     """None: those that `Limits` has. It is in the order of each attempt, so it takes little room there."""
@@ -233,12 +241,24 @@ class TaskSpec:
     spark_mode: SparkMode = SparkMode.CLASSIC
     spark_place: SparkPlace | None = None
     """None: the worker's own Spark. It is in the order of each attempt, so it takes little room there."""
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    """Names of secrets, by the environment variable that a driver gets each in. Not their values."""
     pools: Mapping[str, int] = field(default_factory=dict)
     """What an open attempt takes of each pool."""
     runs_on: tuple[str, ...] = ()
     """Labels that its worker must have, all of them."""
+    waits_for: tuple[WaitFor, ...] = ()
     start_after: timedelta | None = None
     """From the moment when its needs are met to its first attempt, at least."""
+    queue_timeout: timedelta | None = None
+    """How long it may wait for room, before each attempt; None: for ever."""
+    children: ChildSpec | None = None
+    """Of a task of kind `pipeline`, and of no other."""
+
+    @property
+    def awaits_pipelines(self) -> bool:
+        """It waits for runs of a pipeline."""
+        return any(isinstance(wait, PipelineWait) for wait in self.waits_for)
 
     @property
     def runs_in_cluster(self) -> bool:
@@ -290,6 +310,8 @@ class PipelineSpec:
     """None: any number of runs at once."""
     max_parallel_tasks: int | None = None
     """Of one run; None: as many as there are slots."""
+    notify: tuple[NotifyRule, ...] | None = None
+    """None: what `alerts.notify` in the schedulers' configuration says."""
     parameters: Mapping[str, ParameterSpec] = field(default_factory=dict)
     files: tuple[str, ...] = ("**/*",)
     """Globs, relative to the pipeline's folder, of the release's code."""
@@ -298,5 +320,13 @@ class PipelineSpec:
     python_path: tuple[str, ...] = ()
     """Folders of the release that every task can import from."""
     tasks: tuple[TaskSpec, ...] = ()
+    variables: tuple[str, ...] = ()
+    """Variables of the cluster that templates name; those of SQL files, where these are."""
+    webhook: Webhook | None = None
     interval_files: tuple[str, ...] = ()
     """SQL files that need a data interval; found out where the files of the release are."""
+
+    @property
+    def children(self) -> tuple[PipelineName, ...]:
+        """Pipelines whose runs its tasks start, by name."""
+        return tuple(sorted({task.children.pipeline for task in self.tasks if task.children is not None}))

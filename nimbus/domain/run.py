@@ -12,9 +12,11 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from nimbus.domain.children import Children, Parent
 from nimbus.domain.failures import FailureClass
-from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, WorkerId
+from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, ReleaseDigest, RunId, WorkerId
 from nimbus.domain.intervals import DataInterval
+from nimbus.domain.notify import NotifyRule
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskSpec
 from nimbus.domain.settlement import Settlement
 from nimbus.domain.tasks import Tasks
@@ -49,7 +51,7 @@ class TaskState(StrEnum):
     WAITING = "waiting"
     """No open attempt: its needs are not done, or no worker is free, or a retry is due at `retry_at`."""
     RUNNING = "running"
-    """Its last attempt is open: intended, claimed or running."""
+    """Its last attempt is open: intended, claimed or running; or its child runs are under way."""
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     SKIPPED = "skipped"
@@ -89,6 +91,9 @@ class RunCause(StrEnum):
 
     MANUAL = "manual"
     SCHEDULE = "schedule"
+    PARENT = "parent"
+    """A task of another run started it."""
+    BACKFILL = "backfill"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +132,18 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reused:
+    """Where the success of a task comes from that this run did not run."""
+
+    run: RunId
+    """The run in which it succeeded."""
+    attempt: Attempt | None
+    """None: the leader ended it there."""
+    result: Mapping[str, Any] | None = None
+    """What it gave, if a task of this run reads it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRun:
     """One task within one run."""
 
@@ -140,10 +157,22 @@ class TaskRun:
     earlier_out_of_memory: int = 0
     retry_at: datetime | None = None
     """Not before this; None: at once."""
+    children: Children | None = None
+    """Of a task of kind `pipeline` that has begun. Its attempt is in `attempts` only once it has ended."""
     settled: Settlement | None = None
-    """Of a task without attempts that the leader has ended. Not in layout 1."""
-    reason: str = ""
-    """Why it failed without an attempt. Not in layout 1."""
+    """Of a task that the leader has ended without an attempt. Not in layout 1."""
+    left_out: bool = False
+    """Skipped, since it was not selected; for those that need it, it went as they ask. Not in layout 1."""
+    reused: Reused | None = None
+    """It succeeded in an earlier run, and was not run. Not in layout 1."""
+
+    @property
+    def committed(self) -> Attempt | None:
+        """The attempt that succeeded, in this run or in the one that it is reused from."""
+        if self.reused is not None:
+            return self.reused.attempt
+        last = self.attempts[-1] if self.attempts else None
+        return last if last is not None and last.outcome is Outcome.SUCCEEDED else None
 
     @property
     def open_attempt(self) -> Attempt | None:
@@ -176,6 +205,14 @@ class TaskRun:
         return self.earlier_mishaps + sum(
             a.outcome is not None and a.outcome.is_infrastructure for a in self.attempts
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paused:
+    """Who paused a run, and when."""
+
+    by: str
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,8 +257,31 @@ class RunHeader:
     """Local as `logical_date`. None: of a run by hand that was given none, or one of release 0.1."""
     timezone: str | None = None
     """IANA name of the schedule's, or UTC. None: release 0.1 made the run."""
+    notify: tuple[NotifyRule, ...] | None = None
+    """As of `PipelineSpec.notify`. Not in layout 1."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Of the cluster, those that its release names, as they were when it was made. Not in layout 1."""
+    parent: Parent | None = None
+    """The task that started it; None: no task did."""
+    submitted_by: str = ""
+    """Who asked for it: a person, or `schedule`. Empty: not known. Not in layout 1."""
+    rerun_of: RunId | None = None
+    """The run that it repeats, in part or as a whole. Not in layout 1."""
+    selected: str = ""
+    """Which tasks it was asked to run, such as `from load`; empty: all. Not in layout 1."""
+    note: str = ""
+    """Why, in the words of who asked. Not in layout 1."""
+    paused: Paused | None = None
+    """Until it is resumed it begins nothing: neither itself, if it is queued, nor a task. Not in layout 1."""
+    backfill: BackfillId | None = None
+    """That it is a date of."""
     layout: int = 1
     """How its record lies in ZooKeeper, for its whole life: 1: one node; 2: see `nimbus.run_record`."""
+
+    @property
+    def opens_tasks(self) -> bool:
+        """Its tasks may begin."""
+        return self.state is RunState.RUNNING and self.paused is None
 
     @property
     def is_cleaning_up(self) -> bool:

@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Protocol
 
-from nimbus.domain.ids import RunId
+from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.pipeline import Priority
-from nimbus.domain.run import RunCause, RunHeader
+from nimbus.domain.run import RunCause, RunState
+
+TURN = 10
+"""One run in so many that are started is a backfill's, if one waits, so that other runs do not starve it."""
 
 RunRank = tuple[Priority, bool, datetime, RunId]
 
 
-def run_rank(run: RunHeader) -> RunRank:
+class Ranked(Protocol):
+    """What of a run decides when it starts."""
+
+    @property
+    def id(self) -> RunId: ...  # noqa: D102
+    @property
+    def pipeline(self) -> PipelineName: ...  # noqa: D102
+    @property
+    def state(self) -> RunState: ...  # noqa: D102
+    @property
+    def priority(self) -> Priority: ...  # noqa: D102
+    @property
+    def cause(self) -> RunCause: ...  # noqa: D102
+    @property
+    def created_at(self) -> datetime: ...  # noqa: D102
+    @property
+    def parent(self) -> object | None: ...  # noqa: D102
+    @property
+    def backfill(self) -> object | None: ...  # noqa: D102
+
+
+def run_rank(run: Ranked) -> RunRank:
     """By priority; scheduled runs before others; first in, first out. The least starts first."""
     return run.priority, run.cause is not RunCause.SCHEDULE, run.created_at, run.id

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from nimbus.domain.ids import HostId, WorkerId
 from nimbus.domain.refusals import Refusals
+from nimbus.domain.waits import LookReport
 
 
 class Role(StrEnum):
@@ -75,6 +76,8 @@ class SchedulerInfo:
     """The newest schema of a cluster that it knows, see `nimbus.domain.schema`; 0.1 says none."""
     refusals: Mapping[WorkerId, Refusals] = field(default_factory=dict)
     """Leader only: workers that did not start their last attempts; if there are very many, not all."""
+    looks: Mapping[str, LookReport] = field(default_factory=dict)
+    """Leader only: the last looks at data that tasks wait for and that is not there; if many, not all."""
     load_average: float = 0.0
     memory_available_bytes: int = 0
     disk_free_bytes: int = 0

@@ -1,4 +1,4 @@
-"""What operators set for the whole cluster, by commands: pools, and workers that are given nothing."""
+"""What operators set for the whole cluster, by commands: pools, variables, workers that are given nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from nimbus.domain.workers import WorkerInfo
 
 MOST_POOLS = 1000
 MOST_CORDONED = 1000
-"""The record stays far below what one node holds."""
+LONGEST_VARIABLE = 1024
+"""Characters of a value."""
+MOST_VARIABLE_BYTES = 32 * 1024
+"""Of all names and values, as JSON. The record stays far below what one node holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +22,8 @@ class ClusterSettings:
 
     pools: Mapping[str, int] = field(default_factory=dict)
     """The size of each. What is taken is counted from open attempts, and stands nowhere."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """What templates take as `vars.NAME`. No secrets: anybody can read them."""
     cordoned: Mapping[WorkerId, str] = field(default_factory=dict)
     """Workers that are given nothing new, with the reason; also while they are not registered."""
 

@@ -1,4 +1,4 @@
-"""How a task ended that no worker runs."""
+"""How a task ended without an attempt: no worker runs it, or it could not begin."""
 
 from __future__ import annotations
 

@@ -74,6 +74,7 @@ class Assignment:
     task: TaskSpec
     logical_date: datetime
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
     python_path: tuple[str, ...] = ()
     inputs: Mapping[str, str] = field(default_factory=dict)
     """References of the committed outputs of the needed tasks."""

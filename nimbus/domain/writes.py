@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nimbus.domain.alerts import Alert
+from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Abdication, CommandOutcome
 from nimbus.domain.ids import AttemptId, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
+from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.run import Run
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Claim, End
@@ -75,6 +78,22 @@ class PutIntervals:
     """None: there is none any more."""
     before: IntervalIndex | None
     """As it stands now: what does not differ need not be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class PutBackfill:
+    """A backfill as it is now."""
+
+    backfill: Backfill
+    before: Backfill | None
+    """As it stands now; None: it was not there before."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveBackfill:
+    """One that is over, and so old that it is forgotten."""
+
+    backfill: Backfill
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +178,45 @@ class RequestStop:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class CreateAlert:
+    """Something to be told to a target: in the transaction that writes its cause."""
+
+    alert: Alert
+
+
+@dataclass(frozen=True, slots=True)
+class PutAlert:
+    """An alert that is there."""
+
+    alert: Alert
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveAlert:
+    """An alert that has ended, once people had time to look at it."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PutHealth:
+    """How a pipeline fares."""
+
+    health: PipelineHealth
+    is_new: bool
+    """Nothing was known of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveHealth:
+    """Of a pipeline that leaves the catalog."""
+
+    pipeline: PipelineName
+
+
+AlertWrite = CreateAlert | PutAlert | RemoveAlert | PutHealth | RemoveHealth
+
 Write = (
     CreateRun
     | PutRun
@@ -167,6 +225,8 @@ Write = (
     | PutPipeline
     | RemovePipelineRecord
     | PutIntervals
+    | PutBackfill
+    | RemoveBackfill
     | ConsumeCommand
     | PutAbdication
     | PutSettings
@@ -178,4 +238,5 @@ Write = (
     | WriteClaim
     | WriteEnd
     | RequestStop
+    | AlertWrite
 )

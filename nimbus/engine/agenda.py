@@ -13,29 +13,37 @@ from datetime import datetime
 from heapq import heapify, heappop, heappush
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName, WorkerId
+from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, TaskName, WorkerId
 
 Kind = Literal[
     "abdication",
     "attempt",
+    "backfill",
     "run",
     "wait",
     "queue",
     "command",
     "pipeline",
+    "child",
+    "children",
     "rendering",
     "task",
     "worker",
     "finished",
     "schema",
+    "alert",
+    "overdue",
 ]
 """`queue`: a queued run that may start. `task`: one that waits for a worker; `wait`: one that waits for
 something else, see `nimbus.engine.rules.waits`. `worker`: one that backs off.
-`rendering`: a task that could start, were its templates rendered.
+`rendering`: a task that could start, were its templates rendered. `child`: an item of a task, whose child run
+may have ended. `children`: a task that starts child runs.
 `finished`: a run to be archived, later removed."""
 
 
-PARTS_OF_RUNS: frozenset[Kind] = frozenset({"attempt", "wait", "queue", "rendering", "task", "finished"})
+PARTS_OF_RUNS: frozenset[Kind] = frozenset(
+    {"attempt", "wait", "queue", "rendering", "task", "overdue", "finished"}
+)
 
 
 class Subject(NamedTuple):
@@ -43,10 +51,10 @@ class Subject(NamedTuple):
 
     kind: Kind
     name: str
-    """Of the run, the command, the pipeline or the worker."""
+    """Of the run, the command, the pipeline, the backfill or the worker."""
     task: TaskName = TaskName("")
     number: int = 0
-    """Of the attempt."""
+    """Of the attempt, or the item."""
 
     @property
     def run(self) -> RunId:
@@ -64,13 +72,23 @@ class Subject(NamedTuple):
         return CommandId(self.name)
 
     @property
+    def backfill(self) -> BackfillId:
+        """The backfill, if it is one."""
+        return BackfillId(self.name)
+
+    @property
     def pipeline(self) -> PipelineName:
         """The pipeline, if it is one."""
         return PipelineName(self.name)
 
     @property
     def owner(self) -> Subject:
-        """What is set aside if deciding fails: a run as a whole, since its parts depend on one another."""
+        """What is set aside if deciding fails: a run as a whole, since its parts depend on one another.
+
+        Of a task that starts child runs the task alone: a child that cannot be built harms nothing else.
+        """
+        if self.kind == "child":
+            return Subject("children", self.name, self.task)
         return Subject("run", self.name) if self.kind in PARTS_OF_RUNS else self
 
 
@@ -94,6 +112,11 @@ def about_rendering(run: RunId, task: TaskName) -> Subject:
     return Subject("rendering", run, task)
 
 
+def about_overdue(run: RunId, task: TaskName) -> Subject:
+    """A task that waits for room, for the end of its `queue_timeout`."""
+    return Subject("overdue", run, task)
+
+
 def about_run(run: RunId) -> Subject:
     """A live run."""
     return Subject("run", run)
@@ -102,6 +125,16 @@ def about_run(run: RunId) -> Subject:
 def about_queued(run: RunId) -> Subject:
     """A queued run that may start."""
     return Subject("queue", run)
+
+
+def about_child(run: RunId, task: TaskName, index: int) -> Subject:
+    """An item of a task, whose child run may have ended. `run`: the parent."""
+    return Subject("child", run, task, index)
+
+
+def about_children(run: RunId, task: TaskName) -> Subject:
+    """A task that starts child runs."""
+    return Subject("children", run, task)
 
 
 def about_finished(run: RunId) -> Subject:
@@ -114,6 +147,11 @@ def about_worker(worker: WorkerId) -> Subject:
     return Subject("worker", worker)
 
 
+def about_alert(alert: str) -> Subject:
+    """An alert."""
+    return Subject("alert", alert)
+
+
 ABOUT_ABDICATION = Subject("abdication", "")
 ABOUT_SCHEMA = Subject("schema", "")
 
@@ -121,6 +159,11 @@ ABOUT_SCHEMA = Subject("schema", "")
 def about_command(command: CommandId) -> Subject:
     """A command that waits."""
     return Subject("command", command)
+
+
+def about_backfill(backfill: BackfillId) -> Subject:
+    """A backfill, for its next date."""
+    return Subject("backfill", backfill)
 
 
 def about_pipeline(name: PipelineName) -> Subject:

@@ -49,9 +49,12 @@ class CommandLines:
 
 
 def lines_of(queued: QueuedCommand) -> Iterator[str]:
-    """The pipeline and the run that a command is about; a run's name may be that of a pipeline."""
-    pipeline, run = (getattr(queued.command, name, "") for name in ("pipeline", "run_id"))
-    if pipeline:
+    """The pipeline and the run that a command is about; a run's name may be that of a pipeline.
+
+    A rerun may have to wait for the end of a run. It holds up no other command of its pipeline.
+    """
+    pipeline, run, waits = (getattr(queued.command, name, "") for name in ("pipeline", "run_id", "rerun_of"))
+    if pipeline and not waits:
         yield pipeline
     if run:
         yield f"run {run}"

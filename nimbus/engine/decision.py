@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from nimbus.domain.admission import Gate
+from nimbus.domain.alerts import Alert
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.drafts import Draft
 from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.run import Run
+from nimbus.domain.waits import Look
 from nimbus.domain.writes import RemoveAttempt, RemoveRun, RequestStop, Write, WriteClaim, WriteEnd
 from nimbus.engine.agenda import Subject
 
@@ -34,8 +36,10 @@ class BuildRun:
     """Make a run out of its release's definition, with its arguments rendered."""
 
     subject: Subject
-    """What starts the run: a command, or a pipeline whose schedule fires."""
+    """What starts the run: a command, a pipeline whose schedule fires, or a task."""
     draft: Draft
+    parent: Run | None = None
+    """Of a child run: where its parameters are rendered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +51,27 @@ class RenderTask:
 
 
 @dataclass(frozen=True, slots=True)
+class LookAt:
+    """Look whether data is there that tasks wait for."""
+
+    look: Look
+
+
+@dataclass(frozen=True, slots=True)
 class ResignLeadership:
     """Close the latch and queue again."""
 
     reason: str
 
 
-Effect = PrepareRelease | ArchiveRun | BuildRun | RenderTask | ResignLeadership
+@dataclass(frozen=True, slots=True)
+class SendAlert:
+    """Send an alert that this leader has claimed."""
+
+    alert: Alert
+
+
+Effect = PrepareRelease | ArchiveRun | BuildRun | RenderTask | LookAt | ResignLeadership | SendAlert
 
 MAY_LOSE = (WriteClaim, WriteEnd, RequestStop, RemoveAttempt, RemoveRun)
 

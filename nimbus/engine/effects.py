@@ -1,8 +1,10 @@
 """Effects of decisions: work that takes time, on threads of its own, its outcome told as news.
 
-Four threads: `nimbus-archive` waits for S3 as long as it must; `nimbus-prepare` fetches releases for
+Pools of threads: `nimbus-archive` waits for S3 as long as it must; `nimbus-prepare` fetches releases for
 commands; `nimbus-build` makes runs, and `nimbus-render` the texts of ready tasks: these two wait for the
-template helper. None holds up the engine, nor another for longer than one question to the helper.
+template helper; `nimbus-look` and, for files, `nimbus-look-files` look at data. Alerts have
+threads of their own, see `nimbus.engine.sending`. None holds up the engine, nor
+another for longer than one question to the helper.
 """
 
 from __future__ import annotations
@@ -11,29 +13,38 @@ import random
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, assert_never
+from dataclasses import replace
+from typing import Any, Protocol, assert_never
 
 import structlog
 
 from nimbus.domain import lifecycle
 from nimbus.domain.catalog import ReleaseOf
-from nimbus.domain.drafts import new_run
+from nimbus.domain.children import Parent
+from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
+from nimbus.domain.results import Results, committed_results
 from nimbus.domain.run import Run
+from nimbus.domain.selection import entered
 from nimbus.domain.slots import Slots
+from nimbus.domain.waits import DataSource, Look, Seen
 from nimbus.engine.decision import (
     ArchiveRun,
     BuildRun,
     Effect,
+    LookAt,
     PrepareRelease,
     RenderTask,
     ResignLeadership,
+    SendAlert,
 )
+from nimbus.engine.earlier_runs import EarlierRuns
 from nimbus.engine.news import (
     BuildingFailed,
+    DataSeen,
     News,
     ReleasePrepared,
     RenderingFailed,
@@ -41,9 +52,9 @@ from nimbus.engine.news import (
     RunBuilt,
     TaskRendered,
 )
-from nimbus.engine.results import Results, committed_results
+from nimbus.engine.sending import AlertSender
 from nimbus.engine.state import Built, Refusal
-from nimbus.ports import Definitions, History
+from nimbus.ports import DefinitionNotHereError, Definitions, History
 from nimbus.records import UnreadableRecordError
 from nimbus.templates.answers import TemplateError
 
@@ -52,6 +63,10 @@ _log = structlog.get_logger(__name__)
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 15.0
 """Between two tries to store runs, while none succeeds."""
+
+
+LOOKS_AT_ONCE = 4
+FILES_AT_ONCE = 2
 
 
 class ReleasePreparer(Protocol):
@@ -78,6 +93,9 @@ class Renderer(Protocol):
         """
         ...
 
+    def child_parameters(self, parent: Run, link: Parent, results: Results) -> Mapping[str, Any]:
+        """What a run gives one of its child runs. Raises as `render`."""
+
     def render_task(self, run: Run, name: TaskName, results: Results) -> TaskSpec:
         """A task that reads results, rendered. Raises as `render` does."""
         ...
@@ -99,15 +117,22 @@ class Effects:
         preparer: ReleasePreparer,
         definitions: Definitions,
         renderer: Renderer,
+        look: Callable[[Look], Seen],
+        sender: AlertSender,
         resign: Callable[[str], None],
         tell: Callable[[News], None],
     ) -> None:
         self._read_run = read_run
         self._read_slots = read_slots
         self._history = history
+        self._earlier = EarlierRuns(read_run, read_slots, history)
         self._preparer = preparer
         self._definitions = definitions
         self._renderer = renderer
+        self._look = look
+        self._looking: set[Look] = set()
+        """Under way, or about to be. A set's own calls are atomic."""
+        self._sender = sender
         self._resign = resign
         self._tell = tell
         self._stopping = threading.Event()
@@ -117,6 +142,9 @@ class Effects:
         self._prepare = ThreadPoolExecutor(1, thread_name_prefix="nimbus-prepare")
         self._build = ThreadPoolExecutor(1, thread_name_prefix="nimbus-build")
         self._render = ThreadPoolExecutor(1, thread_name_prefix="nimbus-render")
+        self._look_out = ThreadPoolExecutor(LOOKS_AT_ONCE, thread_name_prefix="nimbus-look")
+        self._look_at_files = ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="nimbus-look-files")
+        """Apart: a shared folder whose server is gone can hold these up for long."""
 
     def start(self, effect: Effect) -> None:
         """Start one effect."""
@@ -131,17 +159,33 @@ class Effects:
                 self._submit(self._build, self._make, effect)
             case RenderTask():
                 self._submit(self._render, self._make_texts, effect)
+            case LookAt(look) if look in self._looking:
+                pass  # an earlier reign asked for it; the answer is for this one, too
+            case LookAt(look):
+                self._looking.add(look)
+                files = look.source is DataSource.FILE
+                self._submit(self._look_at_files if files else self._look_out, self._look_once, look)
             case ResignLeadership(reason):
                 self._resign(reason)
+            case SendAlert(alert):
+                self._sender.start(alert)
             case _:
                 assert_never(effect)
 
     def close(self) -> None:
         """End waiting effects at once; runs that were not archived are archived by the next leader."""
         self._stopping.set()
-        for pool in (self._archive, self._prepare, self._build, self._render):
+        for pool in (
+            self._archive,
+            self._prepare,
+            self._build,
+            self._render,
+            self._look_out,
+            self._look_at_files,
+        ):
             pool.shutdown(wait=False, cancel_futures=True)
         self._renderer.close()
+        self._sender.close()
 
     def _submit(self, pool: ThreadPoolExecutor, work: Callable[..., None], about: object) -> None:
         try:
@@ -154,6 +198,8 @@ class Effects:
         try:
             run = self._read_run(run_id)
             if run is not None:  # else it was removed by hand
+                if results := committed_results(run, run.tasks, self._read_slots):
+                    self._history.store_results(run_id, results)
                 self._history.store(run)
         except UnreadableRecordError:
             _log.exception("run_archive_failed", run=run_id)
@@ -170,6 +216,15 @@ class Effects:
             self._failures = 0
             self._tell(RunArchived(run_id))
 
+    def _look_once(self, look: Look) -> None:
+        try:
+            seen = self._look(look)
+        except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
+            _log.exception("look_failed", address=look.name)
+            seen = Seen(False, repr(exc))
+        self._looking.discard(look)
+        self._tell(DataSeen(look, seen))
+
     def _bring(self, release: ReleaseOf) -> None:
         try:
             result: PipelineSpec | Refusal = self._preparer.prepare(release)
@@ -183,16 +238,52 @@ class Effects:
     def _make(self, effect: BuildRun) -> None:
         draft = effect.draft
         try:
-            spec = self._definitions.definition(ReleaseOf(draft.pipeline, draft.release))
-            result: Run | Refusal = lifecycle.begin(
-                self._renderer.render(new_run(spec, draft)), draft.asked_at
-            )
+            result: Run | Refusal = self._built(effect)
         except (InvalidParametersError, RefusedError, TemplateError) as exc:
             result = Refusal(exc.code, str(exc))
+        except DefinitionNotHereError as exc:
+            if effect.parent is None and draft.selection is None:  # an active one: the sync fetches it
+                self._tell(BuildingFailed(effect.subject, draft, exc))
+            else:
+                self._submit(self._prepare, self._fetch, effect)
+            return
         except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
             self._tell(BuildingFailed(effect.subject, draft, exc))
             return
         self._tell(RunBuilt(effect.subject, Built(draft, result)))
+
+    def _built(self, effect: BuildRun) -> Run:
+        draft = effect.draft
+        spec = self._definitions.definition(ReleaseOf(draft.pipeline, draft.release))
+        if effect.parent is not None and draft.parent is not None:
+            reads = effect.parent.tasks[draft.parent.task].spec.reads
+            results = committed_results(effect.parent, reads, self._read_slots)
+            given = self._renderer.child_parameters(effect.parent, draft.parent, results)
+            draft = replace(draft, parameters=given)
+        run = self._with_selection(new_run(spec, draft), draft)
+        return lifecycle.begin(self._renderer.render(run), draft.asked_at)
+
+    def _fetch(self, effect: BuildRun) -> None:
+        """Bring the release of a child run or of a rerun, which need not be the active one."""
+        draft = effect.draft
+        try:
+            self._preparer.prepare(ReleaseOf(draft.pipeline, draft.release))
+        except RefusedError as exc:
+            self._tell(RunBuilt(effect.subject, Built(draft, Refusal(exc.code, str(exc)))))
+        except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
+            self._tell(BuildingFailed(effect.subject, draft, exc))
+        else:
+            self._submit(self._build, self._make, effect)
+
+    def _with_selection(self, run: Run, draft: Draft) -> Run:
+        if draft.selection is None:
+            return run
+        selection, earlier = draft.selection, None
+        results: Results = {}
+        if selection.reuse is not None:
+            earlier = self._earlier.find(selection.reuse, run.pipeline)
+            results = self._earlier.results(earlier)
+        return entered(run, selection, earlier, results, by=draft.submitted_by, now=draft.asked_at)
 
     def _make_texts(self, effect: RenderTask) -> None:
         run, name = effect.run, effect.task

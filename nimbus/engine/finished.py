@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from nimbus.domain.children import Parent
 from nimbus.domain.ids import AttemptId, PipelineName
-from nimbus.domain.run import Run
+from nimbus.domain.run import Run, RunState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +15,10 @@ class Finished:
     """What is left of a final run in memory."""
 
     pipeline: PipelineName
+    state: RunState
+    reason: str
     finished_at: datetime
+    parent: Parent | None
     attempts: dict[AttemptId, None]
     """That are in ZooKeeper. Changed in place: a run can have tens of thousands."""
     archiving: bool = False
@@ -28,11 +32,15 @@ def finished(run: Run, before: Finished | None) -> Finished:
     attempts = dict.fromkeys(
         AttemptId(run.id, name, number)
         for name, task in run.tasks.items()
+        if task.spec.children is None
         for number in range(1, task.tried + 1)
     )
     return Finished(
         pipeline=run.pipeline,
+        state=run.state,
+        reason=run.reason,
         finished_at=run.finished_at or run.created_at,
+        parent=run.parent,
         attempts=attempts,
         archiving=before is not None and before.archiving,
         archived=before is not None and before.archived,

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from leader import Leadership
+from nimbus.domain.alerts import Claim, Failure
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.drafts import Draft
 from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
+from nimbus.domain.waits import Look, Seen
 from nimbus.engine.agenda import Subject
 from nimbus.engine.state import Built, Refusal
 
@@ -90,10 +92,26 @@ class RenderingFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class DataSeen:
+    """Somebody looked whether data is there."""
+
+    look: Look
+    seen: Seen
+
+
+@dataclass(frozen=True, slots=True)
 class RunArchived:
     """History has a run."""
 
     run: RunId
+
+
+@dataclass(frozen=True, slots=True)
+class AlertTried:
+    """The target of an alert has accepted it, or the try failed."""
+
+    claim: Claim
+    failure: Failure | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +137,9 @@ News = (
     | BuildingFailed
     | TaskRendered
     | RenderingFailed
+    | DataSeen
     | RunArchived
+    | AlertTried
     | QuarantineChanged
     | StopAsked
 )

@@ -5,7 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from nimbus.domain.notify import NotifyRule
 from nimbus.domain.supervision import Timings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertPolicy:
+    """Whom to tell of what, beside what pipelines say themselves."""
+
+    targets: frozenset[str] = frozenset()
+    notify: tuple[NotifyRule, ...] = ()
+    """For pipelines that say nothing about it."""
+    give_up_after: timedelta = timedelta(hours=24)
+    """How long after its cause an alert is tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,3 +33,4 @@ class Policy:
     """Runs that are under way at once in the cluster; None: any number."""
     raise_schema_after: timedelta = timedelta(hours=1)
     """How long every registered scheduler and worker has known the newest schema before it is raised."""
+    alerts: AlertPolicy = field(default_factory=AlertPolicy)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import NamedTuple
 
@@ -45,6 +46,15 @@ class ReadyTasks:
 
     def __contains__(self, task: Key) -> bool:
         return task in self._tasks
+
+    def lines(self) -> Iterator[tuple[Key, int]]:
+        """The first task of each line, and how many wait in it. Costs O(n)."""
+        firsts: dict[_Line, TaskRank] = {}
+        counts = Counter[_Line]()
+        for line, rank in self._tasks.values():
+            counts[line] += 1
+            firsts[line] = min(rank, firsts.get(line, rank))
+        return ((_key(firsts[line]), count) for line, count in counts.items())
 
     def add(self, run: Run, task: TaskRun) -> None:
         """Queue a task."""

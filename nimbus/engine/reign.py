@@ -18,11 +18,11 @@ import structlog
 from leader import LeaderError
 from nimbus.domain import writes as w
 from nimbus.domain.errors import NimbusError, RecordTooLargeError
-from nimbus.domain.ids import AttemptId, PipelineName, RunId
+from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, RunId
 from nimbus.domain.run import Run
 from nimbus.engine import news as n
 from nimbus.engine.agenda import PARTS_OF_RUNS, Instant, Subject, about_rendering, about_run
-from nimbus.engine.decision import Decision, Effect, Nothing
+from nimbus.engine.decision import Decision, Effect, LookAt, Nothing
 from nimbus.engine.policy import Policy
 from nimbus.engine.rules import ask, next_subject
 from nimbus.engine.rules.commands import refuse_command
@@ -150,18 +150,26 @@ class Reign:
         state, now = self.state, self._now()
         match part:
             case RegisteredPart(
-                workers=workers, schedulers=schedulers, abdication=abdication, settings=settings
+                workers=workers,
+                schedulers=schedulers,
+                abdication=abdication,
+                settings=settings,
+                alerts=alerts,
+                health=health,
             ):
                 state.put_settings(settings, now)
                 state.put_workers(workers, now)
                 state.put_schedulers(schedulers, now)
                 state.put_abdication(abdication)
+                state.put_alerts(alerts, health)
+                for name, index in part.intervals.items():
+                    state.put_intervals(name, index)
+                for backfill in part.backfills:
+                    state.put_backfill(backfill)
             case RunsPart(runs=runs, slots=slots):
                 for run in runs:
                     state.put_run(run, now, slots)
-            case CatalogPart(pipelines=pipelines, commands=commands, intervals=intervals):
-                for name, index in intervals.items():
-                    state.put_intervals(name, index)
+            case CatalogPart(pipelines=pipelines, commands=commands):
                 for record in pipelines:
                     state.put_pipeline(record)
                 for queued in commands:
@@ -205,18 +213,27 @@ class Reign:
                 case n.BuildingFailed(subject, draft, error) if subject in self.state.building:
                     self.state.run_built(subject, Built(draft, None))
                     self._set_aside(subject, error)
-                case n.TaskRendered(run, task, result):
-                    self.state.task_rendered(run, task, result)
-                case n.RenderingFailed(run, task, error):
-                    if about_rendering(run, task) in self.state.rendering:
-                        self._set_aside(about_run(run), error)
-                    self.state.task_rendered(run, task, None)
+                case n.TaskRendered() | n.RenderingFailed():
+                    self._hear_of_rendering(news)
+                case n.DataSeen(look, seen):
+                    self.state.data_seen(look, seen, self._now())
                 case n.RunArchived(run):
                     self.state.run_archived(run)
+                case n.AlertTried(claim, failure):
+                    self.state.alert_tried(claim, failure)
                 case n.QuarantineChanged(quarantined):
                     self.state.put_quarantine(quarantined)
                 case _:
                     continue
+
+    def _hear_of_rendering(self, news: n.TaskRendered | n.RenderingFailed) -> None:
+        match news:
+            case n.TaskRendered(run, task, result):
+                self.state.task_rendered(run, task, result)
+            case n.RenderingFailed(run, task, error):
+                if about_rendering(run, task) in self.state.rendering:
+                    self._set_aside(about_run(run), error)
+                self.state.task_rendered(run, task, None)
 
     def look(self, batch: Iterable[n.News]) -> None:
         """Look at what has changed, once, however often it was said.
@@ -393,14 +410,18 @@ class Reign:
             del self._conflicts[subject.owner]
             self._give_up(subject, exc)
             return
-        if subject.kind in PARTS_OF_RUNS or subject.kind == "run":
+        if subject.kind in PARTS_OF_RUNS or subject.kind in ("run", "child", "children"):
             self._read_run(subject.run)
         for write in decision.writes:
             match write:
+                case w.CreateAlert() | w.PutAlert() | w.RemoveAlert() | w.PutHealth():
+                    self.state.put_alerts(self._store.read_alerts(), self._store.read_health())
                 case w.CreateRun(run) | w.PutRun(run, _):
                     self._read_run(run.id)
                 case w.CreatePipeline(record) | w.PutPipeline(record, _) | w.RemovePipelineRecord(record):
                     self._read_pipeline(record.name)
+                case w.PutBackfill(backfill, _) | w.RemoveBackfill(backfill):
+                    self._read_backfill(backfill.id)
                 case w.PutIntervals(pipeline, _, _):
                     self.state.put_intervals(pipeline, self._store.read_intervals(pipeline))
                 case w.ConsumeCommand(outcome):
@@ -422,6 +443,13 @@ class Reign:
             self.state.forget_pipeline(name)
         else:
             self.state.put_pipeline(record)
+
+    def _read_backfill(self, backfill_id: BackfillId) -> None:
+        backfill = self._store.read_backfill(backfill_id)
+        if backfill is None:
+            self.state.forget_backfill(backfill_id)
+        else:
+            self.state.put_backfill(backfill)
 
     def _give_up(self, subject: Subject, exc: Exception) -> None:
         """Refuse a command that cannot be acted on; set anything else aside."""
@@ -469,6 +497,8 @@ class Reign:
         """
         now_s = self._clock.elapsed_s()
         self._look_at_grown(now_s)
+        for look in self.state.looks.take_due(now_s):
+            self._start_effect(LookAt(look))
         if now_s >= self._workers_due_s:
             self._workers_due_s = now_s + WORKERS_EVERY_S
             self.state.put_workers(self._store.read_workers(), self._now())
@@ -489,20 +519,22 @@ class Reign:
             match subject.kind:
                 case "pipeline":
                     self._read_pipeline(subject.pipeline)
+                case "backfill":
+                    self._read_backfill(subject.backfill)
                 case "command":
                     self.state.line_up(subject.command)
-                case "abdication" | "schema":
+                case "abdication" | "schema" | "alert":
                     self.state.agenda.add(subject)
                 case _:
                     self._read_run(subject.run)
 
     def idle_s(self) -> float | None:
         """Seconds until there is something to do without news; None: only news can change that."""
-        idle_s = self.state.agenda.idle_s(self._now())
-        if (first := next(iter(self._young.values()), None)) is None:
-            return idle_s
-        grows_s = first - self._clock.elapsed_s()
-        return grows_s if idle_s is None else min(idle_s, grows_s)
+        now = self._now()
+        idle_s = self.state.agenda.idle_s(now)
+        moments_s = (next(iter(self._young.values()), None), self.state.looks.next_due_s())
+        waits = [moment_s - now.elapsed_s for moment_s in moments_s if moment_s is not None]
+        return min([*waits, *([] if idle_s is None else [idle_s])], default=None)
 
     def _now(self) -> Instant:
         return Instant(self._clock.now(), self._clock.elapsed_s())

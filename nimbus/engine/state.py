@@ -9,24 +9,40 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from types import MappingProxyType
 from typing import assert_never
 
 from nimbus.domain import writes as w
 from nimbus.domain.admission import Capacity, Gate, need_of
+from nimbus.domain.alerts import Alert, Claim, Failure
+from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
-from nimbus.domain.commands import Abdication, ActivatePipeline, PublishRelease, QueuedCommand, is_urgent
+from nimbus.domain.child_runs import child_of, is_under_way
+from nimbus.domain.children import ItemState
+from nimbus.domain.commands import (
+    Abdication,
+    ActivatePipeline,
+    CreateBackfill,
+    PublishRelease,
+    QueuedCommand,
+    StartRun,
+    is_urgent,
+)
 from nimbus.domain.drafts import Draft
-from nimbus.domain.earliest import not_before
-from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName, WorkerId
+from nimbus.domain.earliest import not_before, queue_ends_at
+from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.lifecycle import must_stop
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
+from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.run import Attempt, Run, RunState, TaskRun, TaskState
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.schema import NEWEST_SCHEMA, older_than
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Slots
+from nimbus.domain.upstream import Upstream, upstream_of
+from nimbus.domain.waits import Look, PipelineWait, Seen, faults_of, looks_of
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.agenda import (
     ABOUT_ABDICATION,
@@ -34,9 +50,14 @@ from nimbus.engine.agenda import (
     Agenda,
     Instant,
     Subject,
+    about_alert,
     about_attempt,
+    about_backfill,
+    about_child,
+    about_children,
     about_command,
     about_finished,
+    about_overdue,
     about_pipeline,
     about_queued,
     about_rendering,
@@ -50,13 +71,17 @@ from nimbus.engine.decision import (
     ArchiveRun,
     BuildRun,
     Decision,
+    LookAt,
     Nothing,
     PrepareRelease,
     RenderTask,
     ResignLeadership,
+    SendAlert,
 )
 from nimbus.engine.finished import Finished, finished
+from nimbus.engine.looks import Looks
 from nimbus.engine.needs import Needs
+from nimbus.engine.outbox import Outbox
 from nimbus.engine.policy import Policy
 from nimbus.engine.pools import PoolUse
 from nimbus.engine.ready import ReadyTasks
@@ -97,6 +122,7 @@ class State:
 
         self.pipelines: dict[PipelineName, PipelineRecord] = {}
         self.quarantined: Mapping[PipelineName, str] = {}
+        self.backfills: dict[BackfillId, Backfill] = {}
         self.intervals: dict[PipelineName, IntervalIndex] = {}
 
         self.abdication: Abdication | None = None
@@ -108,6 +134,8 @@ class State:
         """That wait, oldest first."""
         self.lines = CommandLines()
         """Of those that are not set aside."""
+        self._reruns: defaultdict[RunId, dict[CommandId, None]] = defaultdict(dict)
+        """Of those, the ones that repeat a run: they wait for its end."""
         self.preparing: dict[PipelineName, ReleaseOf] = {}
         self.prepared: dict[PipelineName, tuple[ReleaseOf, PipelineSpec | Refusal]] = {}
         """Of the first command in the pipeline's line; the next one asks the disk again."""
@@ -125,9 +153,13 @@ class State:
         """Runs that are not final."""
         self.finished: dict[RunId, Finished] = {}
         self._runs_of: defaultdict[PipelineName, set[RunId]] = defaultdict(set)
+        self._runs_of_backfill: defaultdict[BackfillId, set[RunId]] = defaultdict(set)
         self._needs: dict[RunId, Needs] = {}
         self.queue = RunQueue(self._limit_of, self.policy.max_running)
         self.ready = ReadyTasks()
+        self.looks = Looks()
+        self._awaiting: defaultdict[PipelineName, set[Subject]] = defaultdict(set)
+        """Tasks that wait for runs of a pipeline."""
 
         self.none_older_since: float | None = None
         """Elapsed seconds at the moment from which on all that are registered know a newer schema."""
@@ -142,6 +174,10 @@ class State:
         self.silent_since: dict[AttemptId, float] = {}
         """Open attempts without a sign of life, with the elapsed seconds when this leader first missed it."""
 
+        self.outbox = Outbox()
+        self.health: dict[PipelineName, PipelineHealth] = {}
+        """Of pipelines that something is known of: see `PipelineHealth`."""
+
         self.set_aside: dict[Subject, str] = {}
         """What no rule is asked about for a while, since deciding about it failed, and how."""
 
@@ -150,6 +186,10 @@ class State:
     def live_runs_of(self, pipeline: PipelineName) -> Collection[RunId]:
         """Runs of a pipeline that are not final."""
         return self._runs_of.get(pipeline, ())
+
+    def runs_of_backfill(self, backfill: BackfillId) -> Collection[RunId]:
+        """Runs of a backfill that are not final."""
+        return self._runs_of_backfill.get(backfill, ())
 
     def check_needs(self, run: RunId) -> None:
         """Refuse a run whose record contradicts itself.
@@ -217,8 +257,12 @@ class State:
                     self.building.add(subject)
                 case RenderTask(run, task):
                     self.rendering.add(about_rendering(run.id, task))
+                case LookAt():
+                    pass  # part of no decision: see `Looks`
                 case ResignLeadership():
                     self.resigning = True
+                case SendAlert(alert):
+                    self.outbox.started.add(alert.claim)
                 case _:
                     assert_never(effect)
 
@@ -234,8 +278,6 @@ class State:
                 self.put_pipeline(record)
             case w.RemovePipelineRecord(record):
                 self.forget_pipeline(record.name)
-            case w.PutIntervals(pipeline, index, _):
-                self.put_intervals(pipeline, index)
             case w.ConsumeCommand(outcome):
                 self.drop_command(outcome.command)
             case _:
@@ -243,6 +285,12 @@ class State:
 
     def _apply_of_cluster(self, write: w.Write, now: Instant) -> None:
         match write:
+            case w.PutIntervals(pipeline, index, _):
+                self.put_intervals(pipeline, index)
+            case w.PutBackfill(backfill, _):
+                self.put_backfill(backfill)
+            case w.RemoveBackfill(backfill):
+                self.forget_backfill(backfill.id)
             case w.PutAbdication(abdication):
                 self.put_abdication(abdication)
             case w.PutSettings(settings):
@@ -250,7 +298,7 @@ class State:
             case w.RaiseSchema(schema):
                 self.schema, self.none_older_since = schema, None
             case _:
-                pass  # slots and orders: the run's record says what follows from them
+                self._apply_alert(write)
 
     # -- runs
 
@@ -275,18 +323,33 @@ class State:
         if before is None:
             self._needs[run.id] = Needs(run)
             self._runs_of[run.pipeline].add(run.id)
+            if run.backfill is not None:
+                self._runs_of_backfill[run.backfill].add(run.id)
         self.runs[run.id] = run
-        if before is None or before.state is not run.state:
+        if before is None or (before.state, before.paused) != (run.state, run.paused):
             self._put_in_queue(run)
         if before is None or _where(before) != _where(run):
             self.agenda.add(about_run(run.id))
             self._look_at_all_open(run)
+        self._put_tasks(before, run, now, slots)
+
+    def _put_tasks(
+        self, before: Run | None, run: Run, now: Instant, slots: Mapping[AttemptId, Slots]
+    ) -> None:
         known = None if before is None or before.state is RunState.QUEUED else before.tasks
         for was, task in run.tasks.changes_since(known):
             self._put_task(run, was, task, now, slots)
+        if before is not None and before.paused != run.paused:
+            for name, task in run.tasks.items():
+                if self._needs[run.id].met(name):
+                    self._put_readiness(run, task)
+                if is_under_way(task):
+                    self._look_at_children(run, task)
 
     def _put_in_queue(self, run: Run) -> None:
-        if run.state is not RunState.QUEUED or about_run(run.id) not in self.set_aside:
+        if run.state is RunState.QUEUED and (run.paused or about_run(run.id) in self.set_aside):
+            self.queue.discard(run.id)
+        else:
             self.queue.put(run)
 
     def _note_refusals(self, before: Run, run: Run) -> None:
@@ -305,6 +368,9 @@ class State:
         for attempt in run.open_attempts():
             if must_stop(run, attempt.task):
                 self.agenda.add(about_attempt(attempt))
+        for task in run.tasks.in_order():
+            if is_under_way(task) and must_stop(run, task.spec.name):
+                self._look_at_children(run, task)
 
     def _put_task(
         self,
@@ -321,6 +387,8 @@ class State:
         if new is not None and (old is None or new.number != old.number):
             attempt = AttemptId(run.id, task.spec.name, new.number)
             self._put_attempt(attempt, new, task.spec, slots.get(attempt, Slots()), now)
+        if task.children is not None and is_under_way(task):
+            self._put_children(run, was, task)
         needs = self._needs[run.id]
         if needs.met(task.spec.name) and (was is None or was.state is not task.state):
             self._put_readiness(run, task)
@@ -328,26 +396,75 @@ class State:
             for name in needs.ended(task.spec.name):
                 self._put_readiness(run, run.tasks[name])
 
+    def _look_at_children(self, run: Run, task: TaskRun) -> None:
+        """Look at a task that waits for child runs, and at each of these: it follows its parent."""
+        self.agenda.add(about_children(run.id, task.spec.name))
+        for index in () if task.children is None else task.children.having(ItemState.OPEN):
+            self.agenda.add(about_run(child_of(run, task.spec.name, index) or run.id))
+
+    def _put_children(self, run: Run, was: TaskRun | None, task: TaskRun) -> None:
+        """Look at a task whose items moved; at all open ones, when the run is read: some may have ended."""
+        subject = about_children(run.id, task.spec.name)
+        self.agenda.add(subject)
+        if was is None and task.children is not None:
+            for index in task.children.having(ItemState.OPEN):
+                self.agenda.add(about_child(run.id, task.spec.name, index))
+
     def _put_readiness(self, run: Run, task: TaskRun) -> None:
         """Queue a task whose needs are met, now or when its pause is over; or take it out of the queue."""
         subject = about_task(run.id, task.spec.name)
-        waits = task.state is TaskState.WAITING and run.state is RunState.RUNNING
+        waits = task.state is TaskState.WAITING and run.opens_tasks
         if not task.spec.kind.uses_worker:
-            self._put_wait(about_wait(run.id, task.spec.name), waits=waits)
+            self._put_wait(run, task.spec, waits=waits)
         elif not waits:
             self.ready.discard(run.id, task.spec.name)
             self.agenda.forget(subject)
+            self._put_queue_timeout(run.id, task, None)
             self._forget_rendering(run.id, task)
-        elif (moment := not_before(run, task)) is not None:
-            self.agenda.look_at(subject, moment)
         else:
-            self._add_ready(run.id, task.spec.name)
+            self._put_queue_timeout(run.id, task, queue_ends_at(run, task))
+            if (moment := not_before(run, task)) is not None:
+                self.agenda.look_at(subject, moment)
+            else:
+                self._add_ready(run.id, task.spec.name)
 
-    def _put_wait(self, subject: Subject, *, waits: bool) -> None:
-        if waits:
-            self.agenda.add(subject)
-        else:
+    def _put_queue_timeout(self, run: RunId, task: TaskRun, due: datetime | None) -> None:
+        if task.spec.queue_timeout is None:
+            return
+        subject = about_overdue(run, task.spec.name)
+        if due is None:
             self.agenda.forget(subject)
+        else:
+            self.agenda.look_at(subject, due)
+
+    def _put_wait(self, run: Run, spec: TaskSpec, *, waits: bool) -> None:
+        subject = about_wait(run.id, spec.name)
+        pipelines = {upstream_of(wait, run) for wait in spec.waits_for if isinstance(wait, PipelineWait)}
+        if not waits:
+            self.agenda.forget(subject)
+            self.looks.forget(subject)
+            for name in pipelines:
+                self._awaiting[name].discard(subject)
+            return
+        self.agenda.add(subject)
+        for name in pipelines:
+            self._awaiting[name].add(subject)
+        if not faults_of(spec.waits_for, spec.args) and (looks := looks_of(spec.waits_for, spec.args)):
+            self.looks.want(subject, looks)
+
+    def upstream(self, name: PipelineName) -> Upstream:
+        """What is known of the runs of a pipeline that tasks wait for."""
+        return Upstream(self.intervals.get(name), tuple(self.runs[run] for run in self.live_runs_of(name)))
+
+    def _look_at_awaiting(self, name: PipelineName) -> None:
+        """A run of a pipeline has ended: look at the tasks that wait for it."""
+        for subject in sorted(self._awaiting.get(name, ())):
+            self.agenda.add(subject)
+
+    def data_seen(self, look: Look, seen: Seen, now: Instant) -> None:
+        """Somebody looked at data that tasks wait for, or did wait for."""
+        for subject in self.looks.seen(look, seen, now):
+            self.agenda.add(subject)
 
     def _add_ready(self, run_id: RunId, name: TaskName) -> None:
         run = self.runs.get(run_id)
@@ -355,10 +472,12 @@ class State:
             return
         task, subject = run.tasks[name], about_rendering(run_id, name)
         found = self.rendered.get(subject) if task.spec.reads else task.spec
-        if isinstance(found, TaskSpec) and found.is_wanted:
-            self.ready.add(run, task)
-        else:
+        if not (isinstance(found, TaskSpec) and found.is_wanted):
             self.agenda.add(subject)
+        elif task.spec.children is not None:
+            self.agenda.add(about_children(run_id, name))
+        else:
+            self.ready.add(run, task)
 
     def _forget_rendering(self, run_id: RunId, task: TaskRun) -> None:
         if task.spec.reads:
@@ -371,6 +490,12 @@ class State:
         self._forget_live(run.id)
         self.finished[run.id] = finished(run, self.finished.get(run.id))
         self.agenda.add(about_finished(run.id))
+        for command in self._reruns.get(run.id, ()):
+            if about_command(command) not in self.set_aside:
+                self._look_at_command(command)
+        self._look_at_awaiting(run.pipeline)
+        if run.parent is not None:
+            self.agenda.add(about_child(run.parent.run, run.parent.task, run.parent.index))
 
     def forget_run(self, run_id: RunId) -> None:
         """A run is out of ZooKeeper."""
@@ -386,15 +511,26 @@ class State:
         self.agenda.forget(about_run(run_id))
         self.queue.discard(run_id)
         self._runs_of[run.pipeline].discard(run_id)
+        if run.backfill is not None:
+            self._runs_of_backfill[run.backfill].discard(run_id)
+            self.agenda.add(about_backfill(run.backfill))
         del self._needs[run_id]
         for name, task in run.tasks.items():
             self.ready.discard(run_id, name)
             self.agenda.forget(about_task(run_id, name))
+            self._put_queue_timeout(run_id, task, None)
+            if task.spec.children is not None:
+                self._forget_children(about_children(run_id, name))
             self._forget_rendering(run_id, task)
             if not task.spec.kind.uses_worker:
-                self.agenda.forget(about_wait(run_id, name))
+                self._put_wait(run, task.spec, waits=False)
             if (attempt := task.open_attempt) is not None:
                 self._forget_attempt(AttemptId(run_id, name, attempt.number), attempt.worker)
+
+    def _forget_children(self, subject: Subject) -> None:
+        self.agenda.forget(subject)
+        self.building.discard(subject)
+        self.built.pop(subject, None)
 
     def run_archived(self, run_id: RunId) -> None:
         """History has a run."""
@@ -475,6 +611,49 @@ class State:
             self.silent_since.setdefault(attempt_id, now.elapsed_s)
         self.agenda.add(about_attempt(attempt_id))
 
+    # -- alerts
+
+    def _apply_alert(self, write: w.Write) -> None:
+        match write:
+            case w.CreateAlert(alert) | w.PutAlert(alert):
+                self.put_alert(alert)
+            case w.RemoveAlert(alert_id):
+                self.forget_alert(alert_id)
+            case w.PutHealth(health, _):
+                self.health[health.name] = health
+            case w.RemoveHealth(name):
+                self.health.pop(name, None)
+            case _:
+                pass  # slots and orders: the run's record says what follows from them
+
+    def put_alerts(self, alerts: Iterable[Alert], health: Iterable[PipelineHealth]) -> None:
+        """Take in all alerts, and how pipelines fare, as they were read."""
+        kept = {alert.id: alert for alert in alerts}
+        for gone in self.outbox.ids() - kept.keys():
+            self.forget_alert(gone)
+        for alert in kept.values():
+            if self.outbox.get(alert.id) != alert:
+                self.put_alert(alert)
+        self.health = {one.name: one for one in health}
+
+    def put_alert(self, alert: Alert) -> None:
+        """Take in an alert."""
+        freed = self.outbox.put(alert)
+        self.agenda.add(about_alert(alert.id))
+        if freed is not None:
+            self.agenda.add(about_alert(freed))
+
+    def forget_alert(self, alert: str) -> None:
+        """An alert is out of ZooKeeper."""
+        self.agenda.forget(about_alert(alert))
+        if (freed := self.outbox.remove(alert)) is not None:
+            self.agenda.add(about_alert(freed))
+
+    def alert_tried(self, claim: Claim, failure: Failure | None) -> None:
+        """A try to send an alert has ended."""
+        if self.outbox.answer(claim, failure):
+            self.agenda.add(about_alert(claim[0]))
+
     # -- catalog and commands
 
     def put_abdication(self, abdication: Abdication | None) -> None:
@@ -490,6 +669,7 @@ class State:
         self.pipelines[record.name] = record
         self.queue.reopen()
         self.agenda.add(about_pipeline(record.name))
+        self._look_at_backfills({record.name})
 
     def forget_pipeline(self, name: PipelineName) -> None:
         """A pipeline is out of the catalog."""
@@ -499,12 +679,34 @@ class State:
         self.built.pop(subject, None)
         self.agenda.forget(subject)
 
+    def put_backfill(self, backfill: Backfill) -> None:
+        """Take in a backfill. A run was built for one position of it."""
+        before, subject = self.backfills.get(backfill.id), about_backfill(backfill.id)
+        if before is not None and (before.position, before.state) != (backfill.position, backfill.state):
+            self.built.pop(subject, None)
+        self.backfills[backfill.id] = backfill
+        self.agenda.add(subject)
+
+    def forget_backfill(self, backfill: BackfillId) -> None:
+        """A backfill is not kept any more."""
+        subject = about_backfill(backfill)
+        self.backfills.pop(backfill, None)
+        self.building.discard(subject)
+        self.built.pop(subject, None)
+        self.agenda.forget(subject)
+
+    def _look_at_backfills(self, pipelines: Collection[PipelineName]) -> None:
+        for backfill in self.backfills.values():
+            if backfill.pipeline in pipelines:
+                self.agenda.add(about_backfill(backfill.id))
+
     def put_intervals(self, name: PipelineName, index: IntervalIndex | None) -> None:
         """Take in what became of a pipeline's data intervals; None: there is no index."""
         if index is None:
             self.intervals.pop(name, None)
         else:
             self.intervals[name] = index
+        self._look_at_awaiting(name)
 
     def put_quarantine(self, quarantined: Mapping[PipelineName, str]) -> None:
         """Take in which pipelines cannot run."""
@@ -512,11 +714,14 @@ class State:
         self.quarantined = dict(quarantined)
         for name in changed & self.pipelines.keys():
             self.agenda.add(about_pipeline(name))
+        self._look_at_backfills(changed)
 
     def put_command(self, queued: QueuedCommand) -> None:
         """Take in a command that waits."""
         if queued.id not in self.commands:
             self.commands[queued.id] = queued
+            if isinstance(queued.command, StartRun) and queued.command.rerun_of is not None:
+                self._reruns[queued.command.rerun_of][queued.id] = None
             self.line_up(queued.id)
 
     def line_up(self, command: CommandId) -> None:
@@ -543,8 +748,15 @@ class State:
         if command in self.commands:
             self._leave_lines(command)
             queued = self.commands.pop(command)
-            if isinstance(queued.command, PublishRelease | ActivatePipeline):
+            if isinstance(queued.command, StartRun) and queued.command.rerun_of is not None:
+                self._forget_rerun(queued.command.rerun_of, command)
+            if isinstance(queued.command, PublishRelease | ActivatePipeline | CreateBackfill):
                 self.prepared.pop(queued.command.pipeline, None)
+
+    def _forget_rerun(self, run: RunId, command: CommandId) -> None:
+        self._reruns[run].pop(command, None)
+        if not self._reruns[run]:
+            del self._reruns[run]
 
     def put_aside(self, subject: Subject, why: str) -> None:
         """Ask no rule about a subject for a while. A command lets those behind it pass."""
@@ -593,6 +805,7 @@ class State:
         self.rendered = dict(before.rendered)
         self.finished = dict(before.finished)
         self.silent_since = dict(before.silent_since)
+        self.outbox.keep_from(before.outbox)
 
     def take_census(self) -> None:
         """Everything was read: what was kept about things that are gone is forgotten."""
@@ -616,6 +829,10 @@ class State:
         }
 
     def _waits(self, subject: Subject) -> bool:
+        if subject.kind == "children":
+            return subject.run in self.runs
+        if subject.kind == "backfill":
+            return subject.backfill in self.backfills
         return subject.command in self.commands or subject.pipeline in self.pipelines
 
     def dismiss(self, subject: Subject) -> None:
@@ -636,6 +853,8 @@ class State:
             self.queue.close()
             return
         self.agenda.done(subject)
+        if subject.kind == "alert" and until.at is None:
+            self.outbox.hold(subject.name)
         if until.at is not None:
             self.agenda.look_at(subject, until.at)
         if until.after_s is not None:

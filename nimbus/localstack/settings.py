@@ -46,19 +46,19 @@ def scheduler_settings(
     scheduler_id: str,
     port: int,
     folder: Path,
-    zookeeper: ZooKeeperServer,
+    zookeeper: ZooKeeperServer | None,
     s3: S3Server,
     tuning: StackTuning,
     embedded_worker: bool = True,
     targets: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The configuration document of one daemon. Shape: that of `configs/nimbus.example.yaml`."""
+    """The configuration document of one daemon. Shape: that of `configs/nimbus.example.yaml`.
+
+    Without a ZooKeeper it is that of a single scheduler.
+    """
     return {
         "cluster": {"root": ROOT},
-        "zookeeper": {
-            "hosts": zookeeper.hosts,
-            "session_timeout": f"{tuning.session_timeout.total_seconds():g}s",
-        },
+        **({"leadership": {"elector": "single"}} if zookeeper is None else _zookeeper(zookeeper, tuning)),
         "storage": {
             "endpoint_url": s3.endpoint_url,
             "bucket": BUCKET,
@@ -80,6 +80,11 @@ def scheduler_settings(
         **({"data": _data_keys(s3)} if tuning.data_in_s3 else {}),
         **({"spark": {"targets": dict(targets)}} if targets else {}),
     }
+
+
+def _zookeeper(server: ZooKeeperServer, tuning: StackTuning) -> dict[str, Any]:
+    timeout = f"{tuning.session_timeout.total_seconds():g}s"
+    return {"zookeeper": {"hosts": server.hosts, "session_timeout": timeout}}
 
 
 def _data_keys(s3: S3Server) -> dict[str, str]:

@@ -48,8 +48,8 @@ _SPARK_SESSION = timedelta(seconds=10)
 class StackAddresses:
     """Where the parts of a running stack are reached."""
 
-    zookeeper: str
-    """Connection string."""
+    zookeeper: str | None
+    """Connection string; None: the scheduler is a single one."""
     s3: str
     """Endpoint URL."""
     schedulers: tuple[str, ...]
@@ -68,6 +68,7 @@ class LocalStack:
     Args:
         folder: Holds `zookeeper/`, `s3/`, `spark/`, `data/`; of schedulers, `scheduler-<n>/` and its `.yaml`.
         schedulers: How many, at least 1.
+        single: One scheduler with its state in SQLite, and no ZooKeeper.
         standalone: Start a Spark cluster, too, which is a target of the schedulers' configuration.
         workers: How many workers of their own; 0: each scheduler has one embedded.
         tuning: Slots and timeouts.
@@ -81,6 +82,7 @@ class LocalStack:
         schedulers: int = 3,
         *,
         workers: int = 0,
+        single: bool = False,
         standalone: bool = False,
         tuning: StackTuning | None = None,
         report: Report = silent,
@@ -88,8 +90,11 @@ class LocalStack:
     ) -> None:
         if schedulers < 1:
             raise LocalStackError(f"a stack needs at least 1 scheduler, not {schedulers}")
+        if single and (schedulers > 1 or workers or standalone):
+            raise LocalStackError("a single scheduler has no others, no worker but its own, no Spark cluster")
         self.folder = folder.absolute()
         self._count, self._worker_count, self._standalone = schedulers, workers, standalone
+        self._single = single
         self._tuning = tuning or StackTuning()
         self._report, self._command = report, command
         self._lock = FolderLock(self.folder)
@@ -118,7 +123,7 @@ class LocalStack:
     def addresses(self) -> StackAddresses:
         """Where a started stack is reached."""
         return StackAddresses(
-            zookeeper=self.zookeeper.hosts,
+            zookeeper=None if self._single else self.zookeeper.hosts,
             s3=self.s3.endpoint_url,
             schedulers=tuple(scheduler.url for scheduler in self.schedulers),
             spark=None if self._spark is None else self._spark.master,
@@ -141,22 +146,33 @@ class LocalStack:
         """
         self._lock.acquire()
         try:
+            self._refuse_another_kind()
             self._start_servers()
             self._start_schedulers()
+            if self._single:
+                self.s3.wait_ready(report=self._report)
         except BaseException:  # Ctrl-C too
             self.stop()
             raise
 
+    def _refuse_another_kind(self) -> None:
+        """The state of one kind is not that of the other: pipelines and runs would seem to be gone."""
+        other = "zookeeper" if self._single else "scheduler-1/store"
+        if (self.folder / other).exists():
+            kind = "with ZooKeeper" if self._single else "without ZooKeeper"
+            raise LocalStackError(f"the cluster in {self.folder} was made {kind}; choose another folder")
+
     def _start_servers(self) -> None:
         tag, ports = tagged.tag(self.folder), PortBook(self.folder / "ports.json", self._report)
-        self._zookeeper = ZooKeeperServer(
-            self.folder / "zookeeper",
-            ports.take("zookeeper"),
-            longest_session=self._longest_session(),
-            environment=tag,
-        )
+        if not self._single:
+            self._zookeeper = ZooKeeperServer(
+                self.folder / "zookeeper",
+                ports.take("zookeeper"),
+                longest_session=self._longest_session(),
+                environment=tag,
+            )
         if self._standalone:
-            self._spark = StandaloneCluster(self.folder / "spark", ports.take, self._zookeeper, tag)
+            self._spark = StandaloneCluster(self.folder / "spark", ports.take, self.zookeeper, tag)
         self._s3 = S3Server(
             self.folder / "s3",
             ports.take("s3"),
@@ -184,9 +200,13 @@ class LocalStack:
             self.workers.append(
                 WorkerProcess(name=name, command=worker_command(config), log=log, environment=tag)
             )
-        self._timed(self._zookeeper, self._zookeeper.hosts)
+        if self._zookeeper is not None:
+            self._timed(self._zookeeper, self._zookeeper.hosts)
         for bucket in (BUCKET, DATA_BUCKET):
             self._s3.create_bucket(bucket)
+        if self._single:
+            self._s3.spawn()  # it answers before the scheduler has loaded its code
+            return
         self._timed(self._s3, self._s3.endpoint_url)
         if self._spark is not None:
             self._timed(self._spark, self._spark.master)
@@ -202,7 +222,7 @@ class LocalStack:
             scheduler_id=name,
             port=port,
             folder=self.folder,
-            zookeeper=self.zookeeper,
+            zookeeper=self._zookeeper,
             s3=self.s3,
             tuning=self._tuning,
             embedded_worker=self._worker_count == 0,
@@ -289,7 +309,7 @@ class LocalStack:
 
     def _end_attempts(self) -> None:
         # Only the holder of the lock may: another stack's attempts in this folder would carry the same tag.
-        if self._zookeeper is not None:
+        if self._s3 is not None:
             tagged.end(self.folder, but=self._pids(), patience=self._tuning.attempt_patience)
 
     def _pids(self) -> set[int]:

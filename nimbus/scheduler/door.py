@@ -10,18 +10,21 @@ import hmac
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
 from blobsync import BlobSyncError
 from nimbus.api.services import ClusterAttempt, DataRequest, DriverReport
+from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import HostId, WorkerId
 from nimbus.domain.orders import output_of
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, ClusterDriver, End, Holder, Slots
 from nimbus.domain.spark_application import application_id
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, Clock, Kept, LogArchive, StoreUnavailableError
+from nimbus.result import ResultError, decode
 from nimbus.scheduler.data_door import DataDoor
 from nimbus.worker.application import bootstrap
 from nimbus.worker.application.startup import build_kit, data_token_for, release_archive, token_for
@@ -158,6 +161,7 @@ class ClusterDoor:
             output=(report.output or output) if succeeded else None,
             nonce=report.nonce,
             application=application_id(report.application),
+            result=verdict.result,
         )
         try:
             return self._board.end(end).outcome.value
@@ -196,8 +200,14 @@ def _verdict(report: DriverReport, output: str, *, in_bucket: bool) -> Verdict:
         timeout=None if report.timeout_s is None else timedelta(seconds=report.timeout_s),
         log_tail=report.log_tail,
     )
-    fault = _fault(report, output, in_bucket=in_bucket) if verdict.outcome is Outcome.SUCCEEDED else ""
-    return Verdict(Outcome.FAILED, fault[:500], 0) if fault else verdict
+    if verdict.outcome is not Outcome.SUCCEEDED:
+        return verdict
+    if fault := _fault(report, output, in_bucket=in_bucket):
+        return Verdict(Outcome.FAILED, fault[:500], 0)
+    try:
+        return replace(verdict, result=None if report.result is None else decode(report.result.encode()))
+    except (ResultError, UnicodeEncodeError) as exc:
+        return Verdict(Outcome.FAILED, str(exc)[:500], 0, FailureClass.ERROR)
 
 
 def _fault(report: DriverReport, output: str, *, in_bucket: bool) -> str:

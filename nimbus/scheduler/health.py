@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from heapq import nlargest
 from pathlib import Path
+from typing import Literal
 
 import psutil
 
 from blobsync import Readiness, ReleaseRef
-from leader import LeaderError, LeaderLockQueue, Phase
+from leader import Elector, LeaderError, Phase
 from nimbus.api.services import Check, LeaderView, QueuePlace
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import HostId, PipelineName, WorkerId
@@ -61,11 +62,12 @@ class SelfReport:
         self,
         *,
         identity: Identity,
-        election: LeaderLockQueue,
+        election: Elector,
         engine_status: Callable[[], EngineStatus],
         required: Callable[[], frozenset[ReleaseOf] | None],
         readiness: Callable[[], Readiness],
         connected: Callable[[], bool],
+        store: Literal["zookeeper", "sqlite"],
         storage_trouble: Callable[[], str],
         disk_trouble: Callable[[], str],
         clock: Clock,
@@ -75,7 +77,7 @@ class SelfReport:
         self._engine_status = engine_status
         self._required = required
         self._readiness = readiness
-        self._connected = connected
+        self._connected, self._store = connected, store
         self._storage_trouble, self._disk_trouble = storage_trouble, disk_trouble
         self._clock = clock
 
@@ -110,6 +112,7 @@ class SelfReport:
             missing_bytes=sum(file.size_bytes for file in missing),
             last_abdication=status.last_abdication or "",
             quarantined=_texts(hopeless(required or frozenset(), readiness)) if leads else {},
+            looks=engine.looks if leads else {},
             refusals=_longest(engine.refusals) if leads else {},
             load_average=os.getloadavg()[0],
             memory_available_bytes=psutil.virtual_memory().available,
@@ -130,9 +133,9 @@ class SelfReport:
         trouble, disk_trouble = self._storage_trouble(), self._disk_trouble()
         return (
             Check(
-                name="zookeeper",
+                name=self._store,
                 ok=self._connected(),
-                detail="" if self._connected() else "no connection to ZooKeeper",
+                detail="" if self._connected() else f"no connection to {self._store}",
             ),
             Check(name="storage", ok=not trouble, detail=trouble, required=False),
             Check(name="disk", ok=not disk_trouble, detail=disk_trouble, required=False),

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from blobsync import ReleaseRef
 from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.commands import ActivatePipeline, PublishRelease, QueuedCommand
+from nimbus.domain.commands import (
+    ActivatePipeline,
+    CreateBackfill,
+    PublishRelease,
+    QueuedCommand,
+    StartRun,
+)
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.run import Run
 
@@ -56,10 +63,12 @@ def live_releases(state: WholeState) -> frozenset[ReleaseRef]:
         UnreadableRecordError: a record of a pipeline or a run cannot be read.
     """
     waiting = [
-        ReleaseRef(command.pipeline, command.digest)
+        ReleaseRef(command.pipeline, digest)
         for queued in state.all_commands()
-        if isinstance(command := queued.command, PublishRelease | ActivatePipeline)
-        and command.digest is not None
+        if isinstance(
+            command := queued.command, PublishRelease | ActivatePipeline | CreateBackfill | StartRun
+        )
+        and (digest := command.release if isinstance(command, StartRun) else command.digest) is not None
     ]
     records = state.all_pipelines()
     if not records:
@@ -67,8 +76,18 @@ def live_releases(state: WholeState) -> frozenset[ReleaseRef]:
     known = [
         ReleaseRef(record.name, digest)
         for record in records
-        for digest in (record.release, record.published)
+        for digest in (record.release, record.published, *record.pinned)
         if digest is not None
     ]
-    running = [ReleaseRef(run.pipeline, run.release) for run in state.all_runs() if not run.state.is_final]
-    return frozenset((*waiting, *known, *running))
+    live = [run for run in state.all_runs() if not run.state.is_final]
+    running = [ReleaseRef(run.pipeline, run.release) for run in live]
+    return frozenset((*waiting, *known, *running, *_of_children(live)))
+
+
+def _of_children(live: Iterable[Run]) -> Iterator[ReleaseRef]:
+    """Releases that live runs are to start child runs of."""
+    for run in live:
+        for task in run.tasks.in_order():
+            spec = task.spec.children
+            if spec is not None and spec.release is not None and not task.state.is_final:
+                yield ReleaseRef(spec.pipeline, spec.release)

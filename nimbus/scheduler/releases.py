@@ -11,11 +11,13 @@ from pathlib import Path
 
 from blobsync import BlobSyncError, ReleaseRef, Syncer
 from nimbus.definition import parse_definition
+from nimbus.definition.build import variables_of
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import DEFINITION_FILE, PipelineSpec, TaskKind
 from nimbus.ports import DefinitionNotHereError
+from nimbus.scheduler.validators import Validators
 from nimbus.templates.helper import TemplateHelper
 from nimbus.templates.names import needs_interval
 
@@ -30,8 +32,9 @@ MOST_TASKS_KEPT = 50_000
 class LocalReleases:
     """Fetches, verifies and opens releases. Blocks; used on threads that may wait."""
 
-    def __init__(self, syncer: Syncer) -> None:
+    def __init__(self, syncer: Syncer, validators: Validators | None = None) -> None:
         self._syncer = syncer
+        self._validators = validators or Validators()
         self._lock = threading.Lock()
         self._definitions: OrderedDict[ReleaseOf, PipelineSpec] = OrderedDict()
         """The last ones that were asked for. A release never changes, so neither do they."""
@@ -53,6 +56,7 @@ class LocalReleases:
                 spec = self._read(release, templates)
         except BlobSyncError as exc:
             raise RefusedError(exc.code, f"release {release.digest[:12]} cannot be used: {exc}") from exc
+        self._validators.check(spec)
         self._keep(release, spec)
         return spec
 
@@ -83,7 +87,7 @@ class LocalReleases:
                     f"release {release.digest[:12]} has no {DEFINITION_FILE}: publish the pipeline's folder.",
                 ) from exc
             spec = _parsed(release, text, templates)
-            return replace(spec, interval_files=_interval_files(folder, spec))
+            return _with_files(spec, folder)
 
     def _keep(self, release: ReleaseOf, spec: PipelineSpec) -> None:
         with self._lock:
@@ -93,14 +97,15 @@ class LocalReleases:
                 tasks -= len(self._definitions.popitem(last=False)[1].tasks)
 
 
-def _interval_files(folder: Path, spec: PipelineSpec) -> tuple[str, ...]:
-    """SQL files that need a data interval. One that cannot be read fails its task, with the reason."""
-    found = []
+def _with_files(spec: PipelineSpec, folder: Path) -> PipelineSpec:
+    """With what its SQL files take. One that cannot be read fails its task, with the reason."""
+    needing, texts = [], []
     for name in sorted({task.script for task in spec.tasks if task.kind is TaskKind.SQL}):
         with suppress(OSError, UnicodeDecodeError):
-            if needs_interval((folder / name).read_text(encoding="utf-8")):
-                found.append(name)
-    return tuple(found)
+            texts.append((folder / name).read_text(encoding="utf-8"))
+            needing += [name] if needs_interval(texts[-1]) else []
+    variables = tuple(sorted({*spec.variables, *variables_of(texts)}))
+    return replace(spec, interval_files=tuple(needing), variables=variables)
 
 
 def _parsed(release: ReleaseOf, text: bytes, templates: TemplateHelper | None) -> PipelineSpec:

@@ -14,7 +14,8 @@ from typing import Protocol
 import structlog
 
 from blobsync import Syncer
-from leader import LeaderLockQueue, SessionState, ZooKeeperSession
+from leader import Elector, SessionState
+from nimbus.adapters.store_session import StoreSession
 from nimbus.engine.effects import Effects
 from nimbus.engine.loop import Engine
 from nimbus.scheduler.announcer import ReplicaAnnouncer
@@ -63,14 +64,14 @@ class EmbeddedWorker(Protocol):
 class Parts:
     """All parts of a scheduler, wired together."""
 
-    session: ZooKeeperSession
+    session: StoreSession
     syncer: Syncer
     follower: CatalogFollower
     registrar: Registrar
     announcer: ReplicaAnnouncer
     engine: Engine
     effects: Effects
-    election: LeaderLockQueue
+    election: Elector
     collector: Collector
     api: Startable
     worker: EmbeddedWorker | None

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.run import Run
+
+_OF_THE_CLUSTER = {
+    "slots": "Slots of all registered workers; from the leader.",
+    "open_attempts": "Attempts that are open; from the leader.",
+    "commands_waiting": "Commands that wait for a decision; from the leader.",
+    "quarantined_pipelines": "Pipelines of which nothing starts; from the leader.",
+    "set_aside": "Records that cannot be read or decided about; from the leader.",
+}
 
 
 class EngineMetrics:
@@ -42,6 +52,37 @@ class EngineMetrics:
             ("pipeline",),
             registry=registry,
         )
+        self._news_waited = Histogram(
+            "nimbus_event_wait_seconds",
+            "How long the oldest event of a turn has waited for the engine.",
+            buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10),
+            registry=registry,
+        )
+        self._runs = _gauge(registry, "nimbus_runs", "Live runs, by state; from the leader.", "state")
+        self._ready = _gauge(
+            registry,
+            "nimbus_ready_tasks",
+            "Tasks whose needs are met, by what they wait for; from the leader.",
+            "reason",
+        )
+        self._whole = {
+            name: Gauge(f"nimbus_{name}", words, registry=registry) for name, words in _OF_THE_CLUSTER.items()
+        }
+
+    def turned(self, waited_s: float) -> None:
+        """The engine takes in events of which the oldest has waited so long."""
+        self._news_waited.observe(waited_s)
+
+    def stands(
+        self, *, runs: Mapping[str, int], ready_tasks: Mapping[str, int], of_the_cluster: Mapping[str, int]
+    ) -> None:
+        """How the cluster stands. `of_the_cluster`: by the names of the gauges, without `nimbus_`."""
+        for gauge, counts in ((self._runs, runs), (self._ready, ready_tasks)):
+            gauge.clear()
+            for label, count in counts.items():
+                gauge.labels(label).set(count)
+        for name, gauge in self._whole.items():
+            gauge.set(of_the_cluster.get(name, 0))
 
     def decided(self, name: str, took_s: float) -> None:
         """A decision was written."""
@@ -67,9 +108,15 @@ class EngineMetrics:
 
     def leading(self, epoch: int | None) -> None:
         """Leadership came or went."""
+        if epoch is None:
+            self.stands(runs={}, ready_tasks={}, of_the_cluster={})
         self._leading.set(0 if epoch is None else 1)
         self._epoch.set(epoch or 0)
 
     def fenced_out(self) -> None:
         """A write was refused."""
         self._fenced.inc()
+
+
+def _gauge(registry: CollectorRegistry, name: str, words: str, label: str) -> Gauge:
+    return Gauge(name, words, (label,), registry=registry)

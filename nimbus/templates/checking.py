@@ -5,7 +5,8 @@ Runs in the template helper only: to compile a template is to compute its consta
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from types import MappingProxyType
 from typing import TypeGuard
 
 from jinja2 import TemplateSyntaxError, meta, nodes
@@ -24,15 +25,18 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "pipeline": ("name",),
     "task": ("name",),
 }
-NAMES = ("params", *_FIELDS, *DATES)
+NAMES = ("params", "vars", *_FIELDS, *DATES)
 """What templates can use; `nimbus.templates.rendering.render_context` provides it."""
 
+_NO_MORE: Mapping[str, tuple[str, ...] | None] = MappingProxyType({})
 _sandbox = Sandbox()
 _sql = SandboxedEnvironment()
 """For files: refuses what every Jinja does. They are rendered where they harm only their own task."""
 
 
-def argument_faults(text: str, parameters: Collection[str]) -> list[Fault]:
+def argument_faults(
+    text: str, parameters: Collection[str], item: Collection[str] | None = None
+) -> list[Fault]:
     """What is wrong with a task's argument: syntax, unknown names, statements, unknown filters."""
     if len(text) > LONGEST_TEMPLATE:
         return [Fault(f"is longer than {LONGEST_TEMPLATE} characters; put it into a file")]
@@ -42,13 +46,19 @@ def argument_faults(text: str, parameters: Collection[str]) -> list[Fault]:
     for statement in parsed.find_all(nodes.Stmt):
         if not isinstance(statement, nodes.Output | nodes.If):
             return [Fault("may use {{ ... }} and {% if %} only; compute anything else in the task")]
-    return [*_unknown_names(parsed, parameters, (*NAMES, "tasks")), *_result_faults(parsed)]
+    more: dict[str, tuple[str, ...] | None] = {"tasks": None}
+    if item is not None:
+        more["item"] = tuple(item)
+    names = _unknown_names(parsed, parameters, more)
+    return [*names, *_result_faults(parsed), *_variable_faults(parsed)]
 
 
 def file_faults(text: str, parameters: Collection[str]) -> list[Fault]:
     """What is wrong with the template in a SQL file: syntax, unknown names; with lines."""
     parsed = _parsed(_sql, text)
-    return [parsed] if isinstance(parsed, Fault) else list(_unknown_names(parsed, parameters, NAMES))
+    if isinstance(parsed, Fault):
+        return [parsed]
+    return [*_unknown_names(parsed, parameters), *_variable_faults(parsed)]
 
 
 def _parsed(environment: SandboxedEnvironment, text: str) -> nodes.Template | Fault:
@@ -84,6 +94,19 @@ def _result_faults(tree: nodes.Template) -> Iterator[Fault]:
             )
 
 
+def _variable_faults(tree: nodes.Template) -> Iterator[Fault]:
+    """Every use of `vars` that does not say which one: those of a run are kept with it."""
+    plain = {
+        id(found.node)
+        for kind in (nodes.Getattr, nodes.Getitem)
+        for found in tree.find_all(kind)
+        if _is_lookup(found)
+    }
+    for name in tree.find_all(nodes.Name):
+        if name.name == "vars" and id(name) not in plain:
+            yield Fault("`vars` has the cluster's variables: write vars.NAME", None, name.lineno)
+
+
 def _is_lookup(node: nodes.Node) -> TypeGuard[nodes.Getattr | nodes.Getitem]:
     """Whether it looks up a name that is known before rendering."""
     if isinstance(node, nodes.Getitem):
@@ -92,10 +115,15 @@ def _is_lookup(node: nodes.Node) -> TypeGuard[nodes.Getattr | nodes.Getitem]:
 
 
 def _unknown_names(
-    tree: nodes.Template, parameters: Collection[str], known: Collection[str]
+    tree: nodes.Template,
+    parameters: Collection[str],
+    more: Mapping[str, tuple[str, ...] | None] = _NO_MORE,
 ) -> Iterator[Fault]:
-    fields = {**_FIELDS, "params": tuple(parameters)}
-    for name in sorted(meta.find_undeclared_variables(tree) - set(known) - {"range"}):
+    """`more`: names beside `NAMES`, with their fields; None: those are checked elsewhere."""
+    said = {name: names for name, names in more.items() if names is not None}
+    fields = {**_FIELDS, **said, "params": tuple(parameters)}
+    known = (*NAMES, *more)
+    for name in sorted(meta.find_undeclared_variables(tree) - {*known, "range"}):
         if name in parameters:
             yield Fault(
                 f"there is no {name!r}; parameters are in `params`", f"params.{name}", _line(tree, name)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from nimbus.domain.children import Parent
 from nimbus.domain.ids import TaskName
 from nimbus.domain.intervals import NO_INTERVAL
 from nimbus.domain.pipeline import TaskSpec
@@ -56,26 +57,15 @@ class Templates(ABC):
             TemplateError: names the task, and the argument or `when`.
         """
         spec = run.tasks[name].spec
-        known = {read: {"result": results.get(read, {})} for read in spec.reads}
-        (rendered,) = self._rendered(run, [spec], results=known)
+        (rendered,) = self._rendered(run, [spec], results=_known(spec, results))
         return replace(rendered, reads=())
 
     def _rendered(self, run: Run, specs: Sequence[TaskSpec], **more: Any) -> list[TaskSpec]:
         places = [(spec, number) for spec in specs for number in range(len(texts_of(spec)))]
         texts = [text for spec in specs for text in texts_of(spec)]
-        interval = run.data_interval
         try:
             results = self._results(
-                "render",
-                texts,
-                tasks=[spec.name for spec, _ in places],
-                pipeline=run.pipeline,
-                run_id=run.id,
-                logical_date=run.logical_date.isoformat(),
-                data_interval=interval and [interval.start.isoformat(), interval.end.isoformat()],
-                timezone=run.timezone,
-                parameters=dict(run.parameters),
-                **more,
+                "render", texts, tasks=[spec.name for spec, _ in places], **_facts(run), **more
             )
         except TemplateError as exc:
             if exc.at is None:
@@ -86,14 +76,48 @@ class Templates(ABC):
         rendered = iter(results)
         return [_with_texts(spec, [next(rendered) for _ in texts_of(spec)]) for spec in specs]
 
-    def argument_faults(self, texts: Sequence[str], parameters: Collection[str]) -> list[list[Fault]]:
+    def child_parameters(
+        self, parent: Run, link: Parent, results: Mapping[TaskName, Mapping[str, Any]]
+    ) -> Mapping[str, Any]:
+        """What a run gives one of its child runs: the parameters of the task, rendered with the item.
+
+        Args:
+            parent: The run.
+            link: Says for which task and item.
+            results: By task, of those that the task reads and that gave one.
+
+        Raises:
+            TemplateError: names the parameter.
+        """
+        task = parent.tasks[link.task].spec
+        spec = task.children
+        if spec is None:
+            raise TemplateError(f"task {link.task} starts no child runs")
+        texts = {name: value for name, value in spec.parameters.items() if isinstance(value, str)}
+        more: dict[str, Any] = {"results": _known(task, results)} if task.reads else {}
+        if spec.for_each:
+            more["item"] = spec.item(link.index)
+        try:
+            rendered = self._results(
+                "render", list(texts.values()), tasks=[link.task] * len(texts), **_facts(parent), **more
+            )
+        except TemplateError as exc:
+            if exc.at is None:
+                raise
+            raise TemplateError(f"params.{list(texts)[exc.at]}: {exc}") from exc
+        return {**spec.parameters, **dict(zip(texts, rendered, strict=True))}
+
+    def argument_faults(
+        self, texts: Sequence[str], parameters: Collection[str], item: Collection[str] | None = None
+    ) -> list[list[Fault]]:
         """Of each argument, what is wrong with it: syntax, unknown names, statements, unknown filters.
 
         Args:
             texts: Arguments as they are written.
             parameters: Names of the pipeline's parameters.
+            item: Names that `item` has. None: there is no `item`.
         """
-        return self._faults("arguments", texts, parameters)
+        return self._faults("arguments", texts, parameters, item)
 
     def file_faults(self, text: str, parameters: Collection[str]) -> list[Fault]:
         """What is wrong with the template in a SQL file: syntax, unknown names; with lines."""
@@ -101,10 +125,15 @@ class Templates(ABC):
         return faults
 
     def _faults(
-        self, question: Question, texts: Sequence[str], parameters: Collection[str]
+        self,
+        question: Question,
+        texts: Sequence[str],
+        parameters: Collection[str],
+        item: Collection[str] | None = None,
     ) -> list[list[Fault]]:
+        more = {} if item is None else {"item": sorted(item)}
         try:
-            results = self._results(question, texts, parameters=sorted(parameters))
+            results = self._results(question, texts, parameters=sorted(parameters), **more)
         except TemplateError as exc:  # breaks the limits: the others are not known
             found = [Fault(str(exc))]
             return [found if number == (exc.at or 0) else [] for number in range(len(texts))]
@@ -124,6 +153,25 @@ class Templates(ABC):
     @abstractmethod
     def _ask(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         """The answer, as `nimbus.templates.program.Program.answer` gives it."""
+
+
+def _known(spec: TaskSpec, results: Mapping[TaskName, Mapping[str, Any]]) -> dict[str, Any]:
+    """`tasks` as templates see it."""
+    return {read: {"result": results.get(read, {})} for read in spec.reads}
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    """What templates of a run are rendered with."""
+    interval = run.data_interval
+    return {
+        "pipeline": run.pipeline,
+        "run_id": run.id,
+        "logical_date": run.logical_date.isoformat(),
+        "data_interval": interval and [interval.start.isoformat(), interval.end.isoformat()],
+        "timezone": run.timezone,
+        "parameters": dict(run.parameters),
+        "variables": dict(run.variables),
+    }
 
 
 def texts_of(spec: TaskSpec) -> list[str]:

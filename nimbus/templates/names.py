@@ -14,9 +14,8 @@ _CODE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _NAME = re.compile(r"(?<![\w.])[a-z_]+\b(?!\s*=[^=])")
 
-_RESULT = re.compile(
-    r"""(?<![\w.])tasks\s*(?:\.\s*(?P<name>\w+)|\[\s*(?P<quote>["'])(?P<quoted>[^"']*)(?P=quote)\s*\])"""
-)
+_LOOKUP = r"""(?<![\w.])%s\s*(?:\.\s*(?P<name>\w+)|\[\s*(?P<quote>["'])(?P<quoted>[^"']*)(?P=quote)\s*\])"""
+_RESULT, _VARIABLE = re.compile(_LOOKUP % "tasks"), re.compile(_LOOKUP % "vars")
 
 _ASKED = frozenset({"defined", "undefined", "default", "d"})
 """Tests and filters for what may be missing."""
@@ -26,6 +25,12 @@ def needs_interval(text: str) -> bool:
     """Whether a template names the data interval, and does not ask whether there is one."""
     names = names_in(text)
     return not names.isdisjoint(INTERVAL) and names.isdisjoint(_ASKED)
+
+
+def variables_in(text: str) -> frozenset[str]:
+    """Names of the cluster's variables that a template takes; as `tasks_read` finds its own."""
+    codes = _CODE.findall(text) if "vars" in text else ()
+    return frozenset(found["name"] or found["quoted"] for code in codes for found in _VARIABLE.finditer(code))
 
 
 def tasks_read(text: str) -> frozenset[str]:

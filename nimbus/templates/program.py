@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, assert_never, cast
 
 from nimbus.templates.answers import TemplateError
@@ -35,7 +36,8 @@ class Program:
             case "render":
                 return list(render_arguments(self._renderer, texts, question, self._begin))
             case "arguments" | "file":
-                faults = argument_faults if kind == "arguments" else file_faults
+                of_arguments = partial(argument_faults, item=question.get("item"))
+                faults = file_faults if kind == "file" else of_arguments
                 results = []
                 for number, text in enumerate(texts):
                     self._begin(number)

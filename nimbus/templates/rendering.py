@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from jinja2 import Template
@@ -35,6 +36,9 @@ BROKEN = (
     ValueError,
 )
 """What a template can end in, all of it the fault of its text or its values."""
+
+
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class Renderer:
@@ -89,6 +93,7 @@ def render_context(
     logical_date: datetime,
     parameters: Mapping[str, Any],
     dates: Mapping[str, Any],
+    variables: Mapping[str, str] = _NONE,
     results: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The names that a template may use.
@@ -97,6 +102,7 @@ def render_context(
     """
     return {
         "params": dict(parameters),
+        "vars": dict(variables),
         "run": {"id": run_id, "logical_date": logical_date},
         **dates,
         "pipeline": {"name": pipeline},
@@ -114,7 +120,8 @@ def render_arguments(
         renderer: Keeps them compiled.
         texts: The arguments of all tasks.
         run: `pipeline`, `run_id`, `logical_date` (ISO), `data_interval` (two ISO dates, or None), `timezone`,
-            `parameters`; `tasks`: the task's name for each text; `results`: by task, if there are any.
+            `parameters`, `variables`; `tasks`: the task's name for each text; `results`: by task, if any
+            gave one; `item`: of the parameters of a child run.
         at: Called with the number of each text before it is rendered.
 
     Raises:
@@ -126,15 +133,17 @@ def render_arguments(
         "run_id": run["run_id"],
         "logical_date": logical_date,
         "parameters": run["parameters"],
+        "variables": run["variables"],
         "dates": date_values(logical_date, interval and _times(interval), run["timezone"]),
         "results": run.get("results"),
     }
+    item = {"item": run["item"]} if "item" in run else {}
     rendered = []
     size = 0
     for number, (text, task) in enumerate(zip(texts, run["tasks"], strict=True)):
         at(number)
         try:
-            rendered.append(renderer.render(text, render_context(task=task, **whole)))
+            rendered.append(renderer.render(text, {**render_context(task=task, **whole), **item}))
         except TemplateError as exc:
             raise TemplateError(str(exc), number) from exc
         size += len(rendered[-1])

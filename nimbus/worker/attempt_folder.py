@@ -13,7 +13,7 @@
         driver.json     read by the driver
         context.json    read by the task's code
         work/           the driver's own, and its user's if tasks run as another one (`give_to`)
-            progress.json, done
+            progress.json, result.json, done
             parts/                 notes of what the task has put into the bucket of outputs itself
             spark-local/, tmp/     scratch, emptied by the runner at the end
         output/         what the task writes, if outputs are kept in a bucket; removed at the end
@@ -39,6 +39,7 @@ from nimbus.domain.slots import Claim, ConnectSession, End
 from nimbus.domain.spark_application import application_id
 from nimbus.domain.workers import Assignment
 from nimbus.records import ASSIGNMENT, CLAIM, END
+from nimbus.result import FILE, LARGEST_BYTES, ResultError, decode
 from nimbus.worker.files import (
     read_if_there,
     read_untrusted,
@@ -76,6 +77,7 @@ class AttemptFolder:
         self.work = path / "work"
         self.progress_file = self.work / "progress.json"
         self.done_file = self.work / "done"
+        self.result_file = self.work / FILE
         self.spark_local = self.work / "spark-local"
         self.scratch = self.work / "tmp"
         self.noted = self.work / "parts"
@@ -203,6 +205,19 @@ class AttemptFolder:
         except (ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
+
+    def result(self) -> dict[str, Any] | None:
+        """What the task gave as its result; None: nothing.
+
+        Raises:
+            ResultError: no JSON object, or a large one.
+        """
+        if not self.result_file.is_symlink() and not self.result_file.exists():
+            return None
+        data = read_untrusted(self.result_file, LARGEST_BYTES + 1)
+        if data is None:
+            raise ResultError(f"{FILE} is no regular file, or larger than {LARGEST_BYTES} bytes")
+        return decode(data)
 
     def application(self) -> str | None:
         """Id of the attempt's Spark application, as its progress told it last."""

@@ -44,7 +44,7 @@ class Connections:
 
     board: Mapping[str, Any] | str = field(repr=False)
     """`{"kind": "zookeeper", "root": ...}` and the fields of `leader.ZooKeeperConfig`, timeouts in seconds
-    (`session_timeout_s`, ...); or `memory-file:<folder>`."""
+    (`session_timeout_s`, ...); `{"kind": "sqlite", "root": ..., "file": ...}`; or `memory-file:<folder>`."""
     logs: Mapping[str, Any] | str | None = field(default=None, repr=False)
     """`{"kind": "s3"}` and the fields of `blobsync.S3Config`, likewise, with its keys: a runner does not see
     those in the worker's environment; or `memory-file:<folder>`; or None."""
@@ -96,9 +96,22 @@ def open_board(connections: Connections) -> OpenBoard:
         return OpenBoard(fake, fake.close)
     settings = _with_durations(where)
     kind = settings.pop("kind", None)
-    if kind != "zookeeper":
-        raise UnknownConnectionError("board", str(kind))
-    return _open_zookeeper(settings)
+    match kind:
+        case "zookeeper":
+            return _open_zookeeper(settings)
+        case "sqlite":
+            return _open_sqlite(Path(settings["file"]), settings["root"])
+        case _:
+            raise UnknownConnectionError("board", str(kind))
+
+
+def _open_sqlite(file: Path, root: str) -> OpenBoard:
+    from nimbus.adapters.sqlite.session import SqliteSession
+    from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
+
+    session = SqliteSession(file)
+    session.start()
+    return OpenBoard(ZooKeeperAttemptBoard(session, root), lambda: session.close(_CLOSE_TIMEOUT))
 
 
 def _open_zookeeper(settings: dict[str, Any]) -> OpenBoard:

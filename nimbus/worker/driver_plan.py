@@ -64,6 +64,7 @@ def context_document(plan: RunnerPlan, order: Assignment, own_output: Path) -> d
         "data_interval_end": interval and interval.end.isoformat(),
         "tz": order.timezone,
         "parameters": dict(order.parameters),
+        "variables": dict(order.variables),
         "inputs": {task: str(place.input(reference)) for task, reference in order.inputs.items()},
         "output": str(place.output(order.output, own_output)),
         "data": {"uri": place.uri, "output": place.prefix(order.output), "inputs": dict(order.inputs)},
@@ -94,6 +95,7 @@ def attempt_environment(folder: AttemptFolder, plan: RunnerPlan) -> dict[str, st
     """The whole environment of an attempt's driver."""
     return {
         **plan.environment,
+        **plan.secrets,
         **({} if plan.connect is None else driver_variables(plan.connect)),
         ATTEMPT_VARIABLE: attempt_tag(plan.cluster, str(folder.attempt)),
         "NIMBUS_CONTEXT": str(folder.context_file),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -18,6 +18,7 @@ from nimbus.worker.driver_plan import attempt_environment, write_plan
 from nimbus.worker.own_interpreter import why_own_interpreter
 from nimbus.worker.proc_area import make_room
 from nimbus.worker.procfs import ProcessId
+from nimbus.worker.secret_mask import MaskedLog
 from nimbus.worker.settings import RunnerPlan
 
 _KILL_DEADLINE_S = 10.0
@@ -45,14 +46,24 @@ class DriverProcess:
             _log.info("driver_gets_own_interpreter", attempt=str(folder.attempt), because=why)
         waits_on, self._go_fd = os.pipe2(os.O_CLOEXEC)
         self._fault_fd, fault = os.pipe2(os.O_CLOEXEC)
-        own = os.getpid()
-        pid = forked.fork(
-            partial(
-                _be_driver, folder, driver_plan, environment, waits_on, fault, own, execute=why is not None
-            )
+        told, output = os.pipe2(os.O_CLOEXEC) if plan.secrets else (None, None)
+        work = partial(
+            _be_driver,
+            folder,
+            driver_plan,
+            environment,
+            waits_on,
+            fault,
+            os.getpid(),
+            output=output,
+            hidden=tuple(plan.secrets),
+            execute=why is not None,
         )
-        os.close(waits_on)
-        os.close(fault)
+        pid = forked.fork(work)
+        for fd in (waits_on, fault, output):
+            if fd is not None:
+                os.close(fd)
+        self._masked = None if told is None else MaskedLog(told, folder.log, plan.secrets.values())
         self._watch(pid)
 
     def _watch(self, pid: int) -> None:
@@ -120,7 +131,10 @@ class DriverProcess:
         """
         self._close_go()
         self.kill()
-        return procfs.kill_all(self._remains, deadline_s=_KILL_DEADLINE_S)
+        ended = procfs.kill_all(self._remains, deadline_s=_KILL_DEADLINE_S)
+        if self._masked is not None:
+            self._masked.finish(_KILL_DEADLINE_S)
+        return ended
 
     def _remains(self) -> list[ProcessId]:
         if not self.reap():  # all that is below us comes to us when its parent ends
@@ -142,12 +156,16 @@ def _be_driver(
     fault: int,
     runner: int,
     *,
+    output: int | None,
+    hidden: Collection[str],
     execute: bool,
 ) -> int:
     """Become the driver, in the forked child. `fault` is closed when it has begun."""
-    forked.keep_only(waits_on, fault)
+    forked.keep_only(waits_on, fault, *([] if output is None else [output]))
     try:
-        driver_start.prepare(folder.path, plan, environment, runner, execute=execute)
+        driver_start.prepare(
+            folder.path, plan, environment, runner, execute=execute, output=output, hidden=hidden
+        )
         if not execute:
             os.close(fault)  # an interpreter of its own closes it when it starts
         driver_start.run(folder.path, plan, environment, execute=execute, waits_on=waits_on)

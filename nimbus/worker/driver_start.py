@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -27,7 +27,14 @@ PROGRAM = (sys.executable, "-I", "-u", "-m", "nimbus.worker.driver")
 
 
 def prepare(
-    folder: Path, plan: DriverPlan, environment: Mapping[str, str], parent: int, *, execute: bool
+    folder: Path,
+    plan: DriverPlan,
+    environment: Mapping[str, str],
+    parent: int,
+    *,
+    execute: bool,
+    output: int | None = None,
+    hidden: Collection[str] = (),
 ) -> None:
     """Be as a program that was started, by the plan's user; ends this process if its parent is dead.
 
@@ -37,15 +44,22 @@ def prepare(
         environment: Of the driver, all of it.
         parent: Who forked this process; the kernel ends it when that ends.
         execute: The driver gets an interpreter of its own.
+        output: Where it writes to; None: into its log.
+        hidden: Variables that /proc does not show; those of an interpreter of its own are shown to its user.
 
     Raises:
         OSError: a folder or the log is not to be used, or its user cannot read what it needs.
     """
     os.setpgid(0, 0)
     forked.reset_signals()
-    forked.write_to(folder / "log")
+    if output is None:
+        forked.write_to(folder / "log")
+    else:
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.close(output)
     if not execute:
-        show_as("nimbus-driver", ("nimbus.worker.driver", folder.name), environment)
+        show_as("nimbus-driver", ("nimbus.worker.driver", folder.name), environment, hidden)
         forked.reset_modules()
     if plan.user is not None:
         user = TaskUser(**plan.user)

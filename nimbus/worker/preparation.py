@@ -25,6 +25,7 @@ from nimbus.worker.data.folder import FolderPlace
 from nimbus.worker.data.ports import DataPlace
 from nimbus.worker.environment import driver_environment
 from nimbus.worker.identity import host_id
+from nimbus.worker.secrets import UnknownSecretError, resolve
 from nimbus.worker.settings import ConnectPlan, RunnerPlan, WorkerSettings
 from nimbus.worker.targets import SparkTarget, TargetKind
 from nimbus.worker.wheels import BadWheelError, find_wheels, unpack_wheel
@@ -74,7 +75,7 @@ def is_of_pipeline(error: BaseException) -> bool:
 
     A release that is not to be had is no such thing: the worker may look in the wrong bucket.
     """
-    return isinstance(error, PipelineUnfitError | BadWheelError)
+    return isinstance(error, PipelineUnfitError | BadWheelError | UnknownSecretError)
 
 
 def may_heal(error: BaseException) -> bool:
@@ -103,6 +104,7 @@ def prepare(
         MissingPackagesError: a declarative pipeline needs packages that are not installed here.
         InputRefusedError: an input is gone, or is not in the place of this worker's configuration.
         BadWheelError: a wheel of the release cannot be used.
+        SecretError: a secret of the task cannot be had.
         Exception: what `releases` and `settings.java_home` raise; see `may_heal`.
     """
     settings.work_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -138,6 +140,7 @@ def prepare(
         spark_conf=settings.spark_conf if target is None else conf_at(target, settings),
         stop_grace_s=settings.stop_grace.total_seconds(),
         user=user,
+        secrets=resolve(order.task.secrets, settings.secrets),
         connect=connect,
         class_archive=(
             find_archive(settings.class_archive_dir or settings.work_dir, drivers)
@@ -150,9 +153,11 @@ def prepare(
 def prepare_if_here(
     order: Assignment, settings: WorkerSettings, releases: ReleaseProvider, cluster: ClusterId
 ) -> RunnerPlan | None:
-    """As `prepare`, but None if that takes long: something must be fetched, or a Connect server started."""
+    """As `prepare`, but None if that may take long: something is fetched, or a Connect server started."""
     waits = _wants_connect(order) and order.task.spark_place is None
     if waits and settings.connect is not None and not settings.connect.is_up():
+        return None
+    if order.task.secrets:
         return None
     if not (releases.is_here(order.pipeline, order.release) and inputs_are_here(order, settings)):
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -39,13 +39,16 @@ def make_room() -> bool:
     return end - start >= len(ROOM["NIMBUS_ROOM"])
 
 
-def show_as(name: str, arguments: Iterable[str], environment: Mapping[str, str]) -> None:
+def show_as(
+    name: str, arguments: Iterable[str], environment: Mapping[str, str], hidden: Collection[str] = ()
+) -> None:
     """Replace the environment of this process, and what /proc shows of it. Its parent has made room.
 
     Args:
         name: For `ps`; the kernel keeps 15 bytes.
         arguments: Cut off where the room ends.
         environment: All of it. Of variables that find no room in /proc, those of Nimbus are the last.
+        hidden: Variables that are not shown.
     """
     wanted = {os.fsencode(variable): os.fsencode(value) for variable, value in environment.items()}
     for variable in os.environb.keys() - wanted.keys():
@@ -57,7 +60,8 @@ def show_as(name: str, arguments: Iterable[str], environment: Mapping[str, str])
     arguments_start, arguments_end, start, end = _bounds()
     _overwrite(arguments_start, arguments_end, [os.fsencode(word) for word in arguments])
     ours_first = sorted(wanted.items(), key=lambda item: not item[0].startswith(b"NIMBUS_"))
-    _overwrite(start, end, [b"=".join(item) for item in ours_first])
+    unshown = {os.fsencode(variable) for variable in hidden}
+    _overwrite(start, end, [b"=".join(item) for item in ours_first if item[0] not in unshown])
 
 
 @cache

@@ -63,6 +63,7 @@ def variables(task: TaskContext) -> dict[str, str]:
         "FENCE_TOKEN": task.fence_token,
         "LOGICAL_DATE": task.logical_date.isoformat(),
         "OUTPUT": str(task.output),
+        "RESULT": str(task.result_file),
         "OUTPUT_URI": task.output_uri,
         "RELEASE_ROOT": str(task.release_root),
     }

@@ -93,6 +93,6 @@ class Registration:
 
 def _has_java(settings: WorkerSettings) -> bool:
     try:
-        return settings.java_home is None or settings.java_home() is not None
+        return settings.is_alone or settings.java_home is None or settings.java_home() is not None
     except NimbusError:
         return False

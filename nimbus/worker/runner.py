@@ -11,8 +11,9 @@ What holds, whatever dies when:
   * A success's output is on disk, or in its bucket, before its exit record.
   * The exit record is on disk before it is delivered, and stays there until it is.
 
-Threads: main (the loop below), `runner-board`, `runner-limits`, `runner-log-uploader`, `runner-flush_<n>` or
-`data-transfer_<n>` while an output is committed, and those of the ZooKeeper client.
+Threads: main (the loop below), `runner-board`, `runner-limits`, `runner-log-uploader`, `runner-mask` of a
+task with secrets, `runner-flush_<n>` or `data-transfer_<n>` while an output is committed, and those of the
+ZooKeeper client.
 Exit codes: 0 done, or left to be delivered by a worker, or another runner has the attempt; 75 the claim is
 not ours, user code did not run.
 """
@@ -271,6 +272,7 @@ class Runner:
             failure=verdict.failure,
             reason=verdict.reason,
             output=reference,
+            result=verdict.result,
             nonce=claim.nonce,
             application=self._folder.application(),
         )

@@ -18,6 +18,7 @@ from nimbus.domain.slots import ConnectSession
 from nimbus.worker.connections import Connections
 from nimbus.worker.free_room import MinFree
 from nimbus.worker.procfs import ProcessId
+from nimbus.worker.secrets import Provider
 from nimbus.worker.task_user import TaskUser, TaskUsers
 
 if TYPE_CHECKING:
@@ -79,8 +80,12 @@ class WorkerSettings:
     labels: tuple[str, ...] = ()
     """What tasks can ask for with `runs_on`."""
     min_free: MinFree = field(default_factory=MinFree)
+    secrets: Provider | None = field(default=None, repr=False)
+    """Of what tasks name as `secrets`; None: such tasks are refused."""
     scheduler_id: str | None = None
     """The scheduler that this worker is embedded in."""
+    is_alone: bool = False
+    """No other worker can have Java, so this one looks for it only when a task needs it."""
 
     def __post_init__(self) -> None:
         if self.slots < 1:
@@ -171,11 +176,13 @@ class RunnerPlan:
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     stop_grace_s: float = 10.0
     connect: ConnectPlan | None = None
-    """For a task in `mode: connect`. Its token is the only secret here: the driver needs it as well."""
+    """For a task in `mode: connect`. Its token is a secret that the driver needs as well."""
     class_archive: Path | None = None
     """For the JVM of a Spark driver, if there is one."""
     user: TaskUser | None = None
     """As whom the driver runs; None: as we do."""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Of the task, for the driver's environment. Never on disk, nor in a log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,6 +44,7 @@ def render_sql(text: str, task: TaskContext, place: str) -> str:
     interval = None if start is None or end is None else (start, end)
     values: dict[str, Any] = {
         "params": dict(task.parameters),
+        "vars": dict(task.variables),
         "run": {"id": task.run_id, "logical_date": task.logical_date},
         **date_values(task.logical_date, interval, task.tz),
         "pipeline": {"name": task.pipeline},

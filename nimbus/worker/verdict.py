@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
+from typing import Any
 
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.run import Outcome
@@ -43,6 +45,8 @@ class Verdict:
     reason: str
     exit_code: int | None
     failure: FailureClass | None = None
+    result: Mapping[str, Any] | None = None
+    """Of a success; see `nimbus.result`."""
 
 
 def judge(

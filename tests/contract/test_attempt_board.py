@@ -1,4 +1,4 @@
-"""One suite for every AttemptBoard: the shipped fake in a folder, and the real one on a real ZooKeeper."""
+"""One suite for every AttemptBoard: the fake in a folder, the real one on SQLite and on a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from leader import FencingToken, ZooKeeperConfig, ZooKeeperSession
+from nimbus.adapters.sqlite.calls import begin_term
+from nimbus.adapters.sqlite.session import SqliteSession
+from nimbus.adapters.store_session import StoreSession
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.calls import Calls
 from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
@@ -23,6 +26,8 @@ from nimbus.domain.slots import Claim, ClusterDriver, ConnectSession, End, Holde
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError
+from nimbus.result import LARGEST_BYTES
+from nimbus.worker.pool.board_thread import MOST_TOGETHER
 from nimbus.worker.testing import FileBoard
 from tests.leader_writes import commit
 from tests.loading import loaded
@@ -55,6 +60,7 @@ ORDER = Assignment(
     task=TaskSpec(name=TaskName("t"), kind=TaskKind.PYTHON, script="t.py", timeout=timedelta(seconds=3)),
     logical_date=NOW,
     parameters={"month": 1, "name": "ü"},
+    variables={"dwh": "jdbc:x"},
     inputs={"a": "p/r/a/1"},
 )
 
@@ -73,9 +79,14 @@ class Bench:
     request_stop: Callable[[AttemptId], None]
 
 
-@pytest.fixture(params=["file", "zookeeper"])
+@pytest.fixture(params=["file", "sqlite", "zookeeper"])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    yield from file_bench(tmp_path) if request.param == "file" else zookeeper_bench(request)
+    if request.param == "file":
+        yield from file_bench(tmp_path)
+    elif request.param == "sqlite":
+        yield from sqlite_bench(tmp_path)
+    else:
+        yield from zookeeper_bench(request)
 
 
 @pytest.fixture
@@ -99,6 +110,16 @@ def file_bench(root: Path) -> Iterator[Bench]:
     other.close()
 
 
+def sqlite_bench(folder: Path) -> Iterator[Bench]:
+    sessions = [SqliteSession(folder / "state.db") for _ in range(2)]
+    for session in sessions:
+        session.start()
+    token = begin_term(sessions[0], FencingToken(path="/nimbus/epoch", version=0, epoch=1))
+    yield _bench(sessions[0], sessions[1], "/nimbus", token)
+    for session in sessions:
+        session.close(timedelta(seconds=10))
+
+
 def zookeeper_bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     root: str = request.getfixturevalue("zk_root")
     config = ZooKeeperConfig(hosts=request.getfixturevalue("zookeeper").hosts)
@@ -107,22 +128,25 @@ def zookeeper_bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
         session.start(timedelta(seconds=30))
     leader = sessions[0]
     leader.call(leader.client.create_async, f"{root}/epoch", b"1", makepath=True)
-    store = ZooKeeperLeaderStore(leader, root, FencingToken(path=f"{root}/epoch", version=0, epoch=1))
+    yield _bench(leader, sessions[1], root, FencingToken(path=f"{root}/epoch", version=0, epoch=1))
+    for session in sessions:
+        session.close(timedelta(seconds=10))
+
+
+def _bench(leader: StoreSession, other: StoreSession, root: str, token: FencingToken) -> Bench:
+    store = ZooKeeperLeaderStore(leader, root, token)
     loaded(store)
     board = ZooKeeperAttemptBoard(leader, root)
     board.assignments(WORKER)
-
-    yield Bench(
+    return Bench(
         board=board,
-        other=ZooKeeperAttemptBoard(sessions[1], root),
+        other=ZooKeeperAttemptBoard(other, root),
         add=lambda attempt: commit(store, [w.CreateAttempt(attempt)]),
         remove=lambda attempt: commit(store, [w.RemoveAttempt(attempt)]),
         assign=lambda order: commit(store, [w.Assign(WORKER, order)]),
         unassign=lambda attempt: commit(store, [w.Unassign(WORKER, attempt)]),
         request_stop=lambda attempt: commit(store, [w.RequestStop(attempt, "test")]),
     )
-    for session in sessions:
-        session.close(timedelta(seconds=10))
 
 
 def test_an_attempt_begins_with_empty_slots(bench: Bench) -> None:
@@ -150,6 +174,19 @@ def test_several_slots_are_filled_together_and_claimed_attempts_beat(bench: Benc
     ends = [replace(END, attempt=claim.attempt, nonce=claim.nonce) for claim in claims]
     assert list(bench.board.fill([*ends[:2]])) == ends[:2]
     assert [bench.other.read(attempt).end for attempt in attempts] == [*ends[:2], None]
+
+
+def test_as_many_ends_as_an_executor_fills_together_can_all_have_the_largest_result(bench: Bench) -> None:
+    largest = {"x": "a" * (LARGEST_BYTES - 8)}
+    attempts = [_nth(number) for number in range(MOST_TOGETHER)]
+    for attempt in attempts:
+        bench.add(attempt)
+    claims = [_claim_of(attempt, f"n{number}") for number, attempt in enumerate(attempts)]
+    bench.board.fill(claims)
+
+    ends = [replace(END, attempt=claim.attempt, nonce=claim.nonce, result=largest) for claim in claims]
+    assert list(bench.board.fill(ends)) == ends
+    assert {bench.other.read(attempt).end.result["x"] for attempt in attempts} == {largest["x"]}  # type: ignore[union-attr, index]
 
 
 def test_of_slots_that_are_filled_together_those_that_are_taken_or_gone_hinder_no_other(bench: Bench) -> None:

@@ -1,4 +1,4 @@
-"""CommandQueue, ClusterReader and Catalog: one suite on the shipped fake and on a real ZooKeeper."""
+"""CommandQueue, ClusterReader and Catalog: one suite on the fake, on SQLite and on a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,9 @@ from kazoo.protocol.states import Callback
 from leader import FencingToken, ZooKeeperConfig, ZooKeeperSession
 from nimbus import pipeline_record
 from nimbus.adapters.memory import MemoryCluster
+from nimbus.adapters.sqlite.calls import begin_term
+from nimbus.adapters.sqlite.session import SqliteSession
+from nimbus.adapters.store_session import StoreSession
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.calls import Calls
 from nimbus.adapters.zookeeper.catalog import ZooKeeperCatalog
@@ -32,11 +36,16 @@ from nimbus.domain.commands import (
     Command,
     CommandOutcome,
     CordonWorker,
+    MarkTask,
     PausePipeline,
+    PauseRun,
     PublishRelease,
     RemovePipeline,
     RemovePool,
+    RemoveVariable,
+    ResumeRun,
     SetPool,
+    SetVariable,
     StartRun,
     StopRun,
     UncordonWorker,
@@ -64,8 +73,9 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.run import ListedRun, Outcome, Run, RunCause, RunState, TaskRun
+from nimbus.domain.run import ListedRun, Outcome, Run, RunCause, RunState, TaskRun, TaskState
 from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
+from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.tasks import Tasks
@@ -138,8 +148,26 @@ COMMANDS: tuple[Command, ...] = (
         pipeline=SPEC.name, run_id=RUN.id, parameters={"a": [1, "ü"]}, logical_date=NOW, priority=Priority.LOW
     ),
     StopRun(run_id=RUN.id, reason="because"),
+    StartRun(
+        pipeline=RUN.pipeline,
+        run_id=RunId("again"),
+        release=RUN.release,
+        selection=Selection(
+            scope=Scope.FROM,
+            tasks=(TaskName("a"),),
+            reuse=RUN.id,
+            is_rerun=True,
+            marks={TaskName("b"): TaskState.SKIPPED},
+            reason="because",
+        ),
+    ),
+    MarkTask(run_id=RUN.id, task=TaskName("a"), state="skipped", reason="because"),
+    PauseRun(run_id=RUN.id),
+    ResumeRun(run_id=RUN.id),
     SetPool(pool="db", size=3),
     RemovePool(pool="db"),
+    SetVariable(name="dwh", value="jdbc:x"),
+    RemoveVariable(name="dwh"),
     CordonWorker(worker=WorkerId("w1"), reason="new disk"),
     UncordonWorker(worker=WorkerId("w1")),
     Abdicate(reason="upgrade"),
@@ -204,7 +232,11 @@ def memory_bench() -> Bench:
 
 def zookeeper_bench(session: ZooKeeperSession, root: str) -> Bench:
     session.call(session.client.create_async, f"{root}/epoch", b"1", makepath=True)
-    store = ZooKeeperLeaderStore(session, root, FencingToken(path=f"{root}/epoch", version=0, epoch=1))
+    return _bench(session, root, FencingToken(path=f"{root}/epoch", version=0, epoch=1))
+
+
+def _bench(session: StoreSession, root: str, token: FencingToken) -> Bench:
+    store = ZooKeeperLeaderStore(session, root, token)
     loaded(store)
     reader = ZooKeeperClusterReader(session, root)
     registrations = ZooKeeperRegistrations(session, root)
@@ -245,10 +277,22 @@ def session(request: pytest.FixtureRequest) -> Iterator[ZooKeeperSession]:
     session.close(LONG)
 
 
-@pytest.fixture(params=["memory", "zookeeper"])
+@pytest.fixture
+def sqlite_session(tmp_path: Path) -> Iterator[SqliteSession]:
+    session = SqliteSession(tmp_path / "state.db")
+    session.start()
+    yield session
+    session.close(LONG)
+
+
+@pytest.fixture(params=["memory", "sqlite", "zookeeper"])
 def bench(request: pytest.FixtureRequest) -> Bench:
     if request.param == "memory":
         return memory_bench()
+    if request.param == "sqlite":
+        session: SqliteSession = request.getfixturevalue("sqlite_session")
+        token = FencingToken(path="/nimbus/epoch", version=0, epoch=1)
+        return _bench(session, "/nimbus", begin_term(session, token))
     return zookeeper_bench(request.getfixturevalue("session"), request.getfixturevalue("zk_root"))
 
 

@@ -141,3 +141,15 @@ def test_a_run_in_history_that_cannot_be_read_hides_no_other() -> None:
     store.write("history/runs/r1.json", b"{broken")
 
     assert [run.id for run in history.recent(None, 10)] == ["r2", "r0"]
+
+
+def test_results_are_read_as_they_were_stored(bench: Bench) -> None:
+    results = {TaskName("a"): {"rows": 3, "parts": ["ü", None]}, TaskName("b"): {}}
+    assert bench.history.results(RUN.id) == {}
+    for _ in range(2):
+        bench.history.store_results(RUN.id, results)
+
+    assert bench.history.results(RUN.id) == results
+    bench.break_down()
+    with pytest.raises(NimbusError):
+        bench.history.results(RUN.id)

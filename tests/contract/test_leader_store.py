@@ -1,27 +1,36 @@
-"""One suite for every LeaderStore: the shipped fake, and the real adapter on a real ZooKeeper."""
+"""One suite for every LeaderStore: the fake, and the real adapter on SQLite and on a real ZooKeeper."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from leader import FencingToken, ZooKeeperConfig, ZooKeeperSession, read_epoch
+from leader.protocol.terms import decode_epoch
 from nimbus import records
 from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
+from nimbus.adapters.sqlite.calls import begin_term
+from nimbus.adapters.sqlite.session import SqliteSession
+from nimbus.adapters.store_session import StoreSession, calls_on
 from nimbus.adapters.zookeeper import leader_store
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.cluster import ZooKeeperCommandQueue, ZooKeeperRegistrations
 from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
 from nimbus.domain import writes as w
+from nimbus.domain.alerts import Alert, claimed
+from nimbus.domain.backfill import Backfill, BackfillRequest
 from nimbus.domain.catalog import Definitions, PipelineRecord, PipelineState
 from nimbus.domain.commands import Abdication, CommandOutcome, QueuedCommand, StopRun
 from nimbus.domain.ids import (
     AttemptId,
+    BackfillId,
     CommandId,
     HostId,
     PipelineName,
@@ -33,7 +42,9 @@ from nimbus.domain.ids import (
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.lifecycle import open_attempt, stop
+from nimbus.domain.notify import AlertEvent
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, Schedule, TaskKind, TaskSpec
+from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.skipped import Skips
@@ -136,37 +147,68 @@ def memory_bench() -> Bench:
     )
 
 
-@pytest.fixture(params=["memory", "zookeeper"])
-def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+@pytest.fixture(params=["memory", "sqlite", "zookeeper"])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     if request.param == "memory":
         yield memory_bench()
-        return
+    elif request.param == "sqlite":
+        yield from sqlite_bench(tmp_path)
+    else:
+        yield from zookeeper_bench(request)
+
+
+def sqlite_bench(folder: Path) -> Iterator[Bench]:
+    root, token = "/nimbus", FencingToken(path="/nimbus/epoch", version=0, epoch=1)
+    session = SqliteSession(folder / "state.db")
+    session.start()
+    try:
+        fence = begin_term(session, token)
+
+        def schema() -> int:
+            return decode_epoch(calls_on(session).get(token.path) or b"", token.path).schema
+
+        yield _bench(session, root, fence, lambda: begin_term(session, replace(token, epoch=2)), schema)
+    finally:
+        session.close(timedelta(seconds=10))
+
+
+def zookeeper_bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     root: str = request.getfixturevalue("zk_root")
     session = ZooKeeperSession(ZooKeeperConfig(hosts=request.getfixturevalue("zookeeper").hosts))
     session.start(timedelta(seconds=30))
     try:
         session.call(session.client.create_async, f"{root}/epoch", b"1", makepath=True)
         token = FencingToken(path=f"{root}/epoch", version=0, epoch=1)
-        queue = ZooKeeperCommandQueue(session, root)
 
         def schema() -> int:
             found = read_epoch(session, root)
             assert found is not None
             return found.schema
 
-        board = ZooKeeperAttemptBoard(session, root)
-        yield Bench(
-            store=ZooKeeperLeaderStore(session, root, token),
-            depose=lambda: session.call(session.client.set_async, f"{root}/epoch", b"2"),
-            submit=lambda command: queue.submit(command, submitted_by="test"),
-            register=ZooKeeperRegistrations(session, root).publish_worker,
-            outcome=queue.outcome,
-            claim=board.claim,
-            end=board.end,
-            schema=schema,
-        )
+        depose = partial(session.call, session.client.set_async, f"{root}/epoch", b"2")
+        yield _bench(session, root, token, depose, schema)
     finally:
         session.close(timedelta(seconds=10))
+
+
+def _bench(
+    session: StoreSession,
+    root: str,
+    token: FencingToken,
+    depose: Callable[[], object],
+    schema: Callable[[], int],
+) -> Bench:
+    board, queue = ZooKeeperAttemptBoard(session, root), ZooKeeperCommandQueue(session, root)
+    return Bench(
+        store=ZooKeeperLeaderStore(session, root, token),
+        depose=lambda: (depose(), None)[1],
+        submit=lambda command: queue.submit(command, submitted_by="test"),
+        register=ZooKeeperRegistrations(session, root).publish_worker,
+        outcome=queue.outcome,
+        claim=board.claim,
+        end=board.end,
+        schema=schema,
+    )
 
 
 def with_open_attempt(bench: Bench) -> None:
@@ -229,6 +271,29 @@ def test_what_was_written_is_loaded_unchanged(bench: Bench) -> None:
     assert snapshot.slots[ATTEMPT].claim is None
 
 
+def test_a_backfill_is_loaded_as_it_was_written_until_it_is_removed(bench: Bench) -> None:
+    loaded(bench.store)
+    backfill = Backfill(
+        id=BackfillId("b"),
+        pipeline=RECORD.name,
+        release=RECORD.published,
+        schedule=HOURLY.schedule,
+        request=BackfillRequest(first=NOW, last=NOW, every=timedelta(days=1), parameters={"a": [1]}),
+        created_at=NOW,
+    )
+    moved = replace(backfill, position=NOW, started=1)
+
+    commit(bench.store, [w.PutBackfill(backfill, None)])
+    assert loaded(bench.store).registered.backfills == (backfill,)
+    commit(bench.store, [w.PutBackfill(moved, backfill)])
+    assert bench.store.read_backfill(backfill.id) == moved
+    with pytest.raises(SlotTakenError):
+        commit(bench.store, [w.PutBackfill(backfill, None)])
+    commit(bench.store, [w.RemoveBackfill(moved)])
+    assert loaded(bench.store).registered.backfills == ()
+    assert bench.store.read_backfill(backfill.id) is None
+
+
 def test_an_index_of_intervals_is_loaded_as_it_was_written_until_it_is_removed(bench: Bench) -> None:
     loaded(bench.store)
     before = None
@@ -248,10 +313,10 @@ def test_an_index_of_intervals_is_loaded_as_it_was_written_until_it_is_removed(b
 
     assert before is not None
     assert len(before.pages) > 3
-    assert loaded(bench.store).catalog.intervals == {RECORD.name: before}
+    assert loaded(bench.store).registered.intervals == {RECORD.name: before}
     assert bench.store.read_intervals(RECORD.name) == before
     commit(bench.store, [w.PutIntervals(RECORD.name, None, before)])
-    assert loaded(bench.store).catalog.intervals == {}
+    assert loaded(bench.store).registered.intervals == {}
     assert bench.store.read_intervals(RECORD.name) is None
     commit(bench.store, [w.PutIntervals(RECORD.name, before, None)])
     assert bench.store.read_intervals(RECORD.name) == before
@@ -400,7 +465,7 @@ def test_the_oldest_outcomes_are_forgotten_when_there_are_too_many(bench: Bench)
     assert [bench.outcome(command) is None for command in asked] == [True, True, True, False, False]
 
 
-@pytest.mark.parametrize("bench", ["zookeeper"], indirect=True)  # the fake forgets all in one go
+@pytest.mark.parametrize("bench", ["sqlite", "zookeeper"], indirect=True)  # the fake forgets all in one go
 def test_a_look_at_the_outcomes_says_when_it_left_some(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leader_store, "MOST_PRUNED", 2)
     with_outcomes(bench, 3)
@@ -501,3 +566,47 @@ def test_records_of_a_newer_schema_are_refused_with_their_place() -> None:
 
     with pytest.raises(records.UnreadableRecordError, match=r"/runs/r.*schema 2.*upgrade"):
         records.RUN.decode(data, "/runs/r")
+
+
+def test_alerts_and_health_are_loaded_as_they_were_written(bench: Bench) -> None:
+    alert = Alert(
+        id="failed.r.oncall",
+        event=AlertEvent.FAILED,
+        target="oncall",
+        pipeline=PipelineName("p"),
+        run=RUN.id,
+        about="run r failed: t",
+        raised_at=NOW,
+    )
+    later = replace(alert, id="recovered.s.oncall", event=AlertEvent.RECOVERED, raised_at=NOW + timedelta(1))
+    health = PipelineHealth(name=PipelineName("p"), failing_since=RUN.id)
+    loaded(bench.store)
+
+    commit(bench.store, [w.CreateAlert(later), w.CreateAlert(alert), w.PutHealth(health, is_new=True)])
+    assert bench.store.read_alerts() == (alert, later)
+
+    sending = claimed(alert, 1)
+    skips = replace(health, skips=True)
+    commit(bench.store, [w.PutAlert(sending), w.RemoveAlert(later.id), w.PutHealth(skips, is_new=False)])
+    part = loaded(bench.store).registered
+    assert (part.alerts, part.health) == ((sending,), (skips,))
+
+    commit(bench.store, [w.RemoveHealth(health.name)])
+    assert loaded(bench.store).registered.health == ()
+
+
+def test_alert_that_is_there_is_not_made_again(bench: Bench) -> None:
+    alert = Alert(
+        id="failed.r.oncall",
+        event=AlertEvent.FAILED,
+        target="oncall",
+        pipeline=PipelineName("p"),
+        raised_at=NOW,
+    )
+    loaded(bench.store)
+    commit(bench.store, [w.CreateAlert(alert)])
+
+    with pytest.raises(SlotTakenError):
+        commit(bench.store, [w.CreateAlert(alert)])
+    with pytest.raises(StaleStateError):
+        commit(bench.store, [w.PutAlert(replace(alert, id="other"))])

@@ -6,11 +6,14 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from leader import ZooKeeperConfig, ZooKeeperSession
 from nimbus import records
+from nimbus.adapters.sqlite.session import SqliteSession
+from nimbus.adapters.store_session import calls_on
 from nimbus.adapters.zookeeper.cluster import ZooKeeperClusterReader, ZooKeeperRegistrations
 from nimbus.domain.ids import HostId, WorkerId
 from nimbus.domain.refusals import Refusals
@@ -49,6 +52,20 @@ SCHEDULER = SchedulerInfo(
 )
 
 
+class SqliteSessions:
+    """Sessions with one store in SQLite, all closed at the end."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "state.db"
+        self.made: list[SqliteSession] = []
+
+    def new(self) -> SqliteSession:
+        session = SqliteSession(self._file)
+        session.start()
+        self.made.append(session)
+        return session
+
+
 class Sessions:
     """ZooKeeper sessions, all closed at the end."""
 
@@ -71,6 +88,25 @@ def sessions(zookeeper: ZooKeeperServer) -> Iterator[Sessions]:
         session.close(LONG)
 
 
+@pytest.fixture
+def sqlite_sessions(tmp_path: Path) -> Iterator[SqliteSessions]:
+    sessions = SqliteSessions(tmp_path)
+    yield sessions
+    for session in sessions.made:
+        session.close(LONG)
+
+
+def _sessions(request: pytest.FixtureRequest) -> Sessions | SqliteSessions:
+    name = "sessions" if request.param == "zookeeper" else "sqlite_sessions"
+    found: Sessions | SqliteSessions = request.getfixturevalue(name)
+    return found
+
+
+@pytest.fixture(params=["sqlite", "zookeeper"])
+def any_sessions(request: pytest.FixtureRequest) -> Sessions | SqliteSessions:
+    return _sessions(request)
+
+
 @dataclass
 class Bench:
     registrations: Registrations
@@ -78,14 +114,13 @@ class Bench:
     schedulers: Callable[[], tuple[SchedulerInfo, ...]]
 
 
-@pytest.fixture(params=["memory", "zookeeper"])
+@pytest.fixture(params=["memory", "sqlite", "zookeeper"])
 def bench(request: pytest.FixtureRequest) -> Bench:
     if request.param == "memory":
         memory = RecordingRegistrations()
         return Bench(memory, lambda: tuple(memory.workers[-1:]), lambda: tuple(memory.schedulers[-1:]))
-    sessions: Sessions = request.getfixturevalue("sessions")
     root: str = request.getfixturevalue("zk_root")
-    session = sessions.new()
+    session = _sessions(request).new()
     reader = ZooKeeperClusterReader(session, root)
     return Bench(ZooKeeperRegistrations(session, root), reader.workers, reader.schedulers)
 
@@ -126,10 +161,10 @@ def test_a_registration_goes_with_its_session_and_comes_again_on_a_new_one(
 
 
 def test_what_an_earlier_session_of_ours_left_is_replaced_and_outlives_it(
-    sessions: Sessions, zk_root: str
+    any_sessions: Sessions | SqliteSessions, zk_root: str
 ) -> None:
     """As after a restart: the process before us is dead, its session not yet."""
-    first, second = sessions.new(), sessions.new()
+    first, second = any_sessions.new(), any_sessions.new()
     ZooKeeperRegistrations(first, zk_root).publish_worker(WORKER)
     ZooKeeperRegistrations(first, zk_root).publish_scheduler(SCHEDULER)
     reborn = ZooKeeperRegistrations(second, zk_root)
@@ -143,9 +178,9 @@ def test_what_an_earlier_session_of_ours_left_is_replaced_and_outlives_it(
 
 
 def test_a_worker_id_in_use_on_another_host_is_refused_until_it_is_free(
-    sessions: Sessions, zk_root: str
+    any_sessions: Sessions | SqliteSessions, zk_root: str
 ) -> None:
-    first, second = sessions.new(), sessions.new()
+    first, second = any_sessions.new(), any_sessions.new()
     standing = ZooKeeperRegistrations(first, zk_root)
     standing.publish_worker(WORKER)
     elsewhere = replace(WORKER, host=HostId("h2"), hostname="two")
@@ -160,9 +195,9 @@ def test_a_worker_id_in_use_on_another_host_is_refused_until_it_is_free(
 
 
 def test_withdrawing_leaves_what_another_process_has_put_in_our_place(
-    sessions: Sessions, zk_root: str
+    any_sessions: Sessions | SqliteSessions, zk_root: str
 ) -> None:
-    first, second = sessions.new(), sessions.new()
+    first, second = any_sessions.new(), any_sessions.new()
     old = ZooKeeperRegistrations(first, zk_root)
     old.publish_worker(WORKER)
     ZooKeeperRegistrations(second, zk_root).publish_worker(replace(WORKER, pid=2))
@@ -173,12 +208,12 @@ def test_withdrawing_leaves_what_another_process_has_put_in_our_place(
 
 
 def test_a_registration_that_cannot_be_read_is_of_a_live_worker_all_the_same(
-    sessions: Sessions, zk_root: str
+    any_sessions: Sessions | SqliteSessions, zk_root: str
 ) -> None:
-    first, second = sessions.new(), sessions.new()
+    first, second = any_sessions.new(), any_sessions.new()
     registrations = ZooKeeperRegistrations(second, zk_root)
     registrations.publish_worker(replace(WORKER, id=WorkerId("other")))  # makes the parents
-    first.call(first.client.create_async, f"{zk_root}/workers/w1", b"{broken", ephemeral=True)
+    calls_on(first).create(f"{zk_root}/workers/w1", b"{broken", ephemeral=True)
 
     with pytest.raises(WorkerIdInUseError, match="cannot be read"):
         registrations.publish_worker(WORKER)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from nimbus.domain.children import ChildSpec, Parent
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
@@ -225,6 +226,45 @@ def test_context_has_the_names_that_the_check_knows() -> None:
     )
 
     assert set(context) == set(NAMES)
+
+
+def test_parameters_of_a_child_run_see_its_item_and_the_dates_of_the_parent(templates: Templates) -> None:
+    run = draft(parameters={"mode": "full"})
+    load = run.tasks[TaskName("load")]
+    children = ChildSpec(
+        pipeline=PipelineName("region"),
+        parameters={"region": "{{ item.region }}", "day": "{{ ds }} {{ params.mode }}", "count": 3},
+        for_each={"region": ("eu", "us"), "shard": (1, 2)},
+    )
+    run = replace(run, tasks={load.spec.name: replace(load, spec=replace(load.spec, children=children))})
+    link = Parent(run=run.id, task=TaskName("load"), attempt=1, index=2, depth=1)
+
+    given = templates.child_parameters(run, link, {})
+
+    assert given == {"region": "us", "day": "2013-02-05 full", "count": 3}
+
+
+def test_parameters_of_a_child_run_see_the_results_that_their_task_reads(templates: Templates) -> None:
+    run = with_result()
+    load = run.tasks[TaskName("load")]
+    children = ChildSpec(
+        pipeline=PipelineName("region"), parameters={"n": "{{ tasks.quiet.result.rows + 1 }}"}
+    )
+    run = replace(run, tasks=run.tasks.replaced([replace(load, spec=replace(load.spec, children=children))]))
+    link = Parent(run=run.id, task=TaskName("load"), attempt=1, index=0, depth=1)
+
+    assert templates.child_parameters(run, link, {TaskName("quiet"): {"rows": 3}}) == {"n": "4"}
+
+
+def test_bad_parameter_of_a_child_run_is_named(templates: Templates) -> None:
+    run = draft(parameters={})
+    load = run.tasks[TaskName("load")]
+    children = ChildSpec(pipeline=PipelineName("region"), parameters={"n": "{{ 1 / 0 }}"})
+    run = replace(run, tasks={load.spec.name: replace(load, spec=replace(load.spec, children=children))})
+    link = Parent(run=run.id, task=TaskName("load"), attempt=1, index=0, depth=1)
+
+    with pytest.raises(TemplateError, match=r"params\.n: .*division by zero"):
+        templates.child_parameters(run, link, {})
 
 
 def with_result(*args: str, **spec: Any) -> Run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import httpx
 import pytest
@@ -13,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from nimbus.adapters.memory import MemoryCluster, MemoryHistory, MemoryLogs
 from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
-from nimbus.api.services import ApiServices, Check, LeaderView, QueuePlace
+from nimbus.api.services import AlertTests, ApiServices, Check, LeaderView, QueuePlace
 from nimbus.domain import lifecycle
 from nimbus.domain.commands import CommandOutcome, QueuedCommand, StartRun
 from nimbus.domain.failures import FailureClass
@@ -24,6 +25,7 @@ from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
 from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import WorkerInfo
+from nimbus.ports import AlertNotSentError
 from tests.definitions import OnDisk, active
 
 T0 = datetime(2026, 3, 1, 6, 0, tzinfo=UTC)
@@ -91,6 +93,7 @@ class World:
     def __init__(self) -> None:
         self.refuse: tuple[str, str] | None = None
         self.deciding = True
+        self.hook_secrets: dict[str, str] = {}
         self.cluster = MemoryCluster(decide=self._decide)
         self.history, self.logs, self.clock = MemoryHistory(), MemoryLogs(), HeldClock()
         self.registry = CollectorRegistry()
@@ -147,7 +150,13 @@ class World:
             health=self.health,
             metrics=self.registry,
             clock=self.clock,
+            hook_secret=self.hook_secrets.__getitem__,
+            alerts=AlertTests(kinds={"oncall": "webhook", "dead": "mail"}, send=self._send),
         )
+
+    def _send(self, target: str) -> None:
+        if target == "dead":
+            raise AlertNotSentError("nobody listens")
 
     def _decide(self, queued: QueuedCommand) -> CommandOutcome | None:
         if not self.deciding:
@@ -202,7 +211,16 @@ class World:
         self.cluster.put(run)
         return run
 
-    def ended(self, run: Run, task: str, outcome: Outcome, *, minutes: int = 2, reason: str = "") -> Run:
+    def ended(
+        self,
+        run: Run,
+        task: str,
+        outcome: Outcome,
+        *,
+        minutes: int = 2,
+        reason: str = "",
+        result: dict[str, Any] | None = None,
+    ) -> Run:
         """End the open attempt of a task."""
         at = T0 + timedelta(minutes=minutes)
         name = TaskName(task)
@@ -216,7 +234,9 @@ class World:
             exit_code=0 if outcome is Outcome.SUCCEEDED else 1,
             failure=FailureClass.MISSING_INPUT if outcome is Outcome.FAILED else None,
             reason=reason,
+            result=result,
         )
+        self.cluster.put_slots(attempt, Slots(end=end))
         run = lifecycle.close_attempt(run, attempt, end, max_mishaps=10, now=at)
         self.cluster.put(run)
         return run

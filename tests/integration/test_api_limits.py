@@ -12,7 +12,14 @@ from click.testing import CliRunner, Result
 
 from nimbus.cli.main import cli
 from nimbus.domain import lifecycle
-from nimbus.domain.commands import CordonWorker, RemovePool, SetPool, UncordonWorker
+from nimbus.domain.commands import (
+    CordonWorker,
+    RemovePool,
+    RemoveVariable,
+    SetPool,
+    SetVariable,
+    UncordonWorker,
+)
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.settings import ClusterSettings
@@ -38,6 +45,8 @@ def submitted(world: Any) -> Any:
     [
         (("pool", "set", "db", "10"), SetPool(pool="db", size=10)),
         (("pool", "remove", "db"), RemovePool(pool="db")),
+        (("var", "set", "dwh", "jdbc:x"), SetVariable(name="dwh", value="jdbc:x")),
+        (("var", "remove", "dwh"), RemoveVariable(name="dwh")),
         (
             ("worker", "cordon", "w1", "--reason", "disk"),
             CordonWorker(worker=WorkerId("w1"), reason="disk"),
@@ -112,3 +121,20 @@ def test_queued_run_is_shown_with_its_place(world: Any, nimbus: Invoke, api_url:
     assert f"waits     {said}" in shown
     assert "r2" in listed
     assert "r1" not in listed
+
+
+def test_variables_are_listed_with_their_values(world: Any, nimbus: Invoke, api_url: str) -> None:
+    world.cluster.put(ClusterSettings(variables={"dwh": "jdbc:x", "b": "1"}))
+
+    assert httpx.get(f"{api_url}/api/v1/variables").json() == {"variables": {"b": "1", "dwh": "jdbc:x"}}
+    assert [line.split() for line in nimbus("var", "list").stdout.splitlines()[-2:]] == [
+        ["b", "1"],
+        ["dwh", "jdbc:x"],
+    ]
+
+
+@pytest.mark.parametrize(("name", "value"), [("a-b", "1"), ("1", "1"), ("a", "x" * 1025)])
+def test_variable_of_another_form_is_refused(api_url: str, name: str, value: str) -> None:
+    answer = httpx.put(f"{api_url}/api/v1/variables/{name}", json={"value": value})
+
+    assert answer.status_code == 422

@@ -358,3 +358,20 @@ def test_a_pipeline_whose_release_is_not_on_the_disk_is_shown_without_its_tasks(
     found = api.get("/pipelines/sums").json()
 
     assert (found["description"], found["tasks"], found["spec"]) == ("Adds things up", 2, None)
+
+
+def test_results_of_tasks_are_read_from_their_ends_and_later_from_history(
+    world: Any, api: httpx.Client
+) -> None:
+    run = world.opened(world.new_run("r1", layout=2), "extract")
+    run = world.ended(run, "extract", Outcome.SUCCEEDED, result={"rows": 3})
+    world.opened(run, "load")
+    given = {"run_id": "r1", "results": {"extract": {"rows": 3}}, "complete": True}
+
+    assert api.get("/runs/r1/results").json() == given
+    assert api.get("/runs/r1/results?task=load").json()["results"] == {}
+    assert api.get("/runs/r1/results?task=nothing").status_code == 404
+    assert api.get("/runs/r1").json()["tasks"][0]["attempts"][0]["has_result"]
+    world.history.store_results(RunId("r2"), {TaskName("extract"): {"rows": 4}})
+    world.history.store(replace(run, id=RunId("r2")))
+    assert api.get("/runs/r2/results").json()["results"] == {"extract": {"rows": 4}}

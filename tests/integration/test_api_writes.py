@@ -16,8 +16,10 @@ from nimbus.domain.commands import (
     CommandOutcome,
     DecideApproval,
     PausePipeline,
+    PauseRun,
     PublishRelease,
     RemovePipeline,
+    ResumeRun,
     StartRun,
     StopRun,
 )
@@ -68,11 +70,13 @@ def test_a_write_is_durable_before_it_is_answered_and_pending_while_nobody_leads
         ("POST", "/pipelines/sums/pause", None, PausePipeline(pipeline="sums")),  # type: ignore[arg-type]
         ("DELETE", "/pipelines/sums", None, RemovePipeline(pipeline="sums")),  # type: ignore[arg-type]
         ("POST", "/runs/r1/stop", {"reason": " late "}, StopRun(run_id="r1", reason="late")),  # type: ignore[arg-type]
+        ("POST", "/runs/r1/pause", None, PauseRun(run_id="r1")),  # type: ignore[arg-type]
+        ("POST", "/runs/r1/resume", None, ResumeRun(run_id="r1")),  # type: ignore[arg-type]
         (
             "POST",
             "/runs/r1/tasks/asked/approval",
-            {"approved": False, "by": "ada", "reason": "late"},
-            DecideApproval(run_id="r1", task="asked", approved=False, by="ada", reason="late"),  # type: ignore[arg-type]
+            {"approved": False, "reason": "late"},
+            DecideApproval(run_id="r1", task="asked", approved=False, reason="late"),  # type: ignore[arg-type]
         ),
         ("POST", "/cluster/abdicate", {"reason": "update"}, Abdicate(reason="update")),
     ],
@@ -313,3 +317,19 @@ def test_runs_start_while_history_does_not_answer(world: Any, api: httpx.Client)
     world.history.set_down(True)
 
     assert api.post("/runs", json={"pipeline": "sums", "run_id": "sums-new"}).status_code == 202
+
+
+@pytest.mark.parametrize(("headers", "by"), [({"X-Nimbus-User": "ann lee"}, "ann lee"), ({}, "api@s1")])
+def test_command_names_who_asks(world: Any, api: httpx.Client, headers: dict[str, str], by: str) -> None:
+    world.deciding = False
+
+    assert api.post("/runs", json={"pipeline": "sums"}, headers=headers).status_code == 202
+
+    (queued,) = world.cluster.commands()
+    assert queued.submitted_by == by
+
+
+def test_name_that_no_log_line_could_hold_is_refused(api: httpx.Client) -> None:
+    answer = api.post("/runs", json={"pipeline": "sums"}, headers={"X-Nimbus-User": "a" * 101})
+
+    assert answer.status_code == 422

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import re
@@ -23,7 +24,7 @@ from click.testing import CliRunner, Result
 from nimbus.cli import client as client_module
 from nimbus.cli.client import Api, DoubtfulError, UnreachableError
 from nimbus.cli.main import cli
-from nimbus.domain.commands import Abdicate, DecideApproval, StopRun
+from nimbus.domain.commands import Abdicate, DecideApproval, PauseRun, ResumeRun, StopRun
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.run import Outcome
 from nimbus.domain.skipped import Skips
@@ -397,10 +398,10 @@ def test_decision_about_an_approval_is_handed_on_with_who_and_why(world: Any, ni
     world.deciding = False
     world.health.leading = None  # so that nobody waits for a decision
 
-    nimbus("run", "approve", "r1", "asked", "--reject", "--reason", "late", "--by", "ada")
+    nimbus("run", "approve", "r1", "asked", "--reject", "--reason", "late")
 
     assert _command(world) == DecideApproval(
-        run_id=RunId("r1"), task=TaskName("asked"), approved=False, by="ada", reason="late"
+        run_id=RunId("r1"), task=TaskName("asked"), approved=False, reason="late"
     )
 
 
@@ -412,7 +413,7 @@ def test_refused_decision_about_an_approval_is_told(world: Any, nimbus: Invoke) 
     assert (done.exit_code, done.stderr) == (4, "error: task asked of run r1 is rejected by eve already.\n")
 
 
-def test_stop_and_abdicate_hand_their_reason_on(world: Any, nimbus: Invoke) -> None:
+def test_commands_about_a_run_and_the_leader_are_handed_on(world: Any, nimbus: Invoke) -> None:
     world.deciding = False
     world.health.leading = None  # so that nobody waits for a decision
     world.cluster.put(world.new_run("r1"))
@@ -422,10 +423,17 @@ def test_stop_and_abdicate_hand_their_reason_on(world: Any, nimbus: Invoke) -> N
         stopped = nimbus("run", "stop", "r1", "--reason", "late")
         assert _command(world) == StopRun(run_id=RunId("r1"), reason="late")
         nimbus("cluster", "abdicate", "--reason", "update")
+        nimbus("run", "pause", "r1")
+        nimbus("run", "resume", "r1")
     finally:
         client_module._WAIT_S = client_wait
 
-    assert world.cluster.commands()[1].command == Abdicate(reason="update")
+    assert {queued.submitted_by for queued in world.cluster.commands()} == {getpass.getuser()}
+    assert [queued.command for queued in world.cluster.commands()][1:] == [
+        Abdicate(reason="update"),
+        PauseRun(run_id=RunId("r1")),
+        ResumeRun(run_id=RunId("r1")),
+    ]
     assert stopped.exit_code == 6
     assert "queued as cmd-0000000000" in stopped.stderr
 

@@ -13,18 +13,22 @@ import pytest
 from nimbus.adapters.memory import MemoryHistory
 from nimbus.domain import lifecycle
 from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.children import ChildSpec, Parent
 from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
+from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.slots import End, Slots
 from nimbus.domain.tasks import Tasks
+from nimbus.domain.waits import DataSource, Look, Seen
 from nimbus.engine.agenda import Subject
-from nimbus.engine.decision import ArchiveRun, BuildRun, PrepareRelease, RenderTask, ResignLeadership
+from nimbus.engine.decision import ArchiveRun, BuildRun, LookAt, PrepareRelease, RenderTask, ResignLeadership
 from nimbus.engine.effects import Effects
 from nimbus.engine.news import (
     BuildingFailed,
+    DataSeen,
     News,
     ReleasePrepared,
     RenderingFailed,
@@ -32,10 +36,12 @@ from nimbus.engine.news import (
     RunBuilt,
     TaskRendered,
 )
+from nimbus.engine.sending import AlertSender
 from nimbus.engine.state import Built, Refusal
 from nimbus.ports import DefinitionNotHereError, StoreUnavailableError
 from nimbus.records import UnreadableRecordError
 from nimbus.templates.answers import TemplateError, TemplateHelperError
+from tests.children_stage import parent
 from tests.definitions import OnDisk, active
 from tests.in_process_templates import InProcessTemplates
 
@@ -116,8 +122,10 @@ class Bench:
         self.resigned: list[str] = []
         self.unreadable: set[str] = set()
         self.read: list[str] = []
+        self.looked: list[Look] = []
         self.no_definition: Exception | None = None
         self.no_slots: Exception | None = None
+        self.archived: Run | None = None
         self.effects = Effects(
             read_run=self.read_run,
             read_slots=self.read_slots,
@@ -125,6 +133,8 @@ class Bench:
             preparer=self.preparer,
             definitions=self,
             renderer=self.renderer,
+            look=self.look,
+            sender=AlertSender({}, cluster="c", public_url="", leads=lambda: True, tell=self.told.append),
             resign=self.resigned.append,
             tell=self.told.append,
         )
@@ -139,11 +149,18 @@ class Bench:
             raise self.no_slots
         return {attempt: Slots(end=end_of(attempt, result={"rows": 3})) for attempt in attempts}
 
+    def look(self, look: Look) -> Seen:
+        self.looked.append(look)
+        self.renderer.gate.wait(60)
+        if look.address == "/broken":
+            raise ValueError("test")
+        return Seen(True, "")
+
     def read_run(self, run_id: RunId) -> Run:
         self.read.append(run_id)
         if run_id in self.unreadable:
             raise UnreadableRecordError(f"/runs/{run_id}", "test")
-        return finished(run_id)
+        return self.archived or finished(run_id)
 
 
 @pytest.fixture
@@ -311,6 +328,40 @@ def test_a_run_whose_record_cannot_be_read_is_left_and_not_tried_for_ever(
     assert (bench.history.tries, bench.read) == (["p-2"], ["p-1", "p-2"])
 
 
+def test_release_of_a_child_run_is_fetched_when_it_is_not_on_this_disk(
+    bench: Bench, eventually: Eventually
+) -> None:
+    spec = parent(ChildSpec(pipeline=RECORD.name, parameters={}))
+    run = replace(finished("p-1"), tasks=Tasks(TaskRun(spec=task) for task in spec.tasks))
+    link = Parent(run=run.id, task=spec.tasks[0].name, attempt=1, index=0, depth=1)
+    child = replace(DRAFT, parent=link)
+    bench.no_definition = DefinitionNotHereError(RELEASE)
+    bench.preparer.gate.clear()
+    bench.effects.start(BuildRun(WAITING, child, run))
+    bench.effects.start(ArchiveRun(RunId("p-2")))
+    eventually(lambda: RunArchived(RunId("p-2")) in bench.told)
+
+    bench.no_definition = None
+    bench.preparer.gate.set()
+
+    eventually(lambda: len(bench.told) == 2)
+    told = bench.told[1]
+    assert isinstance(told, RunBuilt)
+    assert isinstance(told.built.result, Run)
+    assert (told.built.result.parent, told.built.draft) == (link, child)
+
+
+def test_child_run_whose_release_cannot_be_had_is_refused(bench: Bench, eventually: Eventually) -> None:
+    child = replace(DRAFT, parent=Parent(run=RunId("p"), task=TaskName("a"), attempt=1, index=0, depth=1))
+    bench.no_definition = DefinitionNotHereError(RELEASE)
+    bench.preparer.trouble = RefusedError("release_absent", "storage does not have it")
+    bench.effects.start(BuildRun(WAITING, child, finished("p")))
+
+    eventually(lambda: bench.told)
+    refusal = Refusal("release_absent", "storage does not have it")
+    assert bench.told == [RunBuilt(WAITING, Built(child, refusal))]
+
+
 def end_of(attempt: AttemptId, result: dict[str, Any]) -> End:
     now = DRAFT.asked_at
     return End(attempt=str(attempt), outcome=Outcome.SUCCEEDED, written_by="t", ended_at=now, result=result)
@@ -363,3 +414,93 @@ def test_task_is_rendered_later_when_results_cannot_be_read_now(bench: Bench, ev
 
     eventually(lambda: bench.told)
     assert bench.told == [RenderingFailed(RunId("p-1"), TaskName("load"), bench.no_slots)]
+
+
+FILE, URL = Look(DataSource.FILE, "/there"), Look(DataSource.HTTP, "http://host/there")
+
+
+def test_equal_looks_are_one_while_it_is_under_way(bench: Bench, eventually: Eventually) -> None:
+    bench.renderer.gate.clear()
+    for _ in range(3):
+        bench.effects.start(LookAt(FILE))
+    bench.renderer.gate.set()
+
+    eventually(lambda: bench.told == [DataSeen(FILE, Seen(True, ""))])
+    bench.effects.start(LookAt(FILE))
+    eventually(lambda: bench.looked == [FILE, FILE])
+
+
+def test_files_that_hang_hold_up_no_other_look(bench: Bench, eventually: Eventually) -> None:
+    bench.renderer.gate.clear()
+    for number in range(5):
+        bench.effects.start(LookAt(Look(DataSource.FILE, f"/{number}")))
+    bench.effects.start(LookAt(URL))
+
+    eventually(lambda: URL in bench.looked)
+    bench.renderer.gate.set()
+
+
+def test_a_look_that_fails_for_no_known_reason_is_told_as_not_there(
+    bench: Bench, eventually: Eventually
+) -> None:
+    broken = Look(DataSource.FILE, "/broken")
+    bench.effects.start(LookAt(broken))
+
+    eventually(lambda: bench.told == [DataSeen(broken, Seen(False, "ValueError('test')"))])
+
+
+def test_results_of_a_run_go_to_history_with_it(bench: Bench, eventually: Eventually) -> None:
+    bench.archived = reading("").run
+    bench.effects.start(ArchiveRun(RunId("p-1")))
+
+    eventually(lambda: bench.told)
+    assert bench.history.results(RunId("p-1")) == {"plan": {"rows": 3}}
+
+
+def a_rerun(of: str = "p-0") -> BuildRun:
+    selection = Selection(scope=Scope.ALL, reuse=RunId(of), is_rerun=True)
+    return BuildRun(Subject("command", "cmd-1"), replace(DRAFT, layout=2, selection=selection))
+
+
+def built_by(bench: Bench) -> Run | Refusal | None:
+    (told,) = (news for news in bench.told if isinstance(news, RunBuilt))
+    return told.built.result
+
+
+def test_release_of_a_rerun_is_fetched_when_it_is_not_here(bench: Bench, eventually: Eventually) -> None:
+    bench.no_definition = DefinitionNotHereError(RELEASE)
+    prepare = bench.preparer.prepare
+
+    def fetched(release: ReleaseOf) -> PipelineSpec:
+        bench.no_definition = None
+        return prepare(release)
+
+    bench.preparer.prepare = fetched  # type: ignore[method-assign]
+    bench.archived = replace(finished("p-0"), pipeline=RECORD.name)
+    bench.effects.start(a_rerun())
+
+    eventually(lambda: bool(bench.told))
+    run = built_by(bench)
+    assert isinstance(run, Run)
+    assert run.rerun_of == "p-0"
+
+
+def test_rerun_is_refused_when_its_release_cannot_be_had(bench: Bench, eventually: Eventually) -> None:
+    bench.no_definition = DefinitionNotHereError(RELEASE)
+    bench.preparer.trouble = RefusedError("release_absent", "storage does not have it")
+    bench.effects.start(a_rerun())
+
+    eventually(lambda: bool(bench.told))
+    refusal = built_by(bench)
+    assert isinstance(refusal, Refusal)
+    assert (refusal.code, refusal.message) == ("release_absent", "storage does not have it")
+
+
+def test_run_that_uses_a_live_one_is_refused(bench: Bench, eventually: Eventually) -> None:
+    bench.archived = replace(finished("p-0"), pipeline=RECORD.name, state=RunState.RUNNING)
+    bench.effects.start(a_rerun())
+
+    eventually(lambda: bool(bench.told))
+    refusal = built_by(bench)
+    assert isinstance(refusal, Refusal)
+    assert refusal.code == "run_live"

@@ -29,6 +29,7 @@ from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule, TaskKind, Ta
 from nimbus.domain.run import Outcome, RunCause, RunState
 from nimbus.domain.slots import End, Slots
 from nimbus.domain.tasks import Tasks
+from nimbus.domain.waits import Seen
 from nimbus.engine import loop, reign
 from nimbus.engine.agenda import Subject
 from nimbus.engine.decision import BuildRun, Effect, PrepareRelease, ResignLeadership
@@ -44,6 +45,7 @@ from nimbus.engine.news import (
 )
 from nimbus.engine.policy import Policy
 from nimbus.engine.reign import Reign
+from nimbus.engine.sending import AlertSender
 from nimbus.engine.state import Built
 from nimbus.ports import Clock, LoadedPart, StoreUnavailableError
 from nimbus.telemetry.engine import EngineMetrics
@@ -408,6 +410,8 @@ def test_a_template_that_breaks_the_limits_is_refused_and_the_leader_leads_on(
         preparer=NoPreparer(),
         definitions=OnDisk(),
         renderer=TemplateHelper(cpu_s=0.5),
+        look=lambda _look: Seen(False, "no"),
+        sender=AlertSender({}, cluster="c", public_url="", leads=lambda: True, tell=bench.engine.tell),
         resign=lambda _reason: None,
         tell=bench.engine.tell,
     )

@@ -1,4 +1,4 @@
-"""The examples on a whole local stack: outputs in a folder, in a bucket, and from drivers in a cluster."""
+"""The examples on a whole local stack: outputs in a folder, a bucket, a cluster; and without ZooKeeper."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @contextmanager
 def stack_with(folder: Path, place: str) -> Iterator[LocalStack]:
     """A cluster of one scheduler with a worker, and of Spark where drivers run in a cluster."""
-    tuning = StackTuning(slots=2, data_in_s3=place != "folder", warms_spark=False)
-    with LocalStack(folder, 1, standalone=place == "cluster", tuning=tuning) as stack:
+    tuning = StackTuning(slots=2, data_in_s3=place in ("s3", "cluster"), warms_spark=False)
+    single, standalone = place == "single", place == "cluster"
+    with LocalStack(folder, 1, single=single, standalone=standalone, tuning=tuning) as stack:
         stack.wait_ready()
         yield stack
 
@@ -58,12 +59,12 @@ def outputs_of(stack: LocalStack, source: Path, *parameters: str) -> Mapping[str
 
 def content(stack: LocalStack, place: str, reference: str, path: str) -> bytes:
     """A file of an output, as it lies there."""
-    if place == "folder":
+    if place in ("folder", "single"):
         return (stack.folder / "data" / reference / path).read_bytes()
     return (stack.s3.objects / "nimbus-data" / reference).with_name(path).read_bytes()
 
 
-@pytest.mark.parametrize("place", ["folder", "s3"])
+@pytest.mark.parametrize("place", ["folder", "s3", "single"])
 def test_hello_runs_with_outputs_in_either_place(tmp_path: Path, java_home: Path, place: str) -> None:
     with stack_with(tmp_path, place) as stack:
         outputs = outputs_of(stack, EXAMPLES / "hello")
@@ -80,7 +81,7 @@ def test_flights_has_the_same_figures_wherever_its_outputs_and_drivers_are(
     tmp_path: Path, java_home: Path
 ) -> None:
     found = []
-    for place in ("folder", "s3", "cluster"):
+    for place in ("folder", "s3", "cluster", "single"):
         source = flights_at(tmp_path / "source" / place, place)
         with stack_with(tmp_path / place, place) as stack:
             outputs = outputs_of(stack, source, "first_month=1", "last_month=2")
@@ -89,8 +90,8 @@ def test_flights_has_the_same_figures_wherever_its_outputs_and_drivers_are(
             summary.pop("release")  # another one for the cluster
             found.append(summary)
 
-    in_folder, in_bucket, in_cluster = found
-    assert in_folder == in_bucket == in_cluster
+    in_folder, in_bucket, in_cluster, without_zookeeper = found
+    assert in_folder == in_bucket == in_cluster == without_zookeeper
 
 
 def flights_at(folder: Path, place: str) -> Path:

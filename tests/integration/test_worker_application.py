@@ -216,6 +216,15 @@ def test_log_of_bytes_that_are_no_text_does_not_lose_the_end(cluster: ClusterBen
     assert cluster.bench.await_end().outcome is Outcome.SUCCEEDED
 
 
+def test_result_of_a_task_in_a_cluster_is_in_its_end(cluster: ClusterBench) -> None:
+    cluster.worker()
+    text = "from nimbus.task import context\ncontext().result(rows=3)\n"
+    cluster.bench.board.assign("w1", order(cluster, text))
+
+    end = cluster.bench.await_end()
+    assert (end.outcome, end.result) == (Outcome.SUCCEEDED, {"rows": 3})
+
+
 def test_stranger_at_the_address_of_a_scheduler_ends_nothing(cluster: ClusterBench) -> None:
     class Stranger(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

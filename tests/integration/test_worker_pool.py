@@ -572,3 +572,11 @@ def test_worker_says_why_it_cannot_start_an_executor_and_runs_pooled_tasks_isola
     assert bench.await_end().outcome is Outcome.SUCCEEDED
     why = "none: no more processes; pooled tasks run isolated"
     eventually(lambda: told.workers[-1].executor == why, "the worker says why")
+
+
+def test_result_of_a_pooled_task_is_in_its_end(bench: Bench, workers: list[Worker]) -> None:
+    _started(bench, workers)
+    _order(bench, "from nimbus.task import context\ncontext().result(rows=3)\n")
+
+    end = bench.await_end()
+    assert (end.outcome, end.result) == (Outcome.SUCCEEDED, {"rows": 3})

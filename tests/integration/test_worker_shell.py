@@ -92,6 +92,7 @@ def test_task_finds_all_that_it_may_know_in_its_environment(bench: Bench) -> Non
         "NIMBUS_PARAM_who": "a b",
         "NIMBUS_PIPELINE": "bench",
         "NIMBUS_RELEASE_ROOT": str(bench.release),
+        "NIMBUS_RESULT": str(bench.folder().result_file),
         "NIMBUS_RUN_ID": "run1",
         "NIMBUS_TASK": "task",
     }
@@ -173,3 +174,25 @@ def test_worker_without_java_runs_programs(bench: Bench) -> None:
         assert bench.await_end().outcome is Outcome.SUCCEEDED
     finally:
         worker.close(timedelta(seconds=10))
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome", "result"),
+    [
+        ('{"rows": 3}', Outcome.SUCCEEDED, {"rows": 3}),
+        ("rows=3", Outcome.FAILED, None),
+    ],
+)
+def test_program_gives_a_result_in_a_file(
+    bench: Bench, text: str, outcome: Outcome, result: dict[str, int] | None
+) -> None:
+    end, _ = _run(bench, "sh", "-ec", f"echo '{text}' > \"$NIMBUS_RESULT\"")
+
+    assert (end.outcome, end.result) == (outcome, result)
+    assert result or "the result is not JSON" in end.reason
+
+
+def test_result_of_a_program_that_fails_is_not_kept(bench: Bench) -> None:
+    end, _ = _run(bench, "sh", "-ec", "echo '{}' > \"$NIMBUS_RESULT\"; exit 3")
+
+    assert (end.outcome, end.result) == (Outcome.FAILED, None)

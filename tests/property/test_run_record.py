@@ -70,6 +70,8 @@ def moved(run: Run, data: st.DataObject, now: datetime) -> Run:
     choices = ["open"] * bool(ready) + ["close"] * bool(run.open_attempts())
     if not data.draw(st.integers(0, 20)):
         choices.append("stop")
+    if ready and not data.draw(st.integers(0, 10)):
+        choices.append("conclude")
     match data.draw(st.sampled_from(choices)):
         case "open":
             name = data.draw(st.sampled_from(ready))
@@ -90,8 +92,15 @@ def moved(run: Run, data: st.DataObject, now: datetime) -> Run:
                 reason="so it is",
                 output="p/r/x",
                 application=data.draw(st.none() | st.just("app-1")),
+                result=data.draw(st.none() | st.just({"rows": 3})),
             )
             return lifecycle.close_attempt(run, attempt, end, max_mishaps=3, now=now)
+        case "conclude":
+            name, state = (
+                data.draw(st.sampled_from(ready)),
+                data.draw(st.sampled_from([TaskState.FAILED, TaskState.SKIPPED])),
+            )
+            return lifecycle.conclude_waiting(run, name, state, now, "its template is wrong")
         case _:
             return lifecycle.stop(run, verdict=RunState.STOPPED, reason="by hand", now=now)
 
@@ -119,7 +128,7 @@ def test_interval_and_zone_read_back_as_they_were() -> None:
     berlin = timezone(timedelta(hours=1))
     end = datetime(2026, 3, 1, tzinfo=berlin)
     interval = DataInterval(start=end - timedelta(days=1), end=end)
-    run = replace(a_run(3), data_interval=interval, timezone="Europe/Berlin")
+    run = replace(a_run(3), data_interval=interval, timezone="Europe/Berlin", variables={"dwh": "jdbc:x"})
 
     read = run_record.decode(run_record.encode_new(run), "/runs/r")
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from nimbus.domain.commands import PausePipeline, SetPool, UncordonWorker
-from tests.simulation.catalog import NAMES, POOLS
+from nimbus.domain.commands import PausePipeline, ResumeRun, SetPool, UncordonWorker
+from tests.simulation.catalog import POOLS, SPECS
 from tests.simulation.laws import Law, hold
 from tests.simulation.world import World
 
-CALM_ROUNDS = 150
+CALM_ROUNDS = 250
 
 
 def calm_down(world: World) -> None:
@@ -18,12 +18,15 @@ def calm_down(world: World) -> None:
     """
     world.story.note("weather", "is calm now")
     _mend(world)
-    for name in NAMES:  # else schedules would never let it end
-        world.operators.submit(PausePipeline(pipeline=name))
+    for spec in SPECS:  # else schedules would never let it end
+        if spec.schedule is not None:
+            world.operators.submit(PausePipeline(pipeline=spec.name))
     for pool, size in POOLS.items():
         world.operators.submit(SetPool(pool=pool, size=size))
     for worker in sorted({one.id for one in world.workers}):
         world.operators.submit(UncordonWorker(worker=worker))
+    for run in world.ledger.runs.live:
+        world.operators.submit(ResumeRun(run_id=run))
     for number in range(CALM_ROUNDS):
         world.story.step += 1
         _round(world)
@@ -68,8 +71,8 @@ def _round(world: World) -> None:
     for scheduler in world.schedulers:
         world.election.elect(scheduler)
         scheduler.act()
-        scheduler.work()
-        scheduler.work()
+        for _ in range(4):
+            scheduler.work()
     for worker in world.workers:
         worker.read()
         worker.work()
@@ -80,4 +83,5 @@ def _round(world: World) -> None:
 
 def _is_over(world: World) -> bool:
     found = world.zookeeper.world
-    return not (found.commands or found.runs or found.slots or found.orders)
+    told = all(alert.state.is_final for alert in found.alerts.values())
+    return told and not (found.commands or found.runs or found.slots or found.orders)

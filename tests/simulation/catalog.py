@@ -7,8 +7,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 from nimbus.domain.catalog import Definitions, PipelineRecord, PipelineState, ReleaseOf, profile_of
+from nimbus.domain.children import ChildSpec
 from nimbus.domain.concurrency import Concurrency, WhenFull
 from nimbus.domain.ids import PipelineName, ReleaseDigest, TaskName
+from nimbus.domain.notify import AlertEvent, NotifyRule
 from nimbus.domain.pipeline import (
     CatchUp,
     FailureStrategy,
@@ -21,6 +23,7 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
+from nimbus.domain.waits import SELF, DataSource, DataWait, OnFailed, PipelineWait
 from tests.simulation.clocks import START
 
 FIRST, SECOND = ReleaseDigest("1" * 64), ReleaseDigest("2" * 64)
@@ -67,6 +70,12 @@ def _every(minutes: int, catchup: CatchUp, window: timedelta | None = None) -> S
     return Schedule(cron=f"*/{minutes} * * * *", timezone="UTC", catchup=catchup, catchup_window=window)
 
 
+TARGETS = ("oncall", "team")
+NOTIFY = (
+    NotifyRule(on=tuple(AlertEvent), to="oncall"),
+    NotifyRule(on=(AlertEvent.FAILED, AlertEvent.TIMED_OUT, AlertEvent.RECOVERED), to="team"),
+)
+"""For all pipelines."""
 _BIG = SparkPlace(target=TARGET)
 DIAMOND = PipelineSpec(
     name=PipelineName("diamond"),
@@ -100,6 +109,7 @@ SINGLE = PipelineSpec(
     tasks=(_task("a"),),
 )
 NARROW_LIMIT = 2
+LEAF_LIMIT, MOST_CHILDREN = 3, 2
 NARROW = PipelineSpec(
     name=PipelineName("narrow"),
     schedule=_every(2, CatchUp.ALL),
@@ -124,6 +134,19 @@ GIVING = PipelineSpec(
         _reads(_task("d", "b", asks=Requirement.DONE, retries=0), args=("{{ tasks.b.result.given }}",)),
     ),
 )
+
+
+def _waits(name: str, wait: PipelineWait) -> TaskSpec:
+    return TaskSpec(
+        name=TaskName(name),
+        kind=TaskKind.WAIT,
+        script="",
+        waits_for=(wait,),
+        timeout=timedelta(minutes=6),
+        allow_failure=True,
+    )
+
+
 ASKING = PipelineSpec(
     name=PipelineName("asking"),
     schedule=_every(4, CatchUp.LATEST),
@@ -139,9 +162,52 @@ ASKING = PipelineSpec(
             timeout=timedelta(minutes=2),
         ),
         _task("c", "b"),
+        TaskSpec(
+            name=TaskName("d"),
+            kind=TaskKind.WAIT,
+            script="",
+            args=("/d",),
+            waits_for=(DataWait(source=DataSource.FILE),),
+            timeout=timedelta(minutes=1),
+        ),
     ),
 )
-SPECS = (DIAMOND, CHAIN, SINGLE, NARROW, GIVING, ASKING)
+AFTER = PipelineSpec(
+    name=PipelineName("after"),
+    schedule=_every(4, CatchUp.ALL, timedelta(minutes=8)),
+    failure_strategy=FailureStrategy.CONTINUE,
+    tasks=(
+        _waits("a", PipelineWait(pipeline=SINGLE.name)),
+        _waits("b", PipelineWait(pipeline=SELF, on_failed=OnFailed.FAIL)),
+        _waits("c", PipelineWait(pipeline=CHAIN.name, last=timedelta(minutes=3), on_failed=OnFailed.FAIL)),
+        _task("d", "a", retries=0),
+    ),
+)
+FAILING_CHILD = "-1-2"
+"""How the id of a child run ends that fails: the third item, in the first attempt."""
+LEAF = PipelineSpec(
+    name=PipelineName("leaf"),
+    concurrency=Concurrency(limit=LEAF_LIMIT),
+    tasks=(_task("a", retries=0),),
+)
+FANNING = PipelineSpec(
+    name=PipelineName("fanning"),
+    schedule=_every(4, CatchUp.LATEST),
+    tasks=(
+        _task("a"),
+        replace(
+            _task("b", "a"),
+            kind=TaskKind.PIPELINE,
+            script="",
+            children=ChildSpec(
+                pipeline=LEAF.name, for_each={"n": (1, 2, 3, 4, 5)}, max_parallel=MOST_CHILDREN
+            ),
+        ),
+        replace(_task("c"), kind=TaskKind.PIPELINE, script="", children=ChildSpec(pipeline=LEAF.name)),
+        _task("d", "bc", asks=Requirement.DONE),
+    ),
+)
+SPECS = (DIAMOND, CHAIN, SINGLE, NARROW, GIVING, ASKING, LEAF, FANNING, AFTER)
 NAMES = tuple(spec.name for spec in SPECS)
 RELEASES = {ReleaseOf(spec.name, digest): spec for spec in SPECS for digest in (FIRST, SECOND)}
 for _digest, _when_full in ((FIRST, WhenFull.REPLACE), (SECOND, WhenFull.SKIP)):
@@ -165,5 +231,10 @@ def first_records(schema: int) -> dict[PipelineName, PipelineRecord]:
             definitions=Definitions(spec, spec) if schema == 1 else None,
         )
         for spec in SPECS
-        if schema > 1 or (spec.concurrency is None and all(task.kind.uses_worker for task in spec.tasks))
+        if schema > 1 or not _needs_schema_2(spec)
     }
+
+
+def _needs_schema_2(spec: PipelineSpec) -> bool:
+    kinds = all(task.kind.uses_worker and task.children is None for task in spec.tasks)
+    return spec.concurrency is not None or not kinds

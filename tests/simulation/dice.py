@@ -26,6 +26,10 @@ class Dice:
         """A commit was done, and the leader does not hear so."""
         return self._falls(0.05)
 
+    def target_refuses(self) -> bool:
+        """A target of alerts does not accept one."""
+        return self._falls(0.1)
+
     def is_interrupted(self, *, racing: bool) -> bool:
         """Others act before a request of a leader arrives. `racing`: it fills a slot that others may fill."""
         return self._falls(0.4 if racing else 0.06)

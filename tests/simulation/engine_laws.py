@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING
 from nimbus.adapters.memory_store import World as Records
 from nimbus.domain import lifecycle
 from nimbus.domain.admission import by_rank, held_behind, pool_holders
+from nimbus.domain.child_runs import is_under_way
+from nimbus.domain.children import ItemState
 from nimbus.domain.earliest import not_before
 from nimbus.domain.ids import AttemptId, CommandId
 from nimbus.domain.run import RunState
 from nimbus.domain.slots import Slots
+from nimbus.domain.waits import Look, looks_of
 from nimbus.engine.agenda import (
     Instant,
     Subject,
     about_attempt,
+    about_backfill,
+    about_child,
+    about_children,
     about_command,
     about_finished,
     about_pipeline,
@@ -27,7 +33,7 @@ from nimbus.engine.agenda import (
     about_task,
     about_wait,
 )
-from nimbus.engine.decision import Decision, Nothing
+from nimbus.engine.decision import Decision, LookAt, Nothing
 from nimbus.engine.rules import ask
 from nimbus.engine.state import State
 from nimbus.ports import DefinitionNotHereError
@@ -63,6 +69,20 @@ def check(scheduler: Scheduler) -> None:
     ledger.schedules.check_none_missed(scheduler.clock.now(), begun)
     check_indexes(state)
     _nothing_forgotten(state, Instant(scheduler.clock.now(), now_s))
+    if scheduler.engine._inbox.empty():
+        _looks_go_on(state, {job.look for job, _ in scheduler.jobs if isinstance(job, LookAt)})
+
+
+def _looks_go_on(state: State, under_way: Set[Look]) -> None:
+    """Whatever a task waits for is being looked at, or will be."""
+    for run in state.runs.values():
+        for name, task in run.tasks.items():
+            if not looks_of(task.spec.waits_for, task.spec.args) or not lifecycle.is_ready(run, task):
+                continue
+            missing = state.looks._missing[about_wait(run.id, name)]
+            idle = {look for look in missing if state.looks._watched[look].due_s is None}
+            hold(Law.NOTHING_FORGOTTEN, missing, run.id, name, "waits for nothing")
+            hold(Law.NOTHING_FORGOTTEN, idle <= under_way, "nobody looks at", idle - under_way)
 
 
 def _knows_all(state: State, found: Records, young: Set[AttemptId], *, told: bool) -> None:
@@ -79,6 +99,7 @@ def _knows_all(state: State, found: Records, young: Set[AttemptId], *, told: boo
     hold(Law.KNOWS_ALL, state.finished.keys() == found.runs.keys() - live.keys(), "finished runs")
     hold(Law.KNOWS_ALL, state.pipelines == found.pipelines, "pipelines")
     hold(Law.KNOWS_ALL, state.intervals == found.intervals, "intervals")
+    hold(Law.KNOWS_ALL, state.backfills == found.backfills, "backfills")
     if not told:
         hold(Law.KNOWS_ALL, found.commands.keys() <= state.commands.keys(), "commands")
         hold(Law.KNOWS_ALL, state.workers.registered.keys() == found.workers.keys(), "workers")
@@ -103,6 +124,8 @@ def check_indexes(state: State) -> None:
                 continue
             queued = subject in state.ready or about_rendering(*subject) in state.rendering
             timed = state.agenda.is_timed(about_task(*subject))
+            if task.spec.children is not None:
+                queued = lifecycle.is_ready(run, task) and about_children(*subject) in state.set_aside
             ready = task.spec.kind.uses_worker and lifecycle.is_ready(run, task)
             hold(Law.INDEXES, (queued or timed) == ready, subject, queued, timed)
     hold(Law.INDEXES, state.slots.keys() == opened.keys(), "open:", sorted(map(str, opened)))
@@ -123,7 +146,8 @@ def check_indexes(state: State) -> None:
         used.update(state.runs[attempt.run].tasks[attempt.task].spec.pools)
     hold(Law.INDEXES, +state.pools._used == +used, "pools:", used)
     queued = {run.id for run in state.runs.values() if run.state is RunState.QUEUED}
-    hold(Law.INDEXES, state.queue._ranks.keys() == queued, "queued:", queued)
+    waiting = {key for key in queued if state.runs[key].paused is None}
+    hold(Law.INDEXES, state.queue._ranks.keys() == waiting, "queued:", waiting)
     hold(Law.INDEXES, state.queue._under_way.keys() == state.runs.keys() - queued, "under way")
 
 
@@ -142,7 +166,8 @@ def _check_lines(state: State) -> None:
     for key, queued in state.commands.items():
         if about_command(key) in state.set_aside:
             continue
-        if pipeline := getattr(queued.command, "pipeline", ""):
+        waits = getattr(queued.command, "rerun_of", None)
+        if (pipeline := getattr(queued.command, "pipeline", "")) and not waits:
             lines[pipeline][key] = None
         if run := getattr(queued.command, "run_id", ""):
             lines[f"run {run}"][key] = None
@@ -202,14 +227,19 @@ def _all_back_off(state: State, now: Instant) -> bool:
 def _subjects(state: State, now: Instant) -> Iterator[Subject]:
     yield from map(about_attempt, state.slots)
     yield from map(about_run, state.runs)
-    yield from (about_queued(key) for key, run in state.runs.items() if run.state is RunState.QUEUED)
+    yield from (about_queued(key) for key in state.queue._ranks)
     yield from map(about_command, state.commands)
     yield from map(about_pipeline, state.pipelines)
+    yield from map(about_backfill, state.backfills)
     yield from map(about_finished, state.finished)
     for run in state.runs.values():
         for name, task in run.tasks.items():
+            if task.children is not None and is_under_way(task):
+                yield about_children(run.id, name)
+                yield from (about_child(run.id, name, n) for n in task.children.having(ItemState.OPEN))
             if not task.spec.kind.uses_worker:
                 yield about_wait(run.id, name)
             elif lifecycle.is_ready(run, task) and (not_before(run, task) or now.wall) <= now.wall:
                 rendered = not task.spec.reads or about_rendering(run.id, name) in state.rendered
-                yield about_task(run.id, name) if rendered else about_rendering(run.id, name)
+                about = about_task if task.spec.children is None else about_children
+                yield about(run.id, name) if rendered else about_rendering(run.id, name)

@@ -11,9 +11,12 @@ from nimbus.domain import commands as c
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.ids import AttemptId, CommandId
-from nimbus.domain.run import TaskState
+from nimbus.domain.run import Run, TaskState
 from tests.simulation.laws import Law, hold
+from tests.simulation.ledger_alerts import AlertLaws
 from tests.simulation.ledger_attempts import AttemptLaws
+from tests.simulation.ledger_backfills import BackfillLaws
+from tests.simulation.ledger_children import ChildLaws
 from tests.simulation.ledger_intervals import IntervalLaws
 from tests.simulation.ledger_runs import RunLaws
 from tests.simulation.ledger_schedules import ScheduleLaws
@@ -29,9 +32,12 @@ class Ledger:
     def __init__(self, world: World) -> None:
         self._world = world
         self.runs = RunLaws(world)
+        self.children = ChildLaws(self.runs)
         self.attempts = AttemptLaws(world, self.runs)
         self.schedules = ScheduleLaws(world, self.runs)
+        self.alerts = AlertLaws()
         self.intervals = IntervalLaws(world)
+        self.backfills = BackfillLaws(self.runs)
         self.submitted: dict[CommandId, c.Command] = {}
         self.outcomes: dict[CommandId, c.CommandOutcome] = {}
         self.executions: set[AttemptId] = set()
@@ -62,16 +68,28 @@ class Ledger:
         who, epoch = store.scheduler.name, store.epoch
         self._world.story.note(who, "commits in epoch", epoch, writes)
         hold(Law.FENCED, epoch == before.epoch, who, "wrote in epoch", epoch, "of", before.epoch)
+        resumed = {
+            command.run_id
+            for write in writes
+            if isinstance(write, w.ConsumeCommand)
+            and isinstance(command := self.submitted.get(write.outcome.command), c.ResumeRun)
+        }
         for at, write in enumerate(writes):
+            self.backfills.written(write, writes[at + 1 :])
             match write:
                 case w.PutSettings(settings):
                     self.settings = settings
                 case w.ConsumeCommand(outcome):
                     self._decided(outcome)
                 case w.CreatePipeline() | w.PutPipeline() | w.RemovePipelineRecord():
+                    self.alerts.pipeline_written(write)
                     self.schedules.written(write, writes[at + 1 :])
+                case w.CreateAlert() | w.PutAlert() | w.RemoveAlert() | w.PutHealth() | w.RemoveHealth():
+                    self.alerts.written(write)
                 case w.CreateRun() | w.PutRun() | w.RemoveRun():
-                    self.runs.written(write, self.schedules.pipelines)
+                    self.alerts.run_written(write, writes, before)
+                    self.runs.written(write, self.schedules.pipelines, resumed)
+                    self.children.written(write)
                 case _:
                     self.attempts.written(write, store)
             if isinstance(write, w.CreateRun):
@@ -79,9 +97,11 @@ class Ledger:
             if isinstance(write, w.CreateRun | w.PutRun):
                 self.attempts.run_written(write.run)
             self.intervals.written(write)
+        self.backfills.check()
         if any(isinstance(write, w.PutRun | w.PutIntervals) for write in writes):
             self.intervals.check()
         self.attempts.check_orders()
+        self.children.committed()
 
     def _decided(self, outcome: c.CommandOutcome) -> None:
         command = self.submitted.get(outcome.command)
@@ -95,19 +115,24 @@ class Ledger:
         """Whether the records say what an accepted command asked for."""
         runs, pipelines = self.runs.all, self.schedules.pipelines
         match command:
-            case c.SetPool() | c.RemovePool() | c.CordonWorker() | c.UncordonWorker():
+            case (
+                c.SetPool()
+                | c.RemovePool()
+                | c.SetVariable()
+                | c.RemoveVariable()
+                | c.CordonWorker()
+                | c.UncordonWorker()
+            ):
                 return self._is_set(command)
+            case c.CreateBackfill() | c.SteerBackfill():
+                return self.backfills.is_done(command)
             case c.StartRun(run_id=run):
-                return run in runs
-            case c.StopRun(run_id=run):
-                return run in runs and runs[run].state.is_ending
-            case c.DecideApproval(run_id=run, task=task, approved=approved):
-                ended = runs[run].tasks[task].state if run in runs else None
-                return ended is (TaskState.SUCCEEDED if approved else TaskState.FAILED)
-            case c.PausePipeline(pipeline=name):
-                return pipelines[name].state is PipelineState.PAUSED
-            case c.ActivatePipeline(pipeline=name):
-                return pipelines[name].state is PipelineState.ACTIVE
+                return run in runs and runs[run].rerun_of == command.rerun_of
+            case c.StopRun() | c.PauseRun() | c.ResumeRun() | c.MarkTask() | c.DecideApproval():
+                return self._is_so(command, runs[command.run_id])
+            case c.PausePipeline(pipeline=name) | c.ActivatePipeline(pipeline=name):
+                paused = isinstance(command, c.PausePipeline)
+                return pipelines[name].state is (PipelineState.PAUSED if paused else PipelineState.ACTIVE)
             case c.PublishRelease(pipeline=name, digest=digest):
                 return pipelines[name].published == digest
             case c.RemovePipeline(pipeline=name):
@@ -116,12 +141,29 @@ class Ledger:
                 self.abdicated.add(epoch)
                 return True  # it is done later: see `engine_laws`
 
+    def _is_so(self, command: c.LiveRunCommand, run: Run) -> bool:
+        match command:
+            case c.StopRun():
+                return run.state.is_ending
+            case c.PauseRun():
+                return run.paused is not None
+            case c.ResumeRun():
+                return run.paused is None
+            case c.MarkTask(task=task, state=state):
+                return run.tasks[task].state == state and run.tasks[task].settled is not None
+            case c.DecideApproval(task=task, approved=approved):
+                return run.tasks[task].state is (TaskState.SUCCEEDED if approved else TaskState.FAILED)
+
     def _is_set(self, command: c.SettingsCommand) -> bool:
         match command:
             case c.SetPool(pool=pool, size=size):
                 return self.settings.pools[pool] == size
             case c.RemovePool(pool=pool):
                 return pool not in self.settings.pools
+            case c.SetVariable(name=name, value=value):
+                return self.settings.variables[name] == value
+            case c.RemoveVariable(name=name):
+                return name not in self.settings.variables
             case c.CordonWorker(worker=worker):
                 return worker in self.settings.cordoned
             case c.UncordonWorker(worker=worker):
@@ -136,8 +178,13 @@ class Ledger:
         found = self._world.zookeeper.world
         hold(Law.COMMAND_ANSWERED, self.submitted.keys() == self.outcomes.keys(), self._unanswered())
         expected = replace(
-            found, runs=self.runs.live, pipelines=self.schedules.pipelines, settings=self.settings
+            found,
+            runs=self.runs.live,
+            pipelines=self.schedules.pipelines,
+            settings=self.settings,
+            alerts=self.alerts.kept,
         )
+        self.alerts.close()
         hold(Law.FENCED, found == expected, "ZooKeeper holds what no leader has written")
 
     def _unanswered(self) -> list[CommandId]:

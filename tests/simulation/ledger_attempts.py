@@ -92,7 +92,8 @@ class AttemptLaws:
         unmet = [
             need
             for need in task.spec.needs
-            if run.tasks[need].state not in _MAY_FOLLOW[asked.get(need, Requirement.SUCCEEDED)]
+            if not run.tasks[need].left_out
+            and run.tasks[need].state not in _MAY_FOLLOW[asked.get(need, Requirement.SUCCEEDED)]
         ]
         hold(Law.NEEDS_FIRST, not unmet, attempt, "opens before", unmet)
         failed = run.tasks.count(TaskState.FAILED) and run.failure_strategy is FailureStrategy.END
@@ -108,7 +109,9 @@ class AttemptLaws:
         hold(Law.RESULTS, order.task.when in ("", "true"), order.attempt, order.task.when)
 
     def given(self, run: RunId, task: TaskName) -> str | None:
-        """What a task has committed as its result."""
+        """What a task has committed as its result, in its run or in the one that it is reused from."""
+        reused = self._runs.all[run].tasks[task].reused
+        run = run if reused is None else reused.run
         ends = (end for key, end in self.ends.items() if (key.run, key.task) == (run, task))
         return next((end.result["given"] for end in ends if end.result is not None), None)
 
@@ -132,7 +135,7 @@ class AttemptLaws:
     def run_written(self, run: Run) -> None:
         """Take in a run's record: what is open, and how what is closed has ended."""
         for name, task in run.tasks.items():
-            if not task.attempts:
+            if not task.attempts or task.spec.children is not None:
                 continue
             last = task.attempts[-1]
             attempt = AttemptId(run.id, name, last.number)

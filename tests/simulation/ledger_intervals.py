@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from nimbus.domain import writes as w
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.intervals import DataInterval
-from nimbus.domain.run import Run
+from nimbus.domain.run import Run, RunState, TaskRun, TaskState
+from nimbus.domain.waits import PipelineWait
 from tests.simulation.laws import Law, hold
 
 if TYPE_CHECKING:
@@ -31,6 +33,29 @@ class IntervalLaws:
             case w.RemovePipelineRecord(record):
                 self._last = {key: run for key, run in self._last.items() if key[0] != record.name}
 
+    def check_wait(self, run: Run, task: TaskRun) -> None:
+        """A wait for runs has ended: each moment that it wants has a success, or something failed there."""
+        (wait,) = task.spec.waits_for
+        if not isinstance(wait, PipelineWait) or wait.is_self or run.data_interval is None:
+            return
+        start, end = run.data_interval.start, run.data_interval.end
+        start = start if wait.last is None else end - wait.last
+        ended = [one for (name, _), one in self._last.items() if name == wait.pipeline]
+        seconds = range(int((end - start).total_seconds()))
+        bare = [
+            moment
+            for moment in (start + timedelta(seconds=second) for second in seconds[::30])
+            if not any(one.state is RunState.SUCCEEDED and _covers(one, moment) for one in ended)
+        ]
+        name = f"{run.id}.{task.spec.name}"
+        if task.state is TaskState.SUCCEEDED:
+            hold(Law.WAITS, not bare, name, "succeeded, and nothing covers", bare)
+        elif task.settled is not None and "was not there" not in task.settled.reason:
+            failed = any(_covers(one, moment) for one in ended for moment in bare)
+            hold(Law.WAITS, failed, name, "failed, and nothing did for", bare)
+        else:
+            hold(Law.WAITS, bare, name, "was not ended by what it waits for")
+
     def check(self) -> None:
         """Compare with what ZooKeeper holds after a commit."""
         indexes = self._world.zookeeper.world.intervals
@@ -38,3 +63,8 @@ class IntervalLaws:
             found = indexes[pipeline].last(interval) if pipeline in indexes else None
             said: tuple[object, ...] = () if found is None else (found.run, found.outcome)
             hold(Law.INTERVALS, said == (run.id, run.state), interval, "of", run.id, run.state, "is", said)
+
+
+def _covers(run: Run, moment: datetime) -> bool:
+    interval = run.data_interval
+    return interval is not None and interval.start <= moment < interval.end

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from math import inf
 from typing import TYPE_CHECKING
 
+from nimbus.domain import commands as c
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.child_runs import NO_WORKER
 from nimbus.domain.commands import DecideApproval
 from nimbus.domain.earliest import gives_up_at
 from nimbus.domain.failures import FailureClass
-from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.pipeline import Requirement
+from nimbus.domain.ids import AttemptId, PipelineName, RunId
+from nimbus.domain.pipeline import Requirement, TaskKind
 from nimbus.domain.run import Outcome, Run, RunState, TaskRun, TaskState
 from nimbus.domain.run_rank import run_rank
+from nimbus.domain.waits import Look, looks_of
 from tests.simulation.catalog import MAX_RUNNING
 from tests.simulation.laws import Law, hold
 
@@ -34,6 +38,9 @@ class RunLaws:
         """Every run that there ever was, as it was written last."""
         self.live: dict[RunId, Run] = {}
         """Those that are in ZooKeeper."""
+        self.found: dict[Look, float] = {}
+        """When a leader found what tasks wait for, the last time."""
+        self._created_s: dict[RunId, float] = {}
         self.queued: set[RunId] = set()
         """Those that ever were."""
 
@@ -41,11 +48,14 @@ class RunLaws:
         self,
         write: w.CreateRun | w.PutRun | w.RemoveRun,
         pipelines: Mapping[PipelineName, PipelineRecord],
+        resumed: Set[RunId],
     ) -> None:
-        """Take in one write."""
+        """Take in one write. `resumed`: runs that a command of the same transaction resumes."""
         match write:
             case w.CreateRun(run):
+                self._reuses_successes(run)
                 self.all[run.id] = self.live[run.id] = run
+                self._created_s[run.id] = self._world.time.s
                 if run.state is RunState.RUNNING:
                     self._started(run, pipelines)
                 elif run.state is RunState.QUEUED:
@@ -53,6 +63,7 @@ class RunLaws:
             case w.PutRun(run):
                 before = self.live[run.id]
                 self._moved(before, run)
+                self._pause_holds(before, run, resumed)
                 self.all[run.id] = self.live[run.id] = run
                 for was, task in run.tasks.changes_since(before.tasks):
                     if task.open_attempt is not None and (was is None or was.open_attempt is None):
@@ -63,6 +74,30 @@ class RunLaws:
                 run = self.live.pop(run_id)
                 kept = self._world.storage.history.get(run_id)
                 hold(Law.ARCHIVED, run == kept, run_id, "was removed, and history has", kept)
+
+    def _reuses_successes(self, run: Run) -> None:
+        if run.rerun_of is not None:
+            earlier = self.all[run.rerun_of]
+            hold(Law.RERUN, earlier.state.is_final, run.id, "begins before the end of", earlier.id)
+            kept = earlier.logical_date, earlier.parameters, earlier.data_interval
+            hold(Law.RERUN, kept == (run.logical_date, run.parameters, run.data_interval), run.id, "differs")
+        for name, task in run.tasks.items():
+            reused = None if task.reused is None else task.reused.attempt
+            if task.reused is not None and reused is not None and reused.worker != NO_WORKER:
+                origin = AttemptId(task.reused.run, name, reused.number)
+                end = self._world.ledger.attempts.ends[origin]
+                hold(Law.RERUN, end.outcome is Outcome.SUCCEEDED, run.id, "reuses", origin, end.outcome)
+
+    def _pause_holds(self, before: Run, run: Run, resumed: Set[RunId]) -> None:
+        if before.paused is None or run.id in resumed:
+            return
+        parent = None if run.parent is None else self.live[run.parent.run]
+        if parent is not None and parent.paused is None and before.paused.by == f"run {parent.id}":
+            return
+        hold(Law.PAUSED, run.paused == before.paused, run.id, "is not paused any more")
+        begun = before.state is RunState.QUEUED and run.state is RunState.RUNNING
+        opened = len(run.open_attempts()) > len(before.open_attempts())
+        hold(Law.PAUSED, not (begun or opened), run.id, "begins something")
 
     def _pools_hold(self, opened: TaskRun) -> None:
         sizes = self._world.ledger.settings.pools
@@ -76,7 +111,8 @@ class RunLaws:
     def _started(self, run: Run, pipelines: Mapping[PipelineName, PipelineRecord]) -> None:
         live = [other for other in self.live.values() if not other.state.is_final]
         under_way = [other for other in live if other.state is not RunState.QUEUED]
-        hold(Law.CONCURRENCY, run.layout == 1 or len(under_way) <= MAX_RUNNING, run.id, len(under_way))
+        counted = sum(other.parent is None for other in under_way)
+        hold(Law.CONCURRENCY, run.layout == 1 or counted <= MAX_RUNNING, run.id, counted)
         concurrency = pipelines[run.pipeline].profile.concurrency
         own = sum(other.pipeline == run.pipeline for other in under_way)
         hold(Law.CONCURRENCY, concurrency is None or own <= concurrency.limit, run.id, "is one of", own)
@@ -85,7 +121,10 @@ class RunLaws:
             for other in live
             if other.state is RunState.QUEUED
             and other.pipeline == run.pipeline
+            and other.paused is None
+            and (other.parent is None) is (run.parent is None)
             and run_rank(other) < run_rank(run)
+            and (run.backfill is None or other.backfill is not None)  # it may be its turn
         ]
         hold(Law.CONCURRENCY, not overtaken, run.id, "starts before", overtaken)
         hold(Law.CONCURRENCY, run.deadline == (run.timeout and run.started_at + run.timeout), run.id)  # type: ignore[operator]
@@ -117,33 +156,53 @@ class RunLaws:
         same = was.attempts[:settled] == task.attempts[:settled]
         hold(Law.FINAL_IS_FINAL, same, name, "has another past")
         hold(Law.ONE_AT_A_TIME, len(task.attempts) <= len(was.attempts) + 1, name, "has many new attempts")
+        if self._is_marked(run, task):
+            return
         if not task.spec.kind.uses_worker:
-            self._decided_as_asked(run, task)
+            self._ended_as_it_waited(run, task)
             return
         good = sum(attempt.outcome is Outcome.SUCCEEDED for attempt in task.attempts)
         hold(Law.ONE_SUCCESS, good == (task.state is TaskState.SUCCEEDED), name, task.state, good)
         if task.spec.reads and not task.attempts:
             self._decided_by_results(run, task)
-        elif task.state is TaskState.FAILED and not task.reason:
+        elif task.state is TaskState.FAILED and task.settled is None:
             hold(Law.RETRIES_COUNT, self._may_fail(run, task), name, "failed with retries left")
 
-    def _decided_as_asked(self, run: Run, task: TaskRun) -> None:
-        """An approval ends by one command, or after its time."""
+    def _is_marked(self, run: Run, task: TaskRun) -> bool:
+        """Whether a task ended without being run since a person said so."""
+        if task.settled is None or task.settled.by != "ann":
+            return False
+        name = run.id, task.spec.name
+        asked = self._world.ledger.submitted.values()
+        marks = [one.state for one in asked if isinstance(one, c.MarkTask) and (one.run_id, one.task) == name]
+        hold(Law.ONE_SUCCESS, task.state in marks, name, task.state, "and asked was", marks)
+        return True
+
+    def _ended_as_it_waited(self, run: Run, task: TaskRun) -> None:
+        """An approval ends by one command, a wait for data by a look; both after their time."""
         name, settled = f"{run.id}.{task.spec.name}", task.settled
-        hold(Law.APPROVALS, not task.attempts, name, "was given to a worker")
+        hold(Law.WAITS, not task.attempts, name, "was given to a worker")
         ended = task.state in (TaskState.SUCCEEDED, TaskState.FAILED)
-        hold(Law.APPROVALS, ended == (settled is not None), name, task.state, settled)
+        hold(Law.WAITS, ended == (settled is not None), name, task.state, settled)
         if settled is None:
             return
         asked = [
-            (command.approved, command.by)
+            command.approved
             for command in self._world.ledger.submitted.values()
             if isinstance(command, DecideApproval)
             and (command.run_id, command.task) == (run.id, task.spec.name)
         ]
-        as_asked = (task.state is TaskState.SUCCEEDED, settled.by) in asked
+        if task.spec.awaits_pipelines:
+            self._world.ledger.intervals.check_wait(run, task)
+            return
+        if task.spec.kind is TaskKind.WAIT and task.state is TaskState.SUCCEEDED:
+            for look in looks_of(task.spec.waits_for, task.spec.args):
+                found = self.found.get(look, -inf) >= self._created_s[run.id]
+                hold(Law.WAITS, found, name, "succeeded, and nobody found", look)
+            return
+        as_asked = settled.by and (task.state is TaskState.SUCCEEDED) in asked
         overdue = task.state is TaskState.FAILED and not settled.by and gives_up_at(run, task) <= settled.at  # type: ignore[operator]
-        hold(Law.APPROVALS, as_asked or overdue, name, task.state, settled, "and asked was", asked)
+        hold(Law.WAITS, as_asked or overdue, name, task.state, settled, "and asked was", asked)
 
     def _decided_by_results(self, run: Run, task: TaskRun) -> None:
         """A task has ended without an attempt, though it reads results."""

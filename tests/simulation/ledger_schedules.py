@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,8 @@ class ScheduleLaws:
 
     def _moved(self, before: PipelineRecord, record: PipelineRecord, then: w.Write | None) -> None:
         name, old, new = record.name, before.schedule_position, record.schedule_position
+        if record == replace(before, pinned=record.pinned, definitions=None):
+            return  # a backfill is over
         schedule = record.profile.schedule
         sound = record.state is PipelineState.ACTIVE and schedule and old and new and old < new
         hold(Law.FIRE_ONCE, sound, name, record.state, "moves from", old, "to", new)

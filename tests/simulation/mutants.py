@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from tests.simulation import mutants_attempts, mutants_leaders  # noqa: F401 - they add theirs
+from tests.simulation import (  # noqa: F401 - they add theirs
+    mutants_alerts,
+    mutants_attempts,
+    mutants_children,
+    mutants_commands,
+    mutants_leaders,
+)
 from tests.simulation.mutant import MUTANTS
 
 __all__ = ["MUTANTS"]

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from nimbus.adapters.memory_store import MemoryLeaderStore
+from nimbus.domain import upstream
 from nimbus.domain import writes as w
 from nimbus.domain.run import RunState
 from nimbus.domain.skipped import Skips
 from nimbus.engine import reign
 from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import Decision, Nothing, ResignLeadership
+from nimbus.engine.looks import Looks
 from nimbus.engine.pools import PoolUse
 from nimbus.engine.reign import Reign
 from nimbus.engine.rules import abdication, archive, commands, schedules
@@ -22,7 +25,7 @@ from nimbus.ports import SlotTakenError, StaleStateError
 from tests.simulation.mutant import mutant, replaced
 
 
-def _in_two(first: Callable[[w.Write], bool]) -> Callable[..., None]:
+def in_two(first: Callable[[w.Write], bool]) -> Callable[..., None]:
     """A `Reign._do` that writes some of a decision in a transaction of its own, before the rest."""
     original = Reign._do
 
@@ -42,7 +45,7 @@ def _in_two(first: Callable[[w.Write], bool]) -> Callable[..., None]:
 @mutant
 def command_consumed_before_it_is_done() -> Iterator[None]:
     """DS 13355: what was to be done is crossed off first; who dies in between has lost it."""
-    with replaced(Reign, _do=_in_two(lambda write: isinstance(write, w.ConsumeCommand))):
+    with replaced(Reign, _do=in_two(lambda write: isinstance(write, w.ConsumeCommand))):
         yield
 
 
@@ -60,14 +63,35 @@ def command_done_before_it_is_consumed() -> Iterator[None]:
 @mutant
 def position_moved_apart_from_the_run() -> Iterator[None]:
     """AF 23520, Dagster 9623: a scheduler that dies between the two loses a fire time."""
-    with replaced(Reign, _do=_in_two(lambda write: isinstance(write, w.PutPipeline))):
+    with replaced(Reign, _do=in_two(lambda write: isinstance(write, w.PutPipeline))):
+        yield
+
+
+@mutant
+def backfill_moves_apart_from_the_run() -> Iterator[None]:
+    """DS 13346, AF 58752: a leader that dies between the two loses a date."""
+    with replaced(Reign, _do=in_two(lambda write: isinstance(write, w.PutBackfill))):
+        yield
+
+
+@mutant
+def backfill_window_is_counted_by_one_leader() -> Iterator[None]:
+    """AF 58752, 58935: runs that an earlier leader has started are not counted."""
+    original = State.put_run
+
+    def put_run(self: Any, run: Any, now: Any, slots: Any = MappingProxyType({})) -> None:
+        original(self, run, now, slots)
+        if not self.census_taken and run.backfill is not None:
+            self._runs_of_backfill[run.backfill].discard(run.id)
+
+    with replaced(State, put_run=put_run):
         yield
 
 
 @mutant
 def interval_noted_apart_from_the_end_of_its_run() -> Iterator[None]:
     """A leader that dies between the two leaves an interval whose run nobody finds."""
-    with replaced(Reign, _do=_in_two(lambda write: not isinstance(write, w.PutIntervals))):
+    with replaced(Reign, _do=in_two(lambda write: not isinstance(write, w.PutIntervals))):
         yield
 
 
@@ -317,9 +341,48 @@ def waits_of_the_leader_before_are_forgotten() -> Iterator[None]:
     """DS 3973, AF 268: after a failover nobody knows when a waiting task gives up, and it waits for ever."""
     original = State._put_wait
 
-    def put(self: Any, subject: Any, *, waits: bool) -> None:
+    def put(self: Any, run: Any, spec: Any, *, waits: bool) -> None:
         if self.census_taken or not waits:
-            original(self, subject, waits=waits)
+            original(self, run, spec, waits=waits)
 
     with replaced(State, _put_wait=put):
+        yield
+
+
+@mutant
+def data_is_looked_at_once() -> Iterator[None]:
+    """DS 14149: a check that is not repeated after trouble leaves its task waiting for ever."""
+    original = Looks.seen
+
+    def seen(self: Any, look: Any, found: Any, now: Any) -> Any:
+        return original(self, look, found, now) if found.there else []
+
+    with replaced(Looks, seen=seen):
+        yield
+
+
+@mutant
+def one_thing_that_is_there_is_enough() -> Iterator[None]:
+    """DS 15229: a wait for several things ends with the first, or with none."""
+    with replaced(Looks, missing=lambda *_args: []):
+        yield
+
+
+@mutant
+def ends_of_others_are_not_heard() -> Iterator[None]:
+    """DS 16285, 3973: what a task waits for is done, and it waits on, since nobody looked again."""
+    with replaced(State, _look_at_awaiting=lambda *_args: None):
+        yield
+
+
+@mutant
+def any_run_of_the_other_pipeline_is_enough() -> Iterator[None]:
+    """DS 1336, 5979, AF 1060: a run for another date, or for a part of it, satisfies a dependency."""
+    original = upstream.gaps
+
+    def gaps(wanted: Any, covered: Any) -> Any:
+        found = tuple(covered)
+        return () if found else original(wanted, found)
+
+    with replaced(upstream, gaps=gaps):
         yield

@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from nimbus.domain import commands as c
-from nimbus.domain.ids import CommandId, RunId, TaskName
+from nimbus.domain.backfill import BackfillRequest, BackfillState, OnFailure, Order, Reprocess
+from nimbus.domain.ids import BackfillId, CommandId, RunId, TaskName
 from nimbus.domain.lifecycle import is_ready
-from tests.simulation.catalog import FIRST, MISSING, NAMES, POOLS, SECOND
+from nimbus.domain.run import Run, TaskState
+from nimbus.domain.selection import Scope, Selection
+from tests.simulation.catalog import FANNING, FIRST, MISSING, NAMES, POOLS, SECOND
 from tests.simulation.clocks import START
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-_VERBS = ("start", "stop", "pause", "activate", "publish", "remove", "pool", "cordon", "decide", "abdicate")
-_WEIGHTS = (12, 3, 2, 4, 3, 1, 1, 1, 6, 1)
+_WEIGHTS = {
+    "start": 12,
+    "stop": 5,
+    "pause_run": 2,
+    "resume_run": 3,
+    "rerun": 4,
+    "mark": 3,
+    "pause": 2,
+    "activate": 4,
+    "publish": 3,
+    "remove": 1,
+    "pool": 1,
+    "cordon": 1,
+    "decide": 6,
+    "backfill": 5,
+    "abdicate": 1,
+}
 
 
 class Operators:
@@ -23,11 +42,11 @@ class Operators:
     def __init__(self, world: World) -> None:
         self._world = world
         self._numbers = 0
-        self._runs = 0
+        self._runs = self._backfills = 0
 
     def ask(self) -> None:
         """Ask for something."""
-        command = self._command(self._world.rng.choices(_VERBS, _WEIGHTS)[0])
+        command = self._command(self._world.rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0])
         self.submit(command)
         if self._world.rng.random() < 0.1:
             self.submit(command)
@@ -46,7 +65,9 @@ class Operators:
         key = CommandId(f"cmd-{self._numbers:010d}")
         self._world.ledger.submitted[key] = command
         self._world.story.note("operator", "asks", key, command)
-        self._world.zookeeper.submit(c.QueuedCommand(id=key, command=command, submitted_at=START))
+        self._world.zookeeper.submit(
+            c.QueuedCommand(id=key, command=command, submitted_at=START, submitted_by="ann")
+        )
 
     def _cordon(self) -> c.Command:
         worker = self._world.rng.choice(self._world.workers).id
@@ -64,8 +85,34 @@ class Operators:
             if not task.spec.kind.uses_worker and is_ready(run, task)
         ]
         run, task = rng.choice(waiting or [(RunId("unknown"), TaskName("b"))])
-        return c.DecideApproval(
-            run_id=run, task=task, approved=rng.random() < 0.7, by=f"person {self._numbers}", reason="asked"
+        return c.DecideApproval(run_id=run, task=task, approved=rng.random() < 0.7, reason="asked")
+
+    def _backfill(self) -> c.Command:
+        rng = self._world.rng
+        if self._backfills and rng.random() < 0.4:
+            states = (
+                BackfillState.ACTIVE,
+                BackfillState.ACTIVE,
+                BackfillState.PAUSED,
+                BackfillState.CANCELLED,
+            )
+            known = BackfillId(f"backfill-{rng.randint(1, self._backfills)}")
+            return c.SteerBackfill(backfill=known, to=rng.choice(states), reason="asked")
+        self._backfills += 1
+        last = START - timedelta(minutes=rng.randint(0, 60))
+        return c.CreateBackfill(
+            pipeline=rng.choice(NAMES),
+            backfill=BackfillId(f"backfill-{self._backfills}"),
+            request=BackfillRequest(
+                first=last - timedelta(minutes=rng.randint(1, 30)),
+                last=last,
+                max_parallel=rng.randint(1, 4),
+                reprocess=rng.choice(list(Reprocess)),
+                order=rng.choice(list(Order)),
+                on_failure=rng.choice(list(OnFailure)),
+                as_one_run=rng.random() < 0.1,
+            ),
+            digest=rng.choice((None, None, FIRST, SECOND)),
         )
 
     def _command(self, verb: str) -> c.Command:
@@ -73,10 +120,10 @@ class Operators:
         match verb:
             case "start":
                 self._runs += 1
+                pipeline = rng.choice((pipeline, pipeline, pipeline, FANNING.name))
                 return c.StartRun(pipeline=pipeline, run_id=RunId(f"{pipeline}-by-hand-{self._runs}"))
-            case "stop":
-                known = list(self._world.ledger.runs.all) or [RunId("unknown")]
-                return c.StopRun(run_id=rng.choice(known[-6:]), reason="asked")
+            case "stop" | "pause_run" | "resume_run" | "rerun" | "mark":
+                return self._about_run(verb)
             case "pause":
                 return c.PausePipeline(pipeline=pipeline)
             case "activate":
@@ -93,4 +140,38 @@ class Operators:
             case "decide":
                 return self._decision()
             case _:
-                return c.Abdicate(reason="asked")
+                return self._backfill() if verb == "backfill" else c.Abdicate(reason="asked")
+
+    def _about_run(self, verb: str) -> c.Command:
+        runs, rng = self._world.ledger.runs, self._world.rng
+        live = [run.id for run in runs.live.values() if not run.state.is_final]
+        known = list(runs.all) or [RunId("unknown")]
+        run = rng.choice(live if live and rng.random() < 0.5 else known[-6:])
+        match verb:
+            case "rerun" if run in self._world.ledger.runs.all:
+                return self._rerun(self._world.ledger.runs.all[run])
+            case "mark":
+                task, state = self._world.rng.choice("abc"), self._world.rng.choice(("succeeded", "skipped"))
+                return c.MarkTask(run_id=run, task=TaskName(task), state=state, reason="asked")
+            case "pause_run":
+                return c.PauseRun(run_id=run)
+            case "resume_run":
+                return c.ResumeRun(run_id=run)
+            case _:
+                return c.StopRun(run_id=run, reason="asked")
+
+    def _rerun(self, run: Run) -> c.Command:
+        rng = self._world.rng
+        self._runs += 1
+        scope = rng.choice(tuple(Scope))
+        tasks = () if scope in (Scope.ALL, Scope.FAILED) else (TaskName("a"),)
+        marks = {TaskName("a"): TaskState.SUCCEEDED} if scope is Scope.FAILED and rng.random() < 0.3 else {}
+        return c.StartRun(
+            pipeline=run.pipeline,
+            run_id=RunId(f"{run.pipeline}-again-{self._runs}"),
+            parameters=run.parameters,
+            logical_date=run.logical_date,
+            data_interval=run.data_interval,
+            release=rng.choice((run.release, None)),
+            selection=Selection(scope=scope, tasks=tasks, reuse=run.id, is_rerun=True, marks=marks),
+        )

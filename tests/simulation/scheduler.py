@@ -9,32 +9,40 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from leader import FencingToken, Leadership, Participant
+from nimbus.domain.alerts import Alert, Failure
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.drafts import Draft, new_run
-from nimbus.domain.ids import RunId, TaskName
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.ids import AttemptId, RunId, TaskName
+from nimbus.domain.lifecycle import begin
+from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import TaskSpec
+from nimbus.domain.results import committed_results
 from nimbus.domain.run import Run
+from nimbus.domain.selection import entered
 from nimbus.domain.supervision import Timings
+from nimbus.domain.waits import Look, Seen
 from nimbus.engine import news as n
 from nimbus.engine.agenda import Subject
 from nimbus.engine.decision import (
     ArchiveRun,
     BuildRun,
     Effect,
+    LookAt,
     PrepareRelease,
     RenderTask,
     ResignLeadership,
+    SendAlert,
 )
 from nimbus.engine.loop import Engine, Steps
-from nimbus.engine.policy import Policy
+from nimbus.engine.policy import AlertPolicy, Policy
 from nimbus.engine.reign import Reign
-from nimbus.engine.results import committed_results
 from nimbus.engine.state import Built, Refusal
 from nimbus.ports import DefinitionNotHereError
 from nimbus.templates.answers import TemplateError, TemplateHelperError
 from tests.in_process_templates import InProcessTemplates
 from tests.simulation import engine_laws
-from tests.simulation.catalog import MAX_RUNNING
+from tests.simulation.catalog import MAX_RUNNING, NOTIFY, TARGETS
 from tests.simulation.clocks import ProcessClock
 from tests.simulation.laws import Law, hold
 from tests.simulation.store import FaultyStore, ProcessKilledError
@@ -56,6 +64,7 @@ def policy_with(keep_finished: timedelta, claim_timeout: timedelta) -> Policy:
         max_mishaps=3,
         max_running=MAX_RUNNING,
         raise_schema_after=timedelta(seconds=30),
+        alerts=AlertPolicy(targets=frozenset(TARGETS), notify=NOTIFY),
     )
 
 
@@ -84,7 +93,10 @@ class Scheduler:
         """Start the process."""
         self.alive, self.paused, self.deluded = True, False, False
         self.boot += 1
-        self.jobs: deque[tuple[ArchiveRun | BuildRun | PrepareRelease | RenderTask, float]] = deque()
+        self.jobs: deque[
+            tuple[ArchiveRun | BuildRun | PrepareRelease | RenderTask | LookAt | SendAlert, float]
+        ]
+        self.jobs = deque()
         self.store: FaultyStore | None = None
         self.session: Session | None = None
         self.leadership: Leadership | None = None
@@ -182,7 +194,7 @@ class Scheduler:
                 self._build(subject, draft)
             case RenderTask(run, task) if self.world.rng.random() < 0.9 and self.reaches_zookeeper():
                 self._render(run, task)
-            case ArchiveRun() | BuildRun() | PrepareRelease() | RenderTask():
+            case ArchiveRun() | BuildRun() | PrepareRelease() | RenderTask() | LookAt() | SendAlert():
                 self.jobs.append((effect, self.world.time.s))
             case ResignLeadership(reason):
                 hold(Law.NEVER_FAILS, "engine failed" not in reason, repr(sys.exc_info()[1]))
@@ -200,8 +212,12 @@ class Scheduler:
                 done = self._build(subject, draft)
             case RenderTask(read, task):
                 done = self._render(read, task)
+            case LookAt(look):
+                done = self._look(look)
             case PrepareRelease(release):
                 done = self._prepare(release, since_s)
+            case SendAlert(alert):
+                done = self._send(alert)
         if not done:
             self.jobs.append((job, since_s))
 
@@ -221,9 +237,35 @@ class Scheduler:
             self.world.ledger.schedules.waited.add(draft.id)
             self.engine.tell(n.BuildingFailed(subject, draft, DefinitionNotHereError(release)))
             return True
+        if draft.selection is not None and not self.reaches_zookeeper():
+            return False
         spec = self.world.storage.releases[release]
-        self.engine.tell(n.RunBuilt(subject, Built(draft, new_run(spec, draft))))
+        try:
+            result = self._selected(new_run(spec, draft), draft)
+        except InvalidParametersError as exc:
+            result = Refusal(exc.code, str(exc))
+        self.engine.tell(n.RunBuilt(subject, Built(draft, result)))
         return True
+
+    def _selected(self, run: Run, draft: Draft) -> Run | Refusal:
+        selection = draft.selection
+        if selection is None or selection.reuse is None:
+            return run
+        runs, ends = self.world.zookeeper.world.runs, self.world.ledger.attempts.ends
+        used = runs.get(selection.reuse) or self.world.storage.history.get(selection.reuse)
+        if used is None or not used.state.is_final or used.pipeline != run.pipeline:
+            return Refusal("run_live", "it cannot be used")
+        results = {}
+        for name, task in used.tasks.items():
+            if (attempt := task.committed) is not None:
+                origin = used.id if task.reused is None else task.reused.run
+                end = ends.get(AttemptId(origin, name, attempt.number))  # none of a task with child runs
+                results[name] = {} if end is None else end.result or {}
+        try:
+            run = entered(run, selection, used, results, by=draft.submitted_by, now=draft.asked_at)
+        except RefusedError as exc:
+            return Refusal(exc.code, str(exc))
+        return begin(run, draft.asked_at)
 
     def _render(self, run: Run, task: TaskName) -> bool:
         """The helper can be gone for a while, and ZooKeeper too."""
@@ -244,6 +286,13 @@ class Scheduler:
         self.engine.tell(n.TaskRendered(run.id, task, result))
         return True
 
+    def _look(self, look: Look) -> bool:
+        there = self.world.rng.random() < 0.2
+        if there:
+            self.world.ledger.runs.found[look] = self.world.time.s
+        self.engine.tell(n.DataSeen(look, Seen(there, "not there")))
+        return True
+
     def _prepare(self, release: ReleaseOf, since_s: float) -> bool:
         storage = self.world.storage
         if storage.available:
@@ -253,4 +302,16 @@ class Scheduler:
         else:
             return False
         self.engine.tell(n.ReleasePrepared(release, result))
+        return True
+
+    def _send(self, alert: Alert) -> bool:
+        """As `AlertSender`: the target may refuse, or accept without a word."""
+        if not self.still_leads():
+            return True
+        if self.world.dice.target_refuses():
+            self.engine.tell(n.AlertTried(alert.claim, Failure("refused")))
+            return True
+        self.world.ledger.alerts.arrived(alert)
+        lost = self.world.dice.reply_is_lost()
+        self.engine.tell(n.AlertTried(alert.claim, Failure("no answer", doubtful=True) if lost else None))
         return True

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 
 from nimbus.adapters.memory_store import MemoryLeaderStore, MemoryTransaction
 from nimbus.domain import writes as w
+from nimbus.domain.alerts import Alert
+from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import QueuedCommand
-from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
+from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.run import Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.slots import Slots
@@ -136,6 +139,21 @@ class FaultyStore:
         """One pipeline."""
         self._reach()
         return self._inner.read_pipeline(name)
+
+    def read_backfill(self, backfill: BackfillId) -> Backfill | None:
+        """One backfill."""
+        self._reach()
+        return self._inner.read_backfill(backfill)
+
+    def read_alerts(self) -> tuple[Alert, ...]:
+        """Alerts."""
+        self._reach()
+        return self._inner.read_alerts()
+
+    def read_health(self) -> tuple[PipelineHealth, ...]:
+        """How pipelines fare."""
+        self._reach()
+        return self._inner.read_health()
 
     def read_intervals(self, name: PipelineName) -> IntervalIndex | None:
         """One index."""

@@ -15,6 +15,7 @@ from nimbus.domain import lifecycle
 from nimbus.domain.admission import Capacity, by_rank, pool_holders, target_slots
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import (
     FailureStrategy,
     Priority,
@@ -25,10 +26,11 @@ from nimbus.domain.pipeline import (
     TaskSpec,
 )
 from nimbus.domain.refusals import Refusals
-from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun, TaskState
+from nimbus.domain.run import Outcome, Paused, Reused, Run, RunCause, RunState, TaskRun, TaskState
 from nimbus.domain.settlement import Settlement
 from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
 from nimbus.domain.tasks import Tasks
+from nimbus.domain.waits import SELF, DataSource, DataWait, LookReport, PipelineWait
 from nimbus.domain.workers import WorkerInfo
 
 NOW = datetime(2026, 3, 1, 6, 0, tzinfo=UTC)
@@ -360,6 +362,41 @@ def test_a_task_that_succeeded_needs_no_explanation() -> None:
     assert why(run, run.tasks[A], None, AROUND) is None
 
 
+def test_task_that_was_not_run_says_why_it_ended() -> None:
+    run = _run(selected="from b")
+    attempt = _ended(_opened(run), Outcome.SUCCEEDED).tasks[A].attempts[0]
+    marked = Settlement(at=NOW, by="ann", reason="by hand")
+    run = replace(
+        run,
+        tasks=run.tasks.replaced(
+            [
+                replace(
+                    run.tasks[A], state=TaskState.SUCCEEDED, reused=Reused(run=RunId("q"), attempt=attempt)
+                ),
+                replace(run.tasks[B], state=TaskState.SKIPPED, left_out=True),
+                replace(run.tasks[C], state=TaskState.SUCCEEDED, settled=marked),
+            ]
+        ),
+    )
+
+    assert why(run, run.tasks[A], None, AROUND) == "reused from run q, attempt 1"
+    assert why(run, run.tasks[B], None, AROUND) == "skipped: not selected (from b)"
+    assert why(run, run.tasks[C], None, AROUND) == "marked succeeded by ann: by hand"
+
+
+def test_paused_run_and_its_tasks_say_who_paused_it_and_how_it_goes_on() -> None:
+    run = _run(paused=Paused(by="ann", at=NOW), deadline=NOW + timedelta(hours=1))
+    told = (
+        "paused by ann at 2026-03-01 06:00:00Z; resume with `nimbus run resume r`; "
+        "its deadline, 2026-03-01 07:00:00Z, counts"
+    )
+
+    assert why_run(run, AROUND) == told
+    assert why(run, run.tasks[A], None, AROUND) == f"its run is {told}"
+    assert why(run, run.tasks[B], None, AROUND) == "needs a (waiting)"
+    assert why_run(replace(run, state=RunState.QUEUED), AROUND) == told
+
+
 def _queue(*others: Run, limit: int | None = 1, max_running: int | None = None) -> QueueView:
     return QueueView(live=others, limit=limit, max_running=max_running)
 
@@ -510,3 +547,51 @@ def test_decided_approval_says_who_decided_and_why(state: TaskState, by: str, se
     run, task = _approval(state=state, settled=Settlement(at=NOW, by=by, reason="checked"))
 
     assert why(run, task, None, AROUND) == sentence
+
+
+def test_wait_for_data_says_when_it_was_looked_at_and_when_it_is_again() -> None:
+    spec = TaskSpec(
+        name=A,
+        kind=TaskKind.WAIT,
+        script="",
+        args=("http://host/ready", "/shared/there"),
+        waits_for=(DataWait(source=DataSource.HTTP), DataWait(source=DataSource.FILE)),
+    )
+    report = LookReport(at=NOW - timedelta(seconds=12), said="404", next_at=NOW + timedelta(seconds=20))
+    around = replace(AROUND, looks=lambda: {"http://host/ready": report})
+
+    assert why(_run(tasks=Tasks([TaskRun(spec=spec)])), TaskRun(spec=spec), None, around) == (
+        "waits for http://host/ready (last looked 12 s ago: 404; next look in 20 s), "
+        "and for file /shared/there on the leader's host"
+    )
+
+
+def test_wait_for_a_pipeline_names_the_missing_intervals() -> None:
+    spec = TaskSpec(
+        name=A,
+        kind=TaskKind.WAIT,
+        script="",
+        waits_for=(PipelineWait(pipeline=PipelineName("ods")), PipelineWait(pipeline=SELF)),
+        timeout=timedelta(hours=6),
+    )
+    run = _run(
+        tasks=Tasks([TaskRun(spec=spec)]),
+        data_interval=DataInterval(start=NOW - timedelta(days=1), end=NOW),
+        timezone="Europe/Berlin",
+    )
+
+    assert why(run, run.tasks[A], None, AROUND) == (
+        "waits for pipeline ods: 2026-02-28T07:00+0100 to 2026-03-01T07:00+0100 "
+        "(no run of it has ended yet); it fails at 2026-03-01 12:00:00Z without it"
+    )
+
+
+def test_task_that_waits_for_room_says_when_its_queue_timeout_fails_it() -> None:
+    run = _run()
+    task = replace(run.tasks[A], spec=replace(run.tasks[A].spec, queue_timeout=timedelta(minutes=10)))
+
+    words = why(run, task, None, _around(workers=()))
+
+    assert words is not None
+    assert words.startswith("no worker is registered")
+    assert words.endswith("; it fails at 2026-03-01 06:10:00Z if it has not started: queue_timeout")

@@ -77,6 +77,7 @@ tasks:
         (options.Schedule, models.ScheduleModel, set()),
         (options.Parameter, models.ParameterModel, set()),
         (options.Concurrency, models.ConcurrencyModel, set()),
+        (options.Webhook, models.WebhookModel, set()),
         (options.Defaults, models.DefaultsModel, set()),
     ],
 )

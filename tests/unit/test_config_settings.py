@@ -36,6 +36,8 @@ def refusal(folder: Path, document: dict[str, Any] | str, environ: dict[str, str
     return str(refused.value).replace(f"{folder}/", "").splitlines()
 
 
+SINGLE: dict[str, Any] = {"leadership": {"elector": "single"}, "zookeeper": {}}
+
 BASE = """\
 zookeeper:
   hosts: zk1.example.com:2181
@@ -174,6 +176,15 @@ def test_configuration_is_refused_with_its_place_and_what_to_do(
 
 SECTIONS: list[tuple[dict[str, Any], str]] = [
     ({"zookeeper": {}}, "zookeeper.hosts: is missing"),
+    (
+        SINGLE | {"zookeeper": {"hosts": "zk1"}},
+        "hosts is given and leadership.elector is single",
+    ),
+    (SINGLE | {"worker": {"data": "/d", "embedded": False}}, "the worker of a single scheduler runs in"),
+    ({"leadership": {"elector": "single", "nofailover": True}, "zookeeper": {}}, "nobody would lead"),
+    ({"leadership": {"elector": "singel"}}, 'did you mean "single"'),
+    ({"leadership": {"elector": "memory"}}, "must be zookeeper, single, or package.module:factory"),
+    ({"leadership": {"priority": 1}}, "leadership.priority"),
     ({"zookeeper": {"hosts": "zk1:0"}}, "'zk1:0' is not host:port"),
     ({"zookeeper": {"hosts": "zk1;zk2"}}, "'zk1;zk2' is not host:port; separate hosts with commas"),
     ({"zookeeper": {"hosts": "zk1:2181/a,zk2:2181/a"}}, "write it once, after all hosts"),
@@ -563,3 +574,18 @@ def test_token_in_the_url_of_a_connect_server_is_not_shown(tmp_path: Path) -> No
     (line,) = refusal(tmp_path, GOOD | {"connect": {"url": "sc://spark:15002/;token=t0ken"}})
 
     assert "t0ken" not in line
+
+
+def test_a_single_scheduler_needs_no_zookeeper_and_names_the_folder_of_its_store(tmp_path: Path) -> None:
+    document = {**GOOD, "leadership": {"elector": "single"}}
+    del document["zookeeper"]
+
+    assert load(tmp_path, document).store_folder == Path("/var/lib/nimbus/store")
+    assert load(tmp_path, GOOD).store_folder is None
+
+
+def test_an_elector_of_ones_own_and_its_place_in_the_queue_are_read(tmp_path: Path) -> None:
+    told = {"elector": "my.electors:make", "priority": -2, "nofailover": True}
+    leadership = load(tmp_path, {**GOOD, "leadership": told}).leadership
+
+    assert (leadership.elector, leadership.priority, leadership.nofailover) == ("my.electors:make", -2, True)

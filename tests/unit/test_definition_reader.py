@@ -12,6 +12,7 @@ import pytest
 from nimbus.definition import InvalidDefinitionError, parse_definition, read_definition
 from nimbus.domain.concurrency import Concurrency, WhenFull
 from nimbus.domain.failures import FailureClass
+from nimbus.domain.notify import AlertEvent, NotifyRule
 from nimbus.domain.pipeline import (
     CatchUp,
     FailureStrategy,
@@ -50,6 +51,11 @@ def task(more: str) -> str:
     return HEAD + TASKS + f"  b: {{type: pyspark, script: b.py, {more}}}\n"
 
 
+def fan(more: str) -> str:
+    """A definition whose task `a` starts child runs, on line 4."""
+    return HEAD + f"tasks:\n  a: {{type: pipeline, {more}}}\n"
+
+
 def parameter(more: str) -> str:
     """A definition whose parameter `p` is written on line 4."""
     return HEAD + f"parameters:\n  p: {{{more}}}\n" + TASKS
@@ -80,7 +86,7 @@ BAD: list[tuple[str, str, str]] = [
     ("tasks left empty", HEAD + "tasks:\n", "3: tasks: a pipeline needs at least one task"),
     ("no tasks at all", HEAD, "pipeline.yaml: tasks: is missing"),
     ("tasks as a list", HEAD + "tasks: [a]\n", "3: tasks: must be a mapping of keys to values, not a list"),
-    ("unknown type", HEAD + "tasks:\n  a: {type: spark, script: a.py}\n", '4: tasks.a.type: must be one of pyspark, python, sql, shell, spark_submit, spark_pipeline, approval, not \'spark\' (did you mean "pyspark"?)'),
+    ("unknown type", HEAD + "tasks:\n  a: {type: spark, script: a.py}\n", '4: tasks.a.type: must be one of pyspark, python, sql, shell, spark_submit, spark_pipeline, pipeline, approval, wait, not \'spark\' (did you mean "pyspark"?)'),
     ("unknown priority", top("priority: urgent"), "3: priority: must be one of highest, high, medium, low, lowest, not 'urgent'"),
     ("unknown strategy", top("failure_strategy: stop"), "3: failure_strategy: must be one of end, continue, not 'stop'"),
     ("unknown catchup", top('schedule: {cron: "@daily", catchup: newest}'), "3: schedule.catchup: must be one of none, latest, all"),
@@ -201,6 +207,21 @@ BAD: list[tuple[str, str, str]] = [
     ("bounds crossed", parameter("type: integer, default: 1, minimum: 3, maximum: 2"), "4: parameters.p.minimum: minimum (3) must not be above maximum (2)"),
     ("bad parameter name", HEAD + "parameters:\n  first-month: {type: integer, default: 1}\n" + TASKS, "4: parameters.first-month: 'first-month' is not a parameter's name"),
     ("parameter named like a method", HEAD + "parameters:\n  items: {type: integer, default: 1}\n" + TASKS, "4: parameters.items: 'items' means something else in templates"),
+    # child runs
+    ("child runs without a pipeline", fan(""), "4: tasks.a.pipeline: is missing; a pipeline task needs it"),
+    ("child runs of itself", fan("pipeline: flights"), "4: tasks.a.pipeline: flights would start itself, without an end"),
+    ("child runs with a slot", fan("pipeline: p, pool: {w: 1}"), "4: tasks.a.pool: a pipeline task has no driver and no slot, so no pool"),
+    ("child runs with a script", fan("pipeline: p, script: a.py"), "4: tasks.a.script: a pipeline task has no script; remove it"),
+    ("items of another type of task", task("for_each: [a]"), "5: tasks.b.for_each: a pyspark task starts no child runs; remove this"),
+    ("too many items", fan("pipeline: p, for_each: {a: [1, 2], b: [1, 2]}, max_items: 3"), "4: tasks.a.for_each: has 4 items, and max_items is 3"),
+    ("more items than any task may have", fan("pipeline: p, for_each: [1], max_items: 1001"), "4: tasks.a.max_items: must be at most 1000"),
+    ("no items", fan("pipeline: p, for_each: []"), "4: tasks.a.for_each: must have at least one value"),
+    ("items that are lists", fan("pipeline: p, for_each: [[1]]"), "4: tasks.a.for_each: "),
+    ("item that is a template", fan("pipeline: p, for_each: ['{{ ds }}']"), "4: tasks.a.for_each: a value is no template"),
+    ("max_parallel without items", fan("pipeline: p, max_parallel: 2"), "4: tasks.a.max_parallel: there is one child run without for_each"),
+    ("item without for_each", fan("pipeline: p, params: {x: '{{ item.x }}'}"), "4: tasks.a.params.x: there is no 'item'"),
+    ("unknown name of an item", fan("pipeline: p, params: {x: '{{ item.regoin }}'}, for_each: {region: [eu]}"), '4: tasks.a.params.x: there is no item.regoin (did you mean "item.region"?)'),
+    ("parameter that is a list", fan("pipeline: p, params: {x: [1]}"), "4: tasks.a.params.x: must be a text, a number or a boolean"),
     # templates
     ("unknown parameter in a template", HEAD + "parameters: {month: {type: integer, default: 1}}\ntasks:\n  a: {type: python, script: a.py, args: [x, '{{ params.moth }}']}\n", '5: tasks.a.args[1]: there is no parameter \'moth\' (did you mean "params.month"?)'),
     ("parameter without params", HEAD + "parameters: {month: {type: integer, default: 1}}\ntasks:\n  a: {type: python, script: a.py, args: ['{{ month }}']}\n", '5: tasks.a.args[0]: there is no \'month\'; parameters are in `params` (did you mean "params.month"?)'),
@@ -455,7 +476,7 @@ def test_smallest_definition_has_the_defaults_of_the_domain() -> None:
     )
 
 
-@pytest.mark.parametrize("example", ["flights", "hello"])
+@pytest.mark.parametrize("example", ["flights", "hello", "results"])
 def test_example_pipeline_is_good(example: str) -> None:
     assert read_definition(EXAMPLES / example, TEMPLATES).name == example
     assert read_definition(EXAMPLES / example / "pipeline.yaml", TEMPLATES).tasks
@@ -664,6 +685,37 @@ def test_limit_that_cannot_be_is_refused(key: str, message: str) -> None:
     assert message in str(told.value)
 
 
+def test_items_are_read_as_a_list_or_as_a_mapping_of_lists() -> None:
+    text = (
+        "schema: 1\nname: flights\ndefaults: {timeout: 1m}\ntasks:\n"
+        "  a: {type: pipeline, pipeline: p, for_each: [eu, us], params: {x: '{{ item }}', y: 3}}\n"
+        "  b: {type: pipeline, pipeline: q, for_each: {r: [eu], s: [1, 2]}, max_parallel: 2, max_items: 5}\n"
+        "  c: {type: pipeline, pipeline: q}\n"
+    )
+
+    spec = parse_definition(text.encode(), "pipeline.yaml", TEMPLATES)
+
+    a, b, c = (task.children for task in spec.tasks)
+    assert a is not None and b is not None and c is not None
+    assert [a.item(index) for index in range(a.count)] == ["eu", "us"]
+    assert a.parameters == {"x": "{{ item }}", "y": 3}
+    assert [b.item(index) for index in range(b.count)] == [{"r": "eu", "s": 1}, {"r": "eu", "s": 2}]
+    assert (b.max_parallel, b.max_items, a.max_parallel, a.max_items) == (2, 5, None, 200)
+    assert (c.count, spec.children) == (1, ("p", "q"))
+    assert spec.tasks[0].timeout is None
+
+
+def test_notify_is_read_and_an_empty_one_is_not_none() -> None:
+    told = parse_definition(
+        top("notify: [{on: [recovered, failed, failed], to: oncall}]").encode(), "p", TEMPLATES
+    )
+    silent = parse_definition(top("notify: []").encode(), "p", TEMPLATES)
+
+    assert told.notify == (NotifyRule(on=(AlertEvent.FAILED, AlertEvent.RECOVERED), to="oncall"),)
+    assert (silent.notify, parse_definition(top("").encode(), "p", TEMPLATES).notify) == ((), None)
+    assert 'did you mean "failed"' in refusal(top("notify: [{on: [faild], to: oncall}]"))[0]
+
+
 def test_task_reads_the_results_that_its_templates_take() -> None:
     text = HEAD + (
         "tasks:\n"
@@ -704,3 +756,47 @@ def test_result_that_cannot_be_had_is_refused_with_its_place(argument: str, word
     (line,) = found
     assert line.startswith("pipeline.yaml:7: tasks.b.args[0]: ")
     assert words in line
+
+
+def test_definition_knows_the_variables_that_its_templates_name() -> None:
+    text = HEAD + (
+        "tasks:\n  a: {type: python, script: a.py, when: \"{{ vars.on == 'x' }}\", "
+        "args: [\"{{ vars['dwh'] }}{{ vars.b }}\", vars.c]}\n"
+    )
+
+    assert parse_definition(text.encode(), "x", TEMPLATES).variables == ("b", "dwh", "on")
+
+
+@pytest.mark.parametrize("argument", ["{{ vars }}", "{{ vars[params.x] }}", "{{ vars.get('a') ~ vars }}"])
+def test_variable_that_is_not_named_is_refused(argument: str) -> None:
+    found = refusal(HEAD + f'tasks:\n  a: {{type: python, script: a.py, args: ["{argument}"]}}\n')
+
+    assert "write vars.NAME" in "".join(found)
+
+
+def test_child_runs_may_be_given_results_of_tasks_that_are_needed() -> None:
+    fan = "  f: {type: pipeline, pipeline: p, params: {x: '{{ tasks.a.result.x }}'}, needs: [%s]}\n"
+    plan = HEAD + "tasks:\n  a: {type: python, script: a.py}\n"
+
+    assert parse_definition((plan + fan % "a").encode(), "x", TEMPLATES).tasks[1].reads == ("a",)
+    (line,) = refusal(plan + fan % "")
+    assert "tasks.f.params.x: takes the result of 'a', which may come later" in line
+
+
+def test_secrets_are_names_by_variable() -> None:
+    (_, b) = parse_definition(task("secrets: {DB_PASSWORD: warehouse.prod-1}").encode(), "x", TEMPLATES).tasks
+
+    assert (b.secrets, schema_for(b)) == ({"DB_PASSWORD": "warehouse.prod-1"}, 2)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("secrets: {NIMBUS_X: a}", "NIMBUS_X means something to Nimbus"),
+        ("secrets: {1X: a}", "not a name of an environment variable"),
+        ("secrets: {X: ../a}", "not the name of a secret"),
+        ("secrets: {X: a}, spark: {target: t, deploy: cluster}", "a driver in a cluster gets none"),
+    ],
+)
+def test_secret_that_cannot_be_is_refused(more: str, words: str) -> None:
+    assert words in "".join(refusal(task(more)))

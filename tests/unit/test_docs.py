@@ -35,3 +35,30 @@ def test_a_test_that_is_not_there_is_missed() -> None:
     text = f"`{here}`, `{here}::test_every_*`, `{here}::test_nothing`, `tests/unit/test_nowhere.py`"
 
     assert list(_missing(text)) == [f"{here}::test_nothing", "unit/test_nowhere.py"]
+
+
+_COMMANDS_OF_DOLPHINSCHEDULER = (
+    "START_PROCESS",
+    "START_CURRENT_TASK_PROCESS",
+    "RECOVER_TOLERANCE_FAULT_PROCESS",
+    "RECOVER_SUSPENDED_PROCESS",
+    "START_FAILURE_TASK_PROCESS",
+    "COMPLEMENT_DATA",
+    "SCHEDULER",
+    "REPEAT_RUNNING",
+    "PAUSE",
+    "STOP",
+    "RECOVER_WAITING_THREAD",
+    "RECOVER_SERIAL_WAIT",
+    "EXECUTE_TASK",
+    "DYNAMIC_GENERATION",
+)
+"""Of `CommandType`."""
+
+
+@pytest.mark.parametrize("command", _COMMANDS_OF_DOLPHINSCHEDULER)
+def test_each_command_of_dolphinscheduler_has_a_row_that_names_a_test(command: str) -> None:
+    lines = (PROJECT / "docs/coming-from.md").read_text().splitlines()
+
+    (row,) = (line for line in lines if line.startswith(f"| {command} |"))
+    assert _NAMED.search(row)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from nimbus.domain import lifecycle
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import ReleaseOf
@@ -16,10 +18,13 @@ from nimbus.domain.commands import (
     PublishRelease,
     QueuedCommand,
     RemovePool,
+    RemoveVariable,
     SetPool,
+    SetVariable,
     UncordonWorker,
 )
 from nimbus.domain.ids import CommandId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.notify import AlertEvent, NotifyRule
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
 from nimbus.domain.settings import ClusterSettings
@@ -272,6 +277,19 @@ def test_definition_that_takes_of_an_unknown_pool_is_refused() -> None:
     assert refused.message.startswith("task a takes 2 of pool db, which does not exist")
 
 
+def test_definition_that_notifies_an_unknown_target_is_refused() -> None:
+    rule = NotifyRule(on=(AlertEvent.FAILED,), to="oncall")
+    spec = PipelineSpec(name=PipelineName("p"), notify=(rule,), tasks=(a_task("a"),))
+    state = known()
+    release = ReleaseOf(spec.name, ReleaseDigest("b" * 64))
+    state.prepared[spec.name] = release, spec
+
+    refused = asked(state, PublishRelease(pipeline=spec.name, digest=release.digest))
+
+    assert refused.code == "unknown_target"
+    assert "notify names the target oncall" in refused.message
+
+
 def test_cordoned_worker_is_given_nothing_until_it_is_uncordoned() -> None:
     state = known(a_run("r", a_task("a")))
     assert asked(state, CordonWorker(worker=WORKER.id, reason="disk")).accepted
@@ -329,3 +347,34 @@ def test_task_starts_no_sooner_than_start_after_its_needs_are_met_under_any_lead
 
     assert open_all(heir, NOW + timedelta(minutes=9)) == []
     assert open_all(heir, NOW + timedelta(minutes=10)) == ["r.b.1"]
+
+
+def test_variable_is_set_changed_and_removed_by_commands() -> None:
+    state = known()
+
+    assert asked(state, SetVariable(name="dwh", value="a")).accepted
+    assert asked(state, SetVariable(name="dwh", value="b")).accepted
+    assert state.settings.variables == {"dwh": "b"}
+    assert asked(state, RemoveVariable(name="dwh")).accepted
+    assert asked(state, RemoveVariable(name="dwh")).code == "unknown_variable"
+
+
+def test_variables_are_bounded_together() -> None:
+    state = known()
+    codes = [asked(state, SetVariable(name=f"v{n}", value="x" * 1024)).code for n in range(40)]
+
+    assert codes[:30] == ["ok"] * 30
+    assert codes[-1] == "too_many_variables"
+
+
+@pytest.mark.parametrize(("schema", "code"), [(2, "unknown_variable"), (1, "schema_too_old")])
+def test_definition_that_takes_a_variable_that_is_not_there_is_refused(schema: int, code: str) -> None:
+    spec = PipelineSpec(name=PipelineName("p"), tasks=(a_task("a"),), variables=("dwh",))
+    state = known()
+    state.schema = schema
+    release = ReleaseOf(spec.name, ReleaseDigest("b" * 64))
+    state.prepared[spec.name] = release, spec
+
+    refused = asked(state, PublishRelease(pipeline=spec.name, digest=release.digest))
+
+    assert (refused.code, "vars.dwh" in refused.message) == (code, True)

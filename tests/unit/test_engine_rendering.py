@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from nimbus.domain.commands import StartRun, StopRun
+from nimbus.domain.commands import SetVariable, StartRun, StopRun
 from nimbus.domain.ids import AttemptId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.results import committed_results
 from nimbus.domain.run import Outcome, RunState, TaskState
+from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import End
 from nimbus.engine.decision import Effect, RenderTask
 from nimbus.engine.news import RenderingFailed, TaskRendered
-from nimbus.engine.results import committed_results
 from nimbus.engine.state import Refusal
 from nimbus.templates.answers import TemplateError, TemplateHelperError
 from tests.definitions import active
@@ -38,12 +39,13 @@ def spec(**load: Any) -> PipelineSpec:
     )
 
 
-def begun(spec: PipelineSpec) -> Bench:
+def begun(spec: PipelineSpec, **variables: str) -> Bench:
     """A run of such a pipeline, its first task under way."""
     bench = Bench()
     record = active(replace(spec, parameters={}), schedule_position=NOW, updated_at=NOW)
     worker = replace(WORKER, newest_schema=2)
     bench.cluster.change(pipelines={NAME: record}, schema=2, workers={worker.id: worker})
+    bench.cluster.change(settings=ClusterSettings(variables=variables))
     bench.elect(2)
     bench.submit(StartRun(pipeline=NAME, run_id=RUN))
     bench.decide()
@@ -131,7 +133,9 @@ def test_task_fails_with_the_text_when_its_template_cannot_be_rendered() -> None
         TaskState.FAILED,
         (),
     )
-    assert "has no attribute 'nothing'" in run.tasks[LOAD].reason
+    settled = run.tasks[LOAD].settled
+    assert settled is not None
+    assert "has no attribute 'nothing'" in settled.reason
     assert run.tasks[LAST].state is TaskState.NOT_RUN
 
 
@@ -187,3 +191,25 @@ def test_late_answer_changes_nothing_when_the_run_was_stopped_meanwhile() -> Non
 
     assert bench.run().state is RunState.STOPPED
     assert bench.reign.state.rendered == {}
+
+
+def test_run_keeps_the_variables_that_it_was_made_with() -> None:
+    bench = begun(
+        replace(spec(args=("{{ vars.dwh }} {{ tasks.plan.result.x }}",)), variables=("dwh",)),
+        dwh="one",
+        other="2",
+    )
+    bench.submit(SetVariable(name="dwh", value="two"))
+    give(bench, {"x": 3})
+    render(bench, asked(bench)[-1])
+
+    assert bench.run().variables == {"dwh": "one"}
+    assert ordered(bench, LOADS) == ("one 3",)
+
+
+def test_run_is_refused_when_a_variable_that_it_takes_is_not_set() -> None:
+    bench = begun(replace(spec(), variables=("dwh",)))
+
+    (outcome,) = bench.cluster.world.outcomes.values()
+    assert not outcome.accepted
+    assert "there is no variable vars.dwh: `nimbus var set dwh VALUE`" in outcome.message

@@ -10,11 +10,14 @@ import pytest
 from nimbus.domain import writes as w
 from nimbus.domain.commands import Command, DecideApproval, QueuedCommand, StartRun, StopRun
 from nimbus.domain.ids import CommandId, PipelineName, RunId, TaskName
+from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunState, TaskState
 from nimbus.domain.settlement import Settlement
-from nimbus.engine.agenda import Instant
+from nimbus.domain.waits import DataSource, DataWait, Look, PipelineWait, Seen
+from nimbus.engine.agenda import Instant, about_wait
 from nimbus.engine.decision import BuildRun, Decision
+from nimbus.engine.looks import LONGEST_PAUSE_S, MOST_REPORTED, Looks
 from nimbus.engine.rules import ask, next_subject
 from nimbus.engine.state import State
 from tests.definitions import active, built
@@ -28,7 +31,7 @@ SPEC = PipelineSpec(
     failure_strategy=FailureStrategy.CONTINUE,
     tasks=(APPROVAL, TaskSpec(name=AFTER, kind=TaskKind.PYTHON, script="a.py", needs=(ASKED,))),
 )
-APPROVE = DecideApproval(run_id=RUN, task=ASKED, approved=True, by="ada", reason="figures checked")
+APPROVE = DecideApproval(run_id=RUN, task=ASKED, approved=True, reason="figures checked")
 
 
 def at(now: datetime) -> Instant:
@@ -44,10 +47,9 @@ def started(spec: PipelineSpec = SPEC) -> State:
     return state
 
 
-def submit(state: State, command: Command) -> None:
-    state.put_command(
-        QueuedCommand(id=CommandId(f"cmd-{len(state.commands)}"), command=command, submitted_at=NOW)
-    )
+def submit(state: State, command: Command, by: str = "ada") -> None:
+    key = CommandId(f"cmd-{len(state.commands)}")
+    state.put_command(QueuedCommand(id=key, command=command, submitted_at=NOW, submitted_by=by))
 
 
 def decide_all(state: State, now: datetime = NOW) -> list[Decision]:
@@ -133,12 +135,12 @@ def test_decision_about_what_is_no_approval_is_refused(command: DecideApproval) 
     assert outcome(decide_all(state)) == (False, "no_approval")
 
 
-@pytest.mark.parametrize("later", [{"approved": False}, {"by": "eve"}])
-def test_other_decision_about_a_decided_approval_is_refused(later: dict[str, object]) -> None:
+@pytest.mark.parametrize(("approved", "by"), [(False, "ada"), (True, "eve")])
+def test_other_decision_about_a_decided_approval_is_refused(approved: bool, by: str) -> None:
     state = started()
     submit(state, APPROVE)
     decide_all(state)
-    submit(state, replace(APPROVE, **later))  # type: ignore[arg-type]
+    submit(state, replace(APPROVE, approved=approved), by)
 
     assert outcome(decide_all(state)) == (False, "no_approval")
     assert state.runs[RUN].tasks[ASKED].state is TaskState.SUCCEEDED
@@ -179,3 +181,195 @@ def test_approval_of_a_stopped_run_does_not_run() -> None:
 
     assert last_run(decide_all(state)).tasks[ASKED].state is TaskState.NOT_RUN
     assert decide_all(state, NOW + HOUR) == []
+
+
+# -- data
+
+WAITING = TaskSpec(
+    name=ASKED,
+    kind=TaskKind.WAIT,
+    script="",
+    args=("s3://bucket/{{ ds }}/_SUCCESS", "http://host/ready"),
+    waits_for=(DataWait(source=DataSource.S3), DataWait(source=DataSource.HTTP, status=204)),
+    timeout=HOUR,
+)
+OBJECT = Look(DataSource.S3, "s3://bucket/2026-03-01/_SUCCESS")
+PAGE = Look(DataSource.HTTP, "http://host/ready", 204)
+DATA = replace(SPEC, tasks=(WAITING, SPEC.tasks[1]))
+THERE, MISSING = Seen(True, ""), Seen(False, "404")
+
+
+def test_data_is_looked_for_at_once_and_the_task_succeeds_when_all_is_there() -> None:
+    state = started(DATA)
+    assert sorted(state.looks.take_due(0.0)) == sorted((OBJECT, PAGE))
+    assert state.looks.take_due(1e9) == [], "nothing is due again before it was seen"
+
+    state.data_seen(OBJECT, THERE, at(NOW))
+    assert decide_all(state) == []
+    state.data_seen(PAGE, THERE, at(NOW))
+    (decision,) = decide_all(state)
+
+    task = last_run([decision]).tasks[ASKED]
+    assert (decision.name, task.state, task.attempts) == ("wait_met", TaskState.SUCCEEDED, ())
+    assert task.settled == Settlement(at=NOW, reason="all is there")
+
+
+def test_data_that_is_not_there_within_the_timeout_fails_the_task_with_its_address() -> None:
+    state = started(DATA)
+    state.data_seen(OBJECT, THERE, at(NOW))
+    state.data_seen(PAGE, MISSING, at(NOW))
+
+    task = last_run(decide_all(state, NOW + HOUR)).tasks[ASKED]
+
+    assert task.state is TaskState.FAILED
+    assert task.settled == Settlement(at=NOW + HOUR, reason="http://host/ready (204) was not there within 1h")
+    assert state.looks.take_due(1e9) == []
+
+
+def test_rendered_address_that_is_none_fails_the_task_and_is_never_looked_at() -> None:
+    state = State(epoch=3, schema=2)
+    state.put_pipeline(active(replace(DATA, tasks=(replace(WAITING, args=("file:///etc", "gopher://x")),))))
+    state.take_census()
+    submit(state, StartRun(pipeline=SPEC.name, run_id=RUN))
+
+    decisions = decide_all(state)
+
+    assert decisions[-1].name == "wait_failed"
+    assert state.looks.take_due(1e9) == []
+
+
+def test_next_leader_looks_anew() -> None:
+    before = started(DATA)
+    before.data_seen(OBJECT, THERE, at(NOW))
+    state = State(epoch=4, schema=2)
+    state.put_run(before.runs[RUN], at(NOW))
+
+    assert sorted(state.looks.take_due(0.0)) == sorted((OBJECT, PAGE))
+
+
+def test_stopped_run_is_waited_for_no_more() -> None:
+    state = started(DATA)
+    submit(state, StopRun(run_id=RUN, reason="test"))
+    decide_all(state)
+
+    state.data_seen(OBJECT, MISSING, at(NOW))
+
+    assert state.looks.take_due(1e9) == []
+    assert state.looks.report() == {}
+
+
+def test_pauses_between_looks_grow_up_to_a_bound_and_the_last_look_is_reported() -> None:
+    looks, now_s, pauses = Looks(), 0.0, []
+    looks.want(about_wait(RUN, ASKED), [OBJECT])
+    for _ in range(8):
+        assert looks.take_due(now_s) == [OBJECT]
+        looks.seen(OBJECT, MISSING, at(NOW + timedelta(seconds=now_s)))
+        due_s = looks.next_due_s()
+        assert due_s is not None
+        pauses.append(due_s - now_s)
+        now_s = due_s
+
+    assert pauses == [1, 2, 4, 8, 16, LONGEST_PAUSE_S, LONGEST_PAUSE_S, LONGEST_PAUSE_S]
+    report = looks.report()[OBJECT.name]
+    assert (report.said, report.next_at - report.at) == ("404", timedelta(seconds=LONGEST_PAUSE_S))
+
+
+def test_equal_looks_of_many_tasks_are_one() -> None:
+    looks = Looks()
+    tasks = [about_wait(RunId(f"p-{number}"), ASKED) for number in range(1000)]
+    for task in tasks:
+        looks.want(task, [OBJECT])
+
+    assert looks.take_due(0.0) == [OBJECT]
+    assert looks.seen(OBJECT, THERE, at(NOW)) == sorted(tasks)
+
+
+def test_report_has_the_latest_looks_and_a_bound() -> None:
+    looks = Looks()
+    many = [Look(DataSource.FILE, f"/{number}") for number in range(MOST_REPORTED + 10)]
+    looks.want(about_wait(RUN, ASKED), [*many, Look(DataSource.FILE, "/" + "x" * 1000)])
+    for look in looks.take_due(0.0):
+        looks.seen(look, Seen(False, "x" * 10_000), at(NOW))
+
+    report = looks.report()
+
+    assert len(report) == MOST_REPORTED
+    assert max(len(name) + len(found.said) for name, found in report.items()) < 1000
+
+
+# -- runs of other pipelines
+
+DAY = DataInterval(start=NOW - timedelta(days=1), end=NOW)
+UPSTREAM = PipelineSpec(
+    name=PipelineName("ods"), tasks=(TaskSpec(name=AFTER, kind=TaskKind.APPROVAL, script="", args=("?",)),)
+)
+FOR_RUNS = replace(WAITING, args=(), waits_for=(PipelineWait(pipeline=UPSTREAM.name),))
+DOWNSTREAM = replace(SPEC, tasks=(FOR_RUNS, SPEC.tasks[1]))
+
+
+def with_both() -> State:
+    """A run that waits, and one that it waits for, whose only task is an approval."""
+    state = State(epoch=3, schema=2)
+    for spec in (UPSTREAM, DOWNSTREAM):
+        state.put_pipeline(active(spec))
+    state.take_census()
+    submit(state, StartRun(pipeline=DOWNSTREAM.name, run_id=RUN, data_interval=DAY))
+    decide_all(state)
+    submit(state, StartRun(pipeline=UPSTREAM.name, run_id=RunId("ods-1"), data_interval=DAY))
+    decide_all(state)
+    return state
+
+
+def end_upstream(state: State, *, approved: bool) -> list[Decision]:
+    submit(state, replace(APPROVE, run_id=RunId("ods-1"), task=AFTER, approved=approved))
+    return decide_all(state)
+
+
+def test_end_of_another_pipelines_run_ends_a_wait_for_it_without_any_timer() -> None:
+    state = with_both()
+    assert decide_all(state) == []
+
+    decisions = end_upstream(state, approved=True)
+
+    assert [one.name for one in decisions] == ["command_accepted", "wait_met"]
+    assert state.runs[RUN].tasks[ASKED].state is TaskState.SUCCEEDED
+
+
+def test_failed_run_is_waited_out_and_its_interval_is_named_when_time_is_up() -> None:
+    state = with_both()
+    assert [one.name for one in end_upstream(state, approved=False)] == ["command_accepted"]
+
+    settled = last_run(decide_all(state, NOW + HOUR)).tasks[ASKED].settled
+
+    assert settled is not None
+    assert settled.reason.startswith(
+        "pipeline ods: 2026-02-28T12:00+0000 to 2026-03-01T12:00+0000 (run ods-1 failed)"
+    )
+
+
+def test_run_that_waits_for_a_pipeline_is_refused_without_a_data_interval() -> None:
+    state = with_both()
+    submit(state, StartRun(pipeline=DOWNSTREAM.name, run_id=RunId("p-2")))
+
+    assert outcome(decide_all(state)) == (False, "invalid_parameters")
+
+
+def test_next_leader_sees_what_ended_before_it() -> None:
+    before = with_both()
+    end_upstream(before, approved=True)
+    waiting = with_both().runs[RUN]
+    state = State(epoch=4, schema=2)
+    state.put_run(waiting, at(NOW))
+    state.put_intervals(UPSTREAM.name, before.intervals[UPSTREAM.name])
+    state.take_census()
+
+    assert [one.name for one in decide_all(state)] == ["wait_met"]
+
+
+def test_end_of_a_pipeline_that_nobody_waits_for_costs_nothing() -> None:
+    state = with_both()
+    submit(state, StopRun(run_id=RUN, reason="test"))
+    decide_all(state)
+
+    assert [one.name for one in end_upstream(state, approved=True)] == ["command_accepted"]
+    assert state.agenda.first("wait") is None

@@ -9,11 +9,13 @@ import pytest
 
 from blobsync import ReleaseRef
 from nimbus.adapters.memory import MemoryCluster
+from nimbus.domain.backfill import BackfillRequest
 from nimbus.domain.catalog import PipelineRecord, PipelineState
-from nimbus.domain.commands import ActivatePipeline, Command, PausePipeline, PublishRelease
-from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId
-from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority
-from nimbus.domain.run import Run, RunCause, RunState
+from nimbus.domain.children import ChildSpec
+from nimbus.domain.commands import ActivatePipeline, Command, CreateBackfill, PausePipeline, PublishRelease
+from nimbus.domain.ids import BackfillId, PipelineName, ReleaseDigest, RunId, TaskName
+from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
+from nimbus.domain.run import Run, RunCause, RunState, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 from nimbus.ports import StoreUnavailableError
 from nimbus.scheduler.live_releases import NothingKnownError, live_releases
@@ -61,6 +63,21 @@ def test_active_and_newest_release_of_every_pipeline_are_in_use(state: PipelineS
     cluster.put(record(state))
 
     assert letters(cluster) == "ab"
+
+
+def test_release_of_a_backfill_is_in_use_from_its_command_until_it_is_over() -> None:
+    cluster = MemoryCluster()
+    cluster.put(record())
+    request = BackfillRequest(first=NOW, last=NOW)
+    cluster.submit(
+        CreateBackfill(pipeline=P, backfill=BackfillId("b"), request=request, digest=digest("d")),
+        submitted_by="test",
+    )
+    assert letters(cluster) == "abd"
+
+    cluster = MemoryCluster()
+    cluster.put(replace(record(), pinned=(digest("e"),)))
+    assert letters(cluster) == "abe"
 
 
 @pytest.mark.parametrize("state", list(RunState))
@@ -116,3 +133,14 @@ def test_zookeeper_that_does_not_answer_is_no_answer() -> None:
 
     with pytest.raises(StoreUnavailableError):
         live_releases(cluster)
+
+
+@pytest.mark.parametrize(("state", "kept"), [(TaskState.WAITING, "abcd"), (TaskState.FAILED, "abc")])
+def test_releases_of_child_runs_are_in_use_until_their_task_has_ended(state: TaskState, kept: str) -> None:
+    cluster = MemoryCluster()
+    children = ChildSpec(pipeline=P, release=digest("d"))
+    task = TaskSpec(name=TaskName("fan"), kind=TaskKind.PIPELINE, script="", children=children)
+    cluster.put(record())
+    cluster.put(replace(run(RunState.RUNNING), tasks=Tasks([TaskRun(spec=task, state=state)])))
+
+    assert letters(cluster) == kept

@@ -19,6 +19,7 @@ from nimbus.domain.pipeline import DEFINITION_FILE
 from nimbus.ports import DefinitionNotHereError
 from nimbus.scheduler import releases
 from nimbus.scheduler.releases import LocalReleases
+from nimbus.scheduler.validators import Validators
 
 TEXT = "schema: 1\nname: {name}\ntasks:\n  a: {{type: python, script: a.py, args: ['{{{{ ds }}}}']}}\n"
 
@@ -135,3 +136,14 @@ def test_only_the_definitions_that_were_asked_for_last_are_kept(
     assert disk.read == ["p", "q", "r"]
     local.definition(q)
     assert disk.read == ["p", "q", "r", "q"]
+
+
+def test_a_release_that_a_rule_of_the_house_refuses_is_not_taken_in(
+    disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "strict_rules.py").write_text("def refuse(spec): raise ValueError('not here')")
+    monkeypatch.syspath_prepend(tmp_path)
+    local = LocalReleases(cast("Syncer", disk), Validators(["strict_rules:refuse"]))
+
+    with pytest.raises(RefusedError, match="strict_rules:refuse refuses p: not here"):
+        local.prepare(disk.put("p"))

@@ -244,3 +244,32 @@ def test_attempt_of_an_earlier_release_has_no_application() -> None:
     assert "application" not in text["tasks"]["task"]["attempts"][0]
     read = RUN.decode(json.dumps(text).encode(), "run1")
     assert read.tasks[ATTEMPT.task].attempts[0].application is None
+
+
+@pytest.mark.parametrize(
+    ("told", "outcome", "result"),
+    [
+        (None, "succeeded", None),
+        ('{"rows": 3}', "succeeded", {"rows": 3}),
+        ("[3]", "failed", None),
+        ('{"x": "' + "a" * 4096, "failed", None),
+    ],
+)
+def test_result_of_a_driver_in_a_cluster_is_committed_with_its_success_or_not_at_all(
+    bench: Bench, told: str | None, outcome: str, result: object
+) -> None:
+    order = bench.order("task.py")
+    bench.board.claim(Claim(attempt=str(ATTEMPT), claimed_at=NOW, nonce="a"))
+    door = ClusterDoor(
+        board=bench.board, logs=bench.logs, releases=bench, clock=SystemClock(), schedulers=tuple
+    )
+    said = {"nonce": "a", "status": 0, "came_to_its_end": True, "result": told}
+
+    answer = door.end(
+        ClusterAttempt(id=ATTEMPT, pipeline=order.pipeline, release=order.release),
+        DriverReport.model_validate_json(json.dumps(said)),
+    )
+
+    end = bench.slots().end
+    assert end is not None
+    assert (answer, end.result) == (outcome, result)

@@ -13,8 +13,8 @@ from urllib.parse import unquote
 import structlog
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
-from leader import ZooKeeperSession
 from nimbus import records
+from nimbus.adapters.store_session import StoreSession, calls_on
 from nimbus.adapters.zookeeper.calls import Calls, check_size, readable
 from nimbus.adapters.zookeeper.paths import BEAT, CLAIM, END, STOP, SUBMITTED, Paths
 from nimbus.domain.ids import AttemptId, ClusterId, WorkerId
@@ -45,8 +45,8 @@ def _exists(path: str) -> Part:
 class ZooKeeperAttemptBoard:
     """See `nimbus.ports.AttemptBoard`."""
 
-    def __init__(self, session: ZooKeeperSession, root: str) -> None:
-        self._calls = Calls(session)
+    def __init__(self, session: StoreSession, root: str) -> None:
+        self._calls = calls_on(session)
         self._paths = Paths(root)
         self._decoded: dict[bytes, Assignment] = {}
         """Orders that stood when they were read last."""
@@ -167,7 +167,7 @@ class ZooKeeperAttemptBoard:
             _log.warning("progress_too_large", attempt=str(attempt), size_bytes=len(data))
             data = _beat({})
         owner = self._calls.owner(path)
-        if owner == self._calls.session.session_id and self._calls.set(path, data):
+        if owner == self._calls.session_id and self._calls.set(path, data):
             return
         if owner is not None:
             self._calls.delete(path)

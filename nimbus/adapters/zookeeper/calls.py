@@ -14,7 +14,7 @@ import structlog
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 from kazoo.protocol.states import Callback
 
-from leader import LeaderError, ZooKeeperSession
+from leader import FencingToken, LeaderError, ZooKeeperSession, fenced_transaction
 from leader.fencing import first_failure
 from nimbus.adapters.zookeeper.multi_read import multi_read_async
 from nimbus.domain.errors import RecordTooLargeError
@@ -99,6 +99,11 @@ class Calls:
 
     def __init__(self, session: ZooKeeperSession) -> None:
         self.session = session
+
+    @property
+    def session_id(self) -> int | None:
+        """Of the present session, which owns the ephemeral nodes that are made now."""
+        return self.session.session_id
 
     def get(self, path: str, changed: Enqueue | None = None) -> bytes | None:
         """Data of a node; None if there is none (then no watch is armed)."""
@@ -235,6 +240,10 @@ class Calls:
             refused = first_failure(self.session.call(transaction.commit_async))
             if refused is not None:
                 raise refused[1]
+
+    def fenced(self, token: FencingToken, build: Callable[[Any], None]) -> None:
+        """Do all that `build` adds, or nothing; only in the term of `token`. See `fenced_transaction`."""
+        fenced_transaction(self.session, token, build)
 
     def ensure(self, path: str) -> None:
         """Create a persistent node and its parents, unless it is there."""

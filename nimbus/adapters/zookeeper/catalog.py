@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import structlog
 
-from leader import ZooKeeperSession
 from nimbus import pipeline_record
+from nimbus.adapters.store_session import StoreSession, calls_on
 from nimbus.adapters.zookeeper.calls import Calls
 from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.adapters.zookeeper.transaction import Operation
@@ -95,8 +95,8 @@ def _read(
 class ZooKeeperCatalog:
     """See `nimbus.ports.Catalog`. For one thread, but for the watches."""
 
-    def __init__(self, session: ZooKeeperSession, root: str) -> None:
-        self._calls, self._paths = Calls(session), Paths(root)
+    def __init__(self, session: StoreSession, root: str) -> None:
+        self._calls, self._paths = calls_on(session), Paths(root)
         self._records = WatchedNodes(self._calls, self._read_records, self._on_change)
         self._tell: Enqueue | None = None
 

@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 
 from kazoo.exceptions import NodeExistsError
 
-from leader import ZooKeeperSession
 from nimbus import records
+from nimbus.adapters.store_session import StoreSession, calls_on
 from nimbus.adapters.zookeeper import intervals
+from nimbus.adapters.zookeeper.alerts import read_alerts
 from nimbus.adapters.zookeeper.board import read_slots
-from nimbus.adapters.zookeeper.calls import Calls, readable
+from nimbus.adapters.zookeeper.calls import readable
 from nimbus.adapters.zookeeper.catalog import read_pipeline, readable_pipelines
 from nimbus.adapters.zookeeper.leader_store import (
     queued_commands,
@@ -21,9 +22,11 @@ from nimbus.adapters.zookeeper.leader_store import (
 from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.adapters.zookeeper.runs import read_run, readable_list, readable_runs
 from nimbus.adapters.zookeeper.watched import WatchedNodes
+from nimbus.domain.alerts import Alert
+from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand, newest_refusal
-from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.schedulers import SchedulerInfo
@@ -37,8 +40,8 @@ from nimbus.records import UnreadableRecordError
 class ZooKeeperClusterReader:
     """See `nimbus.ports.ClusterReader`."""
 
-    def __init__(self, session: ZooKeeperSession, root: str) -> None:
-        self._calls = Calls(session)
+    def __init__(self, session: StoreSession, root: str) -> None:
+        self._calls = calls_on(session)
         self._paths = Paths(root)
         self._run_names: tuple[int | None, tuple[str, ...]] = (None, ())
         """As of a transaction, or later."""
@@ -54,6 +57,16 @@ class ZooKeeperClusterReader:
     def pipeline(self, name: PipelineName) -> PipelineRecord | None:
         """One pipeline."""
         return read_pipeline(self._calls, self._paths, name)
+
+    def backfills(self) -> tuple[Backfill, ...]:
+        """All backfills."""
+        return read_all(self._calls, self._paths.backfills, records.BACKFILL)
+
+    def backfill(self, backfill: BackfillId) -> Backfill | None:
+        """One backfill."""
+        path = self._paths.backfill(backfill)
+        data = self._calls.get(path)
+        return None if data is None else records.BACKFILL.decode(data, path)
 
     def intervals(self, name: PipelineName) -> IntervalIndex | None:
         """One index."""
@@ -104,6 +117,10 @@ class ZooKeeperClusterReader:
         """Pools and cordoned workers."""
         return read_settings(self._calls, self._paths)
 
+    def alerts(self) -> tuple[Alert, ...]:
+        """Alerts."""
+        return read_alerts(self._calls, self._paths)
+
     def _read_listed(self, changed: Mapping[str, Enqueue]) -> Mapping[str, ListedRun]:
         found = self._calls.read_watched(self._paths.runs, changed)
         return {run.id: run for run in readable_list(found, self._paths)}
@@ -126,8 +143,8 @@ class ZooKeeperClusterReader:
 class ZooKeeperCommandQueue:
     """See `nimbus.ports.CommandQueue`."""
 
-    def __init__(self, session: ZooKeeperSession, root: str) -> None:
-        self._calls = Calls(session)
+    def __init__(self, session: StoreSession, root: str) -> None:
+        self._calls = calls_on(session)
         self._paths = Paths(root)
 
     def submit(self, command: Command, *, submitted_by: str) -> CommandId:
@@ -155,8 +172,8 @@ class ZooKeeperCommandQueue:
 class ZooKeeperRegistrations:
     """See `nimbus.ports.Registrations`."""
 
-    def __init__(self, session: ZooKeeperSession, root: str) -> None:
-        self._calls = Calls(session)
+    def __init__(self, session: StoreSession, root: str) -> None:
+        self._calls = calls_on(session)
         self._paths = Paths(root)
         self._published: set[str] = set()
 
@@ -170,7 +187,7 @@ class ZooKeeperRegistrations:
         self._calls.ensure(self._paths.orders(info.id))
         self._calls.ensure(self._paths.workers)
         path = self._paths.worker(info.id)
-        if self._calls.owner(path) not in (None, self._calls.session.session_id):
+        if self._calls.owner(path) not in (None, self._calls.session_id):
             standing = self._calls.get(path)
             if standing is not None:
                 try:
@@ -184,13 +201,13 @@ class ZooKeeperRegistrations:
     def withdraw(self) -> None:
         """Delete what this object published, if it is still ours."""
         for path in sorted(self._published):
-            if self._calls.owner(path) == self._calls.session.session_id:
+            if self._calls.owner(path) == self._calls.session_id:
                 self._calls.delete(path)
         self._published.clear()
 
     def _publish(self, path: str, data: bytes) -> None:
         owner = self._calls.owner(path)
-        if owner is not None and owner != self._calls.session.session_id:
+        if owner is not None and owner != self._calls.session_id:
             self._calls.delete(path)  # a session of ours that is over, or of the process before us
             owner = None
         if owner is None:

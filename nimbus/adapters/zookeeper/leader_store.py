@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import assert_never
+from typing import Literal, assert_never
 
 import structlog
 from kazoo.exceptions import NodeExistsError
@@ -14,12 +14,11 @@ from leader import FencedOutError as ElectionFencedOutError
 from leader import (
     FencingToken,
     TransactionRefusedError,
-    ZooKeeperSession,
-    fenced_transaction,
     schema_raised,
 )
 from nimbus import records
-from nimbus.adapters.zookeeper import catalog, intervals
+from nimbus.adapters.store_session import StoreSession, calls_on
+from nimbus.adapters.zookeeper import alerts, catalog, intervals
 from nimbus.adapters.zookeeper.board import UNKNOWN_TIME, read_ends, read_slots
 from nimbus.adapters.zookeeper.calls import Calls, batched, check_size, in_our_words, readable
 from nimbus.adapters.zookeeper.catalog import readable_pipelines
@@ -27,10 +26,13 @@ from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.adapters.zookeeper.runs import change, creation, readable_runs, removal
 from nimbus.adapters.zookeeper.transaction import Operation, ZooKeeperTransaction, size_bytes
 from nimbus.domain import writes as w
+from nimbus.domain.alerts import Alert
+from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Abdication, QueuedCommand, Unreadable
-from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId
+from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId
 from nimbus.domain.interval_index import IntervalIndex
+from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.run import Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
@@ -79,8 +81,8 @@ class _Tell:
 class ZooKeeperLeaderStore:
     """See `nimbus.ports.LeaderStore`. Engine thread only, but for the watches, which only enqueue."""
 
-    def __init__(self, session: ZooKeeperSession, root: str, token: FencingToken) -> None:
-        self._calls = Calls(session)
+    def __init__(self, session: StoreSession, root: str, token: FencingToken) -> None:
+        self._calls = calls_on(session)
         self._paths = Paths(root)
         self._token = token
         self._on_commands: Enqueue = _nobody
@@ -100,6 +102,10 @@ class ZooKeeperLeaderStore:
             schedulers=self.read_schedulers(),
             abdication=self._read_abdication(),
             settings=read_settings(self._calls, self._paths),
+            intervals=intervals.read_all(self._calls, self._paths),
+            backfills=read_all(self._calls, self._paths.backfills, records.BACKFILL),
+            alerts=self.read_alerts(),
+            health=self.read_health(),
         )
         for names in batched(self._calls.children(self._paths.runs) or (), RUNS_AT_ONCE):
             runs = tuple(readable_runs(self._calls, self._paths, names))
@@ -109,7 +115,6 @@ class ZooKeeperLeaderStore:
         yield CatalogPart(
             pipelines=pipelines,
             commands=self.read_commands((), MOST_COMMANDS),
-            intervals=intervals.read_all(self._calls, self._paths),
         )
 
     def read_commands(self, known: Collection[CommandId], most: int) -> tuple[QueuedCommand, ...]:
@@ -155,6 +160,12 @@ class ZooKeeperLeaderStore:
         """One pipeline."""
         return next(readable_pipelines(self._calls, self._paths, [name]), None)
 
+    def read_backfill(self, backfill: BackfillId) -> Backfill | None:
+        """One backfill."""
+        data = self._calls.get(self._paths.backfill(backfill))
+        found = [(str(backfill), data)] if data else []
+        return next(readable(records.BACKFILL, found, self._paths.backfills), None)
+
     def read_intervals(self, name: PipelineName) -> IntervalIndex | None:
         """One index."""
         return intervals.read(self._calls, self._paths, name)
@@ -173,6 +184,14 @@ class ZooKeeperLeaderStore:
             except StaleStateError as exc:  # somebody else deleted one: the next time finds the rest
                 _log.info("outcomes_not_pruned", error=str(exc))
         return len(gone) == MOST_PRUNED
+
+    def read_alerts(self) -> tuple[Alert, ...]:
+        """Alerts."""
+        return alerts.read_alerts(self._calls, self._paths)
+
+    def read_health(self) -> tuple[PipelineHealth, ...]:
+        """How pipelines fare."""
+        return alerts.read_health(self._calls, self._paths)
 
     def begin(self) -> ZooKeeperTransaction:
         """Begin to collect writes."""
@@ -193,7 +212,7 @@ class ZooKeeperLeaderStore:
         check_size(what, size_bytes(operations))
         with in_our_words(f"write {what}"):
             try:
-                fenced_transaction(self._calls.session, self._token, build)
+                self._calls.fenced(self._token, build)
             except ElectionFencedOutError as exc:
                 raise FencedOutError(str(exc)) from exc
             except TransactionRefusedError as exc:
@@ -205,27 +224,47 @@ class ZooKeeperLeaderStore:
     def _operations(self, write: w.Write) -> Iterator[Operation]:
         paths = self._paths
         match write:
-            case w.CreateRun(run):
-                yield from creation(paths, run)
-            case w.PutRun(run, was):
-                yield from change(paths, run, was)
-            case w.RemoveRun(run_id):
-                yield from removal(self._calls, paths, run_id)
+            case w.CreateRun() | w.PutRun() | w.RemoveRun():
+                yield from self._of_run(write)
             case w.CreatePipeline(record):
                 yield from catalog.creation(paths, record)
             case w.PutPipeline(record, before):
                 yield from catalog.change(paths, record, before)
             case w.RemovePipelineRecord(record):
                 yield from catalog.removal(paths, record)
-            case w.PutIntervals():
-                yield from intervals.change(paths, write)
+            case w.PutIntervals() | w.PutBackfill() | w.RemoveBackfill():
+                yield from self._of_dates(write)
             case w.ConsumeCommand(outcome):
                 yield Operation("delete", paths.command(outcome.command))
                 yield Operation("create", paths.outcome(outcome.command), records.OUTCOME.encode(outcome))
             case w.PutAbdication() | w.PutSettings() | w.RaiseSchema():
                 yield self._of_cluster(write)
+            case w.CreateAlert() | w.PutAlert() | w.RemoveAlert() | w.PutHealth() | w.RemoveHealth():
+                yield alerts.change(paths, write)
             case _:
                 yield from self._attempt_operations(write)
+
+    def _of_dates(self, write: w.PutIntervals | w.PutBackfill | w.RemoveBackfill) -> Iterator[Operation]:
+        match write:
+            case w.PutIntervals():
+                yield from intervals.change(self._paths, write)
+            case w.PutBackfill(backfill, before):
+                kind: Literal["create", "set"] = "create" if before is None else "set"
+                path = self._paths.backfill(backfill.id)
+                yield Operation(kind, path, records.BACKFILL.encode(backfill))
+            case w.RemoveBackfill(backfill):
+                yield Operation("delete", self._paths.backfill(backfill.id))
+
+    def _of_run(self, write: w.CreateRun | w.PutRun | w.RemoveRun) -> Iterator[Operation]:
+        match write:
+            case w.CreateRun(run):
+                yield from creation(self._paths, run)
+            case w.PutRun(run, was):
+                yield from change(self._paths, run, was)
+            case w.RemoveRun(run_id):
+                yield from removal(self._calls, self._paths, run_id)
+            case _:
+                assert_never(write)
 
     def _of_cluster(self, write: w.PutAbdication | w.PutSettings | w.RaiseSchema) -> Operation:
         match write:

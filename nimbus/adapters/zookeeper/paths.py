@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, WorkerId
+from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.slots import ClusterDriver
 
 COMMAND_PREFIX = "cmd-"
@@ -51,6 +51,11 @@ class Paths:
         return f"{self.root}/intervals"
 
     @property
+    def backfills(self) -> str:
+        """Parent of the backfills."""
+        return f"{self.root}/backfills"
+
+    @property
     def commands(self) -> str:
         """The command queue."""
         return f"{self.root}/commands"
@@ -69,6 +74,24 @@ class Paths:
     def settings(self) -> str:
         """Pools, and cordoned workers; empty before the first."""
         return f"{self.root}/settings"
+
+    @property
+    def alerts(self) -> str:
+        """Parent of alerts: what waits to be sent, and what was lately."""
+        return f"{self.root}/alerts"
+
+    def alert(self, alert: str) -> str:
+        """One alert."""
+        return f"{self.alerts}/{alert}"
+
+    @property
+    def health(self) -> str:
+        """Parent of what is known of how pipelines fare."""
+        return f"{self.root}/health"
+
+    def health_of(self, name: PipelineName) -> str:
+        """How one pipeline fares."""
+        return f"{self.health}/{name}"
 
     def submitted(self, attempt: AttemptId, driver: ClusterDriver) -> str:
         """Mark of a driver that was given to a cluster. Its name says all, so that a listing is enough."""
@@ -102,10 +125,13 @@ class Paths:
             self.pipelines,
             self.schedules,
             self.intervals,
+            self.backfills,
             self.commands,
             self.outcomes,
             self.abdication,
             self.settings,
+            self.alerts,
+            self.health,
             self.runs,
             self.assignments,
             self.attempts,
@@ -126,6 +152,10 @@ class Paths:
     def schedule(self, name: PipelineName) -> str:
         """The position of one pipeline's schedule. See `nimbus.pipeline_record`."""
         return f"{self.schedules}/{name}"
+
+    def backfill(self, backfill: BackfillId) -> str:
+        """One backfill."""
+        return f"{self.backfills}/{backfill}"
 
     def interval_index(self, name: PipelineName) -> str:
         """One pipeline's index of intervals: from when on it is complete. Its pages are below."""

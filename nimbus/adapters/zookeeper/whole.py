@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from leader import ZooKeeperSession
-from nimbus.adapters.zookeeper.calls import Calls
+from nimbus.adapters.store_session import StoreSession, calls_on
 from nimbus.adapters.zookeeper.catalog import all_pipelines
 from nimbus.adapters.zookeeper.leader_store import read_commands
 from nimbus.adapters.zookeeper.paths import Paths
@@ -19,8 +18,8 @@ class ZooKeeperWholeState:
     All raise StoreUnavailableError; those of pipelines and runs UnreadableRecordError, too.
     """
 
-    def __init__(self, session: ZooKeeperSession, root: str) -> None:
-        self._calls, self._paths = Calls(session), Paths(root)
+    def __init__(self, session: StoreSession, root: str) -> None:
+        self._calls, self._paths = calls_on(session), Paths(root)
 
     def all_commands(self) -> tuple[QueuedCommand, ...]:
         """Commands that wait. What cannot be read will be refused, so it stands for nothing."""

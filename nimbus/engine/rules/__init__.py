@@ -6,15 +6,19 @@ They read the state and never change it. After a crash at any point the next lea
 from __future__ import annotations
 
 from nimbus.engine.agenda import Instant, Subject
-from nimbus.engine.decision import Answer, Nothing
+from nimbus.engine.decision import Answer, Decision, Nothing
 from nimbus.engine.rules import (
     abdication,
+    alerts,
     archive,
     assign,
     attempts,
+    backfills,
+    children,
     commands,
     concurrency,
     intervals,
+    raised,
     rendering,
     schedules,
     schema,
@@ -40,44 +44,70 @@ def next_subject(state: State) -> Subject | None:
         or state.next_queued()
         or agenda.first("command")
         or agenda.first("pipeline")
+        or agenda.first("child")
+        or agenda.first("children")
+        or agenda.first("backfill")
         or agenda.first("rendering")
+        or agenda.first("alert")
         or state.next_ready()
+        or agenda.first("overdue")
         or agenda.first("finished")
         or agenda.first("schema")
     )
 
 
 def ask(state: State, subject: Subject, now: Instant) -> Answer:
-    """What the rule of a subject's kind says about it, and what follows from a run that ends by it."""
-    return intervals.noted(state, _asked(state, subject, now), now)
+    """What the rule of a subject's kind says about it, with what follows from a run that ends by it."""
+    answer = backfills.noted(state, intervals.noted(state, _asked(state, subject, now), now))
+    return raised.with_alerts(state, answer, now.wall) if isinstance(answer, Decision) else answer
 
 
 def _asked(state: State, subject: Subject, now: Instant) -> Answer:
     match subject.kind:
-        case "abdication":
-            return abdication.resign_as_recorded(state)
+        case "abdication" | "schema":
+            return _about_term(state, subject, now)
         case "attempt":
             return attempts.supervise_attempt(state, subject.attempt, now)
         case "run":
             return stops.stop_run(state, subject.run, now)
         case "command":
             return commands.answer_command(state, subject.command, now.wall)
-        case "pipeline":
-            return schedules.fire_schedule(state, subject.pipeline, now.wall)
-        case "queue" | "rendering" | "task" | "wait":
+        case "pipeline" | "backfill":
+            return _next_date(state, subject, now)
+        case "child" | "children" | "overdue" | "queue" | "rendering" | "task" | "wait":
             return _start(state, subject, now)
         case "finished":
             return archive.retire_run(state, subject.run, now.wall)
-        case "schema":
-            return schema.raise_schema(state, now)
+        case "alert":
+            return alerts.send_alert(state, subject.name, now.wall)
         case "worker":
             return Nothing()  # the end of its back-off reopens admission, and that is all
 
 
+def _next_date(state: State, subject: Subject, now: Instant) -> Answer:
+    """A schedule or a backfill, whose next date may start a run."""
+    if subject.kind == "backfill":
+        return backfills.step_backfill(state, subject.backfill, now.wall)
+    return schedules.fire_schedule(state, subject.pipeline, now.wall)
+
+
+def _about_term(state: State, subject: Subject, now: Instant) -> Answer:
+    """What ends this leader's term."""
+    if subject.kind == "abdication":
+        return abdication.resign_as_recorded(state)
+    return schema.raise_schema(state, now)
+
+
 def _start(state: State, subject: Subject, now: Instant) -> Answer:
-    """What waits: a queued run, a ready task, or one that no worker runs."""
+    """What waits: a queued run, a ready task, one that no worker runs, or one that starts child runs."""
     if subject.kind == "wait":
         return waits.end_wait(state, subject.run, subject.task, now.wall)
+    if subject.kind == "overdue":
+        return assign.fail_overdue(state, subject.run, subject.task, now.wall)
+    if subject.kind == "child":
+        return children.take_in_end(state, subject)
+    if subject.kind == "children":
+        return children.start_children(state, subject, now.wall)
     if subject.kind == "queue":
         return concurrency.start_queued(state, subject.run, now.wall)
     if subject.kind == "rendering":

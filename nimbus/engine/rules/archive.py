@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 
 from nimbus.domain.ids import RunId
 from nimbus.domain.writes import RemoveAttempt, RemoveRun
 from nimbus.engine.decision import Answer, ArchiveRun, Decision, Nothing
+from nimbus.engine.rules.children import is_awaited
 from nimbus.engine.state import State
 
+AWAITED = timedelta(minutes=1)
+"""Until a child run that has ended is looked at again, while its parent has not taken that in."""
 MOST_REMOVED = 200
 """Attempts that one transaction removes: some 300 kB at most, where ZooKeeper takes 1 MB."""
 
@@ -27,6 +30,8 @@ def retire_run(state: State, run_id: RunId, now: datetime) -> Answer:
     due = finished.finished_at + state.policy.keep_finished
     if due > now:
         return Nothing(at=due)
+    if is_awaited(state, run_id):
+        return Nothing(at=now + AWAITED)
     removals = tuple(RemoveAttempt(attempt) for attempt in islice(finished.attempts, MOST_REMOVED))
     if len(finished.attempts) > MOST_REMOVED:
         return Decision(name="run_attempts_dropped", writes=removals, about={"run": run_id})

@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 
 from nimbus.domain import lifecycle
-from nimbus.domain.admission import Wait, admit
+from nimbus.domain.admission import Wait, admit, held_by
+from nimbus.domain.earliest import queue_ends_at
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.orders import order_for
+from nimbus.domain.run import TaskState
 from nimbus.domain.workers import AssignmentKind
 from nimbus.domain.writes import Assign, CreateAttempt, PutRun
 from nimbus.engine.decision import Answer, Decision, Nothing
@@ -30,4 +32,26 @@ def open_attempt(state: State, run_id: RunId, name: TaskName, now: datetime) -> 
         name="attempt_opened",
         writes=(PutRun(opened, run), CreateAttempt(attempt), Assign(worker.id, order)),
         about={"attempt": str(attempt), "worker": worker.id},
+    )
+
+
+def fail_overdue(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
+    """A task that has waited for room as long as its `queue_timeout` allows fails, with what held it.
+
+    Tasks that can start are started first, so one that waited too long while nobody led still may.
+    """
+    run = state.runs.get(run_id)
+    task = None if run is None else run.tasks[name]
+    if run is None or task is None or task.state is not TaskState.WAITING or not run.opens_tasks:
+        return Nothing()
+    due = queue_ends_at(run, task)
+    if due is None or due > now:
+        return Nothing(at=due)
+    held = held_by(task, admit(run, task, state.capacity(), now))
+    reason = f"waited longer than its queue_timeout ({task.spec.queue_timeout}): {held}"
+    failed = lifecycle.conclude_waiting(run, name, TaskState.FAILED, now, reason)
+    return Decision(
+        name="task_queue_timed_out",
+        writes=(PutRun(failed, run),),
+        about={"run": run_id, "task": name, "reason": reason},
     )

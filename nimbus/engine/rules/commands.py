@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
 
-from nimbus.domain import lifecycle
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.commands import (
     Abdicate,
@@ -14,14 +13,21 @@ from nimbus.domain.commands import (
     ActivatePipeline,
     CommandOutcome,
     CordonWorker,
+    CreateBackfill,
     DecideApproval,
+    MarkTask,
     PausePipeline,
+    PauseRun,
     PublishRelease,
     QueuedCommand,
     RemovePipeline,
     RemovePool,
+    RemoveVariable,
+    ResumeRun,
     SetPool,
+    SetVariable,
     StartRun,
+    SteerBackfill,
     StopRun,
     UncordonWorker,
     Unreadable,
@@ -37,19 +43,26 @@ from nimbus.domain.writes import (
     CreateRun,
     PutAbdication,
     PutIntervals,
-    PutRun,
     PutSettings,
     RemovePipelineRecord,
     Write,
 )
 from nimbus.engine.agenda import about_command
 from nimbus.engine.decision import Answer, Decision, Nothing, PrepareRelease
+from nimbus.engine.rules.backfill_commands import (
+    backfills_of,
+    check_none_open,
+    created,
+    pinned_release,
+    steered,
+)
 from nimbus.engine.rules.catalog import activated, published, put
 from nimbus.engine.rules.concurrency import queued_if_full
+from nimbus.engine.rules.cycles import check_cycles
+from nimbus.engine.rules.live_runs import changed_run
 from nimbus.engine.rules.needed_schema import check_dates
 from nimbus.engine.rules.new_run import built
-from nimbus.engine.rules.settings import changed, check_pools
-from nimbus.engine.rules.waits import decided
+from nimbus.engine.rules.settings import changed, check_pools, check_targets, check_variables
 from nimbus.engine.state import Refusal, State
 
 MOST_NAMED = 5
@@ -76,17 +89,23 @@ def refuse_command(state: State, queued: QueuedCommand, code: str, why: str, now
 
 def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
     match queued.command:
-        case PublishRelease() as command:
-            return _publish(state, queued, command, now)
-        case ActivatePipeline() as command:
-            return _activate(state, queued, command, now)
-        case PausePipeline() as command:
-            return _pause(state, queued, command, now)
-        case RemovePipeline() as command:
-            return _remove(state, queued, command, now)
-        case StartRun() | StopRun() | DecideApproval():
-            return _answer_about_run(state, queued, now)
-        case SetPool() | RemovePool() | CordonWorker() | UncordonWorker() as command:
+        case PublishRelease() | ActivatePipeline() | PausePipeline() | RemovePipeline() as command:
+            return _answer_about_pipeline(state, queued, command, now)
+        case StartRun() as command:
+            return _start(state, queued, command, now)
+        case StopRun() | PauseRun() | ResumeRun() | MarkTask() | DecideApproval() as command:
+            message, writes = changed_run(state, command, queued.submitted_by, now)
+            return _consumed(state, queued, now, message=message, writes=writes)
+        case CreateBackfill() | SteerBackfill() as command:
+            return _backfill(state, queued, command, now)
+        case (
+            SetPool()
+            | RemovePool()
+            | SetVariable()
+            | RemoveVariable()
+            | CordonWorker()
+            | UncordonWorker() as command
+        ):
             settings, message = changed(state, command)
             return _consumed(state, queued, now, message=message, writes=(PutSettings(settings),))
         case Abdicate() as command:
@@ -103,17 +122,21 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
             assert_never(queued.command)
 
 
-def _answer_about_run(state: State, queued: QueuedCommand, now: datetime) -> Answer:
-    match queued.command:
-        case StartRun() as command:
-            return _start(state, queued, command, now)
-        case StopRun() as command:
-            return _stop(state, queued, command, now)
-        case DecideApproval() as command:
-            writes, message = decided(state, command, now)
-            return _consumed(state, queued, now, message=message, writes=writes)
-        case _:
-            raise TypeError(f"{queued.command.type} is not about a run")
+def _answer_about_pipeline(
+    state: State,
+    queued: QueuedCommand,
+    command: PublishRelease | ActivatePipeline | PausePipeline | RemovePipeline,
+    now: datetime,
+) -> Answer:
+    match command:
+        case PublishRelease():
+            return _publish(state, queued, command, now)
+        case ActivatePipeline():
+            return _activate(state, queued, command, now)
+        case PausePipeline():
+            return _pause(state, queued, command, now)
+        case RemovePipeline():
+            return _remove(state, queued, command, now)
 
 
 def _consumed(
@@ -138,7 +161,13 @@ def _consumed(
     return Decision(
         name="command_accepted" if outcome.accepted else "command_refused",
         writes=(*writes, ConsumeCommand(outcome)),
-        about={"command": queued.id, "type": queued.command.type, "code": code, "message": message},
+        about={
+            "command": queued.id,
+            "type": queued.command.type,
+            "by": queued.submitted_by,
+            "code": code,
+            "message": message,
+        },
     )
 
 
@@ -171,13 +200,16 @@ def _prepared(state: State, release: ReleaseOf) -> PipelineSpec | Answer:
         raise RefusedError(found.code, found.message)
     _check_schema(state, found)
     check_pools(state, found)
+    check_targets(state, found)
+    check_variables(state, found)
+    check_cycles(state, found)
     return found
 
 
 def _check_schema(state: State, spec: PipelineSpec) -> None:
     """Raise RefusedError if older schedulers, which may lead next, would not see the pipeline."""
     check_dates(state.schema, spec)
-    for key in ("concurrency", "max_parallel_tasks"):
+    for key in ("concurrency", "max_parallel_tasks", "notify", "webhook"):
         if getattr(spec, key) is not None and state.schema < 2:
             raise RefusedError("schema_too_old", _too_old(state, f"the pipeline has {key}", 2))
     for task in spec.tasks:
@@ -253,6 +285,7 @@ def _remove(state: State, queued: QueuedCommand, command: RemovePipeline, now: d
             "pipeline_in_use",
             f"pipeline {record.name} has {len(live)} live runs ({named}): stop them or wait for them.",
         )
+    check_none_open(state, record)
     index = state.intervals.get(record.name)
     return _consumed(
         state,
@@ -261,6 +294,7 @@ def _remove(state: State, queued: QueuedCommand, command: RemovePipeline, now: d
         message=f"{record.name} is out of the catalog; its releases and history stay in storage",
         writes=(
             RemovePipelineRecord(record),
+            *backfills_of(state, record),
             *(() if index is None else (PutIntervals(record.name, None, index),)),
         ),
     )
@@ -281,7 +315,10 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
         return _consumed(
             state, queued, now, message=f"run {command.run_id} was started before; nothing is started twice"
         )
-    if record.release is None:
+    if command.rerun_of in state.runs:
+        return Nothing()  # its end puts the command on the agenda
+    release = command.release or record.release
+    if release is None:
         raise RefusedError(
             "not_active",
             f"pipeline {record.name} has no active release: `nimbus pipeline activate {record.name}`.",
@@ -292,10 +329,12 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
         )
     if command.data_interval is not None and state.schema < 2:
         raise RefusedError("schema_too_old", _too_old(state, "a data interval is given", 2))
+    if command.selection is not None and state.schema < 2:
+        raise RefusedError("schema_too_old", _too_old(state, "tasks are selected", 2))
     draft = Draft(
         id=command.run_id,
         pipeline=record.name,
-        release=record.release,
+        release=release,
         parameters=command.parameters,
         logical_date=command.logical_date or now,
         data_interval=command.data_interval,
@@ -303,6 +342,8 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
         priority=command.priority,
         layout=state.schema,
         asked_at=now,
+        submitted_by=queued.submitted_by,
+        selection=command.selection,
     )
     run = built(state, about_command(queued.id), draft)
     if not isinstance(run, Run):
@@ -318,17 +359,21 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
     )
 
 
-def _stop(state: State, queued: QueuedCommand, command: StopRun, now: datetime) -> Decision:
-    if command.run_id in state.finished:
-        raise RefusedError("run_finished", f"run {command.run_id} has ended already: nothing to stop.")
-    run = state.runs.get(command.run_id)
-    if run is None:
-        raise RefusedError("unknown_run", f"run {command.run_id} is not live (any more): nothing to stop.")
-    stopped = lifecycle.stop(run, verdict=RunState.STOPPED, reason=f"stopped: {command.reason}", now=now)
-    return _consumed(
-        state,
-        queued,
-        now,
-        message=f"run {run.id} is being stopped",
-        writes=(PutRun(stopped, run),),
-    )
+def _backfill(
+    state: State, queued: QueuedCommand, command: CreateBackfill | SteerBackfill, now: datetime
+) -> Answer:
+    if isinstance(command, SteerBackfill):
+        message, writes = steered(state, command, now)
+        return _consumed(state, queued, now, message=message, writes=writes)
+    record = _known(state, command.pipeline)
+    same = state.backfills.get(command.backfill)
+    if same is not None and same.pipeline == record.name:
+        return _consumed(
+            state, queued, now, message=f"backfill {same.id} was created before: it is {same.state}"
+        )
+    release = ReleaseOf(record.name, pinned_release(state, command, record))
+    spec = _prepared(state, release)
+    if not isinstance(spec, PipelineSpec):
+        return spec
+    message, writes = created(state, queued, command, record, spec, now)
+    return _consumed(state, queued, now, message=message, writes=writes)

@@ -18,7 +18,7 @@ from nimbus.engine.state import State
 def start_queued(state: State, run_id: RunId, now: datetime) -> Answer:
     """Start the most urgent queued run that there is room for."""
     run = state.runs[run_id]
-    if not state.queue.has_room(run.pipeline):
+    if not state.queue.has_room(run.pipeline, is_child=run.parent is not None):
         return Nothing()  # runs that end, and limits that change, reopen the queue
     return Decision(
         name="queued_run_started",
@@ -32,7 +32,9 @@ def queued_if_full(state: State, run: Run) -> Run:
 
     A cluster of schema 1 has no queued runs.
     """
-    if run.state.is_final or state.schema == 1 or state.queue.has_room(run.pipeline):
+    if run.state.is_final or state.schema == 1:
+        return run
+    if state.queue.has_room(run.pipeline, is_child=run.parent is not None):
         return run
     return lifecycle.queued(run)
 

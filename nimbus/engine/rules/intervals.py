@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from nimbus.domain.interval_index import IntervalIndex
-from nimbus.domain.run import Run
-from nimbus.domain.writes import CreateRun, PutIntervals, PutRun, Write
+from nimbus.domain.writes import PutIntervals
 from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import Answer, Decision
+from nimbus.engine.rules.ended import ended_runs
 from nimbus.engine.state import State
 
 
@@ -18,7 +17,7 @@ def noted(state: State, answer: Answer, now: Instant) -> Answer:
     if not isinstance(answer, Decision):
         return answer
     changed: dict[str, PutIntervals] = {}
-    for run in _ended(answer.writes):
+    for run in ended_runs(answer.writes):
         if run.data_interval is None:
             continue
         before = state.intervals.get(run.pipeline)
@@ -27,9 +26,3 @@ def noted(state: State, answer: Answer, now: Instant) -> Answer:
         if index is not known:
             changed[run.pipeline] = PutIntervals(run.pipeline, index, before)
     return replace(answer, writes=(*answer.writes, *changed.values())) if changed else answer
-
-
-def _ended(writes: Sequence[Write]) -> Iterator[Run]:
-    for write in writes:
-        if isinstance(write, CreateRun | PutRun) and write.run.state.is_final:
-            yield write.run

@@ -24,6 +24,8 @@ from nimbus.engine.state import Built, State
 
 MISFIRE_GRACE = timedelta(minutes=1)
 """A fire time seen this late, as after a takeover, is still on time for `catchup: none`."""
+SUBMITTED_BY = "schedule"
+"""Who asked for the run of a fire time."""
 MOST_AT_ONCE = 1000
 """Missed fire times that are looked at in one step; the rest follow in the next."""
 
@@ -102,6 +104,7 @@ def _fired(state: State, record: PipelineRecord, step: _Step, now: datetime) -> 
         cause=RunCause.SCHEDULE,
         layout=state.schema,
         asked_at=now,
+        submitted_by=SUBMITTED_BY,
     )
     if draft.id in state.runs or draft.id in state.finished:  # started by hand under this fire time's id
         return _skipped(state, record, _moved(passed_over, (due,), f"run {draft.id} is there already", now))

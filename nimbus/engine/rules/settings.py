@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import assert_never
 
-from nimbus.domain.commands import CordonWorker, RemovePool, SetPool, SettingsCommand, UncordonWorker
+from nimbus.domain.commands import (
+    CordonWorker,
+    RemovePool,
+    RemoveVariable,
+    SetPool,
+    SettingsCommand,
+    SetVariable,
+    UncordonWorker,
+)
+from nimbus.domain.drafts import unknown_variable
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import RunId
 from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.settings import MOST_CORDONED, MOST_POOLS, ClusterSettings
+from nimbus.domain.settings import MOST_CORDONED, MOST_POOLS, MOST_VARIABLE_BYTES, ClusterSettings
 from nimbus.engine.state import State
 
 MOST_NAMED = 5
@@ -31,6 +41,13 @@ def changed(state: State, command: SettingsCommand) -> tuple[ClusterSettings, st
             return replace(before, pools={**before.pools, pool: size}), said
         case RemovePool(pool=pool):
             return _without_pool(state, pool), f"pool {pool} is removed"
+        case SetVariable(name=name, value=value):
+            return _with_variable(before, name, value), f"vars.{name} is set; runs from now on take it"
+        case RemoveVariable(name=name):
+            if name not in before.variables:
+                raise RefusedError("unknown_variable", f"there is no variable {name}: see `nimbus var list`.")
+            others = {other: value for other, value in before.variables.items() if other != name}
+            return replace(before, variables=others), f"vars.{name} is removed; runs that are there keep it"
         case CordonWorker(worker=worker, reason=reason):
             if worker not in before.cordoned and len(before.cordoned) >= MOST_CORDONED:
                 raise RefusedError(
@@ -53,6 +70,41 @@ def check_pools(state: State, spec: PipelineSpec) -> None:
                 "unknown_pool",
                 f"task {task.name} takes {task.pools[pool]} of pool {pool}, which does not exist: "
                 f"`nimbus pool set {pool} SIZE`.",
+            )
+
+
+def check_variables(state: State, spec: PipelineSpec) -> None:
+    """Raise RefusedError if a template names a variable that the cluster, or its schema, does not have."""
+    for name in spec.variables:
+        if state.schema < 2:
+            raise RefusedError(
+                "schema_too_old",
+                f"vars.{name} is used, and the cluster's schema is {state.schema}, not 2: "
+                "`nimbus cluster status` says who must be upgraded before the leader raises it.",
+            )
+        if name not in state.settings.variables:
+            raise RefusedError("unknown_variable", f"{unknown_variable(name)}.")
+
+
+def _with_variable(before: ClusterSettings, name: str, value: str) -> ClusterSettings:
+    variables = {**before.variables, name: value}
+    if len(json.dumps(variables)) > MOST_VARIABLE_BYTES:
+        raise RefusedError(
+            "too_many_variables",
+            f"all variables would take more than {MOST_VARIABLE_BYTES} bytes: remove some, or put what is "
+            "long into a file of the release.",
+        )
+    return replace(before, variables=variables)
+
+
+def check_targets(state: State, spec: PipelineSpec) -> None:
+    """Raise RefusedError if alerts are to go to a target that this leader does not know."""
+    for rule in spec.notify or ():
+        if rule.to not in state.policy.alerts.targets:
+            raise RefusedError(
+                "unknown_target",
+                f"notify names the target {rule.to}, which is not in alerts.targets of the leader's "
+                "configuration: add it there, on all schedulers, or remove it here.",
             )
 
 

@@ -1,4 +1,4 @@
-"""Tasks that no worker runs: each ends in one fenced transaction, by a person's decision or its timeout."""
+"""Tasks that no worker runs. Each ends once: by a person, by what is there, or by its timeout."""
 
 from __future__ import annotations
 
@@ -14,29 +14,55 @@ from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.run import Run, TaskRun, TaskState
 from nimbus.domain.settlement import Settlement
+from nimbus.domain.upstream import Standing, judge, upstream_of
+from nimbus.domain.waits import PipelineWait, faults_of
 from nimbus.domain.writes import PutRun
+from nimbus.engine.agenda import about_wait
 from nimbus.engine.decision import Answer, Decision, Nothing
 from nimbus.engine.state import State
 
+SOMEBODY = "somebody"
+"""Who has approved, if nobody said it."""
+
 
 def end_wait(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
-    """A task that waited for longer than its timeout fails."""
+    """A task succeeds when all is there that it waits for. It fails if it waited longer than its timeout."""
     run = state.runs.get(run_id)
     if run is None or not lifecycle.is_ready(run, run.tasks[name]):
         return Nothing()
     task = run.tasks[name]
+    faults = faults_of(task.spec.waits_for, task.spec.args)
+    judged = [
+        (upstream_of(wait, run), judge(wait, run, state.upstream(upstream_of(wait, run))))
+        for wait in task.spec.waits_for
+        if isinstance(wait, PipelineWait)
+    ]
+    faults += tuple(f"{name}: {one.missing}" for name, one in judged if one.standing is Standing.FAILED)
+    if faults:
+        return _ended(run, task, TaskState.FAILED, "wait_failed", faults[0], now)
+    missing = [f"pipeline {name}: {one.missing}" for name, one in judged if one.standing is Standing.OPEN]
+    missing += [look.name for look in state.looks.missing(about_wait(run_id, name))]
+    if task.spec.kind is TaskKind.WAIT and not missing:
+        return _ended(run, task, TaskState.SUCCEEDED, "wait_met", "all is there", now)
     until = gives_up_at(run, task)
     if until is None or until > now or task.spec.timeout is None:
         return Nothing(at=until)
-    reason = f"nobody approved it within {format_duration(task.spec.timeout)}"
-    ended = lifecycle.settle_task(
-        run, name, state=TaskState.FAILED, settlement=Settlement(at=now, reason=reason), now=now
+    what = f"{missing[0]} was not there" if missing else "nobody approved it"
+    reason = f"{what} within {format_duration(task.spec.timeout)}"
+    return _ended(run, task, TaskState.FAILED, "wait_timed_out", reason, now)
+
+
+def _ended(run: Run, task: TaskRun, ending: TaskState, decision: str, reason: str, now: datetime) -> Decision:
+    name = task.spec.name
+    settlement = Settlement(at=now, reason=reason)
+    ended = lifecycle.settle_task(run, name, state=ending, settlement=settlement, now=now)
+    return Decision(
+        name=decision, writes=(PutRun(ended, run),), about={"run": run.id, "task": name, "reason": reason}
     )
-    return Decision(name="wait_timed_out", writes=(PutRun(ended, run),), about={"run": run_id, "task": name})
 
 
-def decided(state: State, command: DecideApproval, now: datetime) -> tuple[tuple[PutRun, ...], str]:
-    """What a person's decision about an approval writes, and what is said of it.
+def decided(state: State, command: DecideApproval, by: str, now: datetime) -> tuple[str, tuple[PutRun, ...]]:
+    """What is said of a person's decision about an approval, and what it writes.
 
     Raises:
         RefusedError: nothing waits for this decision.
@@ -50,24 +76,24 @@ def decided(state: State, command: DecideApproval, now: datetime) -> tuple[tuple
         raise RefusedError("no_approval", f"run {run.id} has no task {command.task} of type approval.")
     said = f"task {command.task} of run {run.id} is {'approved' if command.approved else 'rejected'}"
     if task.state.is_final:
-        if _same(task, command):
-            return (), f"{said} already, by the same command"
+        if _same(task, command, by):
+            return f"{said} already, by the same command", ()
         raise RefusedError("no_approval", f"task {command.task} of run {run.id} is {_how(task)} already.")
     _check_waits(run, task)
     ended = lifecycle.settle_task(
         run,
         command.task,
         state=TaskState.SUCCEEDED if command.approved else TaskState.FAILED,
-        settlement=Settlement(at=now, by=command.by, reason=command.reason),
+        settlement=Settlement(at=now, by=by or SOMEBODY, reason=command.reason),
         now=now,
     )
-    return (PutRun(ended, run),), said
+    return said, (PutRun(ended, run),)
 
 
-def _same(task: TaskRun, command: DecideApproval) -> bool:
+def _same(task: TaskRun, command: DecideApproval, by: str) -> bool:
     """Whether the decision is the one that a caller sends again, since it got no answer."""
     settled, approved = task.settled, task.state is TaskState.SUCCEEDED
-    wanted = brief(command.by), brief(command.reason), command.approved
+    wanted = brief(by or SOMEBODY), brief(command.reason), command.approved
     return settled is not None and (settled.by, settled.reason, approved) == wanted
 
 
@@ -77,8 +103,12 @@ def _how(task: TaskRun) -> str:
     return f"{'approved' if task.state is TaskState.SUCCEEDED else 'rejected'} by {task.settled.by}"
 
 
+def _where(run: Run) -> str:
+    return "paused" if run.paused is not None else str(run.state)
+
+
 def _check_waits(run: Run, task: TaskRun) -> None:
     if not lifecycle.is_ready(run, task):
         open_needs = [str(need) for need in task.spec.needs if not run.tasks[need].state.is_final]
-        why = f"needs {', '.join(open_needs)} first" if open_needs else f"is in a run that is {run.state}"
+        why = f"needs {', '.join(open_needs)} first" if open_needs else f"is in a run that is {_where(run)}"
         raise RefusedError("no_approval", f"task {task.spec.name} {why}: ask again when it waits.")

@@ -69,6 +69,7 @@ _LOG_PATIENCE_S = 30.0
 _LARGEST_EVENT_LOG = 64 << 20
 _EVENT_LOG_PATIENCE_S = 180.0
 _LARGEST_PROGRESS = 32 << 10
+_LARGEST_RESULT = 4096
 _KILL_PATIENCE_S = 10.0
 _TEXT = 500
 """Characters of a reason."""
@@ -319,6 +320,13 @@ def progress_in(file: Path) -> dict[str, Any]:
     return {}
 
 
+def result_in(file: Path) -> str | None:
+    """The text of a task's result, or the beginning of one that is too large; None: it gave none."""
+    with suppress(OSError), open_regular(file) as result:
+        return result.read(_LARGEST_RESULT + 1).decode(errors="replace")
+    return None
+
+
 class Task:
     """The task's process, with all that it starts."""
 
@@ -469,6 +477,7 @@ def run_claimed(startup: Mapping[str, Any], door: Door, nonce: str, beats: BeatT
         "not_flushed": kept.get("fault", "")[:_TEXT],
         "output": kept.get("output"),
         "application": application if isinstance(application, str) else None,
+        "result": result_in(folder / "work" / "result.json") if status == 0 else None,
     }
     code = deliver(door, report)
     for name in ("inputs", "output"):  # of a bucket: it is there now

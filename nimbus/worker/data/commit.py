@@ -7,11 +7,13 @@ and on a thread of an executor that is not its loop. The task's timeout is over 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from blobsync import BlobSyncError
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.run import Outcome
+from nimbus.result import ResultError
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.data.ports import DataPlace, OutputRefusedError
 from nimbus.worker.verdict import REASON_LIMIT, Verdict
@@ -24,9 +26,9 @@ def committed(
     output: Path,
     begun: Callable[[], object],
 ) -> tuple[Verdict, str | None]:
-    """Commit the output of a success; the verdict, and the output's reference.
+    """Commit the output of a success; the verdict, with the task's result, and the output's reference.
 
-    A success whose output is not kept is a failure.
+    A success whose output is not kept, or whose result is none, is a failure.
 
     Args:
         verdict: So far.
@@ -38,8 +40,11 @@ def committed(
     if verdict.outcome is not Outcome.SUCCEEDED:
         return verdict, None
     try:
+        verdict = replace(verdict, result=folder.result())
         begun()
         return verdict, place.commit(output, folder.output_prefix(), folder.noted)
+    except ResultError as exc:
+        why = str(exc)
     except OSError as exc:
         why = f"its output could not be flushed to the disk: {exc.strerror}: {exc.filename}"
     except (BlobSyncError, OutputRefusedError) as exc:

@@ -304,6 +304,7 @@ class Executor:
             reason=verdict.reason,
             failure=verdict.failure,
             output=reference,
+            result=verdict.result,
             nonce=held.claim.nonce,
         )
         self._board.fill(end, partial(self._ended, held))

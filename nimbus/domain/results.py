@@ -1,8 +1,9 @@
-"""Results of tasks, as templates of others take them: they are in the ENDs of the attempts that gave them."""
+"""Results of tasks: in the ENDs of the attempts that gave them, later in history."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from nimbus.domain.ids import AttemptId, TaskName
@@ -12,20 +13,33 @@ from nimbus.domain.slots import Slots
 Results = Mapping[TaskName, Mapping[str, Any]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResults:
+    """What the tasks of a run gave, as history keeps it."""
+
+    results: Results
+
+
 def committed_results(
     run: Run,
     tasks: Iterable[TaskName],
     read_slots: Callable[[Iterable[AttemptId]], Mapping[AttemptId, Slots]],
 ) -> Results:
     """What tasks of a run gave. One that did not succeed, or gave nothing, is not in it."""
+    names = tuple(tasks)
     given = {
         AttemptId(run.id, name, attempt.number): name
-        for name in tasks
+        for name in names
         for attempt in run.tasks[name].attempts
         if attempt.has_result
     }
     found = read_slots(given) if given else {}
-    return {
+    reused = {
+        name: origin.result
+        for name in names
+        if (origin := run.tasks[name].reused) is not None and origin.result is not None
+    }
+    return reused | {
         given[attempt]: slots.end.result
         for attempt, slots in found.items()
         if slots.end is not None and slots.end.result is not None

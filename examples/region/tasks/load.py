@@ -1,0 +1,15 @@
+"""Load one region on one day. Here it only says so."""
+
+import sys
+
+from nimbus.task import context
+
+
+def main() -> None:
+    region, day = sys.argv[1:]
+    (context().output / "loaded.txt").write_text(f"{region} {day}\n", encoding="utf-8")
+    sys.stdout.write(f"loaded {region} for {day}\n")
+
+
+if __name__ == "__main__":
+    main()

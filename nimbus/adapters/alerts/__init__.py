@@ -1,0 +1,1 @@
+"""Targets of alerts: a webhook, a mail server."""

@@ -1,0 +1,133 @@
+"""Asks a URL that a pipeline names for the status of its answer, and cannot be led elsewhere.
+
+Only the status line is read, within one deadline for everything: no body, no redirect, no proxy, no cookies,
+no credentials. The name is resolved once; an address that no pipeline should reach (loopback, link-local,
+where clouds keep metadata and credentials of machines) is refused, and the connection goes to an address that
+was checked, so a name cannot be changed in between.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+import ssl
+import time
+from collections.abc import Collection
+from contextlib import closing
+from urllib.parse import urlsplit
+
+TIMEOUT_S = 5.0
+"""From the connection to the status. Resolving the name takes at most what the host's resolver allows."""
+LONGEST_ANSWER = 4096
+"""Bytes that are read while there is no status line."""
+_STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])[ \r\n]")
+_METADATA = frozenset(
+    map(ipaddress.ip_address, ("100.100.100.200", "192.0.0.192", "168.63.129.16", "fd00:ec2::254"))
+)
+"""Where clouds keep metadata of machines, apart from link-local addresses."""
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class UnfitAnswerError(Exception):
+    """There is no status: the address is refused, or what answers does not speak HTTP."""
+
+
+def status_of(url: str, allowed: Collection[str]) -> int:
+    """The status of the answer to GET.
+
+    Args:
+        url: Checked by `nimbus.domain.waits.address_fault`.
+        allowed: Host names and addresses that may be reached wherever they are.
+
+    Raises:
+        OSError: it does not answer in time.
+        UnfitAnswerError: it is refused, or the answer is no HTTP.
+    """
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    address = _checked(host, port, allowed)
+    until_s = time.monotonic() + TIMEOUT_S
+    with closing(socket.create_connection((address, port), timeout=TIMEOUT_S)) as plain:
+        if parts.scheme != "https":
+            return _asked(plain, _request(url), until_s)
+        plain.settimeout(_left(until_s))
+        with ssl.create_default_context().wrap_socket(plain, server_hostname=host) as secured:
+            return _asked(secured, _request(url), until_s)
+
+
+def _checked(host: str, port: int, allowed: Collection[str]) -> str:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = [str(sockaddr[0]) for *_, sockaddr in found]
+    if host in allowed:
+        return addresses[0]
+    for text in addresses:
+        if text not in allowed and is_forbidden(ipaddress.ip_address(text.partition("%")[0])):
+            raise UnfitAnswerError(
+                f"refused: {host} is {text}, which pipelines must not reach; waits.http_allow can allow it"
+            )
+    return addresses[0]
+
+
+def is_forbidden(address: Address) -> bool:
+    """Whether it is loopback, link-local, multicast, or a place of metadata; also in IPv6 forms of IPv4."""
+    inner = _inner(address)
+    if inner is not None and is_forbidden(inner):
+        return True
+    return (
+        address.is_loopback
+        or address.is_link_local
+        or address.is_multicast
+        or address.is_unspecified
+        or (address.version == 4 and (address.is_reserved or address in _THIS_NETWORK))
+        or address in _METADATA
+    )
+
+
+_THIS_NETWORK = ipaddress.ip_network("0.0.0.0/8")
+
+
+def _inner(address: Address) -> ipaddress.IPv4Address | None:
+    """The IPv4 address that an IPv6 address stands for."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return None
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address in _NAT64 or int(address) >> 32 == 0:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.sixtofour
+
+
+def _request(url: str) -> bytes:
+    parts = urlsplit(url)
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return (
+        f"GET {target} HTTP/1.1\r\nHost: {parts.netloc}\r\nUser-Agent: nimbus\r\nAccept: */*\r\n"
+        "Connection: close\r\n\r\n"
+    ).encode("ascii")
+
+
+def _asked(connection: socket.socket, request: bytes, until_s: float) -> int:
+    connection.settimeout(_left(until_s))
+    connection.sendall(request)
+    told = b""
+    while b"\n" not in told and len(told) < LONGEST_ANSWER:
+        connection.settimeout(_left(until_s))
+        piece = connection.recv(LONGEST_ANSWER - len(told))
+        if not piece:
+            break
+        told += piece
+    status = _STATUS.match(told)
+    if status is None:
+        raise UnfitAnswerError("what answers does not speak HTTP")
+    return int(status[1])
+
+
+def _left(until_s: float) -> float:
+    left_s = until_s - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError(f"no answer within {TIMEOUT_S:g} s")
+    return left_s

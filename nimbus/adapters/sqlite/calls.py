@@ -1,0 +1,224 @@
+"""The calls that the adapters need, answered by SQLite. A refusal is the error of kazoo that they expect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from kazoo.exceptions import BadVersionError, KazooException, NoNodeError
+
+from leader import FencedOutError, FencingToken, TransactionRefusedError
+from nimbus.adapters.sqlite.session import SqliteSession, Watch
+from nimbus.adapters.sqlite.tree import Tree
+from nimbus.adapters.zookeeper.calls import Calls, check_size
+from nimbus.ports import Enqueue
+from nimbus.ports import FencedOutError as TermOverError
+
+
+class SqliteCalls(Calls):
+    """See `nimbus.adapters.zookeeper.calls.Calls`. Reads of one call are of one moment."""
+
+    def __init__(self, session: SqliteSession) -> None:
+        self._store = session
+
+    @property
+    def session_id(self) -> int:
+        """Number of the session."""
+        return self._store.session_id
+
+    def get(self, path: str, changed: Enqueue | None = None) -> bytes | None:
+        """Data of a node."""
+        with self._store.reading() as tree:
+            data = tree.get(path)
+            if data is not None:
+                self._watch(tree, Watch.NODE, path, changed)
+            return data
+
+    def exists(self, path: str, changed: Enqueue | None = None) -> bool:
+        """Whether a node is there."""
+        with self._store.reading() as tree:
+            self._watch(tree, Watch.NODE, path, changed)
+            return tree.stat(path) is not None
+
+    def children(self, path: str, changed: Enqueue | None = None) -> tuple[str, ...] | None:
+        """Names of a node's children."""
+        with self._store.reading() as tree:
+            return self._list(tree, path, changed)
+
+    def children_zxid(self, path: str) -> int | None:
+        """Operation that last made or removed a child."""
+        with self._store.reading() as tree:
+            stat = tree.stat(path)
+            return None if stat is None else stat.pzxid
+
+    def read_all(self, parent: str, names: Iterable[str]) -> tuple[tuple[str, bytes], ...]:
+        """Name and data of some children."""
+        with self._store.reading() as tree:
+            found = [(name, tree.get(f"{parent}/{name}")) for name in names]
+        return tuple((name, data) for name, data in found if data is not None)
+
+    def read_watched(self, parent: str, changed: Mapping[str, Enqueue]) -> tuple[tuple[str, bytes], ...]:
+        """Name and data of some children, with a watch on each."""
+        found = []
+        with self._store.reading() as tree:
+            for name, enqueue in changed.items():
+                data = tree.get(f"{parent}/{name}")
+                if data is not None:
+                    self._watch(tree, Watch.NODE, f"{parent}/{name}", enqueue)
+                    found.append((name, data))
+        return tuple(found)
+
+    def list_watched(self, parents: Mapping[str, Enqueue]) -> list[tuple[str, ...] | None]:
+        """Names of the children of some nodes, with a watch on each."""
+        with self._store.reading() as tree:
+            return [self._list(tree, parent, changed) for parent, changed in parents.items()]
+
+    def await_all(self, changed: Mapping[str, Enqueue]) -> list[bool]:
+        """Whether some nodes are there, with a watch on each."""
+        with self._store.reading() as tree:
+            for path, enqueue in changed.items():
+                self._watch(tree, Watch.NODE, path, enqueue)
+            return [tree.stat(path) is not None for path in changed]
+
+    def list_and_read(
+        self, parents: Iterable[str], changed: Iterable[Enqueue | None], nodes: Iterable[str]
+    ) -> tuple[list[tuple[str, ...]], list[bytes | None]]:
+        """Names of the children of `parents`, and data of `nodes`."""
+        with self._store.reading() as tree:
+            names = [self._list(tree, *one) or () for one in zip(parents, changed, strict=True)]
+            return names, [tree.get(node) for node in nodes]
+
+    def await_watches(self) -> None:
+        """Call the watches of what is done already."""
+        self._store.tell()
+
+    def create(self, path: str, data: bytes, *, ephemeral: bool = False, sequence: bool = False) -> str:
+        """Create a node."""
+        check_size(path, len(data))
+        with self._store.writing() as tree:
+            return tree.create(path, data, owner=self.session_id if ephemeral else 0, sequence=sequence)
+
+    def transact(self, what: str, build: Callable[[Any], None]) -> None:  # noqa: ARG002 - the errors name it
+        """Do all that `build` adds, or nothing."""
+        with self._store.writing() as tree:
+            build(_Transaction(tree, self.session_id))
+
+    def fenced(self, token: FencingToken, build: Callable[[Any], None]) -> None:
+        """The same, while the token's term lasts."""
+        with self._store.writing() as tree:
+            try:
+                tree.check(token.path, token.version)
+            except (NoNodeError, BadVersionError) as exc:
+                raise FencedOutError(path=token.path, epoch=token.epoch) from exc
+            transaction = _Transaction(tree, self.session_id)
+            try:
+                build(transaction)
+            except KazooException as exc:
+                refused, path = transaction.index, transaction.path
+                raise TransactionRefusedError(index=refused, path=path, cause=exc) from exc
+
+    def ensure(self, path: str) -> None:
+        """Create a persistent node and its parents."""
+        if self.exists(path):  # what is nearly always so needs no disk
+            return
+        with self._store.writing() as tree:
+            tree.ensure(path)
+
+    def set(self, path: str, data: bytes) -> bool:
+        """Replace a node's data."""
+        check_size(path, len(data))
+        try:
+            with self._store.writing() as tree:
+                tree.set_data(path, data)
+        except NoNodeError:
+            return False
+        return True
+
+    def delete(self, path: str) -> bool:
+        """Delete a node."""
+        try:
+            with self._store.writing() as tree:
+                tree.delete(path)
+        except NoNodeError:
+            return False
+        return True
+
+    def owner(self, path: str) -> int | None:
+        """Session that an ephemeral node belongs to."""
+        with self._store.reading() as tree:
+            stat = tree.stat(path)
+            return None if stat is None else stat.owner
+
+    def origin(self, path: str) -> tuple[int, int] | None:
+        """Operation that made a node, and its time."""
+        with self._store.reading() as tree:
+            stat = tree.stat(path)
+            return None if stat is None else (stat.czxid, stat.ctime_ms)
+
+    def _list(self, tree: Tree, path: str, changed: Enqueue | None) -> tuple[str, ...] | None:
+        names = tree.children(path)
+        if names is not None:
+            self._watch(tree, Watch.CHILDREN, path, changed)
+        return names
+
+    def _watch(self, tree: Tree, kind: Watch, path: str, changed: Enqueue | None) -> None:
+        if changed is not None:
+            self._store.watch(tree, kind, path, changed)
+
+
+class _Transaction:
+    """What kazoo's transaction is to those who add operations; each is done at once."""
+
+    def __init__(self, tree: Tree, session_id: int) -> None:
+        self._tree, self._session_id = tree, session_id
+        self.index = -1
+        """Of the operation that was added last."""
+        self.path = ""
+
+    def create(self, path: str, data: bytes = b"", ephemeral: bool = False) -> None:
+        self._next(path)
+        self._tree.create(path, data, owner=self._session_id if ephemeral else 0)
+
+    def set_data(self, path: str, data: bytes) -> None:
+        self._next(path)
+        self._tree.set_data(path, data)
+
+    def delete(self, path: str) -> None:
+        self._next(path)
+        self._tree.delete(path)
+
+    def check(self, path: str, version: int) -> None:
+        self._next(path)
+        self._tree.check(path, version)
+
+    def _next(self, path: str) -> None:
+        self.index += 1
+        self.path = path
+
+
+def last_term(session: SqliteSession, path: str) -> int:
+    """The highest epoch that a term has begun with here, by its node; 0: there was none."""
+    with session.reading() as tree:
+        stat = tree.stat(path)
+    return 0 if stat is None else stat.version
+
+
+def begin_term(session: SqliteSession, token: FencingToken) -> FencingToken:
+    """Fence all terms before the one that `token` is of; what fences it in this store.
+
+    The version of the node is the epoch, so no two terms have the same one, of whatever process they are.
+
+    Args:
+        session: Of the scheduler that leads.
+        token: As its election gave it.
+
+    Raises:
+        nimbus.ports.FencedOutError: a later term has begun here.
+    """
+    with session.writing() as tree:
+        tree.ensure(token.path)
+        stat = tree.stat(token.path)
+        if stat is not None and stat.version > token.epoch:
+            raise TermOverError(f"epoch {token.epoch} is over: {stat.version} has begun in {session.file}")
+        tree.set_data(token.path, b"", version=token.epoch)
+    return FencingToken(path=token.path, version=token.epoch, epoch=token.epoch)

@@ -1,0 +1,258 @@
+"""One process's session with the state in SQLite: its connection, its watches, and whether it lives.
+
+A session lives as long as its process, which pid, start and boot tell apart from all others: no time limit,
+no beats. Each session looks every second for others whose process has ended, and removes their ephemeral
+nodes.
+
+Thread `nimbus-store`: tells of changes that other processes have made, within `LOOK_S`.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from enum import Enum
+from pathlib import Path
+
+import structlog
+
+from leader import ForkedError, SessionState
+from nimbus.adapters.sqlite.tree import CHANGED, SCHEMA, Change, Tree, parent_of
+from nimbus.ports import Enqueue, StoreUnavailableError
+
+LAYOUT = 1
+"""Of the tables; records in them have schemas of their own."""
+LOOK_S = 0.02
+REAP_S = 1.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Watch(Enum):
+    """What of a node is watched."""
+
+    NODE = "node"
+    CHILDREN = "children"
+
+
+class SqliteSession:
+    """See the module. Any thread. All processes must see the same pids: no containers that share the file.
+
+    Args:
+        file: The database; it and its folder are made when first used. On a local disk: SQLite's log needs
+            memory that processes share.
+        call_timeout: Longest wait for other writers.
+    """
+
+    def __init__(self, file: Path, call_timeout: timedelta = timedelta(seconds=10)) -> None:
+        self.file = file
+        self._call_timeout = call_timeout
+        self._lock = threading.Lock()
+        self._database: sqlite3.Connection | None = None
+        self._id, self._pid = 0, os.getpid()
+        self._watches: dict[tuple[Watch, str], dict[Enqueue, int]] = {}
+        """Each with the last operation that its reader has seen."""
+        self._told = 0
+        self._telling = threading.Lock()
+        self._due: deque[Enqueue] = deque()
+        """Watches that have fired and were not called yet."""
+        self._wake, self._closing = threading.Event(), threading.Event()
+        self._teller = threading.Thread(target=self._run, name="nimbus-store", daemon=True)
+
+    @property
+    def session_id(self) -> int:
+        """Number of this session."""
+        return self._id
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it is open."""
+        return self._database is not None
+
+    def add_listener(self, listener: Callable[[SessionState], None]) -> None:
+        """Never called: a session ends with its process, and not before."""
+
+    def start(self) -> None:
+        """Open the database, and begin the session.
+
+        Raises:
+            StoreUnavailableError: it cannot be opened.
+        """
+        with _in_our_words(f"open {self.file}"):
+            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._database = _opened(self.file, self._call_timeout)
+        with self.writing() as tree:
+            self._id = tree.begin_session(self._pid, _start_of(self._pid) or "")
+            self._told = tree.last()
+        self._reap()
+        self._teller.start()
+
+    def close(self, timeout: timedelta) -> None:
+        """End the session: its ephemeral nodes go. Safe to repeat."""
+        self._closing.set()
+        self._wake.set()
+        if self._teller.is_alive():
+            self._teller.join(timeout.total_seconds())
+        if self._database is None:
+            return
+        with suppress(StoreUnavailableError), self.writing() as tree:  # others find out without it
+            tree.end_sessions([self._id])
+        with self._lock:
+            self._database.close()
+            self._database = None
+
+    @contextmanager
+    def reading(self) -> Iterator[Tree]:
+        """The nodes as they are at one moment.
+
+        Raises:
+            StoreUnavailableError: they cannot be read.
+            ForkedError: the session is that of the process which this one was forked from.
+        """
+        with self._transaction("BEGIN") as tree:
+            yield tree
+
+    @contextmanager
+    def writing(self) -> Iterator[Tree]:
+        """Change nodes: all of it, on disk when this ends, or, when it raises, nothing.
+
+        Raises:
+            StoreUnavailableError: they cannot be written.
+            ForkedError: as of `reading`.
+        """
+        with self._transaction("BEGIN IMMEDIATE") as tree:
+            yield tree
+            tree.forget_old_changes()
+        self._wake.set()
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[Tree]:
+        if os.getpid() != self._pid:
+            raise ForkedError(made_in=self._pid)
+        with _in_our_words(str(self.file)), self._lock:
+            if self._database is None:
+                raise StoreUnavailableError(f"{self.file} is closed")
+            self._database.execute(begin)
+            try:
+                yield Tree(self._database)
+                self._database.execute("COMMIT")
+            except BaseException:
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+                raise
+
+    def watch(self, tree: Tree, kind: Watch, path: str, changed: Enqueue) -> None:
+        """Call `changed` once after the next change of what was read from `tree`. It must only enqueue."""
+        self._watches.setdefault((kind, path), {})[changed] = tree.last()
+
+    def tell(self) -> None:
+        """Call the watches of all that was done until now, and that no thread has told of."""
+        with self._telling:
+            with self.reading() as tree:
+                changes = tree.changes(self._told)
+                self._told = tree.last()
+                self._due.extend(self._every_watch() if changes is None else self._concerned(changes))
+            while self._due:
+                self._due.popleft()()
+
+    def _every_watch(self) -> Iterator[Enqueue]:
+        for watches in self._watches.values():
+            yield from watches
+        self._watches.clear()
+
+    def _concerned(self, changes: Iterable[Change]) -> Iterator[Enqueue]:
+        for change in changes:
+            for key in concerned(change):
+                watches = self._watches.get(key, {})
+                for changed in [one for one, seen in watches.items() if seen < change.zxid]:
+                    del watches[changed]
+                    yield changed
+                if not watches:
+                    self._watches.pop(key, None)
+
+    def _run(self) -> None:
+        rounds = 0
+        while not self._closing.is_set():
+            try:
+                self.tell()
+                if rounds % int(REAP_S / LOOK_S) == 0:
+                    self._reap()
+            except StoreUnavailableError as exc:
+                _log.warning("store_unavailable", error=str(exc))
+                self._closing.wait(REAP_S)
+            except Exception:  # noqa: BLE001 - top of the thread: one watch that fails must not end all others
+                _log.exception("store_watch_failed")
+            rounds += 1
+            self._wake.wait(LOOK_S)
+            self._wake.clear()
+
+    def _reap(self) -> None:
+        """End the sessions of processes that have ended."""
+        with self.reading() as tree:
+            ended = [one for one, pid, started in tree.sessions() if _start_of(pid) != started]
+        if ended:
+            with self.writing() as tree:
+                tree.end_sessions(ended)
+
+
+def concerned(change: Change) -> list[tuple[Watch, str]]:
+    """Which watches a change is told to: those that ZooKeeper would tell."""
+    node = (Watch.NODE, change.path)
+    if change.what == CHANGED:
+        return [node]
+    return [node, (Watch.CHILDREN, change.path), (Watch.CHILDREN, parent_of(change.path))]
+
+
+def _opened(file: Path, call_timeout: timedelta) -> sqlite3.Connection:
+    with suppress(FileExistsError):  # closing one that is there would drop the locks that SQLite holds on it
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    database = sqlite3.connect(
+        file, timeout=call_timeout.total_seconds(), isolation_level=None, check_same_thread=False
+    )
+    database.execute("PRAGMA journal_mode = WAL")
+    database.execute("PRAGMA synchronous = FULL")
+    prepare(database)
+    return database
+
+
+def prepare(database: sqlite3.Connection) -> None:
+    """Make the tables, and the root of the tree, unless they are there.
+
+    Raises:
+        sqlite3.DatabaseError: the file was made by a newer release.
+    """
+    database.execute("BEGIN IMMEDIATE")
+    (found,) = database.execute("PRAGMA user_version").fetchone()
+    if found > LAYOUT:
+        raise sqlite3.DatabaseError(f"its layout is {found}, this release knows {LAYOUT}; use a newer one")
+    if found < LAYOUT:
+        database.execute(f"PRAGMA user_version = {LAYOUT}")
+    for statement in SCHEMA.split(";"):
+        database.execute(statement)
+    database.execute(
+        "INSERT OR IGNORE INTO nodes (path, parent, data, czxid, ctime_ms, pzxid)"
+        " VALUES ('/', '', x'', 0, 0, 0)"
+    )
+    database.execute("COMMIT")
+
+
+def _start_of(pid: int) -> str | None:
+    """When a process of this boot began, and which boot it is; None: there is none, or it has ended."""
+    with suppress(OSError):
+        state, *rest = Path(f"/proc/{pid}/stat").read_text("latin-1").rpartition(")")[2].split()
+        if state not in "ZXx":
+            return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {rest[18]}"
+    return None
+
+
+@contextmanager
+def _in_our_words(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError) as exc:
+        raise StoreUnavailableError(f"{what}: {exc}") from exc

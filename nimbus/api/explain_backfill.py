@@ -1,0 +1,60 @@
+"""Says what a backfill waits for, in words for people. Pure: facts in, sentence out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from nimbus.domain.backfill import Backfill, BackfillState
+from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.run import Run, RunState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillView:
+    """What a backfill's next date depends on."""
+
+    record: PipelineRecord | None
+    quarantined: str | None
+    """Why its pipeline is, or None."""
+    runs: Collection[Run]
+    """Its runs that are not final."""
+    leader: str | None
+
+
+def progress(backfill: Backfill) -> str:
+    """How far it is, such as `date 17 of 90, 3 under way`."""
+    dealt = backfill.started + backfill.skipped
+    total = backfill.request.total
+    dates = f"date {dealt}" if total is None or backfill.request.as_one_run else f"date {dealt} of {total}"
+    return f"{dates}, {backfill.under_way} under way"
+
+
+def why_backfill(backfill: Backfill, view: BackfillView) -> str | None:
+    """What it waits for, and what would end that; None: it is over."""
+    if backfill.state.is_over:
+        return None
+    if backfill.state is BackfillState.PAUSED:
+        return f"paused ({backfill.reason}): `nimbus backfill resume {backfill.id}` lets it go on"
+    if view.leader is None:
+        return "no scheduler leads at the moment; it goes on when one does"
+    name = backfill.pipeline
+    if view.record is not None and view.record.state is PipelineState.PAUSED:
+        return f"pipeline {name} is paused: `nimbus pipeline activate {name}` lets it go on"
+    if view.quarantined is not None:
+        return f"pipeline {name} is quarantined: {view.quarantined}"
+    if len(view.runs) < backfill.request.max_parallel:
+        return _last_dates(backfill)
+    queued = sum(run.state is RunState.QUEUED for run in view.runs)
+    if not queued:
+        return f"max_parallel, {backfill.request.max_parallel}, is under way: the end of one starts the next"
+    limit = None if view.record is None else view.record.profile.concurrency
+    full = "runs.max_running" if limit is None else f"the concurrency limit {limit.limit} of {name}"
+    return f"{queued} of its {len(view.runs)} runs are queued, and wait for {full}"
+
+
+def _last_dates(backfill: Backfill) -> str:
+    total = backfill.request.total
+    if total is not None and backfill.started + backfill.skipped >= total:
+        return "all dates are dealt with: it ends with the last of its runs"
+    return f"the leader starts its next date, once it has release {backfill.release[:12]}"

@@ -1,0 +1,84 @@
+"""Routes about alerts: what people were told, what waits, and whether the targets can be reached."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from pydantic import AwareDatetime
+
+from nimbus.api.models import Model
+from nimbus.api.problems import NotFoundError
+from nimbus.api.requests import PipelineNameText
+from nimbus.api.services import ApiServices
+from nimbus.domain.alerts import Alert, AlertState
+from nimbus.domain.notify import AlertEvent
+from nimbus.ports import AlertNotSentError
+
+
+class AlertModel(Model):
+    """One thing that is told to one target."""
+
+    id: str
+    """Equal for all tries."""
+    event: AlertEvent
+    target: str
+    pipeline: str
+    run: str | None
+    about: str
+    raised_at: AwareDatetime
+    more: int
+    """Further alerts that this one stands for, since too many waited for the target."""
+    state: AlertState
+    tries: int
+    may_repeat: bool
+    """It may have been accepted before: the leader that sent it ended before it could say."""
+    next_try: AwareDatetime | None
+    error: str
+    """Of the last try."""
+    ended_at: AwareDatetime | None
+
+
+class AlertsModel(Model):
+    """Alerts that wait, sent ones of the last hour, and those given up in the last 7 days; oldest first."""
+
+    alerts: list[AlertModel]
+    targets: dict[str, str]
+    """Kinds of the targets that the answering scheduler has, by name."""
+
+
+class AlertTestModel(Model):
+    """What came of a test."""
+
+    target: str
+    sent: bool
+    error: str
+
+
+def router(services: ApiServices, prefix: str) -> APIRouter:
+    """Build the routes over `services`, below `prefix`."""
+    routes = APIRouter(tags=["alerts"], prefix=prefix)
+
+    @routes.get("/alerts")
+    def alerts() -> AlertsModel:
+        """Alerts: those that wait, and those that ended lately."""
+        found = [_model(alert) for alert in services.reader.alerts()]
+        return AlertsModel(alerts=found, targets=dict(services.alerts.kinds))
+
+    @routes.post("/alerts/targets/{name}/test")
+    def test(name: PipelineNameText) -> AlertTestModel:
+        """Send a message to a target from the scheduler that answers. It is not kept, and not tried again."""
+        if name not in services.alerts.kinds:
+            known = ", ".join(sorted(services.alerts.kinds)) or "none"
+            raise NotFoundError(
+                "unknown_target", f"there is no alert target {name} in alerts.targets; known: {known}."
+            )
+        try:
+            services.alerts.send(name)
+        except AlertNotSentError as exc:
+            return AlertTestModel(target=name, sent=False, error=str(exc))
+        return AlertTestModel(target=name, sent=True, error="")
+
+    return routes
+
+
+def _model(alert: Alert) -> AlertModel:
+    return AlertModel(**{name: getattr(alert, name) for name in AlertModel.model_fields})

@@ -1,0 +1,103 @@
+"""Routes of commands about runs that were started."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from nimbus.api.finding import find_run, refuse_used_id
+from nimbus.api.models import CommandModel
+from nimbus.api.requests import MarkBody, ReasonBody, RerunBody, RunIdText, TaskNameText
+from nimbus.api.routes_pipelines import known_pipeline
+from nimbus.api.routes_runs import make_run_id
+from nimbus.api.services import ApiServices
+from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, check_schema, submit
+from nimbus.domain.commands import MarkTask, PauseRun, ResumeRun, StartRun, StopRun
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.ids import RunId, TaskName
+from nimbus.domain.run import TaskState
+from nimbus.domain.selection import Scope, Selection
+
+
+def router(services: ApiServices, prefix: str) -> APIRouter:
+    """Build the routes over `services`, below `prefix`."""
+    routes = APIRouter(tags=["runs"], prefix=f"{prefix}/runs")
+
+    @routes.post("/{run_id}/stop", status_code=202, responses=ACCEPTED_RESPONSES)
+    async def stop(run_id: RunIdText, body: ReasonBody, response: Response, wait: Wait = 0) -> CommandModel:
+        """End a run: nothing new starts, what runs is stopped."""
+
+        def made() -> StopRun:
+            return StopRun(run_id=_live(services, run_id, "stop"), reason=body.reason)
+
+        return await submit(services, made, response, wait_s=wait)
+
+    @routes.post("/{run_id}/pause", status_code=202, responses=ACCEPTED_RESPONSES)
+    async def pause(run_id: RunIdText, response: Response, wait: Wait = 0) -> CommandModel:
+        """Let a run begin nothing new; what runs goes on, and its deadline counts."""
+
+        def made() -> PauseRun:
+            return PauseRun(run_id=_live(services, run_id, "pause"))
+
+        return await submit(services, made, response, wait_s=wait)
+
+    @routes.post("/{run_id}/resume", status_code=202, responses=ACCEPTED_RESPONSES)
+    async def resume(run_id: RunIdText, response: Response, wait: Wait = 0) -> CommandModel:
+        """Let a paused run go on."""
+
+        def made() -> ResumeRun:
+            return ResumeRun(run_id=_live(services, run_id, "resume"))
+
+        return await submit(services, made, response, wait_s=wait)
+
+    @routes.post("/{run_id}/rerun", status_code=202, responses=ACCEPTED_RESPONSES)
+    async def rerun(run_id: RunIdText, body: RerunBody, response: Response, wait: Wait = 0) -> CommandModel:
+        """Run a run again, as a new one, once it has ended. What need not be repeated is reused."""
+        return await submit(services, lambda: _rerun(services, run_id, body), response, wait_s=wait)
+
+    @routes.post("/{run_id}/tasks/{task}/mark", status_code=202, responses=ACCEPTED_RESPONSES)
+    async def mark(
+        run_id: RunIdText, task: TaskNameText, body: MarkBody, response: Response, wait: Wait = 0
+    ) -> CommandModel:
+        """Let a task that waits count as succeeded or skipped, without running it."""
+
+        def made() -> MarkTask:
+            live = _live(services, run_id, "mark")
+            return MarkTask(run_id=live, task=TaskName(task), state=body.state, reason=body.reason)
+
+        return await submit(services, made, response, wait_s=wait)
+
+    return routes
+
+
+def _rerun(services: ApiServices, run_id: str, body: RerunBody) -> StartRun:
+    """A start with what the earlier run was given."""
+    check_schema(services, "a rerun")
+    earlier = find_run(services, run_id)
+    known_pipeline(services, earlier.pipeline)
+    if body.run_id:
+        refuse_used_id(services, body.run_id)
+    return StartRun(
+        pipeline=earlier.pipeline,
+        run_id=RunId(body.run_id) if body.run_id else make_run_id(earlier.pipeline, services.clock.now()),
+        parameters=earlier.parameters,
+        logical_date=earlier.logical_date,
+        data_interval=earlier.data_interval,
+        priority=earlier.priority,
+        release=earlier.release if body.release == "same" else None,
+        selection=Selection(
+            scope=Scope(body.scope),
+            tasks=tuple(TaskName(name) for name in body.tasks),
+            reuse=earlier.id,
+            is_rerun=True,
+            marks={TaskName(name): TaskState(state) for name, state in body.marks.items()},
+            reason=body.reason,
+        ),
+    )
+
+
+def _live(services: ApiServices, run_id: str, verb: str) -> RunId:
+    """The id of a run that is not final. RefusedError: it is."""
+    run = find_run(services, run_id)
+    if run.state.is_final:
+        raise RefusedError("run_finished", f"run {run_id} has {run.state} already: nothing to {verb}.")
+    return run.id

@@ -1,0 +1,36 @@
+"""Routes about the cluster's variables, which templates take as `vars.NAME`."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from nimbus.api.models import CommandModel, VariablesModel
+from nimbus.api.requests import VariableBody, VariableNameText
+from nimbus.api.services import ApiServices
+from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
+from nimbus.domain.commands import RemoveVariable, SetVariable
+
+
+def router(services: ApiServices, prefix: str) -> APIRouter:
+    """Build the routes over `services`, below `prefix`."""
+    routes = APIRouter(tags=["variables"], prefix=f"{prefix}/variables")
+
+    @routes.get("")
+    def variables() -> VariablesModel:
+        """All variables, by name."""
+        return VariablesModel(variables=dict(sorted(services.reader.settings().variables.items())))
+
+    @routes.put("/{name}", status_code=202, responses=ACCEPTED_RESPONSES)
+    async def set_variable(
+        name: VariableNameText, body: VariableBody, response: Response, wait: Wait = 0
+    ) -> CommandModel:
+        """Give a variable its value. Runs that are there keep the one that they have."""
+        command = SetVariable(name=name, value=body.value)
+        return await submit(services, lambda: command, response, wait_s=wait)
+
+    @routes.delete("/{name}", status_code=202, responses=ACCEPTED_RESPONSES)
+    async def remove_variable(name: VariableNameText, response: Response, wait: Wait = 0) -> CommandModel:
+        """Take a variable away. Runs that are there keep its value."""
+        return await submit(services, lambda: RemoveVariable(name=name), response, wait_s=wait)
+
+    return routes

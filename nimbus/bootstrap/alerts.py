@@ -1,0 +1,107 @@
+"""Makes what the engine, the API and the doctor use of `alerts`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+
+from nimbus.adapters.alerts.mail import Mailbox
+from nimbus.adapters.alerts.webhook import Webhook
+from nimbus.api.services import AlertTests
+from nimbus.config import Settings
+from nimbus.config.alert_targets import AlertTarget as TargetSettings
+from nimbus.definition.build import notify_rules
+from nimbus.domain.alert_text import AlertMessage
+from nimbus.engine.news import News
+from nimbus.engine.policy import AlertPolicy
+from nimbus.engine.sending import AlertSender
+from nimbus.ports import AlertNotSentError, AlertTarget
+
+
+def alert_targets(settings: Settings, environ: Mapping[str, str]) -> dict[str, AlertTarget]:
+    """All targets, by name. `environ` and files are asked for secrets at each try."""
+    return {name: _target(name, target, environ) for name, target in settings.alerts.targets.items()}
+
+
+def alert_policy(settings: Settings) -> AlertPolicy:
+    """Whom to tell of what."""
+    alerts = settings.alerts
+    return AlertPolicy(
+        targets=frozenset(alerts.targets),
+        notify=notify_rules(alerts.notify),
+        give_up_after=alerts.give_up_after,
+    )
+
+
+def alert_sender(
+    settings: Settings,
+    targets: Mapping[str, AlertTarget],
+    *,
+    leads: Callable[[], bool],
+    tell: Callable[[News], None],
+) -> AlertSender:
+    """What sends alerts while this scheduler leads."""
+    return AlertSender(
+        targets,
+        cluster=_cluster(settings),
+        public_url=settings.alerts.public_url or settings.scheduler.advertise_url,
+        leads=leads,
+        tell=tell,
+    )
+
+
+def alert_tests(settings: Settings, targets: Mapping[str, AlertTarget]) -> AlertTests:
+    """What tries the targets, from this scheduler."""
+
+    def send(name: str) -> None:
+        now = datetime.now(UTC)
+        about = f"This is a test, sent by scheduler {settings.scheduler.id}. There is nothing to do."
+        cluster = _cluster(settings)
+        words = AlertMessage(
+            id=f"test.{settings.scheduler.id}.{now:%Y%m%dt%H%M%S%f}.{name}",
+            subject=f"[{cluster}] test of the alert target {name}",
+            text=f"{about}\n",
+            fields={"event": "test", "cluster": cluster, "about": about, "raised_at": now.isoformat()},
+        )
+        targets[name].send(words)
+
+    return AlertTests(kinds={name: one.kind for name, one in settings.alerts.targets.items()}, send=send)
+
+
+def _cluster(settings: Settings) -> str:
+    return settings.cluster.root.strip("/")
+
+
+def _target(name: str, target: TargetSettings, environ: Mapping[str, str]) -> AlertTarget:
+    secret = partial(secret_of, name, target, environ)
+    if target.kind == "webhook":
+        return Webhook("" if target.url is None else target.url.get_secret_value(), secret)
+    host, _, port = (target.smtp or "").rpartition(":")
+    return Mailbox(
+        host=host.strip("[]"),
+        port=int(port),
+        tls=target.tls,
+        sender=target.sender or "",
+        recipients=tuple(target.to or ()),
+        username=target.username,
+        password=secret,
+    )
+
+
+def secret_of(name: str, target: TargetSettings, environ: Mapping[str, str]) -> str | None:
+    """The secret of a target, if it has one.
+
+    Raises:
+        AlertNotSentError: it cannot be had.
+    """
+    if target.secret_variable is not None:
+        if not (secret := environ.get(target.secret_variable)):
+            raise AlertNotSentError(f"{name}: the variable {target.secret_variable} is not set")
+        return secret
+    if target.secret_file is None:
+        return None
+    try:
+        return target.secret_file.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as exc:
+        raise AlertNotSentError(f"{name}: {target.secret_file} cannot be read: {exc}") from exc

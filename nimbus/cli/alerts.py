@@ -1,0 +1,69 @@
+"""`nimbus alert`: what people were told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import click
+
+from nimbus.cli.exits import Exit
+from nimbus.cli.lazy import LazyGroup
+from nimbus.cli.options import examples, remote
+from nimbus.cli.output import Output
+
+if TYPE_CHECKING:
+    from nimbus.cli.client import Api
+
+
+@click.group(cls=LazyGroup)
+def alert() -> None:
+    """See what people were told of failures and the like; test where it goes."""
+
+
+@alert.command(name="list")
+@remote
+def list_(api: Api, out: Output) -> None:
+    """List alerts: those that wait, sent ones of the last hour, those not delivered in the last 7 days."""
+    answer = api.get("/alerts")
+    if out.as_json:
+        out.data(answer)
+        return
+    rows = [
+        (
+            row["raised_at"],
+            row["event"],
+            row["run"] or row["pipeline"],
+            row["target"],
+            _state(row),
+            row["error"],
+        )
+        for row in answer["alerts"]
+    ]
+    out.table(("raised", "event", "about", "target", "state", "last error"), rows, empty="no alerts")
+
+
+@alert.command(epilog=examples("nimbus alert test oncall"))
+@click.argument("target")
+@remote
+def test(api: Api, out: Output, target: str) -> int:
+    """Send a message to TARGET from the scheduler that answers.
+
+    Exit code 1 if the target does not accept it.
+    """
+    answer = api.post(f"/alerts/targets/{quote(target, safe='')}/test", {})
+    if out.as_json:
+        out.data(answer)
+    else:
+        out.line(
+            f"{target} accepted it" if answer["sent"] else f"{target} did not accept it: {answer['error']}"
+        )
+    return Exit.OK if answer["sent"] else Exit.RUN_FAILED
+
+
+def _state(row: dict[str, object]) -> str:
+    marks = [f"try {row['tries']}"] if row["state"] in ("waiting", "sending") and row["tries"] else []
+    marks += ["may repeat"] if row["may_repeat"] else []
+    marks += [f"for {row['more']} more"] if row["more"] else []
+    said = str(row["state"]).replace("_", " ")
+    return f"{said} ({', '.join(marks)})" if marks else said

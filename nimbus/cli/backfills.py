@@ -1,0 +1,176 @@
+"""`nimbus backfill`: runs for the dates of a range."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import click
+
+from nimbus.cli.exits import Exit
+from nimbus.cli.lazy import LazyGroup
+from nimbus.cli.options import examples, parameters, remote, report_command
+from nimbus.cli.output import Output
+from nimbus.cli.words import clock, short
+
+if TYPE_CHECKING:
+    from nimbus.cli.client import Api
+
+
+@click.group(cls=LazyGroup)
+def backfill() -> None:
+    """Run a pipeline for the dates of a range, a few at a time."""
+
+
+@backfill.command(
+    epilog=examples(
+        "nimbus backfill create sales --from 2026-01-01 --to 2026-03-31 --max-parallel 3",
+        "nimbus backfill create sales --from 2026-01-01 --to 2026-03-31 --reprocess failed --dry-run",
+        "nimbus backfill create sales --from 2026-01-01 --to 2026-03-31 --as-one-run",
+    )
+)
+@click.argument("pipeline")
+@click.option(
+    "--from", "first", required=True, metavar="DATE", help="A day in the schedule's zone, or a time."
+)
+@click.option("--to", "last", required=True, metavar="DATE", help="The same, included.")
+@click.option(
+    "--every", metavar="DURATION", help="Between dates, such as 1d: for a pipeline without a schedule."
+)
+@click.option(
+    "--max-parallel", type=click.IntRange(1, 100), default=1, show_default=True, help="Runs at once."
+)
+@click.option(
+    "--reprocess",
+    type=click.Choice(["missing", "failed", "all"]),
+    default="missing",
+    show_default=True,
+    help="missing: dates without a run; failed: also those whose last run did not succeed.",
+)
+@click.option("--order", type=click.Choice(["oldest", "newest"]), default="oldest", show_default=True)
+@click.option(
+    "--on-failure",
+    type=click.Choice(["pause", "continue"]),
+    default="pause",
+    show_default=True,
+    help="After a run that did not succeed.",
+)
+@click.option("--release", metavar="SHA256", help="Of all its runs. Without it: the active one.")
+@click.option("--as-one-run", is_flag=True, help="One run whose data interval is the whole range.")
+@click.option("--param", "pairs", multiple=True, metavar="KEY=VALUE", help="A parameter of all runs.")
+@click.option("--id", "backfill_id", metavar="ID", help="Your own: creating twice with it creates one.")
+@click.option("--dry-run", is_flag=True, help="Show which dates would get a run; create nothing.")
+@remote
+def create(
+    api: Api,
+    out: Output,
+    pipeline: str,
+    pairs: tuple[str, ...],
+    release: str | None,
+    backfill_id: str | None,
+    dry_run: bool,
+    first: str,
+    last: str,
+    **chosen: Any,
+) -> int:
+    """Create a backfill: the leader starts the next date when a run ends."""
+    body = {"pipeline": pipeline, "from": first, "to": last, "parameters": parameters(pairs, None), **chosen}
+    body = {key: value for key, value in body.items() if value is not None}
+    if dry_run:
+        return _plan(out, api.post("/backfills/plan", body))
+    name = backfill_id or f"{pipeline}-backfill-{secrets.token_hex(3)}"
+    body |= {"id": name} | ({} if release is None else {"release": release})
+    answer = api.command("POST", "/backfills", body)
+    code = report_command(out, answer)
+    if code is Exit.OK:
+        out.note(f"follow it with `nimbus backfill show {name}`")
+    return code
+
+
+@backfill.command(name="list")
+@click.option("--pipeline", metavar="NAME", help="Only of this pipeline.")
+@remote
+def list_(api: Api, out: Output, pipeline: str | None) -> None:
+    """List backfills, newest first."""
+    answer = api.get("/backfills", pipeline=pipeline)
+    if out.as_json:
+        out.data(answer)
+        return
+    rows = [
+        (b["id"], b["pipeline"], b["state"], b["progress"], b["failed"], clock(b["created_at"]), b["reason"])
+        for b in answer["backfills"]
+    ]
+    columns = ("backfill", "pipeline", "state", "progress", "failed", "created", "reason")
+    out.table(columns, rows, empty="no backfills")
+
+
+@backfill.command()
+@click.argument("backfill_id")
+@remote
+def show(api: Api, out: Output, backfill_id: str) -> None:
+    """Show a backfill: how far it is, and what it waits for."""
+    b = api.get(_path(backfill_id))
+    if out.as_json:
+        out.data(b)
+        return
+    counts = ("started", "succeeded", "failed", "stopped", "under_way", "skipped")
+    rows = [
+        ("state", b["state"]),
+        ("reason", b["reason"]),
+        ("pipeline", f"{b['pipeline']}, release {short(b['release'])}"),
+        ("dates", f"{clock(b['request']['first'])} to {clock(b['request']['last'])}"),
+        ("progress", b["progress"]),
+        ("runs", ", ".join(f"{b[key]} {key.replace('_', ' ')}" for key in counts)),
+        ("waits", b["why"]),
+        ("under way", ", ".join(b["runs"])),
+        ("created", f"{clock(b['created_at'])} by {b['created_by']}"),
+        ("ended", clock(b["finished_at"])),
+    ]
+    out.table(("backfill", b["id"]), [row for row in rows if row[1]])
+
+
+@backfill.command()
+@click.argument("backfill_id")
+@click.option("--reason", help="Shown with the backfill.")
+@remote
+def pause(api: Api, out: Output, backfill_id: str, reason: str | None) -> int:
+    """Start nothing more until it is resumed. Runs under way go on."""
+    return _steer(api, out, backfill_id, "pause", reason)
+
+
+@backfill.command()
+@click.argument("backfill_id")
+@remote
+def resume(api: Api, out: Output, backfill_id: str) -> int:
+    """Go on with the next date."""
+    return _steer(api, out, backfill_id, "resume", None)
+
+
+@backfill.command()
+@click.argument("backfill_id")
+@click.option("--reason", help="Shown with the backfill.")
+@remote
+def cancel(api: Api, out: Output, backfill_id: str, reason: str | None) -> int:
+    """Start nothing more. Its queued runs are stopped, those under way go on."""
+    return _steer(api, out, backfill_id, "cancel", reason)
+
+
+def _steer(api: Api, out: Output, backfill_id: str, verb: str, reason: str | None) -> int:
+    body = None if reason is None else {"reason": reason}
+    return report_command(out, api.command("POST", f"{_path(backfill_id)}/{verb}", body))
+
+
+def _plan(out: Output, answer: dict[str, Any]) -> int:
+    if out.as_json:
+        out.data(answer)
+        return Exit.OK
+    rows = [(clock(row["end"]), clock(row["start"]), row["state"], row["run"]) for row in answer["dates"]]
+    out.table(("date", "data since", "state", "last run"), rows)
+    listed = "" if len(rows) == answer["total"] else f", the first {len(rows)} are listed"
+    out.note(f"{answer['total']} dates{listed}: {answer['runs']} runs would be made")
+    return Exit.OK
+
+
+def _path(backfill_id: str) -> str:
+    return f"/backfills/{quote(backfill_id, safe='')}"

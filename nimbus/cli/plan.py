@@ -1,0 +1,148 @@
+"""`nimbus pipeline plan`: what publishing and activating a folder would change, and what would hold it up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
+
+import click
+
+from nimbus.cli.options import examples, remote
+from nimbus.cli.output import Output
+from nimbus.cli.words import clock
+
+if TYPE_CHECKING:
+    from nimbus.cli.client import Api
+    from nimbus.domain.pipeline import PipelineSpec, Schedule
+
+_FIRES = 5
+"""Fire times that are shown of each schedule."""
+
+
+class Change(NamedTuple):
+    """One key of the definition that would have another value. None: it is not there."""
+
+    key: str
+    """`schedule.cron`, `tasks.load.timeout_s`: as the API shows the definition."""
+    now: Any
+    then: Any
+
+
+@click.command(epilog=examples("nimbus pipeline plan flights", "nimbus pipeline plan flights -o json"))
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@remote
+def plan(api: Api, out: Output, folder: Path) -> None:
+    """Show what publishing and activating FOLDER would change: keys, tasks, next fires; and what would wait.
+
+    Compares with the active release, or with the newest while none is active. Changes nothing, uploads
+    nothing; files are not compared. Runs under way keep the release that they have.
+    """
+    from nimbus.api.models import PipelineSpecModel
+    from nimbus.cli.sources import read_sources
+
+    spec, _ = read_sources(folder)
+    current = _current(api, str(spec.name))
+    before = current["spec"] if current is not None else None
+    then = PipelineSpecModel.model_validate(spec).model_dump(mode="json")
+    changes = list(_changes(_keyed(before or {}), _keyed(then)))
+    waits = list(_waits(api, spec))
+    fires = _fires(_schedule(before), spec.schedule)
+    if out.as_json:
+        shown = {"pipeline": spec.name, "known": current is not None, "compared": before is not None}
+        rows = [change._asdict() for change in changes]
+        out.data({**shown, "changes": rows, "next_fires": fires, "waits": waits})
+        return
+    if current is None:
+        out.note(f"{spec.name} is new: nothing of that name is published.")
+    elif before is None:
+        out.note(
+            "its present definition is not on the disk of the scheduler that answered: all is shown as new."
+        )
+    out.table(
+        ("key", "now", "then"),
+        [(c.key, _text(c.now), _text(c.then)) for c in changes],
+        empty="no key changes",
+    )
+    if fires["now"] or fires["then"]:
+        out.line("")
+        rows_of_fires = [(name, ", ".join(clock(fire) for fire in fires[name])) for name in ("now", "then")]
+        out.table(("next fires", ""), rows_of_fires)
+    for wait in waits:
+        out.note(f"would wait: {wait}")
+
+
+def _current(api: Api, name: str) -> dict[str, Any] | None:
+    from nimbus.cli.client import ProblemError
+
+    try:
+        found: dict[str, Any] = api.get(f"/pipelines/{quote(name, safe='')}")
+    except ProblemError as exc:
+        if exc.status != HTTPStatus.NOT_FOUND:
+            raise
+        return None
+    return found
+
+
+def _keyed(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A definition with tasks by name, so that their order means nothing."""
+    return {**spec, "tasks": {task["name"]: task for task in spec.get("tasks", ())}}
+
+
+def _changes(now: Any, then: Any, path: tuple[str, ...] = ()) -> Iterator[Change]:
+    """Keys with another value. A task or section that is new or gone is one change."""
+    if now == then:
+        return
+    if not isinstance(now, Mapping) or not isinstance(then, Mapping):
+        yield Change(".".join(path), now, then)
+        return
+    for key in [*now, *(key for key in then if key not in now)]:
+        yield from _changes(now.get(key), then.get(key), (*path, key))
+
+
+def _schedule(spec: Mapping[str, Any] | None) -> Schedule | None:
+    from nimbus.domain.pipeline import Schedule
+
+    found = None if spec is None else spec["schedule"]
+    return found and Schedule(cron=found["cron"], timezone=found["timezone"])
+
+
+def _fires(now: Schedule | None, then: Schedule | None) -> dict[str, list[str]]:
+    from itertools import islice
+
+    from nimbus.definition.cron import fires_after
+
+    at = datetime.now(UTC)
+    return {
+        name: []
+        if schedule is None
+        else [fire.isoformat() for fire in islice(fires_after(schedule, at), _FIRES)]
+        for name, schedule in (("now", now), ("then", then))
+    }
+
+
+def _waits(api: Api, spec: PipelineSpec) -> Iterator[str]:
+    """What tasks ask for and nobody has now."""
+    workers, pools = api.get("/workers")["workers"], api.get("/pools")["pools"]
+    sizes = {pool["name"]: pool["size"] for pool in pools}
+    for task in spec.tasks:
+        for pool, takes in task.pools.items():
+            if pool not in sizes:
+                yield f"task {task.name}: there is no pool {pool}; make it: nimbus pool set {pool} {takes}"
+            elif takes > sizes[pool]:
+                yield f"task {task.name} takes {takes} of pool {pool}, which has {sizes[pool]}"
+        fitting = [worker for worker in workers if set(task.runs_on) <= set(worker["labels"])]
+        if not fitting and task.runs_on:
+            yield f"task {task.name}: no worker has the labels {', '.join(task.runs_on)}"
+        target = None if task.spark_place is None else task.spark_place.target
+        if target is not None and not any(target in worker["targets"] for worker in fitting):
+            yield f"task {task.name}: no worker that fits has the target {target} in spark.targets"
+
+
+def _text(value: Any) -> str:
+    import json
+
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,104 @@
+"""`nimbus run rerun`: a run again, as a new one."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import click
+
+from nimbus.cli.exits import Exit
+from nimbus.cli.options import examples, remote, report_command, selected
+from nimbus.cli.output import Output
+
+if TYPE_CHECKING:
+    from nimbus.cli.client import Api
+
+
+@click.command(
+    epilog=examples(
+        "nimbus run rerun flights-20260301t060000z-1a2b3c --failed",
+        "nimbus run rerun flights-20260301t060000z-1a2b3c --from load --release latest",
+        'nimbus run rerun flights-20260301t060000z-1a2b3c --failed --mark check=succeeded --reason "by hand"',
+    )
+)
+@click.argument("run_id")
+@click.option("--failed", is_flag=True, help="What failed or did not run, and what follows it.")
+@click.option("--all", "all_", is_flag=True, help="All tasks.")
+@click.option("--from", "from_", multiple=True, metavar="TASK", help="This task and what follows it.")
+@click.option("--only", multiple=True, metavar="TASK", help="This task alone. Repeat for more.")
+@click.option("--upto", multiple=True, metavar="TASK", help="This task and what it needs.")
+@click.option(
+    "--release",
+    type=click.Choice(["same", "latest"]),
+    default="same",
+    show_default=True,
+    help="That of the run, or the active one.",
+)
+@click.option(
+    "--mark",
+    "marks",
+    multiple=True,
+    metavar="TASK=succeeded|skipped",
+    help="Let a task count as ended so, without running it. Needs --reason.",
+)
+@click.option("--reason", default="", help="Kept on the new run.")
+@click.option("--new-run-id", metavar="ID", help="Your own id of the new run: asking twice starts one run.")
+@remote
+def rerun(
+    api: Api,
+    out: Output,
+    run_id: str,
+    failed: bool,
+    all_: bool,
+    from_: tuple[str, ...],
+    only: tuple[str, ...],
+    upto: tuple[str, ...],
+    release: str,
+    marks: tuple[str, ...],
+    reason: str,
+    new_run_id: str | None,
+) -> int:
+    """Run a run again, as a new one, with its dates and parameters; prints the new run's id.
+
+    Tasks that need not be repeated count as succeeded, with what they did in the earlier run. A run
+    that is live is repeated when it has ended.
+    """
+    flags: dict[str, tuple[str, ...]] = {"failed": ("",) * failed, "all": ("",) * all_}
+    chosen = selected({**flags, "from": from_, "only": only, "upto": upto})
+    if chosen is None:
+        raise click.UsageError("say what to run: --failed, --all, --from, --only or --upto")
+    path = f"/runs/{quote(run_id, safe='')}"
+    earlier = api.get(path)
+    now = datetime.now(UTC)
+    new = new_run_id or f"{earlier['pipeline']}-{now:%Y%m%dt%H%M%Sz}-{secrets.token_hex(3)}"
+    body: dict[str, Any] = {
+        "run_id": new,
+        "scope": chosen[0],
+        "tasks": [task for task in chosen[1] if task],
+        "release": release,
+        "marks": dict(_mark(text) for text in marks),
+        "reason": reason,
+    }
+    waits = earlier.get("finished_at") is None
+    answer = api.command("POST", f"{path}/rerun", body, decided=not waits)
+    if not out.as_json:
+        out.line(new)
+    if waits and answer["status"] == "pending":
+        if out.as_json:
+            out.data(answer)
+        out.note(f"it starts when run {run_id} has ended; `nimbus run show {new}` says how it stands")
+        return Exit.OK
+    code = report_command(out, answer, quiet=not out.as_json)
+    if code is Exit.OK:
+        out.note(f"{answer['outcome']['message']}; follow it with `nimbus run watch {new}`")
+    return code
+
+
+def _mark(text: str) -> tuple[str, str]:
+    task, equals, state = text.partition("=")
+    if not equals or state not in ("succeeded", "skipped"):
+        raise click.UsageError(f"--mark {text!r} is not of the form TASK=succeeded or TASK=skipped")
+    return task, state

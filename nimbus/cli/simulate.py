@@ -1,0 +1,216 @@
+"""`nimbus simulate`: what the schedules of the cluster will do, computed here from what the cluster says."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
+
+import click
+
+from nimbus.cli.exits import CliError, Exit
+from nimbus.cli.options import examples, remote
+from nimbus.cli.output import Output
+from nimbus.cli.words import clock, span
+
+if TYPE_CHECKING:
+    from nimbus.cli.client import Api
+    from nimbus.engine.forecast import Expected, Forecast
+
+_MOST_RUNS = 500
+"""Of the list of runs, in one answer."""
+_ASSUMED = "assumed"
+
+
+class Known(NamedTuple):
+    """How long runs of a pipeline are expected to take."""
+
+    duration: timedelta
+    basis: str
+    """`median of 12`, or `assumed`."""
+
+
+@dataclass(slots=True)
+class Line:
+    """One pipeline, summed up."""
+
+    fires: int = 0
+    runs: int = 0
+    skipped: int = 0
+    replaced: int = 0
+    waits: list[float] = field(default_factory=list)
+    """Seconds, of runs that waited."""
+
+
+@click.command(
+    epilog=examples(
+        "nimbus simulate --from 2026-03-28 --to 2026-03-31",
+        "nimbus simulate --from 2026-01-01 --to 2027-01-01 --max-running 20",
+        "nimbus simulate --from 2026-03-01 --to 2026-03-02 --pipeline sales --runs -o json",
+    )
+)
+@click.option(
+    "--from", "start", required=True, metavar="TIME", help="First fires after it; UTC unless it says."
+)
+@click.option("--to", "end", required=True, metavar="TIME", help="Last fires, up to it.")
+@click.option(
+    "--pipeline", "only", metavar="NAME", help="Show this one alone; the others count all the same."
+)
+@click.option("--runs", "each", is_flag=True, help="Show each fire, too.")
+@click.option(
+    "--assume", default="10m", show_default=True, metavar="D", help="Duration of pipelines without history."
+)
+@click.option(
+    "--max-running",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="In place of the cluster's runs.max_running.",
+)
+@remote
+def simulate(
+    api: Api,
+    out: Output,
+    start: str,
+    end: str,
+    only: str | None,
+    each: bool,
+    assume: str,
+    max_running: int | None,
+) -> None:
+    """Foresee what active schedules do: fires, runs that wait for room or are skipped, and predicted ends.
+
+    Runs last as long as the median of the last ones that succeeded. Limits of pipelines (`concurrency`) and
+    of the cluster are observed; runs by hand and waits for slots are not foreseen. Changes nothing.
+    """
+    from nimbus.config.values import parse_duration
+    from nimbus.engine.forecast import forecast
+
+    after, until = _time("--from", start), _time("--to", end)
+    if until <= after:
+        raise CliError("--to must be later than --from.", code="bad_time", exit_code=Exit.USAGE)
+    limit = max_running or api.get("/status")["runs_max_running"]
+    known = _durations(api.get("/runs", state="succeeded", limit=_MOST_RUNS)["runs"])
+    assumed = Known(parse_duration(assume), _ASSUMED)
+    expected = _expected(api, known, assumed, with_priority=limit is not None)
+    if only is not None and only not in {one.name for one in expected}:
+        raise CliError(f"{only} has no schedule that fires.", code="no_schedule", exit_code=Exit.NOT_FOUND)
+    lines: dict[str, Line] = {str(one.name): Line() for one in expected}
+    shown: list[Forecast] = []
+    for found in forecast(expected, after, until, max_running=limit):
+        _count(lines[found.pipeline], found)
+        if each and only in (None, found.pipeline):
+            shown.append(found)
+    names = sorted(lines) if only is None else [only]
+    basis = {name: known.get(name, assumed) for name in names}
+    if out.as_json:
+        rows = [_summary(name, lines[name], basis[name]) for name in names]
+        whole = {"from": after.isoformat(), "to": until.isoformat(), "max_running": limit, "pipelines": rows}
+        out.data({**whole, "runs": [_data(one) for one in shown]} if each else whole)
+        return
+    columns = ("pipeline", "fires", "run", "skipped", "replaced", "waited", "longest wait", "takes", "")
+    out.table(columns, [_row(name, lines[name], basis[name]) for name in names], empty="no schedule fires")
+    if each:
+        out.line("")
+        out.table(
+            ("fire", "pipeline", "", "start", "end"),
+            [_run_row(_data(one)) for one in shown],
+            empty="nothing fires",
+        )
+
+
+def _time(option: str, text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as exc:
+        message = f"{option} {text!r} is not a time such as 2026-03-28 or 2026-03-28T06:00:00+01:00."
+        raise CliError(message, code="bad_time", exit_code=Exit.USAGE) from exc
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _durations(runs: Iterable[Mapping[str, Any]]) -> dict[str, Known]:
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    for run in runs:
+        if run["started_at"] and run["finished_at"]:
+            took = datetime.fromisoformat(run["finished_at"]) - datetime.fromisoformat(run["started_at"])
+            found[run["pipeline"]].append(took.total_seconds())
+    return {
+        name: Known(timedelta(seconds=statistics.median(times)), f"median of {len(times)}")
+        for name, times in found.items()
+    }
+
+
+def _expected(api: Api, known: Mapping[str, Known], assumed: Known, *, with_priority: bool) -> list[Expected]:
+    from nimbus.domain.concurrency import Concurrency, WhenFull
+    from nimbus.domain.ids import PipelineName
+    from nimbus.domain.pipeline import Priority, Schedule
+    from nimbus.engine.forecast import Expected
+
+    found = []
+    for row in api.get("/pipelines")["pipelines"]:
+        if row["state"] != "active" or row["schedule"] is None:
+            continue
+        full = row["concurrency"]
+        priority = _priority(api, row["name"]) if with_priority else None
+        found.append(
+            Expected(
+                name=PipelineName(row["name"]),
+                schedule=Schedule(cron=row["schedule"]["cron"], timezone=row["schedule"]["timezone"]),
+                duration=known.get(row["name"], assumed).duration,
+                concurrency=full and Concurrency(limit=full["limit"], when_full=WhenFull(full["when_full"])),
+                priority=Priority.MEDIUM if priority is None else Priority[priority.upper()],
+            )
+        )
+    return found
+
+
+def _priority(api: Api, name: str) -> str | None:
+    """It decides which pipeline goes first when the whole cluster is full. None: not known."""
+    spec = api.get(f"/pipelines/{quote(name, safe='')}")["spec"]
+    return None if spec is None else str(spec["priority"])
+
+
+def _count(line: Line, found: Forecast) -> None:
+    line.fires += 1
+    line.runs += found.started_at is not None
+    line.skipped += found.fate.value == "skipped"
+    line.replaced += found.fate.value == "replaced"
+    if found.waited:
+        line.waits.append(found.waited.total_seconds())
+
+
+def _summary(name: str, line: Line, known: Known) -> dict[str, Any]:
+    return {
+        "pipeline": name,
+        "fires": line.fires,
+        "runs": line.runs,
+        "skipped": line.skipped,
+        "replaced": line.replaced,
+        "waited": len(line.waits),
+        "longest_wait_s": max(line.waits, default=0.0),
+        "duration_s": known.duration.total_seconds(),
+        "basis": known.basis,
+    }
+
+
+def _row(name: str, line: Line, known: Known) -> tuple[Any, ...]:
+    longest = span(max(line.waits)) if line.waits else ""
+    counts = (line.fires, line.runs, line.skipped or "", line.replaced or "", len(line.waits) or "")
+    return (name, *counts, longest, span(known.duration.total_seconds()), known.basis)
+
+
+def _run_row(data: Mapping[str, Any]) -> tuple[str, ...]:
+    return clock(data["fire"]), data["pipeline"], data["fate"], clock(data["start"]), clock(data["end"])
+
+
+def _data(found: Forecast) -> dict[str, Any]:
+    return {
+        "pipeline": found.pipeline,
+        "fire": found.fire.isoformat(),
+        "fate": found.fate.value,
+        "start": found.started_at and found.started_at.isoformat(),
+        "end": found.ended_at and found.ended_at.isoformat(),
+    }

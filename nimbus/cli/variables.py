@@ -1,0 +1,52 @@
+"""`nimbus var`: variables of the cluster, which templates take as `vars.NAME`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import click
+
+from nimbus.cli.lazy import LazyGroup
+from nimbus.cli.options import examples, remote, report_command
+from nimbus.cli.output import Output
+
+if TYPE_CHECKING:
+    from nimbus.cli.client import Api
+
+
+@click.group(cls=LazyGroup)
+def var() -> None:
+    """Variables of the cluster, which templates take as vars.NAME. Not for secrets: anybody can read them."""
+
+
+@var.command(name="set", epilog=examples("nimbus var set warehouse jdbc:postgresql://db/dwh"))
+@click.argument("name")
+@click.argument("value")
+@remote
+def set_(api: Api, out: Output, name: str, value: str) -> int:
+    """Give a variable its value. Runs that are there keep the one that they have."""
+    return report_command(out, api.command("PUT", _path(name), {"value": value}))
+
+
+@var.command(name="list")
+@remote
+def list_(api: Api, out: Output) -> None:
+    """List variables with their values."""
+    answer = api.get("/variables")
+    if out.as_json:
+        out.data(answer)
+        return
+    out.table(("variable", "value"), list(answer["variables"].items()), empty="no variables")
+
+
+@var.command()
+@click.argument("name")
+@remote
+def remove(api: Api, out: Output, name: str) -> int:
+    """Take a variable away. Runs that are there keep its value."""
+    return report_command(out, api.command("DELETE", _path(name), repeatable=False))
+
+
+def _path(name: str) -> str:
+    return f"/variables/{quote(name, safe='')}"

@@ -1,0 +1,106 @@
+"""Whom the leader tells of what goes wrong: `alerts.targets`. What a target of each kind needs, and has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator, Field, SecretStr
+
+from nimbus.config import texts
+from nimbus.config.checking import Strict
+from nimbus.config.problems import KeyPath, SuggestingError
+from nimbus.config.values import AbsoluteFile, described, one_of
+from nimbus.domain.notify import AlertEvent
+
+_KEYS = {
+    "webhook": (("url",), ("secret_file", "secret_variable")),
+    "mail": (("smtp", "sender", "to"), ("tls", "username", "secret_file", "secret_variable")),
+}
+"""Keys that a target of a kind must have, and those that it may have."""
+_SPELLED = {"sender": "from"}
+_ADDRESS = re.compile(r"[^@\s<>,;\"]+@[^@\s<>,;\"]+")
+_SERVER = re.compile(r"(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d{1,5})")
+MOST_RULES = 16
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _smtp(value: object) -> str:
+    match = _SERVER.fullmatch(value) if isinstance(value, str) else None
+    if not isinstance(value, str) or match is None or not 0 < int(match["port"]) <= 65535:
+        raise SuggestingError(
+            f"must be host:port of a mail server, such as mail.example.com:587, not {value}"
+        )
+    return value
+
+
+def _address(value: object) -> str:
+    if not isinstance(value, str) or not _ADDRESS.fullmatch(value):
+        raise SuggestingError(f"{described(value)} is not a mail address, such as oncall@example.com")
+    return value
+
+
+def _addresses(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+Address = Annotated[str, BeforeValidator(_address)]
+Events = Annotated[list[Annotated[AlertEvent, one_of(AlertEvent)]], Field(min_length=1)]
+
+
+class Notify(Strict):
+    """Which events are told to one target."""
+
+    on: Events
+    to: Annotated[str, BeforeValidator(texts.plain_name)]
+
+
+class AlertTarget(Strict):
+    """One target. Which keys it has depends on its kind."""
+
+    kind: Literal["webhook", "mail"]
+    url: Annotated[SecretStr | None, Field(strict=False)] = None
+    smtp: Annotated[str, BeforeValidator(_smtp)] | None = None
+    """Of mail: `host:port`."""
+    sender: Annotated[Address | None, Field(alias="from")] = None
+    to: Annotated[list[Address], BeforeValidator(_addresses), Field(min_length=1)] | None = None
+    tls: Literal["starttls", "tls", "none"] = "starttls"
+    username: str | None = None
+    secret_file: AbsoluteFile | None = None
+    """Of a webhook: what messages are signed with; of mail: the user's password."""
+    secret_variable: Annotated[str, BeforeValidator(texts.variable_name)] | None = None
+
+
+def alert_target_faults(name: str, target: AlertTarget) -> Iterator[tuple[KeyPath, str]]:
+    """What is wrong between the keys of a target."""
+    for key, message in _key_faults(target):
+        yield ("alerts", "targets", name, _SPELLED.get(key, key)), message
+
+
+def _key_faults(target: AlertTarget) -> Iterator[tuple[str, str]]:
+    required, optional = _KEYS[target.kind]
+    for key in required:
+        if getattr(target, key) is None:
+            yield key, f"is missing; a {target.kind} target needs it"
+    given = {key for key in target.model_fields_set if getattr(target, key) is not None}
+    for key in sorted(given - {"kind", *required, *optional}):
+        yield key, f"a {target.kind} target has no {_SPELLED.get(key, key)}; remove it"
+    if target.url is not None and not _is_url(target.url.get_secret_value()):
+        yield "url", "must be http(s)://host/path"  # it is not shown: it may be a secret
+    if target.secret_file is not None and target.secret_variable is not None:
+        yield "secret_variable", "secret_file is given as well; keep one of them"
+    has_secret = target.secret_file is not None or target.secret_variable is not None
+    if target.kind == "mail" and (target.username is not None) != has_secret:
+        yield (
+            "username",
+            "username and secret_file (or secret_variable) belong together; give both, or neither",
+        )

@@ -1,0 +1,79 @@
+"""What must hold for tasks that start child runs. Cycles of pipelines: `nimbus.engine.rules.cycles`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+
+from nimbus.config.problems import KeyPath
+from nimbus.definition.faults import Fault
+from nimbus.definition.models import DefinitionModel, TaskModel
+from nimbus.domain.children import DEFAULT_MOST_ITEMS, SCALAR
+from nimbus.domain.pipeline import TaskKind
+from nimbus.templates.client import Templates
+
+MOST_ITEMS_OF_PIPELINE = 20_000
+"""Of all its tasks together, by their `max_items`: their states stand in one node of 128 KiB."""
+_OF_FAN_OUT = ("params", "for_each", "max_parallel", "max_items")
+_OF_DRIVERS = ("args", "timeout", "isolation", "limits", "runs_on", "pool", "priority")
+"""What says something of a driver, or of the slot that it has."""
+
+
+def child_faults(task: TaskModel, pipeline: str) -> Iterator[Fault]:
+    """What is wrong with one task, templates left out. `pipeline`: whose task it is."""
+    if task.type is not TaskKind.PIPELINE:
+        for key in _OF_FAN_OUT:
+            if getattr(task, key) is not None:
+                yield Fault((key,), f"a {task.type} task starts no child runs; remove this")
+        return
+    for key in _OF_DRIVERS:
+        if key in task.model_fields_set:
+            yield Fault((key,), f"a pipeline task has no driver and no slot, so no {key}; remove this")
+    if task.pipeline == pipeline:
+        yield Fault(("pipeline",), f"{pipeline} would start itself, without an end")
+    for name, value in (task.params or {}).items():
+        if not isinstance(value, str | int | float | bool):
+            yield Fault(("params", name), "must be a text, a number or a boolean")
+    yield from _item_faults(task)
+
+
+def all_items_faults(tasks: Mapping[str, TaskModel]) -> Iterator[Fault]:
+    """Whether the tasks of a pipeline may have too many items together."""
+    total = sum(task.max_items or DEFAULT_MOST_ITEMS for task in tasks.values() if task.for_each is not None)
+    if total > MOST_ITEMS_OF_PIPELINE:
+        yield Fault(
+            ("tasks",),
+            f"max_items of all tasks add up to {total}; {MOST_ITEMS_OF_PIPELINE} is the most: lower some",
+        )
+
+
+def _item_faults(task: TaskModel) -> Iterator[Fault]:
+    if task.for_each is None:
+        for key in ("max_parallel", "max_items"):
+            if getattr(task, key) is not None:
+                yield Fault((key,), "there is one child run without for_each; remove this")
+        return
+    most, count = task.max_items or DEFAULT_MOST_ITEMS, prod(map(len, task.for_each.values()))
+    if count > most:
+        yield Fault(("for_each",), f"has {count} items, and max_items is {most}")
+
+
+def given_texts(tasks: Mapping[str, TaskModel]) -> Iterator[tuple[KeyPath, str]]:
+    """Templates of what tasks give to their child runs."""
+    for name, task in tasks.items():
+        for key, text in (task.params or {}).items():
+            if isinstance(text, str):
+                yield ("tasks", name, "params", key), text
+
+
+def child_template_faults(model: DefinitionModel, templates: Templates) -> Iterator[Fault]:
+    """What is wrong with the templates of `params`. Those of one task can use its `item`."""
+    for name, task in model.tasks.items():
+        texts = {key: text for key, text in (task.params or {}).items() if isinstance(text, str)}
+        if not texts or task.type is not TaskKind.PIPELINE:
+            continue
+        item = None if task.for_each is None else [key for key in task.for_each if key != SCALAR]
+        found = templates.argument_faults(list(texts.values()), model.parameters, item)
+        for key, faults_of_one in zip(texts, found, strict=True):
+            for message, suggestion, _ in faults_of_one:
+                yield Fault(("tasks", name, "params", key), message, suggestion)

@@ -1,0 +1,71 @@
+"""What an alert says: what happened, to what, and what to do. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nimbus.domain.alerts import Alert
+from nimbus.domain.notify import AlertEvent
+
+_ADVICE = {
+    AlertEvent.FAILED: "see why: nimbus run explain {run}; nimbus run logs {run}",
+    AlertEvent.TIMED_OUT: "see where the time went: nimbus run show {run}",
+    AlertEvent.RECOVERED: "nothing to do",
+    AlertEvent.SUCCEEDED: "nothing to do",
+    AlertEvent.WORKER_LOST: "see who is there: nimbus cluster workers; nimbus run show {run}",
+    AlertEvent.SKIPPED_FIRE: "see what was passed over: nimbus pipeline show {pipeline}",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertMessage:
+    """An alert in words, for any target."""
+
+    id: str
+    """Equal for all tries of one alert."""
+    subject: str
+    text: str
+    fields: dict[str, object]
+    """The same for machines: JSON can say all of it."""
+
+
+def message(alert: Alert, *, cluster: str, public_url: str) -> AlertMessage:
+    """The words of an alert.
+
+    Args:
+        alert: As it was claimed.
+        cluster: What to call the cluster.
+        public_url: Base URL of the API, for the link to the run.
+    """
+    link = "" if alert.run is None else f"{public_url}/api/v1/runs/{alert.run}"
+    marks = ["may repeat"] if alert.may_repeat else []
+    marks += [f"and {alert.more} more alerts like it, which are not sent"] if alert.more else []
+    subject = f"[{cluster}] {alert.pipeline}: {alert.event.value.replace('_', ' ')}"
+    what_to_do = _ADVICE[alert.event].format(run=alert.run or "", pipeline=alert.pipeline)
+    lines = [
+        alert.about,
+        f"pipeline: {alert.pipeline}",
+        f"at: {alert.raised_at:%Y-%m-%d %H:%M:%S}Z",
+        f"what to do: {what_to_do}",
+        *([f"link: {link}"] if link else []),
+        *marks,
+    ]
+    return AlertMessage(
+        id=alert.id,
+        subject=subject + (f" ({'; '.join(marks)})" if marks else ""),
+        text="\n".join(lines) + "\n",
+        fields={
+            "id": alert.id,
+            "event": alert.event.value,
+            "cluster": cluster,
+            "pipeline": alert.pipeline,
+            "run": alert.run,
+            "about": alert.about,
+            "what_to_do": what_to_do,
+            "link": link or None,
+            "raised_at": alert.raised_at.isoformat(),
+            "try": alert.tries,
+            "may_repeat": alert.may_repeat,
+            "more": alert.more,
+        },
+    )

@@ -1,0 +1,122 @@
+"""How a task of kind `pipeline` moves: it begins, its child runs come and go, it ends. Pure functions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from nimbus.domain import lifecycle
+from nimbus.domain.children import Children, ChildSpec, ItemState, begun, child_id
+from nimbus.domain.errors import InvalidTransitionError
+from nimbus.domain.growth import brief, with_attempt
+from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.run import Attempt, Outcome, Run, RunState, TaskRun, TaskState
+from nimbus.domain.tasks import Tasks
+
+NO_WORKER = WorkerId("")
+"""Of an attempt whose work is done by child runs."""
+
+_ITEM_AFTER = {
+    RunState.SUCCEEDED: ItemState.SUCCEEDED,
+    RunState.FAILED: ItemState.FAILED,
+    RunState.STOPPED: ItemState.STOPPED,
+}
+
+
+def is_under_way(task: TaskRun) -> bool:
+    """Whether a task has begun its child runs and waits for them."""
+    return task.children is not None and task.state is TaskState.RUNNING
+
+
+def with_releases(run: Run, active: dict[PipelineName, ReleaseDigest]) -> Run:
+    """A new run whose child runs are pinned to the releases that are active now."""
+
+    def pinned(task: TaskRun) -> TaskRun:
+        spec = task.spec.children
+        if spec is None:
+            return task
+        return replace(
+            task, spec=replace(task.spec, children=replace(spec, release=active.get(spec.pipeline)))
+        )
+
+    return replace(run, tasks=Tasks(pinned(task) for task in run.tasks.in_order()))
+
+
+def child_of(run: Run, name: TaskName, index: int) -> RunId | None:
+    """The id of the last child run of an item; None: there was none."""
+    spec, children = parts(run, name)
+    number = children.tried[index]
+    return child_id(run.id, name, spec, number, index) if number else None
+
+
+def begin(run: Run, name: TaskName, *, epoch: int, now: datetime) -> Run:
+    """Begin the next attempt. Items that have succeeded are not repeated.
+
+    Raises:
+        InvalidTransitionError: the task is not waiting, or the run does not start tasks any more.
+    """
+    task, spec = run.tasks[name], run.tasks[name].spec.children
+    if spec is None or not lifecycle.is_ready(run, task):
+        raise InvalidTransitionError(f"run {run.id} ({run.state}): task {name} ({task.state}) cannot begin")
+    children = begun(task.children, spec, attempt=task.tried + 1, epoch=epoch, now=now)
+    return _with_task(run, replace(task, state=TaskState.RUNNING, retry_at=None, children=children))
+
+
+def item_moved(run: Run, name: TaskName, index: int, state: ItemState, reason: str = "") -> Run:
+    """One item in another state."""
+    _, children = parts(run, name)
+    return _with_task(run, replace(run.tasks[name], children=children.moved(index, state, brief(reason))))
+
+
+def item_state(child: RunState) -> ItemState:
+    """What the end of a child run makes of its item."""
+    return _ITEM_AFTER[child]
+
+
+def close(run: Run, name: TaskName, *, max_mishaps: int, now: datetime) -> Run:
+    """End the attempt of a task that waits for no child run any more, and draw every conclusion from it."""
+    _, children = parts(run, name)
+    outcome, reason = _verdict(children)
+    closed = Attempt(
+        number=children.attempt,
+        worker=NO_WORKER,
+        opened_at=children.began_at,
+        opened_by_epoch=children.epoch,
+        started_at=children.began_at,
+        ended_at=now,
+        outcome=outcome,
+        reason=brief(reason),
+    )
+    return lifecycle.after_attempt(run, with_attempt(run, run.tasks[name], closed), max_mishaps, now)
+
+
+def _verdict(children: Children) -> tuple[Outcome, str]:
+    total, good = len(children.states), children.count(ItemState.SUCCEEDED)
+    if good == total:
+        return Outcome.SUCCEEDED, ""
+    words = {
+        "failed": children.count(ItemState.FAILED, ItemState.REFUSED),
+        "stopped": children.count(ItemState.STOPPED),
+        "not started": children.count(ItemState.WAITING),
+    }
+    counts = ", ".join(f"{count} {word}" for word, count in words.items() if count)
+    reason = f"of {total} child runs {counts}" + (f": {children.reason}" if children.reason else "")
+    if words["failed"]:
+        return Outcome.FAILED, reason
+    return Outcome.STOPPED, reason
+
+
+def parts(run: Run, name: TaskName) -> tuple[ChildSpec, Children]:
+    """What a task starts, and how far it has come.
+
+    Raises:
+        InvalidTransitionError: it has not begun.
+    """
+    task = run.tasks[name]
+    if task.spec.children is None or task.children is None:
+        raise InvalidTransitionError(f"run {run.id}: task {name} has no child runs")
+    return task.spec.children, task.children
+
+
+def _with_task(run: Run, task: TaskRun) -> Run:
+    return replace(run, tasks=run.tasks.replaced((task,)))

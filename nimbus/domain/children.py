@@ -1,0 +1,134 @@
+"""Child runs: what a task of kind `pipeline` starts, and how far it has come. Pure.
+
+A child run is an ordinary run that names its parent. The parent's record holds one letter and one number for
+each item, so its size is known from the start: MOST_ITEMS of them take a few KiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from hashlib import sha256
+from math import prod
+from typing import Any
+
+from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
+
+MOST_ITEMS = 1000
+"""Of one task: `max_items` cannot be above it."""
+DEFAULT_MOST_ITEMS = 200
+DEEPEST = 8
+"""Child runs of child runs: a run without a parent has depth 0."""
+SCALAR = ""
+"""Key of `for_each` when it is one list: then an item is a value, not a mapping."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildSpec:
+    """What a task of kind `pipeline` starts: one child run for each item."""
+
+    pipeline: PipelineName
+    release: ReleaseDigest | None = None
+    """Of the child runs. In a run only: the release that was active when the run was created, if any was."""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """As written: texts are templates, rendered for each child when it is created."""
+    for_each: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """The items are the product of the lists. Empty: there is one child, without an item."""
+    max_parallel: int | None = None
+    """Child runs at once; None: all."""
+    max_items: int = DEFAULT_MOST_ITEMS
+
+    @property
+    def count(self) -> int:
+        """How many items there are."""
+        return prod(len(values) for values in self.for_each.values())
+
+    def item(self, index: int) -> Any:
+        """One item: a mapping, or a value if `for_each` is one list. The last list changes fastest."""
+        found = {}
+        for name in reversed([*self.for_each]):
+            values = self.for_each[name]
+            index, place = divmod(index, len(values))
+            found[name] = values[place]
+        return found[SCALAR] if SCALAR in found else {name: found[name] for name in self.for_each}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parent:
+    """Whose child a run is."""
+
+    run: RunId
+    task: TaskName
+    attempt: int
+    index: int
+    """Of its item, from 0."""
+    depth: int
+    """Of the child: 1 if the parent has no parent."""
+
+
+class ItemState(StrEnum):
+    """Where one item stands. One letter, since a record holds many."""
+
+    WAITING = "w"
+    """No child run yet in this attempt."""
+    OPEN = "o"
+    SUCCEEDED = "s"
+    FAILED = "f"
+    STOPPED = "x"
+    REFUSED = "r"
+    """Its child run could not be created."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Children:
+    """How far a task has come with its items."""
+
+    attempt: int
+    began_at: datetime
+    epoch: int
+    """That began the attempt."""
+    states: str
+    """An `ItemState` for each item."""
+    tried: tuple[int, ...]
+    """For each item the attempt in which its last child run was created; 0: none was."""
+    reason: str = ""
+    """Why the first item that did not succeed did not."""
+
+    def count(self, *states: ItemState) -> int:
+        """How many items are in one of `states`."""
+        return sum(self.states.count(state) for state in states)
+
+    def first(self, state: ItemState) -> int | None:
+        """The first item in a state."""
+        found = self.states.find(state)
+        return None if found < 0 else found
+
+    def having(self, state: ItemState) -> list[int]:
+        """All items in a state."""
+        return [index for index, found in enumerate(self.states) if found == state]
+
+    def moved(self, index: int, state: ItemState, reason: str = "") -> Children:
+        """One item in another state."""
+        return replace(
+            self,
+            states=f"{self.states[:index]}{state}{self.states[index + 1 :]}",
+            tried=(*self.tried[:index], self.attempt, *self.tried[index + 1 :]),
+            reason=self.reason or reason,
+        )
+
+
+def begun(before: Children | None, spec: ChildSpec, *, attempt: int, epoch: int, now: datetime) -> Children:
+    """The next attempt: items that succeeded in an earlier one keep that."""
+    states = ItemState.WAITING * spec.count if before is None else before.states
+    for state in (ItemState.FAILED, ItemState.STOPPED, ItemState.REFUSED):
+        states = states.replace(state, ItemState.WAITING)
+    tried = (0,) * spec.count if before is None else before.tried
+    return Children(attempt=attempt, began_at=now, epoch=epoch, states=states, tried=tried)
+
+
+def child_id(run: RunId, task: TaskName, spec: ChildSpec, attempt: int, index: int) -> RunId:
+    """The id of a child run: the same for every leader, so that no two create it twice."""
+    digest = sha256(f"{run}.{task}".encode()).hexdigest()[:16]
+    return RunId(f"{spec.pipeline}-{digest}-{attempt}-{index}")

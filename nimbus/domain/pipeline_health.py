@@ -1,0 +1,58 @@
+"""Whether a pipeline fails or skips at present: what makes many causes one episode, told of once. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from nimbus.domain.ids import PipelineName, RunId
+from nimbus.domain.notify import AlertEvent
+from nimbus.domain.run import Outcome, Run, RunState, TaskState
+
+TIMED_OUT = "timed out"
+"""How the reason of a run begins that reached its timeout."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineHealth:
+    """Of a pipeline whose runs, or whose cluster, ask for alerts."""
+
+    name: PipelineName
+    failing_since: RunId | None = None
+    """The first run that failed since one has succeeded; None: the last one succeeded, or there was none."""
+    skips: bool = False
+    """The last fire time that was dealt with started no run."""
+
+
+def after_run(health: PipelineHealth, run: Run) -> tuple[PipelineHealth, tuple[AlertEvent, ...]]:
+    """The health after the end of a run, and what there is to tell. A stopped run changes nothing."""
+    if run.state is RunState.FAILED:
+        if health.failing_since is not None:
+            return health, ()
+        event = AlertEvent.TIMED_OUT if _timed_out(run) else AlertEvent.FAILED
+        return replace(health, failing_since=run.id), (event,)
+    if run.state is not RunState.SUCCEEDED:
+        return health, ()
+    recovered = () if health.failing_since is None else (AlertEvent.RECOVERED,)
+    return replace(health, failing_since=None), (*recovered, AlertEvent.SUCCEEDED)
+
+
+def after_fires(health: PipelineHealth, *, skipped: bool, started: bool) -> tuple[PipelineHealth, bool]:
+    """The health after fire times were dealt with, and whether skips are to be told of.
+
+    Args:
+        health: Before.
+        skipped: Some started no run.
+        started: The last one did.
+    """
+    return replace(health, skips=skipped and not started), skipped and not health.skips
+
+
+def _timed_out(run: Run) -> bool:
+    if run.reason.startswith(TIMED_OUT):
+        return True
+    failed = (task for task in run.tasks.in_order() if task.state is TaskState.FAILED)
+    return any(
+        task.attempts[-1].outcome is Outcome.TIMED_OUT
+        for task in failed
+        if task.attempts and not task.spec.allow_failure
+    )

@@ -1,0 +1,180 @@
+"""Which tasks of a new run are run, and what stands for the others. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.growth import brief
+from nimbus.domain.ids import RunId, TaskName
+from nimbus.domain.run import Reused, Run, TaskRun, TaskState
+from nimbus.domain.settlement import Settlement
+from nimbus.domain.tasks import Tasks
+
+MOST_NAMED = 5
+"""Tasks that a refusal names."""
+
+
+class Scope(StrEnum):
+    """How the tasks to run are chosen."""
+
+    ALL = "all"
+    FAILED = "failed"
+    """Those that failed or did not run in the earlier run, and what follows them."""
+    ONLY = "only"
+    FROM = "from"
+    """Some, and what follows them."""
+    UPTO = "upto"
+    """Some, and what they need."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """See the module. A task that is not selected is reused from the earlier run, or left out."""
+
+    scope: Scope = Scope.ALL
+    tasks: tuple[TaskName, ...] = ()
+    """Of `only`, `from` and `upto`."""
+    reuse: RunId | None = None
+    """The earlier run. Its successes stand for tasks that are not selected."""
+    is_rerun: bool = False
+    """Of `reuse`, rather than another run that uses its successes."""
+    marks: Mapping[TaskName, TaskState] = field(default_factory=dict)
+    """Tasks that count as succeeded or skipped without being run."""
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return " ".join((self.scope, ", ".join(self.tasks))).strip()
+
+
+def entered(
+    run: Run,
+    selection: Selection,
+    earlier: Run | None,
+    results: Mapping[TaskName, Mapping[str, Any]],
+    *,
+    by: str,
+    now: datetime,
+) -> Run:
+    """A new run with what stands for tasks that are not run.
+
+    Args:
+        run: No task of it has been decided about.
+        selection: What is asked for.
+        earlier: The run that `selection` reuses. It has ended.
+        results: What its tasks gave, by task.
+        by: Who asks.
+        now: When.
+
+    Raises:
+        RefusedError: a task is not known, nothing is selected, or something that a selected task reads is not
+            there.
+    """
+    _check_known(run, (*selection.tasks, *selection.marks))
+    chosen = _chosen(run.tasks, selection, earlier) - selection.marks.keys()
+    if not chosen and not selection.marks:
+        raise RefusedError("nothing_selected", f"no task of run {selection.reuse} failed or did not run.")
+    reads = {name for task in chosen for name in run.tasks[task].spec.reads}
+    others = [
+        _marked(task, selection, by, now)
+        if task.spec.name in selection.marks
+        else _instead(task, earlier, results.get(task.spec.name) if task.spec.name in reads else None)
+        for task in run.tasks.in_order()
+        if task.spec.name not in chosen
+    ]
+    tasks = run.tasks.replaced(others)
+    _check_reads(tasks, chosen, selection)
+    return replace(
+        run,
+        tasks=tasks,
+        rerun_of=selection.reuse if selection.is_rerun else None,
+        selected=brief(str(selection)),
+        note=brief(selection.reason),
+    )
+
+
+def _check_known(run: Run, names: Iterable[TaskName]) -> None:
+    unknown = sorted(name for name in names if name not in run.tasks)
+    if unknown:
+        raise RefusedError(
+            "unknown_task",
+            f"release {run.release[:12]} of {run.pipeline} has no task {', '.join(unknown[:MOST_NAMED])}.",
+        )
+
+
+def _chosen(tasks: Tasks, selection: Selection, earlier: Run | None) -> set[TaskName]:
+    match selection.scope:
+        case Scope.ALL:
+            return set(tasks)
+        case Scope.FAILED:
+            failed = {name for name in tasks if _is_undone(name, earlier)} - selection.marks.keys()
+            return _with_downstream(tasks, failed)
+        case Scope.ONLY:
+            return set(selection.tasks)
+        case Scope.FROM:
+            return _with_downstream(tasks, selection.tasks)
+        case Scope.UPTO:
+            return _with_upstream(tasks, selection.tasks)
+
+
+def _is_undone(name: TaskName, earlier: Run | None) -> bool:
+    was = None if earlier is None else earlier.tasks.get(name)
+    return was is None or was.state in (TaskState.FAILED, TaskState.NOT_RUN)
+
+
+def _with_downstream(tasks: Tasks, names: Iterable[TaskName]) -> set[TaskName]:
+    return {found for name in names for found in (name, *tasks.downstream(name))}
+
+
+def _with_upstream(tasks: Tasks, names: Iterable[TaskName]) -> set[TaskName]:
+    found: set[TaskName] = set()
+    edge = list(names)
+    while edge:
+        name = edge.pop()
+        if name not in found:
+            found.add(name)
+            edge.extend(tasks[name].spec.needs)
+    return found
+
+
+def _marked(task: TaskRun, selection: Selection, by: str, now: datetime) -> TaskRun:
+    said = Settlement(at=now, by=brief(by), reason=brief(selection.reason))
+    return replace(task, state=selection.marks[task.spec.name], settled=said)
+
+
+def _instead(task: TaskRun, earlier: Run | None, result: Mapping[str, Any] | None) -> TaskRun:
+    """What stands for a task that is not selected."""
+    was = None if earlier is None else earlier.tasks.get(task.spec.name)
+    if was is not None and was.state is TaskState.SKIPPED:
+        return replace(task, state=TaskState.SKIPPED, left_out=was.left_out)
+    if earlier is None or was is None or was.state is not TaskState.SUCCEEDED:
+        return replace(task, state=TaskState.SKIPPED, left_out=True)
+    origin = was.reused or Reused(run=earlier.id, attempt=was.attempts[-1] if was.attempts else None)
+    return replace(task, state=TaskState.SUCCEEDED, reused=replace(origin, result=result))
+
+
+def _check_reads(tasks: Tasks, chosen: set[TaskName], selection: Selection) -> None:
+    """Raise RefusedError if a selected task reads a result that is not there."""
+    for name in sorted(chosen):
+        for read in tasks[name].spec.reads:
+            source = tasks[read]
+            if source.left_out:
+                raise RefusedError(
+                    "needs_reuse",
+                    f"task {name} reads the result of {read}, which is not selected: select it, "
+                    "or name a run in which it succeeded (--reuse RUN).",
+                )
+            if source.reused is not None and source.reused.result is None and _gave(source.reused):
+                raise RefusedError(
+                    "result_gone",
+                    f"task {name} reads the result of {read}, which run {selection.reuse} no longer has: "
+                    f"select {read}, too.",
+                )
+
+
+def _gave(reused: Reused) -> bool:
+    return reused.attempt is not None and reused.attempt.has_result

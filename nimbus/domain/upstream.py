@@ -1,0 +1,148 @@
+"""Whether runs of another pipeline have made what a task waits for. Pure: the leader and explanations ask it.
+
+A wait for a pipeline is met when intervals whose last run succeeded cover, together, the one that is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from zoneinfo import ZoneInfo
+
+from nimbus.domain.ids import PipelineName
+from nimbus.domain.interval_index import Ended, IntervalIndex
+from nimbus.domain.intervals import DataInterval
+from nimbus.domain.local_dates import earlier
+from nimbus.domain.run import RunHeader, RunState
+from nimbus.domain.waits import OnFailed, PipelineWait
+
+MOST_GAPS = 3
+"""That are named; of the others it is said how many."""
+
+
+class Standing(Enum):
+    """How a wait stands."""
+
+    MET = "met"
+    OPEN = "open"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """What is known of the runs of a pipeline."""
+
+    index: IntervalIndex | None
+    live: tuple[RunHeader, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """How a wait stands, and what is missing."""
+
+    standing: Standing
+    missing: str = ""
+
+
+def upstream_of(wait: PipelineWait, run: RunHeader) -> PipelineName:
+    """The pipeline whose runs a wait is about."""
+    return run.pipeline if wait.is_self else wait.pipeline
+
+
+def judge(wait: PipelineWait, run: RunHeader, upstream: Upstream) -> Judged:
+    """How a wait of a run stands.
+
+    Args:
+        wait: What is waited for.
+        run: Whose task waits. Without a data interval nothing can be met.
+        upstream: Of the pipeline that `upstream_of` names.
+    """
+    if run.data_interval is None:
+        return Judged(Standing.FAILED, "its run has no data interval")
+    live = [other for other in upstream.live if other.id != run.id and other.data_interval is not None]
+    wanted = _before(run.data_interval, upstream.index, live) if wait.is_self else _wanted(wait, run)
+    if wanted is None:
+        return Judged(Standing.MET)  # the first one
+    ended = () if upstream.index is None else tuple(upstream.index.overlapping(wanted))
+    lacks = gaps(wanted, (one.interval for one in ended if one.outcome is RunState.SUCCEEDED))
+    if not lacks:
+        return Judged(Standing.MET)
+    failed = [
+        one
+        for one in ended
+        if one.outcome is not RunState.SUCCEEDED and any(_overlap(one.interval, gap) for gap in lacks)
+    ]
+    zone = run.timezone or "UTC"
+    if wait.on_failed is OnFailed.FAIL and failed and not any(_runs_in(gap, live) for gap in lacks):
+        last = failed[-1]
+        return Judged(Standing.FAILED, f"run {last.run} {last.outcome}, for {_shown(last.interval, zone)}")
+    named = [f"{_shown(gap, zone)} ({_why(gap, failed, live, upstream.index)})" for gap in lacks[:MOST_GAPS]]
+    more = len(lacks) - MOST_GAPS
+    return Judged(Standing.OPEN, ", ".join([*named, *([f"and {more} more"] if more > 0 else [])]))
+
+
+def gaps(wanted: DataInterval, covered: Iterable[DataInterval]) -> tuple[DataInterval, ...]:
+    """What of an interval no other one covers, in order."""
+    found = []
+    start = wanted.start
+    for one in sorted(covered, key=lambda one: one.start):
+        if one.start > start:
+            found.append(DataInterval(start=start, end=min(one.start, wanted.end)))
+        start = max(start, one.end)
+        if start >= wanted.end:
+            break
+    if start < wanted.end:
+        found.append(DataInterval(start=start, end=wanted.end))
+    return tuple(gap for gap in found if gap.start < gap.end)
+
+
+def _wanted(wait: PipelineWait, run: RunHeader) -> DataInterval | None:
+    interval = run.data_interval
+    if interval is None or wait.last is None:
+        return interval
+    return DataInterval(
+        start=earlier(interval.end, wait.last, ZoneInfo(run.timezone or "UTC")), end=interval.end
+    )
+
+
+def _before(own: DataInterval, index: IntervalIndex | None, live: Iterable[RunHeader]) -> DataInterval | None:
+    """The latest earlier interval that has a run, live or ended. None: there is none that is known."""
+    last = None if index is None else index.latest_until(own.start)
+    known = [*([] if last is None else [last.interval]), *_live_until(own.start, live)]
+    return max(known, key=lambda interval: (interval.end, interval.start), default=None)
+
+
+def _live_until(moment: datetime, live: Iterable[RunHeader]) -> Iterator[DataInterval]:
+    for run in live:
+        if run.data_interval is not None and run.data_interval.end <= moment:
+            yield run.data_interval
+
+
+def _overlap(one: DataInterval, other: DataInterval) -> bool:
+    return one.start < other.end and other.start < one.end
+
+
+def _runs_in(gap: DataInterval, live: Iterable[RunHeader]) -> list[RunHeader]:
+    return [run for run in live if run.data_interval is not None and _overlap(run.data_interval, gap)]
+
+
+def _why(
+    gap: DataInterval, failed: Iterable[Ended], live: Iterable[RunHeader], index: IntervalIndex | None
+) -> str:
+    """Why nothing covers a gap."""
+    if under_way := _runs_in(gap, live):
+        return f"run {under_way[0].id} is {under_way[0].state}"
+    if index is None:
+        return "no run of it has ended yet"
+    if ended := [one for one in failed if _overlap(one.interval, gap)]:
+        return f"run {ended[-1].run} {ended[-1].outcome}"
+    if not index.knows(gap):
+        return "unknown: before the index of intervals begins"
+    return "no run"
+
+
+def _shown(interval: DataInterval, zone: str) -> str:
+    start, end = (moment.astimezone(ZoneInfo(zone)) for moment in (interval.start, interval.end))
+    return f"{start:%Y-%m-%dT%H:%M%z} to {end:%Y-%m-%dT%H:%M%z}"

@@ -1,0 +1,144 @@
+"""What a task of type `wait` waits for. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from nimbus.domain.ids import PipelineName
+
+OK = 200
+"""Of an HTTP answer."""
+
+
+class DataSource(StrEnum):
+    """Where data is looked for."""
+
+    S3 = "s3"
+    FILE = "file"
+    HTTP = "http"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataWait:
+    """Something that must be there. Its address is one of the task's arguments, in the same order."""
+
+    source: DataSource
+    status: int = OK
+    """Of the answer, over HTTP."""
+
+
+class OnFailed(StrEnum):
+    """What becomes of a wait for a run that did not succeed."""
+
+    WAIT = "wait"
+    """It goes on: a rerun may succeed."""
+    FAIL = "fail"
+    """The task fails, unless another run is under way."""
+
+
+SELF = PipelineName("self")
+"""In place of a pipeline's name: the interval before, of the same pipeline."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineWait:
+    """Runs of a pipeline that must have succeeded, for the data interval of the run that waits."""
+
+    pipeline: PipelineName
+    last: timedelta | None = None
+    """As much before the end of that interval, instead of the interval itself."""
+    on_failed: OnFailed = OnFailed.WAIT
+
+    @property
+    def is_self(self) -> bool:
+        """It is about the interval before."""
+        return self.pipeline == SELF
+
+
+WaitFor = DataWait | PipelineWait
+
+
+class Look(NamedTuple):
+    """What is looked for. Equal ones are looked at once, however many tasks wait."""
+
+    source: DataSource
+    address: str
+    """An object in S3, or a prefix that ends with `/`; a file's path; a URL."""
+    status: int = OK
+
+    @property
+    def name(self) -> str:
+        """For people, and as a key."""
+        return self.address if self.status == OK else f"{self.address} ({self.status})"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one look found."""
+
+    there: bool
+    said: str
+    """Why it is not there, such as `404`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookReport:
+    """The last look at something that is not there yet, for explanations."""
+
+    at: datetime
+    said: str
+    next_at: datetime
+
+
+LONGEST_ADDRESS = 2000
+_OBJECT = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/.+")
+_NOT_PRINTED = re.compile(r"[\x00-\x20\x7f-\U0010ffff]")
+
+
+def looks_of(waits: Sequence[WaitFor], addresses: Sequence[str]) -> tuple[Look, ...]:
+    """What a task's data waits look for, with its addresses rendered."""
+    data = (wait for wait in waits if isinstance(wait, DataWait))
+    pairs = zip(data, addresses, strict=False)  # an approval has an argument, and waits for no data
+    return tuple(Look(wait.source, address, wait.status) for wait, address in pairs)
+
+
+def faults_of(waits: Sequence[WaitFor], addresses: Sequence[str]) -> tuple[str, ...]:
+    """What is wrong with the rendered addresses of a task."""
+    looks = looks_of(waits, addresses)
+    found = ((look, address_fault(look.source, look.address)) for look in looks)
+    return tuple(f"{look.address[:200]} {fault}" for look, fault in found if fault is not None)
+
+
+def address_fault(source: DataSource, address: str) -> str | None:
+    """What is wrong with an address; None: nothing."""
+    if len(address) > LONGEST_ADDRESS:
+        return f"has {len(address)} characters, {LONGEST_ADDRESS} is the most"
+    match source:
+        case DataSource.S3:
+            good = _OBJECT.fullmatch(address)
+            return None if good else "must be s3://bucket/key, or s3://bucket/prefix/"
+        case DataSource.FILE:
+            parts = address.split("/")
+            good_path = address.startswith("/") and ".." not in parts and "\0" not in address
+            return None if good_path else "must be an absolute path without '..'"
+        case DataSource.HTTP:
+            return _url_fault(address)
+
+
+def _url_fault(address: str) -> str | None:
+    if _NOT_PRINTED.search(address):
+        return "must have printable ASCII characters only, without spaces: write others as %XX"
+    try:
+        parts = urlsplit(address)
+        bad = parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0
+    except ValueError:
+        bad = True
+    if bad:
+        return "must be http://host[:port]/path or https://..."
+    return "must not hold a user or a password" if "@" in parts.netloc else None

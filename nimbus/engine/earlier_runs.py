@@ -1,0 +1,66 @@
+"""Runs that have ended, for those that use what they did: in ZooKeeper for a while, then in history."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName
+from nimbus.domain.results import Results
+from nimbus.domain.run import Run
+from nimbus.domain.slots import Slots
+from nimbus.ports import History
+
+
+class EarlierRuns:
+    """Reads ZooKeeper first: a run is removed there only when history has it. From any thread."""
+
+    def __init__(
+        self,
+        read_run: Callable[[RunId], Run | None],
+        read_slots: Callable[[Iterable[AttemptId]], Mapping[AttemptId, Slots]],
+        history: History,
+    ) -> None:
+        self._read_run, self._read_slots, self._history = read_run, read_slots, history
+
+    def find(self, run: RunId, pipeline: PipelineName) -> Run:
+        """A run of a pipeline that has ended.
+
+        Raises:
+            RefusedError: it is not there, has not ended, or is of another pipeline.
+            NimbusError: history cannot be read now.
+        """
+        found = self._read_run(run) or self._history.read(run)
+        if found is None:
+            raise RefusedError("unknown_run", f"run {run} is neither live nor in history.")
+        if found.pipeline != pipeline:
+            raise RefusedError("other_pipeline", f"run {run} is of pipeline {found.pipeline}.")
+        if not found.state.is_final:
+            raise RefusedError("run_live", f"run {run} has not ended: its successes can be used later.")
+        return found
+
+    def results(self, run: Run) -> Results:
+        """What the tasks of a run gave, also those that it reused. NimbusError: see `find`."""
+        found = {
+            name: task.reused.result
+            for name, task in run.tasks.items()
+            if task.reused is not None and task.reused.result is not None
+        }
+        wanted: defaultdict[RunId, dict[AttemptId, TaskName]] = defaultdict(dict)
+        for name, task in run.tasks.items():
+            attempt, source = task.committed, run.id if task.reused is None else task.reused.run
+            if name not in found and attempt is not None and attempt.has_result:
+                wanted[source][AttemptId(source, name, attempt.number)] = name
+        for source, attempts in wanted.items():
+            found |= self._given(source, attempts)
+        return found
+
+    def _given(self, run: RunId, attempts: Mapping[AttemptId, TaskName]) -> Results:
+        seen = self._read_slots(attempts)
+        found = {
+            attempts[attempt]: slots.end.result
+            for attempt, slots in seen.items()
+            if slots.end is not None and slots.end.result is not None
+        }
+        return found if len(found) == len(attempts) else {**self._history.results(run), **found}

@@ -1,0 +1,178 @@
+"""What schedules will do: each fire, the run that it starts, when that has room and when it will end. Pure.
+
+Fires come from the rule of `nimbus.definition.cron`, and room from the queue that the leader uses. A run
+takes as long as it is expected to; what its tasks wait for, such as slots and pools, counts only as far as it
+did in the runs that this expectation comes from. Runs that people start by hand are not foreseen.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from itertools import takewhile
+
+from nimbus.definition.cron import fires_after
+from nimbus.domain.concurrency import Concurrency, WhenFull
+from nimbus.domain.ids import PipelineName, RunId
+from nimbus.domain.pipeline import Priority, Schedule
+from nimbus.domain.run import RunCause, RunState
+from nimbus.engine.run_queue import RunQueue
+
+_Fire = tuple[datetime, PipelineName]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """A pipeline as a forecast sees it."""
+
+    name: PipelineName
+    schedule: Schedule
+    duration: timedelta
+    """Of each of its runs, from start to end."""
+    concurrency: Concurrency | None = None
+    priority: Priority = Priority.MEDIUM
+
+
+class Fate(StrEnum):
+    """What becomes of a fire."""
+
+    RUNS = "runs"
+    SKIPPED = "skipped"
+    """By `when_full: skip`: it starts no run."""
+    REPLACED = "replaced"
+    """By `when_full: replace`: its run is stopped, before or after its start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """One fire, and its run."""
+
+    pipeline: PipelineName
+    fire: datetime
+    fate: Fate
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+
+    @property
+    def waited(self) -> timedelta:
+        """For room, before its start."""
+        return timedelta(0) if self.started_at is None else self.started_at - self.fire
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """As `RunQueue` sees a run."""
+
+    id: RunId
+    pipeline: PipelineName
+    priority: Priority
+    created_at: datetime
+    state: RunState = RunState.RUNNING
+    started_at: datetime | None = None
+    cause: RunCause = RunCause.SCHEDULE
+    parent: None = None
+    backfill: None = None
+
+
+def forecast(
+    pipelines: Sequence[Expected], after: datetime, until: datetime, *, max_running: int | None = None
+) -> Iterator[Forecast]:
+    """Every fire after `after` and up to `until`, in the order in which it is clear what becomes of it.
+
+    Args:
+        pipelines: With schedules that fire.
+        after: Aware. No run is under way then.
+        until: Aware. Runs that fired before may end later.
+        max_running: `runs.max_running` of the cluster; None: any number.
+    """
+    return _Foreseeing({one.name: one for one in pipelines}, max_running).all(after, until)
+
+
+class _Foreseeing:
+    def __init__(self, pipelines: dict[PipelineName, Expected], max_running: int | None) -> None:
+        self._pipelines = pipelines
+        self._limits = {
+            name: one.concurrency.limit for name, one in pipelines.items() if one.concurrency is not None
+        }
+        self._queue = RunQueue(self._limits.get, max_running)
+        self._ends: list[tuple[datetime, int, _Run]] = []
+        self._open: defaultdict[PipelineName, deque[_Run]] = defaultdict(deque)
+        """Oldest first."""
+        self._runs: dict[RunId, _Run] = {}
+        """Queued ones."""
+        self._count = 0
+
+    def all(self, after: datetime, until: datetime) -> Iterator[Forecast]:
+        """Fires and ends, in the order of their times; of the same time, ends first."""
+        for fire, name in _fires(self._pipelines.values(), after, until):
+            yield from self._ended(fire)
+            yield from self._fired(self._pipelines[name], fire)
+        yield from self._ended(None)
+
+    def _ended(self, now: datetime | None) -> Iterator[Forecast]:
+        """Runs that end up to now; None: all that are left."""
+        while self._ends and (now is None or self._ends[0][0] <= now):
+            at, _, run = heapq.heappop(self._ends)
+            if run.state is not RunState.STOPPED:  # else it was replaced before
+                self._close(run)
+                yield Forecast(run.pipeline, run.created_at, Fate.RUNS, run.started_at, at)
+                self._start_queued(at)
+
+    def _fired(self, expected: Expected, fire: datetime) -> Iterator[Forecast]:
+        open_runs, concurrency = self._open[expected.name], expected.concurrency
+        is_full = concurrency is not None and len(open_runs) >= concurrency.limit
+        if is_full and concurrency is not None and concurrency.when_full is WhenFull.SKIP:
+            yield Forecast(expected.name, fire, Fate.SKIPPED)
+            return
+        self._count += 1
+        run = _Run(RunId(f"{self._count:012d}"), expected.name, expected.priority, fire)
+        if self._queue.has_room(expected.name):
+            self._start(run, fire)
+        else:
+            run.state = RunState.QUEUED
+            self._runs[run.id] = run
+            self._queue.put(run)
+            if is_full and concurrency is not None and concurrency.when_full is WhenFull.REPLACE:
+                yield self._replaced(open_runs, fire)
+        open_runs.append(run)
+        self._start_queued(fire)
+
+    def _replaced(self, open_runs: deque[_Run], now: datetime) -> Forecast:
+        """Stop the oldest that is queued, else the oldest that runs."""
+        run = next((run for run in open_runs if run.state is RunState.QUEUED), open_runs[0])
+        self._close(run)
+        run.state = RunState.STOPPED
+        return Forecast(run.pipeline, run.created_at, Fate.REPLACED, run.started_at, now)
+
+    def _close(self, run: _Run) -> None:
+        self._open[run.pipeline].remove(run)
+        self._queue.discard(run.id)
+        self._runs.pop(run.id, None)
+
+    def _start_queued(self, now: datetime) -> None:
+        while self._runs and (first := self._queue.first()) is not None:
+            self._start(self._runs.pop(first), now)
+
+    def _start(self, run: _Run, now: datetime) -> None:
+        run.state, run.started_at = RunState.RUNNING, now
+        self._queue.put(run)
+        heapq.heappush(self._ends, (now + self._pipelines[run.pipeline].duration, int(run.id), run))
+
+
+def _fires(pipelines: Iterable[Expected], after: datetime, until: datetime) -> Iterator[_Fire]:
+    """All fires in order, those of the same time by name. What fires at the same times is asked for once."""
+    alike: defaultdict[tuple[str, str], list[Expected]] = defaultdict(list)
+    for one in pipelines:
+        alike[one.schedule.cron, one.schedule.timezone].append(one)
+    yield from heapq.merge(*(_fires_of(found, after, until) for found in alike.values()))
+
+
+def _fires_of(alike: Sequence[Expected], after: datetime, until: datetime) -> Iterator[_Fire]:
+    names = sorted(one.name for one in alike)
+    for fire in takewhile(lambda fire: fire <= until, fires_after(alike[0].schedule, after)):
+        for name in names:
+            yield fire, name

@@ -1,0 +1,73 @@
+"""Alerts that are there: claimed, sent, marked; each step follows from the record that the last one left."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from nimbus.domain.alerts import Alert, AlertState, accepted, claimed, refused
+from nimbus.domain.writes import PutAlert, RemoveAlert, Write
+from nimbus.engine.decision import Answer, Decision, Nothing, SendAlert
+from nimbus.engine.state import State
+
+MOST_ENDED = 1000
+"""Alerts that have ended and are kept for people to look at."""
+
+
+def send_alert(state: State, alert_id: str, now: datetime) -> Answer:
+    """What is to be done about an alert now."""
+    alert = state.outbox.get(alert_id)
+    if alert is None:
+        return Nothing()
+    match alert.state:
+        case AlertState.WAITING:
+            return _claim(state, alert, now)
+        case AlertState.SENDING:
+            return _send(state, alert, now)
+        case AlertState.SENT | AlertState.NOT_DELIVERED:
+            return _drop(alert, now)
+
+
+def _claim(state: State, alert: Alert, now: datetime) -> Answer:
+    if alert.next_try is not None and alert.next_try > now:
+        return Nothing(at=alert.next_try)
+    if state.outbox.is_busy(alert.target):
+        return Nothing()  # whatever ends there puts this one on the agenda
+    return _put("alert_claimed", claimed(alert, state.epoch))
+
+
+def _send(state: State, alert: Alert, now: datetime) -> Answer:
+    outbox = state.outbox
+    if alert.claim in outbox.answers:
+        failure = outbox.answers[alert.claim]
+        if failure is None:
+            return _ended(state, "alert_sent", accepted(alert, now))
+        late = refused(alert, failure, give_up_after=state.policy.alerts.give_up_after, now=now)
+        if late.state is AlertState.WAITING:
+            return _put("alert_delayed", late)
+        return _ended(state, "alert_not_delivered", late)
+    if alert.claim in outbox.started:
+        return Nothing()
+    if alert.epoch != state.epoch:  # of a leader that ended before it could say what came of it
+        return _put("alert_claimed_again", claimed(alert, state.epoch))
+    return Decision(name="alert_try_started", effects=(SendAlert(alert),), about=_about(alert))
+
+
+def _drop(alert: Alert, now: datetime) -> Answer:
+    due = alert.kept_until
+    if due is not None and due > now:
+        return Nothing(at=due)
+    return Decision(name="alert_dropped", writes=(RemoveAlert(alert.id),), about=_about(alert))
+
+
+def _ended(state: State, name: str, alert: Alert) -> Decision:
+    oldest = state.outbox.oldest_ended(MOST_ENDED)
+    return _put(name, alert, *(() if oldest is None else (RemoveAlert(oldest),)))
+
+
+def _put(name: str, alert: Alert, *more: Write) -> Decision:
+    return Decision(name=name, writes=(PutAlert(alert), *more), about=_about(alert))
+
+
+def _about(alert: Alert) -> dict[str, str]:
+    about = {"alert": alert.id, "target": alert.target, "tries": str(alert.tries)}
+    return about | ({"error": alert.error} if alert.error else {})

@@ -1,0 +1,164 @@
+"""Commands about backfills."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from nimbus.domain import lifecycle
+from nimbus.domain.backfill import MOST_PARALLEL, Backfill, BackfillState
+from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.commands import CreateBackfill, QueuedCommand, SteerBackfill
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.ids import InvalidNameError, ReleaseDigest, backfill_id
+from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.run import RunState
+from nimbus.domain.writes import PutBackfill, PutRun, RemoveBackfill, Write
+from nimbus.engine.rules.backfills import unpinned
+from nimbus.engine.state import State
+
+MOST_KEPT = 50
+"""Backfills of a pipeline. When there are more, the oldest that is over is forgotten."""
+
+Changed = tuple[str, tuple[Write, ...]]
+"""What is said, and what is written."""
+
+
+def pinned_release(state: State, command: CreateBackfill, record: PipelineRecord) -> ReleaseDigest:
+    """The release of a backfill's runs. RefusedError: it can have none."""
+    if state.schema < 2:
+        raise RefusedError(
+            "schema_too_old",
+            "a backfill is asked for, and the cluster's schema is 1, not 2: "
+            "`nimbus cluster status` says who must be upgraded before the leader raises it.",
+        )
+    digest = command.digest or record.release
+    if digest is None:
+        raise RefusedError(
+            "not_active", f"pipeline {record.name} has no active release: activate one, or name one."
+        )
+    return digest
+
+
+def created(
+    state: State,
+    queued: QueuedCommand,
+    command: CreateBackfill,
+    record: PipelineRecord,
+    spec: PipelineSpec,
+    now: datetime,
+) -> Changed:
+    """A new backfill.
+
+    Args:
+        state: What is known.
+        queued: The command, with who asked.
+        command: The same.
+        record: Of its pipeline.
+        spec: Of the release of its runs.
+        now: The time.
+
+    Raises:
+        RefusedError: it cannot be.
+    """
+    _check(state, command, spec)
+    backfill = Backfill(
+        id=command.backfill,
+        pipeline=record.name,
+        release=pinned_release(state, command, record),
+        schedule=spec.schedule,
+        request=command.request,
+        created_at=now,
+        created_by=queued.submitted_by,
+    )
+    dates = "" if command.request.total is None else f" of {command.request.total} dates"
+    said = f"backfill {backfill.id}{dates} of {record.name} is created"
+    kept = sorted(_of(state, record), key=lambda one: one.created_at)
+    over = [one for one in kept if one.state.is_over]
+    forgotten = tuple(RemoveBackfill(one) for one in over[:1] if len(kept) >= MOST_KEPT)
+    return said, (PutBackfill(backfill, None), *forgotten, *unpinned(state, record, backfill))
+
+
+def steered(state: State, command: SteerBackfill, now: datetime) -> Changed:
+    """A backfill that is paused, resumed or cancelled. RefusedError: it cannot be."""
+    backfill = state.backfills.get(command.backfill)
+    if backfill is None:
+        raise RefusedError("unknown_backfill", f"there is no backfill {command.backfill}.")
+    if backfill.state is command.to:
+        return f"backfill {backfill.id} is {command.to} already", ()
+    if backfill.state.is_over:
+        raise RefusedError(
+            "backfill_over", f"backfill {backfill.id} is {backfill.state}: create another one."
+        )
+    match command.to:
+        case BackfillState.ACTIVE:
+            active = replace(backfill, state=BackfillState.ACTIVE, reason="")
+            return f"backfill {backfill.id} goes on", (PutBackfill(active, backfill),)
+        case BackfillState.PAUSED:
+            paused = backfill.paused(command.reason)
+            said = f"backfill {backfill.id} is paused: it starts nothing; its runs under way go on"
+            return said, (PutBackfill(paused, backfill),)
+        case _:
+            return _cancelled(state, backfill, command.reason, now)
+
+
+def _cancelled(state: State, backfill: Backfill, reason: str, now: datetime) -> Changed:
+    """Its queued runs, at most MOST_PARALLEL, are stopped: they have done nothing yet."""
+    runs = (state.runs[run] for run in sorted(state.runs_of_backfill(backfill.id)))
+    why = f"backfill {backfill.id} was cancelled"
+    stops = tuple(
+        PutRun(lifecycle.stop(run, verdict=RunState.STOPPED, reason=why, now=now), run)
+        for run in runs
+        if run.state is RunState.QUEUED
+    )
+    over = backfill.over(BackfillState.CANCELLED, reason, now)
+    record = state.pipelines.get(backfill.pipeline)
+    said = f"backfill {backfill.id} is cancelled: its queued runs are stopped, those under way go on"
+    freed = () if record is None else unpinned(state, record, over)
+    return said, (PutBackfill(over, backfill), *stops, *freed)
+
+
+def check_none_open(state: State, record: PipelineRecord) -> None:
+    """Raise RefusedError if a backfill of a pipeline is not over."""
+    for one in _of(state, record):
+        if not one.state.is_over:
+            raise RefusedError(
+                "pipeline_in_use",
+                f"pipeline {record.name} has backfill {one.id}, which is {one.state}: "
+                f"`nimbus backfill cancel {one.id}`.",
+            )
+
+
+def backfills_of(state: State, record: PipelineRecord) -> tuple[RemoveBackfill, ...]:
+    """What removes the backfills of a pipeline that is removed."""
+    return tuple(RemoveBackfill(one) for one in _of(state, record))
+
+
+def _check(state: State, command: CreateBackfill, spec: PipelineSpec) -> None:
+    try:
+        backfill_id(command.backfill)  # it becomes part of paths
+    except InvalidNameError as exc:
+        raise RefusedError(exc.code, str(exc)) from exc
+    request = command.request
+    if request.first > request.last or not 1 <= request.max_parallel <= MOST_PARALLEL:
+        raise RefusedError(
+            "bad_backfill", "the range ends before it begins, or max_parallel is not 1 to 100."
+        )
+    if (spec.schedule is None) == (request.every is None):
+        raise RefusedError(
+            "bad_backfill",
+            f"pipeline {spec.name} has no schedule: say how far apart the dates are (`--every 1d`)."
+            if spec.schedule is None
+            else f"pipeline {spec.name} has a schedule, which says the dates: leave out `--every`.",
+        )
+    for one in state.backfills.values():
+        overlaps = one.request.first <= request.last and request.first <= one.request.last
+        if one.pipeline == command.pipeline and not one.state.is_over and overlaps:
+            raise RefusedError(
+                "backfill_overlaps",
+                f"backfill {one.id} of some of these dates is {one.state}: wait for its end, or cancel it.",
+            )
+
+
+def _of(state: State, record: PipelineRecord) -> list[Backfill]:
+    return [one for one in state.backfills.values() if one.pipeline == record.name]

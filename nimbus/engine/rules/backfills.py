@@ -1,0 +1,156 @@
+"""Backfills: a date is dealt with in the transaction that moves the position past it and creates its run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from itertools import islice
+
+from nimbus.definition.backfill_dates import dates_left, interval_of_date, whole_range
+from nimbus.domain.backfill import Backfill, BackfillState, OnFailure
+from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.drafts import Draft
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.ids import BackfillId, RunId
+from nimbus.domain.intervals import DataInterval
+from nimbus.domain.pipeline import Priority
+from nimbus.domain.run import Run, RunCause
+from nimbus.domain.writes import CreateRun, PutBackfill, PutPipeline
+from nimbus.engine.agenda import about_backfill
+from nimbus.engine.decision import Answer, Decision, Nothing
+from nimbus.engine.rules.catalog import put
+from nimbus.engine.rules.concurrency import queued_if_full
+from nimbus.engine.rules.ended import ended_runs
+from nimbus.engine.rules.new_run import built
+from nimbus.engine.state import State
+
+MOST_AT_ONCE = 100
+"""Dates that are looked at in one step; the rest follow in the next."""
+
+
+def step_backfill(state: State, backfill_id: BackfillId, now: datetime) -> Answer:
+    """Create the run of the next date, if there may be one more."""
+    backfill = state.backfills.get(backfill_id)
+    if backfill is None or backfill.state is not BackfillState.ACTIVE:
+        return Nothing()
+    record = state.pipelines.get(backfill.pipeline)
+    if record is None or record.state is PipelineState.PAUSED or record.name in state.quarantined:
+        return Nothing()  # a change of the pipeline asks again
+    live = state.runs_of_backfill(backfill_id)
+    if len(live) >= backfill.request.max_parallel or about_backfill(backfill_id) in state.building:
+        return Nothing()  # the end of a run asks again
+    moved, found = _next(state, backfill)
+    if found is not None:
+        return _create(state, backfill, moved, found, now)
+    if moved != backfill:
+        return _put("backfill_dates_skipped", moved, backfill)
+    return Nothing() if live else _finish(state, record, backfill, now)
+
+
+def noted(state: State, answer: Answer) -> Answer:
+    """The answer; with each run of a backfill that ends by it, the backfill's counts."""
+    if not isinstance(answer, Decision):
+        return answer
+    known = {write.backfill.id: write.backfill for write in answer.writes if isinstance(write, PutBackfill)}
+    changes = []
+    for run in ended_runs(answer.writes):
+        before = None if run.backfill is None else known.get(run.backfill, state.backfills.get(run.backfill))
+        if before is not None:
+            after = known[before.id] = before.after_end(run.id, run.state)
+            changes.append(PutBackfill(after, before))
+    return replace(answer, writes=(*answer.writes, *changes)) if changes else answer
+
+
+def unpinned(state: State, record: PipelineRecord, changed: Backfill) -> tuple[PutPipeline, ...]:
+    """The write that leaves a pipeline's record with the releases that its backfills need, if it differs."""
+    of_pipeline = (one for one in state.backfills.values() if one.pipeline == record.name)
+    needed = {one.id: one for one in of_pipeline} | {changed.id: changed}
+    pinned = tuple(sorted({one.release for one in needed.values() if not one.state.is_over}))
+    if pinned == record.pinned:
+        return ()
+    written = put(state, replace(record, pinned=pinned), record)
+    return (written,) if isinstance(written, PutPipeline) else ()
+
+
+def _next(state: State, backfill: Backfill) -> tuple[Backfill, tuple[datetime, DataInterval | None] | None]:
+    """The backfill past dates that need no run, and the next one that does, if it is near."""
+    if backfill.request.as_one_run:
+        span = whole_range(backfill) if backfill.position is None else None
+        return backfill, None if span is None else (span.end, span)
+    index = state.intervals.get(backfill.pipeline)
+    for date in islice(dates_left(backfill), MOST_AT_ONCE):
+        interval = interval_of_date(backfill, date)
+        last = None if index is None or interval is None else index.last(interval)
+        scheduled = RunId(f"{backfill.pipeline}-{date:%Y%m%dt%H%M%Sz}")
+        if scheduled not in state.runs and not _is_taken(state, backfill, date) and backfill.needs(last):
+            return backfill, (date, interval)
+        backfill = replace(backfill, position=date, skipped=backfill.skipped + 1)
+    return backfill, None
+
+
+def _is_taken(state: State, backfill: Backfill, date: datetime) -> bool:
+    """Whether somebody has started a run by hand under the id of the date's run."""
+    run = backfill.run_id(date)
+    return run in state.runs or run in state.finished
+
+
+def _create(
+    state: State,
+    backfill: Backfill,
+    moved: Backfill,
+    found: tuple[datetime, DataInterval | None],
+    now: datetime,
+) -> Answer:
+    date, interval = found
+    draft = Draft(
+        id=backfill.run_id(date),
+        pipeline=backfill.pipeline,
+        release=backfill.release,
+        parameters=backfill.request.parameters,
+        logical_date=date,
+        data_interval=interval,
+        cause=RunCause.BACKFILL,
+        priority=Priority.LOW,
+        backfill=backfill.id,
+        layout=state.schema,
+        asked_at=now,
+        submitted_by=backfill.created_by,
+    )
+    try:
+        run = built(state, about_backfill(backfill.id), draft)
+    except RefusedError as exc:
+        return _refused(moved, backfill, date, str(exc))
+    if not isinstance(run, Run):
+        return run
+    run = queued_if_full(state, run)
+    after = replace(moved, position=date, started=moved.started + 1)
+    return Decision(
+        name="backfill_run_created",
+        writes=(PutBackfill(after, backfill), CreateRun(run)),
+        about={"backfill": backfill.id, "date": date.isoformat(), "run": run.id, "run_state": run.state},
+    )
+
+
+def _refused(moved: Backfill, before: Backfill, date: datetime, why: str) -> Decision:
+    """A date whose run cannot be made: as one whose run has failed."""
+    if before.request.on_failure is OnFailure.PAUSE:
+        return _put("backfill_refused", moved.paused(f"no run for {date:%Y-%m-%d %H:%M}Z: {why}"), before)
+    counted = replace(moved, position=date, started=moved.started + 1, failed=moved.failed + 1)
+    return _put("backfill_refused", replace(counted, reason=f"no run for {date:%Y-%m-%d %H:%M}Z"), before)
+
+
+def _finish(state: State, record: PipelineRecord, backfill: Backfill, now: datetime) -> Decision:
+    done = backfill.over(BackfillState.FINISHED, backfill.reason, now)
+    return Decision(
+        name="backfill_finished",
+        writes=(PutBackfill(done, backfill), *unpinned(state, record, done)),
+        about={"backfill": backfill.id, "succeeded": str(done.succeeded), "failed": str(done.failed)},
+    )
+
+
+def _put(name: str, after: Backfill, before: Backfill) -> Decision:
+    return Decision(
+        name=name,
+        writes=(PutBackfill(after, before),),
+        about={"backfill": after.id, "position": str(after.position), "reason": after.reason},
+    )

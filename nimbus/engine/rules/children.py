@@ -1,0 +1,184 @@
+"""Tasks that start child runs.
+
+A child is created in the transaction that says so in its parent's record. Its id is made of its parent, task,
+attempt and item, so no two leaders create it twice. Its end is an event: nothing is polled, and a task that
+waits for child runs holds no slot.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from nimbus.domain import child_runs, lifecycle
+from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.children import DEEPEST, ChildSpec, ItemState, Parent, child_id
+from nimbus.domain.drafts import Draft
+from nimbus.domain.earliest import not_before
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.ids import ReleaseDigest, RunId, TaskName
+from nimbus.domain.run import Run, RunCause, TaskRun, TaskState
+from nimbus.domain.writes import CreateRun, PutRun
+from nimbus.engine.agenda import Subject, about_children
+from nimbus.engine.decision import Answer, Decision, Nothing
+from nimbus.engine.rules.concurrency import queued_if_full
+from nimbus.engine.rules.new_run import built
+from nimbus.engine.state import State
+
+
+def start_children(state: State, subject: Subject, now: datetime) -> Answer:
+    """Begin a task that starts child runs; create its next child run; end the task after the last one."""
+    run = state.runs.get(subject.run)
+    task = None if run is None else run.tasks.get(subject.task)
+    if run is None or task is None or task.spec.children is None:
+        return Nothing()
+    if task.state is TaskState.WAITING:
+        return _begun(state, run, task, task.spec.children, now)
+    if task.children is None or not child_runs.is_under_way(task):
+        return Nothing()
+    return _next(state, run, task.spec.name, now)
+
+
+def take_in_end(state: State, subject: Subject) -> Answer:
+    """Take in that the child run of an item has ended. One whose record is gone has failed."""
+    run = state.runs.get(subject.run)
+    task = None if run is None else run.tasks.get(subject.task)
+    if run is None or task is None or task.children is None or not child_runs.is_under_way(task):
+        return Nothing()
+    child = child_runs.child_of(run, subject.task, subject.number)
+    is_open = task.children.states[subject.number] == ItemState.OPEN
+    if child is None or not is_open or child in state.runs:
+        return Nothing()
+    found = state.finished.get(child)
+    ended = ItemState.FAILED if found is None else child_runs.item_state(found.state)
+    why = "its record is gone" if found is None else found.reason
+    reason = "" if ended is ItemState.SUCCEEDED else f"run {child}: {why}"
+    moved = child_runs.item_moved(run, subject.task, subject.number, ended, reason)
+    return Decision(
+        name="child_run_ended",
+        writes=(PutRun(moved, run),),
+        about={"run": run.id, "task": subject.task, "child": child, "item_state": ended.name.lower()},
+    )
+
+
+def is_awaited(state: State, child: RunId) -> bool:
+    """Whether the parent of a run that has ended has yet to take that in."""
+    found = state.finished.get(child)
+    link = None if found is None else found.parent
+    parent = None if link is None else state.runs.get(link.run)
+    if link is None or parent is None:
+        return False
+    children = parent.tasks[link.task].children
+    is_last = children is not None and children.attempt == link.attempt
+    return is_last and children is not None and children.states[link.index] == ItemState.OPEN
+
+
+def _begun(state: State, run: Run, task: TaskRun, spec: ChildSpec, now: datetime) -> Answer:
+    if not lifecycle.is_ready(run, task):
+        return Nothing()
+    if (start := not_before(run, task)) is not None and start > now:
+        return Nothing(at=start)
+    name = task.spec.name
+    about = {"run": run.id, "task": name, "pipeline": spec.pipeline, "items": str(spec.count)}
+    if fault := _fault(run, spec):  # which no retry would change
+        failed = lifecycle.conclude_waiting(run, name, TaskState.FAILED, now, fault)
+        about["reason"] = fault
+        return Decision(name="child_runs_refused", writes=(PutRun(failed, run),), about=about)
+    begun = child_runs.begin(run, name, epoch=state.epoch, now=now)
+    return Decision(name="child_runs_begun", writes=(PutRun(begun, run),), about=about)
+
+
+def _fault(run: Run, spec: ChildSpec) -> str:
+    """Why no child run of a task can be started at all; empty: they can."""
+    if spec.release is None:
+        return (
+            f"pipeline {spec.pipeline} had no active release when run {run.id} was created: "
+            f"`nimbus pipeline activate {spec.pipeline}`, then start a new run."
+        )
+    if spec.count > spec.max_items:
+        return f"for_each has {spec.count} items, max_items is {spec.max_items}: nothing was started."
+    if _depth(run) > DEEPEST:
+        return f"child runs can be {DEEPEST} deep, and run {run.id} is that deep: it starts none."
+    return ""
+
+
+def _depth(run: Run) -> int:
+    """Of a child run of it."""
+    return 1 + (0 if run.parent is None else run.parent.depth)
+
+
+def _next(state: State, run: Run, name: TaskName, now: datetime) -> Answer:
+    spec, children = child_runs.parts(run, name)
+    stopping = lifecycle.must_stop(run, name)  # each child run stops itself: see `stops`
+    index = None if stopping else children.first(ItemState.WAITING)
+    under_way = children.count(ItemState.OPEN)
+    if index is None and not under_way:
+        closed = child_runs.close(run, name, max_mishaps=state.policy.max_mishaps, now=now)
+        return Decision(
+            name="child_runs_ended",
+            writes=(PutRun(closed, run),),
+            about={"run": run.id, "task": name, "outcome": closed.tasks[name].attempts[-1].outcome or ""},
+        )
+    if index is None or run.paused is not None or under_way >= (spec.max_parallel or len(children.states)):
+        return Nothing()
+    try:
+        return _created(state, run, name, index, now)
+    except RefusedError as exc:
+        reason = f"item {index}: {exc}"
+        refused = child_runs.item_moved(run, name, index, ItemState.REFUSED, reason)
+        return Decision(
+            name="child_run_refused",
+            writes=(PutRun(refused, run),),
+            about={"run": run.id, "task": name, "item": str(index), "reason": str(exc)},
+        )
+
+
+def _created(state: State, run: Run, name: TaskName, index: int, now: datetime) -> Answer:
+    spec, children = child_runs.parts(run, name)
+    record, release = _startable(state, spec)
+    child = child_id(run.id, name, spec, children.attempt, index)
+    if child in state.runs or child in state.finished:
+        raise RefusedError("run_exists", f"run {child} is there already, and is no child of this task.")
+    draft = Draft(
+        id=child,
+        pipeline=record.name,
+        release=release,
+        parameters={},
+        logical_date=run.logical_date,
+        data_interval=run.data_interval,
+        cause=RunCause.PARENT,
+        priority=run.priority,
+        parent=Parent(run=run.id, task=name, attempt=children.attempt, index=index, depth=_depth(run)),
+        layout=state.schema,
+        asked_at=now,
+        submitted_by=run.submitted_by,
+    )
+    made = built(state, about_children(run.id, name), draft, run)
+    if not isinstance(made, Run):
+        return made
+    made = queued_if_full(state, made)
+    opened = child_runs.item_moved(run, name, index, ItemState.OPEN)
+    return Decision(
+        name="child_run_created",
+        writes=(PutRun(opened, run), CreateRun(made)),
+        about={"run": run.id, "task": name, "child": child, "item": str(index), "run_state": made.state},
+    )
+
+
+def _startable(state: State, spec: ChildSpec) -> tuple[PipelineRecord, ReleaseDigest]:
+    """The pipeline of child runs, and their release.
+
+    Raises:
+        RefusedError: it cannot start any now.
+    """
+    name = spec.pipeline
+    record = state.pipelines.get(name)
+    if record is None or spec.release is None:
+        raise RefusedError("unknown_pipeline", f"pipeline {name} is not in the catalog any more.")
+    if name in state.quarantined:
+        raise RefusedError("quarantined", f"pipeline {name} is quarantined: {state.quarantined[name]}")
+    if record.state is not PipelineState.ACTIVE:
+        raise RefusedError(
+            "not_active",
+            f"pipeline {name} is {record.state}: `nimbus pipeline activate {name}`, then start a new run.",
+        )
+    return record, spec.release

@@ -1,0 +1,26 @@
+"""Pipelines whose tasks start runs of each other for ever."""
+
+from __future__ import annotations
+
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.ids import PipelineName
+from nimbus.domain.pipeline import PipelineSpec
+from nimbus.engine.state import State
+
+
+def check_cycles(state: State, spec: PipelineSpec) -> None:
+    """Raise RefusedError if runs of a definition would start runs of it again, as far as is known."""
+    ways: dict[PipelineName, tuple[PipelineName, ...]] = {name: (spec.name, name) for name in spec.children}
+    edge = list(ways)
+    while edge:
+        name = edge.pop()
+        if name == spec.name:
+            raise RefusedError(
+                "pipeline_cycle",
+                f"pipelines would start runs of each other for ever: {' starts '.join(ways[name])}.",
+            )
+        record = state.pipelines.get(name)
+        for child in () if record is None else record.profile.children:
+            if child not in ways:
+                ways[child] = (*ways[name], child)
+                edge.append(child)

@@ -1,0 +1,153 @@
+"""Alerts that a decision raises: they are written in its transaction, so none is lost and none is made twice.
+
+This is asked about every decision, whatever rule made it: how a run ends decides what is told of it, not why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from nimbus.domain import writes as w
+from nimbus.domain.alerts import KEEP_SENT, Alert
+from nimbus.domain.ids import PipelineName, RunId, WorkerId
+from nimbus.domain.notify import AlertEvent, NotifyRule
+from nimbus.domain.pipeline_health import PipelineHealth, after_fires, after_run
+from nimbus.domain.run import Outcome, Run
+from nimbus.engine.decision import Decision
+from nimbus.engine.state import State
+
+MOST_WAITING = 200
+"""Alerts that wait for one target. Further ones are counted in one that stands for them."""
+_ANSWERED = (w.CreateRun, w.PutRun, w.PutPipeline, w.RemovePipelineRecord)
+
+
+@dataclass(slots=True)
+class _Raised:
+    """What follows from the writes of one decision."""
+
+    state: State
+    now: datetime
+    alerts: dict[str, tuple[Alert, bool]] = field(default_factory=dict)
+    """By id, with whether it is new."""
+    health: dict[PipelineName, PipelineHealth] = field(default_factory=dict)
+
+    def run(self, before: Run | None, run: Run) -> None:
+        rules = self._rules(run.notify)
+        if not rules:
+            return
+        for worker, why in sorted(_lost(before, run).items()):
+            about = f"run {run.id} lost an attempt on worker {worker}: {why}"
+            self._raise(rules, AlertEvent.WORKER_LOST, run.pipeline, about, worker, run.id)
+        if run.state.is_final and (before is None or not before.state.is_final):
+            health, events = after_run(self._health_of(run.pipeline), run)
+            self.health[run.pipeline] = health
+            for event in events:
+                self._raise(rules, event, run.pipeline, _ending(run), "", run.id)
+
+    def fires(self, record: w.PutPipeline, *, started: bool) -> None:
+        rules = self._rules(record.record.profile.notify)
+        moved = record.record.schedule_position != record.before.schedule_position
+        if not rules or not moved:
+            return
+        name, skipped = record.record.name, record.skipped
+        self.health[name], told = after_fires(self._health_of(name), skipped=skipped > 0, started=started)
+        if told:
+            last = record.record.skips.listed[-1]
+            about = f"the schedule passed over {skipped} fire times, up to {last.last:%Y-%m-%d %H:%M %Z}: "
+            self._raise(
+                rules, AlertEvent.SKIPPED_FIRE, name, about + last.reason, f"{last.last:%Y%m%dt%H%M%S}"
+            )
+
+    def writes(self) -> Iterator[w.Write]:
+        for name, health in self.health.items():
+            known = self.state.health.get(name)
+            if known != health and (known is not None or health != PipelineHealth(name=name)):
+                yield w.PutHealth(health, is_new=known is None)
+        for alert, is_new in self.alerts.values():
+            yield w.CreateAlert(alert) if is_new else w.PutAlert(alert)
+
+    def _rules(self, own: tuple[NotifyRule, ...] | None) -> tuple[NotifyRule, ...]:
+        return self.state.policy.alerts.notify if own is None else own
+
+    def _health_of(self, name: PipelineName) -> PipelineHealth:
+        return self.health.get(name) or self.state.health.get(name) or PipelineHealth(name=name)
+
+    def _raise(
+        self,
+        rules: Iterable[NotifyRule],
+        event: AlertEvent,
+        pipeline: PipelineName,
+        about: str,
+        part: str,
+        run: RunId | None = None,
+    ) -> None:
+        cause = ".".join(filter(None, (event.value, run or pipeline, part)))
+        for target in sorted({rule.to for rule in rules if event in rule.on}):
+            alert = Alert(
+                id=f"{cause}.{target}",
+                event=event,
+                target=target,
+                pipeline=pipeline,
+                run=run,
+                about=about,
+                raised_at=self.now,
+            )
+            self._put(alert)
+
+    def _put(self, alert: Alert) -> None:
+        outbox = self.state.outbox
+        standing = outbox.get(alert.id)
+        if alert.id in self.alerts or (standing is not None and _still_says(standing, self.now)):
+            return
+        newest = outbox.newest_waiting(alert.target)
+        if newest is not None and outbox.waiting(alert.target) >= MOST_WAITING:
+            more = self.alerts.get(newest.id, (newest, False))[0].more + 1
+            self.alerts[newest.id] = replace(newest, more=more), False
+            return
+        self.alerts[alert.id] = alert, standing is None
+
+
+def with_alerts(state: State, decision: Decision, now: datetime) -> Decision:
+    """The decision, with the alerts that it raises. A cluster of schema 1 has none."""
+    if state.schema < 2 or not any(isinstance(write, _ANSWERED) for write in decision.writes):
+        return decision
+    raised = _Raised(state, now)
+    started = any(isinstance(write, w.CreateRun) for write in decision.writes)
+    more: list[w.Write] = []
+    for write in decision.writes:
+        match write:
+            case w.CreateRun(run):
+                raised.run(None, run)
+            case w.PutRun(run, before):
+                raised.run(before, run)
+            case w.PutPipeline():
+                raised.fires(write, started=started)
+            case w.RemovePipelineRecord(record) if record.name in state.health:
+                more.append(w.RemoveHealth(record.name))
+            case _:
+                continue
+    more += raised.writes()
+    return replace(decision, writes=(*decision.writes, *more)) if more else decision
+
+
+def _still_says(alert: Alert, now: datetime) -> bool:
+    """Whether an alert of the same id stands for this cause, too; else it is of an earlier run of that id."""
+    return alert.ended_at is None or alert.ended_at + KEEP_SENT > now
+
+
+def _lost(before: Run | None, run: Run) -> dict[WorkerId, str]:
+    """Workers that lost attempts of a run, and why."""
+    lost = {}
+    for was, task in run.tasks.changes_since(None if before is None else before.tasks):
+        if was is None or was.open_attempt is None or not task.attempts:
+            continue
+        last = task.attempts[-1]
+        if last.outcome is Outcome.LOST:
+            lost[last.worker] = last.reason
+    return lost
+
+
+def _ending(run: Run) -> str:
+    return f"run {run.id} {run.reason or run.state.value}"

@@ -1,0 +1,59 @@
+"""The result of a task: a small JSON object, which is committed with the attempt's END.
+
+Standard library only: tasks import it, also in clusters.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+LARGEST_BYTES = 4096
+"""Of the JSON text, in UTF-8. Put what is larger into the task's output."""
+FILE = "result.json"
+"""Name of the file, in the folder `work` of the attempt, in which a task leaves its result."""
+
+
+class ResultError(ValueError):
+    """What a task gave as its result is no JSON object, or is too large."""
+
+
+def encode(values: Mapping[str, Any]) -> bytes:
+    """A result as JSON.
+
+    Raises:
+        ResultError: a value is nothing that JSON can say, or all together are too large.
+    """
+    try:
+        data = json.dumps(values, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise ResultError(f"the result cannot be written as JSON: {exc}") from exc
+    return _bounded(data)
+
+
+def decode(data: bytes) -> dict[str, Any]:
+    """A result from JSON. Raises ResultError."""
+    try:
+        found = json.loads(_bounded(data), parse_constant=_refuse)
+        encode(found)  # such as a half of a surrogate pair, which UTF-8 cannot say
+    except ResultError:
+        raise
+    except (ValueError, RecursionError) as exc:
+        raise ResultError(f"the result is not JSON: {exc}") from exc
+    if not isinstance(found, dict):
+        raise ResultError(f'the result must be a JSON object such as {{"rows": 3}}, not {found!r:.50}')
+    return found
+
+
+def _bounded(data: bytes) -> bytes:
+    if len(data) > LARGEST_BYTES:
+        raise ResultError(
+            f"the result is larger than {LARGEST_BYTES} bytes; put it into the task's output, "
+            "and only what others need to find it into the result"
+        )
+    return data
+
+
+def _refuse(word: str) -> None:
+    raise ResultError(f"the result is not JSON: {word} is no number there")

@@ -1,0 +1,153 @@
+"""Where a worker finds the secrets that tasks name.
+
+They are in memory alone: of the worker while it prepares an attempt, of the attempt's runner, and in the
+environment of its driver. Threads `worker-prepare-*` ask.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
+
+from nimbus.domain.errors import NimbusError
+
+LARGEST_BYTES = 64 << 10
+PREFIX = "NIMBUS_SECRET_"
+"""Of the variables of the provider `env`."""
+
+Provider = Callable[[str], str]
+"""Gives the value of a secret; raises SecretError, or KeyError: there is none."""
+
+
+class SecretError(NimbusError):
+    """A secret cannot be had. The text has its name, and nothing of its value."""
+
+    code = "secret"
+
+
+class UnknownSecretError(SecretError):
+    """There is no such secret: the pipeline may have its name wrong."""
+
+    code = "unknown_secret"
+
+
+def resolve(secrets: Mapping[str, str], provider: Provider | None) -> dict[str, str]:
+    """The values of a task's secrets, by the variable that each goes into.
+
+    Raises:
+        SecretError: one cannot be had.
+    """
+    if not secrets:
+        return {}
+    if provider is None:
+        raise SecretError("this worker has no secrets: see `worker.secrets` in its configuration")
+    return {variable: _value(name, provider) for variable, name in secrets.items()}
+
+
+def _value(name: str, provider: Provider) -> str:
+    try:
+        value = provider(name)
+    except SecretError:
+        raise
+    except KeyError as exc:
+        raise UnknownSecretError(f"there is no secret {name}") from exc
+    except Exception as exc:  # noqa: BLE001 - code of somebody else, whose texts may hold anything
+        raise SecretError(f"secret {name} cannot be had: {type(exc).__name__} in its provider") from None
+    if not isinstance(value, str) or not value or "\0" in value or len(value) > LARGEST_BYTES:
+        raise SecretError(f"secret {name} is no text of 1 to {LARGEST_BYTES} characters without NUL")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class FolderProvider:
+    """A folder with a file for each secret, named as it. A line break at its end is not taken."""
+
+    folder: Path
+
+    def __call__(self, name: str) -> str:
+        """See `Provider`."""
+        try:
+            fd = os.open(self.folder / name, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError as exc:
+            raise UnknownSecretError(f"there is no secret {name} in {self.folder}") from exc
+        except OSError as exc:
+            raise SecretError(f"secret {name} cannot be read in {self.folder}: {exc.strerror}") from exc
+        with os.fdopen(fd, "rb") as file:
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode) or stat.S_IMODE(found.st_mode) & 0o077:
+                raise SecretError(
+                    f"{self.folder / name} must be a file that only its owner can read: chmod 600"
+                )
+            return _text(name, file.read(LARGEST_BYTES + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentProvider:
+    """Variables of the worker's own environment, which drivers do not get: `NIMBUS_SECRET_` and the name."""
+
+    environment: Mapping[str, str]
+
+    def __call__(self, name: str) -> str:
+        """See `Provider`."""
+        variable = PREFIX + re.sub(r"[^A-Za-z0-9_]", "_", name)
+        if variable not in self.environment:
+            raise UnknownSecretError(f"there is no secret {name}: {variable} is not set in the worker")
+        return self.environment[variable]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandProvider:
+    """A program that prints the secret whose name is its last argument."""
+
+    command: Sequence[str]
+    timeout: timedelta
+
+    def __call__(self, name: str) -> str:
+        """See `Provider`."""
+        try:
+            done = subprocess.run(
+                [*self.command, name],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,  # it may tell too much
+                timeout=self.timeout.total_seconds(),
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            why = f"{self.command[0]} takes longer than {self.timeout.total_seconds():g} s"
+            raise SecretError(f"secret {name} cannot be had: {why}") from None
+        except OSError as exc:
+            raise SecretError(f"secret {name} cannot be had: {self.command[0]}: {exc.strerror}") from exc
+        if done.returncode != 0:
+            raise SecretError(f"secret {name} cannot be had: {self.command[0]} ended with {done.returncode}")
+        return _text(name, done.stdout)
+
+
+def plugged_in(place: str) -> Provider:
+    """What the factory at `package.module:function` makes.
+
+    Raises:
+        SecretError: it is not there, or fails.
+    """
+    module, _, function = place.partition(":")
+    try:
+        made = getattr(import_module(module), function)()
+    except Exception as exc:
+        raise SecretError(f"the provider of secrets {place} cannot be made: {exc!r}") from exc
+    if not callable(made):
+        raise SecretError(f"the provider of secrets {place} gives no function")
+    return made  # type: ignore[no-any-return]  # as its contract has it
+
+
+def _text(name: str, data: bytes) -> str:
+    try:
+        return data.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise SecretError(f"secret {name} is not UTF-8") from None

@@ -1,0 +1,97 @@
+"""An HTTP server and a mail server that keep what they are sent."""
+
+from __future__ import annotations
+
+import socketserver
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email import message_from_bytes
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@dataclass
+class HttpReceiver:
+    """What came to a webhook."""
+
+    port: int = 0
+    status: int = 200
+    """Of the next answers."""
+    got: list[tuple[Mapping[str, str], bytes]] = field(default_factory=list)
+    """Headers and bodies."""
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/hook"
+
+
+@dataclass
+class MailReceiver:
+    """What came to a mail server."""
+
+    port: int = 0
+    refuses: bool = False
+    got: list[Message] = field(default_factory=list)
+
+
+@contextmanager
+def webhook_server() -> Iterator[HttpReceiver]:
+    """Serve on loopback."""
+    receiver = HttpReceiver()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            receiver.got.append((dict(self.headers), body))
+            self.send_response(receiver.status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_args: object) -> None:
+            """Say nothing."""
+
+    with _serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as port:
+        receiver.port = port
+        yield receiver
+
+
+@contextmanager
+def mail_server() -> Iterator[MailReceiver]:
+    """Serve on loopback: as much of SMTP as one message takes."""
+    receiver = MailReceiver()
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            self.wfile.write(b"220 test\r\n")
+            for line in self.rfile:
+                match line.split()[0].upper():
+                    case b"RCPT" if receiver.refuses:
+                        self.wfile.write(b"550 no such user\r\n")
+                    case b"DATA":
+                        self.wfile.write(b"354 go on\r\n")
+                        lines = iter(self.rfile.readline, b".\r\n")
+                        receiver.got.append(message_from_bytes(b"".join(lines)))
+                        self.wfile.write(b"250 accepted\r\n")
+                    case b"QUIT":
+                        self.wfile.write(b"221 bye\r\n")
+                        return
+                    case _:
+                        self.wfile.write(b"250 ok\r\n")
+
+    with _serving(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)) as port:
+        receiver.port = port
+        yield receiver
+
+
+@contextmanager
+def _serving(server: socketserver.TCPServer) -> Iterator[int]:
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)

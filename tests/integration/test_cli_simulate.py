@@ -1,0 +1,81 @@
+"""`nimbus simulate` against a real API server."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from nimbus.cli.main import cli
+from nimbus.domain.concurrency import Concurrency, WhenFull
+from nimbus.domain.pipeline import Schedule
+
+NIGHT = ("--from", "2026-03-28T22:30:00Z", "--to", "2026-03-29T03:30:00Z")
+
+
+@pytest.fixture
+def hourly(world: Any) -> Any:
+    """`sums` fires each hour of Berlin, one run at a time, and skips."""
+    profile = replace(
+        world.record.profile,
+        schedule=Schedule(cron="0 * * * *", timezone="Europe/Berlin"),
+        concurrency=Concurrency(limit=1, when_full=WhenFull.SKIP),
+    )
+    world.cluster.put(replace(world.record, profile=profile))
+    return world
+
+
+def simulate(url: str, *words: str) -> Result:
+    return CliRunner().invoke(cli, ["simulate", "--server", url, *words])
+
+
+def test_every_fire_is_shown_with_its_run(hourly: Any, api_url: str) -> None:
+    result = simulate(api_url, *NIGHT, "--runs", "--assume", "90m", "-o", "json")
+
+    found = json.loads(result.stdout)
+    fates = [(run["fire"][11:16], run["fate"]) for run in found["runs"]]
+    assert sorted(fates) == [
+        ("00:00", "skipped"), ("01:00", "runs"), ("02:00", "skipped"), ("03:00", "runs"), ("23:00", "runs"),
+    ]  # fmt: skip
+    (line,) = found["pipelines"]
+    assert (line["fires"], line["runs"], line["skipped"], line["basis"]) == (5, 3, 2, "assumed")
+
+
+def test_duration_is_the_median_of_runs_that_succeeded(hourly: Any, api_url: str) -> None:
+    for number, minutes in enumerate([10, 20, 60]):
+        run = hourly.succeeded(f"r{number}")
+        hourly.cluster.put(
+            replace(run, started_at=run.created_at, finished_at=run.created_at + timedelta(minutes=minutes))
+        )
+
+    (line,) = json.loads(simulate(api_url, *NIGHT, "-o", "json").stdout)["pipelines"]
+
+    assert (line["duration_s"], line["basis"]) == (1200.0, "median of 3")
+
+
+def test_table_has_a_line_for_each_pipeline(hourly: Any, api_url: str) -> None:
+    result = simulate(api_url, *NIGHT)
+
+    assert result.exit_code == 0
+    assert "sums" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--from", "soon", "--to", "2026-03-29"), 2, "--from 'soon' is not a time"),
+        (("--from", "2026-03-29", "--to", "2026-03-28"), 2, "--to must be later than --from"),
+        ((*NIGHT, "--pipeline", "other"), 3, "other has no schedule that fires"),
+    ],
+)
+def test_wrong_question_is_refused(
+    hourly: Any, api_url: str, words: tuple[str, ...], code: int, said: str
+) -> None:
+    result = simulate(api_url, *words)
+
+    assert result.exit_code == code
+    assert said in result.stderr

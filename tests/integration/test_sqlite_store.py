@@ -1,0 +1,182 @@
+"""The store in SQLite, shared by real processes: what a kill leaves, who is told, what fences whom."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from leader import FencedOutError, FencingToken, ForkedError
+from nimbus.adapters.sqlite import tree as sqlite_tree
+from nimbus.adapters.sqlite.calls import SqliteCalls, begin_term
+from nimbus.adapters.sqlite.session import SqliteSession
+from nimbus.ports import FencedOutError as TermOverError
+from nimbus.ports import StoreUnavailableError
+from tests.forked import exit_code_of_child
+
+Eventually = Callable[..., None]
+LONG = timedelta(seconds=10)
+
+WRITER = """
+import sys
+from pathlib import Path
+from nimbus.adapters.sqlite.calls import SqliteCalls
+from nimbus.adapters.sqlite.session import SqliteSession
+session = SqliteSession(Path(sys.argv[1]))
+session.start()
+calls = SqliteCalls(session)
+calls.ensure("/work")
+calls.create("/alive-" + sys.argv[2], b"", ephemeral=True)
+while True:
+    def build(transaction):
+        transaction.create(made + "/half", b"")
+        transaction.create(made + "/other-half", b"")
+    made = calls.create("/work/" + sys.argv[2] + "-", b"", sequence=True)
+    calls.transact("two", build)
+    print(made, flush=True)
+"""
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[SqliteSession]:
+    session = SqliteSession(tmp_path / "state.db")
+    session.start()
+    yield session
+    session.close(LONG)
+
+
+@pytest.fixture
+def calls(session: SqliteSession) -> SqliteCalls:
+    return SqliteCalls(session)
+
+
+def test_killed_writers_lose_nothing_acknowledged_and_leave_no_half_of_a_transaction(
+    session: SqliteSession, calls: SqliteCalls, eventually: Eventually
+) -> None:
+    for kill in range(5):
+        names = [f"{kill}-{number}" for number in range(2)]
+        command = [sys.executable, "-c", WRITER, str(session.file)]
+        writers = [subprocess.Popen([*command, name], stdout=subprocess.PIPE, text=True) for name in names]
+        acknowledged = []
+        for writer in writers:
+            assert writer.stdout is not None
+            acknowledged += [writer.stdout.readline().strip() for _ in range(10)]
+        for writer in writers:
+            writer.kill()
+        for writer in writers:
+            acknowledged += [line.strip() for line in (writer.communicate()[0] or "").splitlines(True)[:-1]]
+
+        halves = {path: calls.children(path) for path in acknowledged}
+        assert set(halves.values()) == {("half", "other-half")}
+        for name in calls.children("/work") or ():
+            assert len(calls.children(f"/work/{name}") or ()) in (0, 2)
+        eventually(
+            lambda names=names: not any(calls.exists(f"/alive-{name}") for name in names),
+            what="their ephemeral nodes go",
+        )
+
+
+def test_a_watch_is_told_of_what_another_process_does(
+    session: SqliteSession, calls: SqliteCalls, tmp_path: Path
+) -> None:
+    calls.ensure("/work")
+    told = threading.Event()
+    calls.children("/work", told.set)
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(session.file), "one"], stdout=subprocess.DEVNULL
+    )
+    try:
+        assert told.wait(30)
+    finally:
+        writer.kill()
+        writer.wait()
+
+
+def test_a_watch_is_told_once_and_not_of_what_its_reader_has_seen(
+    session: SqliteSession, calls: SqliteCalls
+) -> None:
+    told = []
+    calls.create("/a", b"1")
+    calls.get("/a", lambda: told.append("a"))
+    session.tell()
+    assert told == []
+
+    calls.set("/a", b"2")
+    calls.set("/a", b"3")
+    session.tell()
+    assert told == ["a"]
+
+
+def test_a_watch_that_fails_keeps_no_other_from_being_told(
+    session: SqliteSession, calls: SqliteCalls, eventually: Eventually
+) -> None:
+    told = threading.Event()
+
+    def fail() -> None:
+        raise RuntimeError("a loop that is closed")
+
+    calls.create("/a", b"1")
+    for changed in (fail, told.set):
+        calls.get("/a", changed)
+    calls.set("/a", b"2")
+    assert told.wait(30)
+
+    again = threading.Event()
+    calls.get("/a", again.set)
+    calls.set("/a", b"3")
+    assert again.wait(30), "the thread goes on"
+
+
+def test_every_watch_is_told_when_changes_were_forgotten_before_they_were_read(
+    session: SqliteSession, calls: SqliteCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_tree, "CHANGES_KEPT", 2)
+    told = threading.Event()
+    calls.create("/watched", b"")
+    calls.get("/watched", told.set)
+    with session.writing() as tree:
+        for number in range(5):
+            tree.create(f"/{number}", b"")
+
+    session.tell()
+    assert told.is_set()
+
+
+def test_a_database_of_a_newer_release_is_refused(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "state.db")) as database:
+        database.execute("PRAGMA user_version = 2")
+
+    with pytest.raises(StoreUnavailableError, match="its layout is 2, this release knows 1"):
+        SqliteSession(tmp_path / "state.db").start()
+
+
+def test_a_forked_child_is_refused_the_session_of_its_parent(session: SqliteSession) -> None:
+    def work() -> int:
+        with pytest.raises(ForkedError), session.reading():
+            pass
+        return 0
+
+    assert exit_code_of_child(work) == 0
+
+
+def test_a_term_fences_those_before_it_and_cannot_begin_again(
+    session: SqliteSession, calls: SqliteCalls
+) -> None:
+    """As of two processes whose elections count versions from 0 each."""
+    first, second = (FencingToken(path="/epoch", version=1, epoch=epoch) for epoch in (7, 8))
+    old = begin_term(session, first)
+    new = begin_term(session, second)
+
+    with pytest.raises(FencedOutError):
+        calls.fenced(old, lambda transaction: transaction.create("/late", b""))
+    with pytest.raises(TermOverError):
+        begin_term(session, first)
+    calls.fenced(new, lambda transaction: transaction.create("/in-time", b""))
+    assert calls.children("/") == ("epoch", "in-time")

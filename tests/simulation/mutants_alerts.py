@@ -1,0 +1,61 @@
+"""Faults about alerts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from nimbus.domain import writes as w
+from nimbus.domain.alerts import claimed
+from nimbus.engine.decision import Decision
+from nimbus.engine.reign import Reign
+from nimbus.engine.rules import alerts
+from tests.simulation.mutant import mutant, replaced
+from tests.simulation.mutants_leaders import in_two
+
+
+@mutant
+def alert_claimed_again_without_a_word() -> Iterator[None]:
+    """AF 51969: who takes over sends again, and nobody can tell that it may be a double."""
+
+    def silent(alert: Any, epoch: int) -> Any:
+        return replace(claimed(alert, epoch), may_repeat=False)
+
+    with replaced(alerts, claimed=silent):
+        yield
+
+
+@mutant
+def alert_written_after_its_cause() -> Iterator[None]:
+    """AF 60858: a leader that ends in between tells nobody."""
+    with replaced(Reign, _do=in_two(lambda write: not isinstance(write, w.CreateAlert))):
+        yield
+
+
+@mutant
+def alert_of_a_dead_leader_marked_as_sent() -> Iterator[None]:
+    """Whoever takes over believes that the one before has sent what it had claimed."""
+    original = alerts._send
+
+    def trusting(state: Any, alert: Any, now: Any) -> Any:
+        if alert.epoch != state.epoch:
+            return alerts._ended(state, "alert_sent", alerts.accepted(alert, now))
+        return original(state, alert, now)
+
+    with replaced(alerts, _send=trusting):
+        yield
+
+
+@mutant
+def alert_sent_before_it_is_claimed() -> Iterator[None]:
+    """A leader that ends after that leaves no trace of it."""
+    original = alerts._claim
+
+    def hasty(state: Any, alert: Any, now: Any) -> Any:
+        if alert.claim not in state.outbox.started and not state.outbox.is_busy(alert.target):
+            return Decision(name="alert_try_started", effects=(alerts.SendAlert(alert),))
+        return original(state, alert, now)
+
+    with replaced(alerts, _claim=hasty):
+        yield

@@ -1,0 +1,82 @@
+"""A scheduler has the elector that its configuration names, with what the configuration says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from leader import Elector, ElectorSetup, MemoryElection, MemoryElector, SingleElector
+from nimbus.bootstrap.foundation import Foundation, lay_foundation
+from nimbus.bootstrap.scheduler import build_parts
+from nimbus.config import Settings, load_settings
+
+SETUPS: list[ElectorSetup] = []
+
+
+def remembering(setup: ElectorSetup) -> Elector:
+    """An elector of somebody's own."""
+    SETUPS.append(setup)
+    return MemoryElector(
+        MemoryElection(),
+        config=setup.config,
+        participant=setup.participant,
+        guard=setup.guard,
+        electable=setup.electable,
+    )
+
+
+def settings_with(folder: Path, **leadership: Any) -> Settings:
+    document = {
+        "leadership": leadership,
+        "storage": {
+            "bucket": "nimbus",
+            "endpoint_url": "http://127.0.0.1:9",
+            "access_key_id": "key",
+            "secret_access_key": "secret",
+        },
+        "scheduler": {"state_dir": str(folder / "state")},
+        "worker": {"data": str(folder / "data")},
+        **({} if leadership["elector"] == "single" else {"zookeeper": {"hosts": "127.0.0.1:9"}}),
+    }
+    file = folder / "nimbus.yaml"
+    file.write_text(yaml.safe_dump(document))
+    return load_settings(file, {})
+
+
+@pytest.fixture
+def foundation(tmp_path: Path) -> Iterator[Foundation]:
+    """That of a single scheduler, which needs no server."""
+    foundation = lay_foundation(settings_with(tmp_path, elector="single", priority=-2))
+    yield foundation
+    foundation.session.close(timedelta(seconds=10))
+
+
+def test_a_single_scheduler_elects_itself_by_a_file(foundation: Foundation) -> None:
+    assert isinstance(build_parts(foundation).election, SingleElector)
+
+
+def test_an_elector_of_ones_own_is_made_and_told_priority_and_nofailover(
+    foundation: Foundation, tmp_path: Path
+) -> None:
+    named = f"{__name__}:remembering"
+    settings = settings_with(tmp_path, elector=named, priority=-3, nofailover=True)
+    parts = build_parts(
+        Foundation(
+            settings=settings,
+            clock=foundation.clock,
+            session=foundation.session,
+            store=foundation.store,
+            local=foundation.local,
+            reader=foundation.reader,
+        )
+    )
+
+    setup = SETUPS.pop()
+    assert isinstance(parts.election, MemoryElector)
+    assert (setup.config.priority, setup.config.nofailover) == (-3, True)
+    assert setup.participant.id == settings.scheduler.id

@@ -1,0 +1,92 @@
+"""What a process refuses when its configuration is that of a single scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from leader import ElectionStateError, FencingToken
+from leader.electors.epoch_file import EpochFile
+from nimbus.adapters.sqlite.calls import begin_term
+from nimbus.adapters.sqlite.session import SqliteSession
+from nimbus.bootstrap.single import check_epochs
+from nimbus.cli.main import cli
+from nimbus.localstack.errors import LocalStackError
+from nimbus.localstack.stack import LocalStack
+
+SINGLE = """\
+leadership: {elector: single}
+storage: {bucket: nimbus}
+scheduler: {state_dir: /nowhere}
+worker: {data: /nowhere/data}
+"""
+
+
+def test_a_worker_of_its_own_is_refused_with_a_single_scheduler(tmp_path: Path) -> None:
+    config = tmp_path / "single.yaml"
+    config.write_text(SINGLE)
+
+    result = CliRunner().invoke(cli, ["worker", "--config", str(config)])
+
+    assert result.exit_code == 2
+    assert "the worker of a single scheduler runs in its process" in result.output
+
+
+@pytest.mark.parametrize("more", [["--schedulers", "3"], ["--spark", "standalone"]])
+def test_up_with_single_refuses_options_that_need_a_cluster(tmp_path: Path, more: list[str]) -> None:
+    result = CliRunner().invoke(cli, ["up", "--single", "--dir", str(tmp_path), *more])
+
+    assert result.exit_code == 2
+    assert "--single" in result.output
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_a_folder_stays_with_or_without_zookeeper(tmp_path: Path, single: bool) -> None:
+    (tmp_path / ("zookeeper" if single else "scheduler-1/store")).mkdir(parents=True)
+
+    with pytest.raises(LocalStackError, match="choose another folder"):
+        LocalStack(tmp_path, 1, single=single).start()
+
+
+def test_a_single_stack_has_one_scheduler_alone(tmp_path: Path) -> None:
+    with pytest.raises(LocalStackError, match="a single scheduler has no others"):
+        LocalStack(tmp_path, 2, single=True)
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[SqliteSession]:
+    session = SqliteSession(tmp_path / "store" / "state.db")
+    session.start()
+    yield session
+    session.close(timedelta(seconds=10))
+
+
+def test_epochs_go_on_from_the_database_when_their_file_is_lost(session: SqliteSession) -> None:
+    file = session.file.with_name("epoch")
+    check_epochs(session, "/nimbus", file)
+    assert EpochFile(file).lock() == 0
+
+    begin_term(session, FencingToken(path="/nimbus/epoch", version=1, epoch=41))
+    other = session.file.with_name("another-epoch")
+    check_epochs(session, "/nimbus", other)
+    assert EpochFile(other).lock() == 41
+
+
+def test_a_second_scheduler_is_refused_while_the_epochs_are_locked(session: SqliteSession) -> None:
+    held = EpochFile(session.file.with_name("epoch"))
+    held.lock()
+    with pytest.raises(ElectionStateError, match="another process leads"):
+        check_epochs(session, "/nimbus", session.file.with_name("epoch"))
+    held.unlock()
+    check_epochs(session, "/nimbus", session.file.with_name("epoch"))
+
+
+def test_only_its_own_user_may_read_the_database(session: SqliteSession) -> None:
+    modes = {file.name: file.stat().st_mode & 0o777 for file in session.file.parent.iterdir()}
+
+    assert set(modes.values()) == {0o600}
+    assert session.file.parent.stat().st_mode & 0o777 == 0o700

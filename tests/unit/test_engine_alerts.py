@@ -1,0 +1,347 @@
+"""Alerts: raised with their cause, sent once to each target, and again only where nobody can know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from nimbus.adapters.memory_store import MemoryLeaderStore
+from nimbus.domain.alerts import Alert, AlertState, Failure
+from nimbus.domain.commands import RemovePipeline, StartRun, StopRun
+from nimbus.domain.ids import AttemptId, RunId, TaskName
+from nimbus.domain.notify import AlertEvent, NotifyRule
+from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule
+from nimbus.domain.run import Outcome
+from nimbus.engine.decision import SendAlert
+from nimbus.engine.news import AlertTried
+from nimbus.engine.policy import AlertPolicy, Policy
+from nimbus.engine.reign import Reign
+from nimbus.engine.rules.raised import MOST_WAITING
+from tests.definitions import active
+from tests.engine_bench import NAME, NOW, SPEC, Bench
+
+ALL = tuple(AlertEvent)
+RULE = NotifyRule(on=ALL, to="oncall")
+TOLD = replace(SPEC, notify=(RULE,))
+
+
+class AlertBench(Bench):
+    """A cluster of schema 2 whose pipeline tells of everything; what is sent is kept until it is answered."""
+
+    def __init__(self, spec: PipelineSpec = TOLD, policy: Policy | None = None) -> None:
+        self._spec, self._policy = spec, policy
+        super().__init__()
+
+    def __post_init__(self) -> None:
+        self.cluster.change(schema=2)
+        super().__post_init__()
+        record = active(self._spec, schedule_position=NOW, updated_at=NOW)
+        self.cluster.change(pipelines={NAME: record})
+        self.elect(2)
+
+    def elect(
+        self,
+        epoch: int,
+        store: type[MemoryLeaderStore] = MemoryLeaderStore,
+        policy: Policy | None = None,
+    ) -> Reign:
+        return super().elect(epoch, store, policy or self._policy)
+
+    def alerts(self) -> dict[str, Alert]:
+        return self.cluster.world.alerts
+
+    def to_send(self) -> list[Alert]:
+        return [effect.alert for effect in self.effects if isinstance(effect, SendAlert)]
+
+    def answer(self, failure: Failure | None = None) -> list[Alert]:
+        """Let the targets answer what was sent to them so far."""
+        sent = self.to_send()
+        self.effects.clear()
+        self.reign.hear(AlertTried(alert.claim, failure) for alert in sent)
+        self.decide()
+        return sent
+
+    def play(self, number: int, outcome: Outcome) -> None:
+        """A run from its start to the end of its one task."""
+        run = RunId(f"p-{number}")
+        self.submit(StartRun(pipeline=NAME, run_id=run))
+        self.decide()
+        attempt = AttemptId(run, TaskName("a"), 1)
+        self.claim(attempt)
+        self.end(attempt, outcome)
+        self.decide()
+
+
+def test_alert_is_written_with_the_end_of_its_run() -> None:
+    bench = AlertBench()
+
+    bench.play(1, Outcome.FAILED)
+
+    (commit,) = (c for c in bench.cluster.commits if any(type(w).__name__ == "CreateAlert" for w in c))
+    assert {type(write).__name__ for write in commit} >= {"PutRun", "CreateAlert", "PutHealth"}
+    (alert,) = bench.alerts().values()
+    assert (alert.id, alert.event, alert.run) == ("failed.p-1.oncall", AlertEvent.FAILED, "p-1")
+    assert alert.about == "run p-1 failed: a"
+
+
+def test_alert_is_sent_and_kept_for_an_hour_when_its_target_accepts_it() -> None:
+    bench = AlertBench()
+    bench.play(1, Outcome.FAILED)
+
+    (sent,) = bench.answer()
+
+    assert not sent.may_repeat
+    assert bench.alerts()[sent.id].state is AlertState.SENT
+    bench.clocks.pass_s(3599)
+    bench.decide()
+    assert bench.alerts()
+    bench.clocks.pass_s(1)
+    bench.decide()
+    assert not bench.alerts()
+    assert not bench.to_send()
+
+
+def test_failures_are_told_once_until_a_run_succeeds() -> None:
+    bench = AlertBench()
+
+    for number, outcome in enumerate((Outcome.FAILED, Outcome.FAILED, Outcome.TIMED_OUT)):
+        bench.play(number, outcome)
+    assert [alert.event for alert in bench.alerts().values()] == [AlertEvent.FAILED]
+
+    bench.play(4, Outcome.SUCCEEDED)
+    bench.play(5, Outcome.SUCCEEDED)
+    bench.play(6, Outcome.TIMED_OUT)
+    assert sorted((alert.event.value, alert.run) for alert in bench.alerts().values()) == [
+        ("failed", "p-0"),
+        ("recovered", "p-4"),
+        ("succeeded", "p-4"),
+        ("succeeded", "p-5"),
+        ("timed_out", "p-6"),
+    ]
+
+
+def test_episode_outlives_its_leader() -> None:
+    bench = AlertBench()
+    bench.play(1, Outcome.FAILED)
+    bench.elect(3)
+    bench.play(2, Outcome.FAILED)
+    bench.elect(4)
+    bench.play(3, Outcome.SUCCEEDED)
+
+    events = sorted(alert.event.value for alert in bench.alerts().values())
+    assert events == ["failed", "recovered", "succeeded"]
+
+
+def test_stopped_run_is_told_to_nobody() -> None:
+    bench = AlertBench()
+    bench.submit(StartRun(pipeline=NAME, run_id=RunId("p-1")))
+    bench.decide()
+    bench.submit(StopRun(run_id=RunId("p-1"), reason="no need"))
+    bench.decide()
+
+    assert not bench.alerts()
+
+
+def test_run_that_reaches_its_timeout_is_told_as_timed_out() -> None:
+    bench = AlertBench(replace(TOLD, timeout=timedelta(minutes=5)))
+    bench.submit(StartRun(pipeline=NAME, run_id=RunId("p-1")))
+    bench.decide()
+    bench.clocks.pass_s(301)
+    bench.decide()
+    bench.decide()
+
+    assert [alert.event for alert in bench.alerts().values()] == [AlertEvent.TIMED_OUT]
+
+
+def test_lost_worker_is_told_once_for_a_run() -> None:
+    bench = AlertBench()
+    bench.play(1, Outcome.LOST)
+    bench.clocks.pass_s(60)
+    bench.decide()
+    bench.claim(AttemptId(RunId("p-1"), TaskName("a"), 2))
+    bench.end(AttemptId(RunId("p-1"), TaskName("a"), 2), Outcome.LOST)
+    bench.decide()
+
+    (alert,) = bench.alerts().values()
+    assert alert.id == "worker_lost.p-1.w1.oncall"
+
+
+def test_skipped_fires_are_told_once_until_one_starts_a_run() -> None:
+    hourly = Schedule(cron="0 * * * *", timezone="UTC", catchup=CatchUp.NONE)
+    bench = AlertBench(replace(TOLD, schedule=hourly))
+
+    for _ in range(3):
+        bench.clocks.pass_s(3600 if bench.cluster.world.alerts else 5400)
+        bench.decide()
+    assert [alert.event for alert in bench.alerts().values()] == [AlertEvent.SKIPPED_FIRE]
+    assert "catchup is none" in next(iter(bench.alerts().values())).about
+
+
+def test_default_of_the_cluster_holds_for_pipelines_that_say_nothing() -> None:
+    policy = Policy(alerts=AlertPolicy(notify=(NotifyRule(on=(AlertEvent.FAILED,), to="all"),)))
+    silent = AlertBench(replace(SPEC, notify=()), policy)
+    usual = AlertBench(SPEC, policy)
+
+    silent.play(1, Outcome.FAILED)
+    usual.play(1, Outcome.FAILED)
+
+    assert not silent.alerts()
+    assert list(usual.alerts()) == ["failed.p-1.all"]
+
+
+def test_cluster_of_schema_1_raises_nothing() -> None:
+    policy = Policy(alerts=AlertPolicy(notify=(RULE,)))
+    bench = AlertBench(SPEC, policy)
+    bench.cluster.change(schema=1)
+    bench.elect(3)
+
+    bench.play(1, Outcome.FAILED)
+
+    assert not bench.alerts()
+    assert not bench.cluster.world.health
+
+
+def test_refused_alert_is_tried_again_later_and_given_up_after_a_day() -> None:
+    bench = AlertBench()
+    bench.play(1, Outcome.FAILED)
+    tries = 0
+    while bench.alerts()["failed.p-1.oncall"].state is not AlertState.NOT_DELIVERED:
+        assert len(bench.answer(Failure("no route"))) == 1
+        tries += 1
+        bench.clocks.pass_s(600)
+        bench.decide()
+
+    alert = bench.alerts()["failed.p-1.oncall"]
+    assert 24 * 6 - 5 < tries < 24 * 6 + 5
+    assert (alert.error, alert.tries) == ("no route", tries)
+    assert bench.clocks.wall - NOW >= timedelta(hours=23)
+    assert not bench.to_send()
+
+
+def test_target_gets_one_alert_at_a_time_and_others_do_not_wait_for_it() -> None:
+    both = (RULE, NotifyRule(on=ALL, to="second"))
+    bench = AlertBench(replace(SPEC, notify=both))
+
+    for number in range(3):
+        bench.play(number, Outcome.SUCCEEDED)
+    assert sorted(alert.target for alert in bench.to_send()) == ["oncall", "second"]
+
+    oncall, second = sorted(bench.to_send(), key=lambda alert: alert.target)
+    bench.effects.clear()
+    bench.reign.hear([AlertTried(second.claim, None)])
+    bench.decide()
+    assert [alert.target for alert in bench.to_send()] == [
+        "second"
+    ]  # `oncall` hangs, and holds up itself alone
+    bench.reign.hear([AlertTried(oncall.claim, None)])
+    bench.decide()
+    assert sorted(alert.target for alert in bench.to_send()) == ["oncall", "second"]
+
+
+def test_alert_that_a_dead_leader_was_sending_is_sent_again_and_says_so() -> None:
+    bench = AlertBench()
+    bench.play(1, Outcome.FAILED)
+    (first,) = bench.to_send()
+    bench.effects.clear()
+
+    bench.elect(3)
+    bench.decide()
+    (again,) = bench.to_send()
+    assert (again.id, again.may_repeat, again.tries) == (first.id, True, 2)
+
+    bench.reign.hear([AlertTried(first.claim, None)])  # of the earlier reign in the same process
+    bench.decide()
+    assert bench.alerts()[first.id].state is AlertState.SENDING
+    bench.answer()
+    assert bench.alerts()[first.id].state is AlertState.SENT
+
+
+def test_alert_that_nobody_had_claimed_is_sent_without_the_mark_after_a_failover() -> None:
+    bench = AlertBench()
+    bench.play(1, Outcome.FAILED)
+    waiting = replace(bench.alerts()["failed.p-1.oncall"], state=AlertState.WAITING, tries=0, epoch=0)
+    bench.cluster.change(alerts={waiting.id: waiting})
+    bench.effects.clear()
+
+    bench.elect(3)
+    bench.decide()
+
+    assert [alert.may_repeat for alert in bench.to_send()] == [False]
+
+
+def test_alert_under_way_is_not_sent_again_when_everything_is_read_anew() -> None:
+    bench = AlertBench()
+    bench.play(1, Outcome.FAILED)
+    (sent,) = bench.to_send()
+
+    bench.reign.recover()
+    bench.reign.hear([AlertTried(sent.claim, None)])  # before the outbox is read
+    bench.decide()
+
+    assert len(bench.to_send()) == 1
+    assert bench.alerts()[sent.id].state is AlertState.SENT
+
+
+def test_alerts_beyond_the_most_that_wait_are_counted_in_one() -> None:
+    bench = AlertBench()
+    for number in range(MOST_WAITING + 5):
+        bench.play(number, Outcome.SUCCEEDED)
+
+    waiting = [alert for alert in bench.alerts().values() if alert.state is AlertState.WAITING]
+    assert len(waiting) == MOST_WAITING
+    assert sum(1 + alert.more for alert in bench.alerts().values()) == MOST_WAITING + 5
+
+
+def test_health_leaves_with_its_pipeline() -> None:
+    bench = AlertBench()
+    bench.play(1, Outcome.FAILED)
+    bench.answer()
+    bench.submit(RemovePipeline(pipeline=NAME))
+    bench.decide()
+
+    assert not bench.cluster.world.health
+
+
+@pytest.mark.parametrize("late", [timedelta(minutes=30), timedelta(days=8)])
+def test_alert_of_a_run_that_has_the_id_of_an_earlier_one_is_raised_when_that_was_long_ago(
+    late: timedelta,
+) -> None:
+    bench = AlertBench()
+    bench.play(1, Outcome.FAILED)
+    old = replace(
+        bench.alerts()["failed.p-1.oncall"],
+        state=AlertState.NOT_DELIVERED,
+        ended_at=NOW - late,
+        raised_at=datetime(2026, 1, 1, tzinfo=NOW.tzinfo),
+    )
+    bench = AlertBench()
+    bench.cluster.change(alerts={old.id: old})
+    bench.elect(3)
+    bench.play(1, Outcome.FAILED)
+
+    raised = bench.alerts()[old.id].raised_at == NOW
+    assert raised == (late > timedelta(hours=1))
+
+
+@pytest.mark.parametrize("doubtful", [False, True])
+def test_alert_is_marked_when_its_target_gave_no_answer_before(doubtful: bool) -> None:
+    bench = AlertBench()
+    bench.play(1, Outcome.FAILED)
+    bench.answer(Failure("ReadTimeout", doubtful))
+    bench.clocks.pass_s(10)
+    bench.decide()
+
+    assert [alert.may_repeat for alert in bench.to_send()] == [doubtful]
+
+
+def test_alert_that_somebody_deleted_is_not_put_again() -> None:
+    bench = AlertBench()
+    bench.play(1, Outcome.FAILED)
+    bench.cluster.change(alerts={}, health={})
+    bench.answer()
+    assert not bench.alerts()
+
+    bench.play(2, Outcome.FAILED)
+    assert list(bench.alerts()) == ["failed.p-2.oncall"]

@@ -1,0 +1,398 @@
+"""Tasks that start child runs: one situation each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+
+from nimbus.domain import writes as w
+from nimbus.domain.catalog import PipelineState, ReleaseOf
+from nimbus.domain.children import DEEPEST
+from nimbus.domain.commands import PauseRun, PublishRelease, ResumeRun, StopRun
+from nimbus.domain.concurrency import Concurrency
+from nimbus.domain.ids import PipelineName, RunId, TaskName
+from nimbus.domain.intervals import DataInterval
+from nimbus.domain.pipeline import Priority, RetryPolicy
+from nimbus.domain.run import Outcome, RunState, TaskState
+from nimbus.engine.decision import Decision
+from nimbus.engine.rules.archive import retire_run
+from nimbus.engine.rules.children import is_awaited
+from tests.children_stage import CHILD, LOAD, NOW, Stage, parent, starting
+from tests.definitions import digest_of
+
+FAN = TaskName("fan")
+THREE = starting(for_each={"region": ("eu", "us", "asia")})
+
+
+def test_task_starts_a_child_run_with_what_its_parent_has() -> None:
+    stage = Stage(LOAD, parent(starting(parameters={"region": "{{ run.id }}", "shard": 3})))
+    interval = DataInterval(start=NOW - timedelta(days=1), end=NOW)
+
+    stage.start(priority=Priority.HIGHEST, logical_date=NOW, data_interval=interval)
+    (child,) = stage.children()
+
+    assert child.pipeline == CHILD
+    assert child.release == digest_of(LOAD)
+    assert child.parameters == {"region": "r", "shard": 3}
+    assert (child.priority, child.logical_date, child.data_interval) == (Priority.HIGHEST, NOW, interval)
+    assert child.parent is not None
+    assert (child.parent.run, child.parent.task, child.parent.attempt, child.parent.index) == ("r", FAN, 1, 0)
+    assert stage.state.slots.keys() == {*child.open_attempts()}, "the parent's task holds no slot"
+
+
+def test_child_run_and_its_parents_record_are_written_together() -> None:
+    stage = Stage(LOAD, parent(starting()))
+
+    stage.start()
+
+    (created,) = (done for done in stage.done if done.name == "child_run_created")
+    assert [type(write) for write in created.writes] == [w.PutRun, w.CreateRun]
+
+
+def test_task_succeeds_when_all_its_child_runs_have() -> None:
+    stage = Stage(LOAD, parent(THREE))
+    stage.start()
+
+    for child in stage.children():
+        assert stage.run().tasks[FAN].state is TaskState.RUNNING
+        stage.end(child)
+
+    assert stage.fan() == "sss"
+    assert stage.run().tasks[FAN].state is TaskState.SUCCEEDED
+    assert stage.run().tasks[TaskName("after")].state is TaskState.RUNNING
+
+
+def test_items_are_the_product_and_the_last_list_changes_fastest() -> None:
+    stage = Stage(LOAD, parent(starting(for_each={"region": ("eu", "us"), "shard": (1, 2)})))
+
+    stage.start()
+
+    given = [(child.parameters["region"], child.parameters["shard"]) for child in stage.children()]
+    assert given == [("eu", 1), ("eu", 2), ("us", 1), ("us", 2)]
+
+
+def test_item_of_one_list_is_a_value() -> None:
+    stage = Stage(LOAD, parent(starting(for_each={"": ("eu", "us")}, parameters={"region": "{{ item }}"})))
+
+    stage.start()
+
+    assert [child.parameters["region"] for child in stage.children()] == ["eu", "us"]
+
+
+def test_no_more_child_runs_are_open_than_max_parallel() -> None:
+    stage = Stage(LOAD, parent(replace(THREE, max_parallel=2)))
+    stage.start()
+    assert stage.fan() == "oow"
+
+    stage.end(stage.children()[1])
+
+    assert stage.fan() == "oso"
+
+
+def test_task_fails_after_the_last_child_run_when_one_has_failed() -> None:
+    stage = Stage(LOAD, parent(replace(THREE, max_parallel=1)))
+    stage.start()
+
+    stage.end(stage.children()[0], Outcome.FAILED)
+    assert stage.run().state is RunState.RUNNING
+    stage.end(stage.children()[0])
+    stage.end(stage.children()[0])
+
+    assert stage.fan() == "fss"
+    assert stage.run().state is RunState.FAILED
+    reason = stage.run().tasks[FAN].attempts[-1].reason
+    assert reason.startswith("of 3 child runs 1 failed: run load-")
+    assert reason.endswith("failed: x")
+
+
+def test_retry_repeats_only_child_runs_that_did_not_succeed() -> None:
+    retries = RetryPolicy(limit=1, delay=timedelta(seconds=10))
+    stage = Stage(LOAD, parent(THREE, retries=retries))
+    stage.start()
+    first = stage.children()
+    for child, outcome in zip(first, (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.SUCCEEDED), strict=True):
+        stage.end(child, outcome)
+    assert stage.run().tasks[FAN].state is TaskState.WAITING
+    assert stage.children() == []
+
+    stage.now += timedelta(seconds=10)
+    stage.decide()
+
+    assert stage.fan() == "sos"
+    (again,) = stage.children()
+    assert again.parameters["region"] == "us"
+    assert again.parent is not None
+    assert again.parent.attempt == 2
+    assert again.id != first[1].id
+    stage.end(again)
+    assert stage.run().tasks[FAN].state is TaskState.SUCCEEDED
+
+
+def test_child_runs_are_of_the_release_that_was_active_when_the_parent_was_created() -> None:
+    stage = Stage(LOAD, parent(replace(THREE, max_parallel=1)))
+    stage.start()
+    stage.put(replace(LOAD, description="newer"))
+
+    stage.end(stage.children()[0])
+
+    assert stage.children()[0].release == digest_of(LOAD)
+
+
+def test_queued_child_run_starts_when_its_pipeline_has_room() -> None:
+    stage = Stage(replace(LOAD, concurrency=Concurrency(limit=1)), parent(THREE))
+    stage.start()
+    assert [child.state for child in stage.children()] == [
+        RunState.RUNNING,
+        RunState.QUEUED,
+        RunState.QUEUED,
+    ]
+
+    stage.end(stage.children()[0])
+
+    assert [child.state for child in stage.children()] == [RunState.RUNNING, RunState.QUEUED]
+
+
+def test_child_runs_need_no_room_of_the_cluster_since_their_parents_have_it() -> None:
+    stage = Stage(LOAD, parent(THREE), max_running=1)
+
+    stage.start()
+    stage.start("r2")
+
+    assert [child.state for child in stage.children()] == [RunState.RUNNING] * 3
+    assert stage.state.runs[RunId("r2")].state is RunState.QUEUED
+
+
+def test_child_run_passes_a_run_of_its_pipeline_that_waits_for_the_cluster() -> None:
+    limited = replace(LOAD, concurrency=Concurrency(limit=1))
+    stage = Stage(limited, parent(replace(THREE, max_parallel=1)), max_running=1)
+    stage.start()
+    stage.start("by-hand", CHILD, priority=Priority.HIGHEST)
+    assert stage.state.runs[RunId("by-hand")].state is RunState.QUEUED
+
+    stage.end(stage.children()[0])
+
+    assert [child.state for child in stage.children()] == [RunState.RUNNING]
+
+
+def test_stop_of_the_parent_stops_its_child_runs_and_starts_no_more() -> None:
+    stage = Stage(LOAD, parent(replace(THREE, max_parallel=2)))
+    stage.start()
+
+    stage.ask(StopRun(run_id=RunId("r"), reason="enough"))
+
+    assert stage.fan() == "xxw"
+    assert stage.run().state is RunState.STOPPED
+    assert stage.run().tasks[FAN].state is TaskState.NOT_RUN
+
+
+def test_parent_ends_after_its_child_runs() -> None:
+    stage = Stage(LOAD, parent(THREE))
+    stage.start()
+    attempts = list(stage.state.slots)
+    assert attempts
+
+    stage.ask(StopRun(run_id=RunId("r"), reason="enough"))
+
+    order = [write.run for done in stage.done for write in done.writes if isinstance(write, w.PutRun)]
+    ended = [run.id for run in order if run.state.is_final]
+    assert ended[-1] == "r"
+    assert len(ended) == 4
+
+
+def test_child_run_that_somebody_stopped_fails_the_task_without_a_retry() -> None:
+    stage = Stage(LOAD, parent(starting(), retries=RetryPolicy(limit=3)))
+    stage.start()
+
+    stage.ask(StopRun(run_id=stage.children()[0].id, reason="enough"))
+
+    assert stage.run().tasks[FAN].state is TaskState.FAILED
+    assert stage.run().tasks[FAN].attempts[-1].outcome is Outcome.STOPPED
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [(PipelineState.PAUSED, "is paused"), (None, "is not in the catalog any more")],
+)
+def test_child_run_of_a_pipeline_that_may_not_start_is_refused(
+    state: PipelineState | None, said: str
+) -> None:
+    stage = Stage(LOAD, parent(replace(THREE, max_parallel=1)))
+    stage.start()
+    if state is None:
+        stage.state.forget_pipeline(CHILD)
+    else:
+        stage.put(LOAD, state=state)
+
+    stage.end(stage.children()[0])
+
+    assert stage.fan() == "srr"
+    assert stage.run().state is RunState.FAILED
+    assert said in stage.run().tasks[FAN].attempts[-1].reason
+
+
+def test_child_run_of_a_quarantined_pipeline_is_refused_with_its_reason() -> None:
+    stage = Stage(LOAD, parent(starting()))
+    stage.state.put_quarantine({CHILD: "3 files are missing"})
+
+    stage.start()
+
+    assert "quarantined: 3 files are missing" in stage.run().tasks[FAN].attempts[-1].reason
+
+
+def test_task_fails_when_its_pipeline_had_no_active_release() -> None:
+    stage = Stage(parent(starting()))
+
+    stage.start()
+
+    settled = stage.run().tasks[FAN].settled
+    assert settled is not None
+    assert "had no active release when run r was created" in settled.reason
+
+
+def test_task_fails_before_anything_starts_when_it_has_too_many_items() -> None:
+    stage = Stage(LOAD, parent(replace(THREE, max_items=2)))
+
+    stage.start()
+
+    settled = stage.run().tasks[FAN].settled
+    assert settled is not None
+    assert "for_each has 3 items, max_items is 2" in settled.reason
+    assert not any(done.name == "child_run_created" for done in stage.done)
+
+
+def test_parameters_that_do_not_fit_refuse_their_item_alone() -> None:
+    stage = Stage(LOAD, parent(starting(for_each={"shard": (3, 70, 5)})))
+    stage.start()
+
+    for child in stage.children():
+        stage.end(child)
+
+    assert stage.fan() == "srs"
+    assert "item 1: parameter 'shard' must be at most 9" in stage.run().tasks[FAN].attempts[-1].reason
+
+
+def test_child_runs_are_refused_below_the_deepest_level() -> None:
+    names = [PipelineName(f"p{number}") for number in range(DEEPEST + 2)]
+    chain = [parent(starting(below), name) for name, below in pairwise(names)]
+    stage = Stage(*chain, replace(LOAD, name=names[-1]))
+
+    stage.start(pipeline=names[0])
+
+    deepest = max(run.parent.depth for run in map(_run_of, stage.done) if run is not None and run.parent)
+    assert deepest == DEEPEST
+    assert stage.run().state is RunState.FAILED
+
+
+def _run_of(done: Decision):  # type: ignore[no-untyped-def]
+    return next((write.run for write in done.writes if isinstance(write, w.CreateRun)), None)
+
+
+def test_publish_is_refused_when_pipelines_would_start_each_other_for_ever() -> None:
+    a, b, c = (PipelineName(name) for name in "abc")
+    stage = Stage(parent(starting(b), a), parent(starting(c), b))
+    back = parent(starting(a), c)
+    release = ReleaseOf(c, digest_of(back))
+    stage.state.preparing[c] = release
+    stage.state.release_prepared(release, back)
+
+    stage.ask(PublishRelease(pipeline=c, digest=release.digest))
+
+    (refused,) = (done for done in stage.done if done.name == "command_refused")
+    assert refused.about["code"] == "pipeline_cycle"
+    assert "c starts a starts b starts c" in refused.about["message"]
+
+
+def test_new_leader_goes_on_with_child_runs_and_takes_in_those_that_ended_meanwhile() -> None:
+    before = Stage(LOAD, parent(replace(THREE, max_parallel=2)))
+    before.start()
+    runs = {run.id: run for run in before.state.runs.values()}
+    ended = before.children()[0]
+    runs[ended.id] = replace(ended, state=RunState.SUCCEEDED, finished_at=NOW)
+
+    after = Stage(LOAD, parent(replace(THREE, max_parallel=2)))
+    after.state.census_taken = False
+    for run in runs.values():
+        after.state.put_run(run, after.instant())
+    after.state.take_census()
+    after.decide()
+
+    assert after.fan() == "soo"
+    assert len(after.children()) == 2
+
+
+def test_child_run_whose_record_is_gone_has_failed_for_a_new_leader() -> None:
+    before = Stage(LOAD, parent(starting()))
+    before.start()
+
+    after = Stage(LOAD, parent(starting()))
+    after.state.put_run(before.state.runs[RunId("r")], after.instant())
+    after.decide()
+
+    assert after.run().tasks[FAN].state is TaskState.FAILED
+    assert "its record is gone" in after.run().tasks[FAN].attempts[-1].reason
+
+
+def test_ended_child_run_is_not_removed_before_its_parent_has_taken_that_in() -> None:
+    stage = Stage(LOAD, parent(starting()))
+    stage.start()
+    (child,) = stage.children()
+    stage.state.put_run(replace(child, state=RunState.SUCCEEDED, finished_at=NOW), stage.instant())
+    stage.state.finished[child.id] = replace(stage.state.finished[child.id], archived=True)
+    late = NOW + timedelta(days=1)
+
+    assert is_awaited(stage.state, child.id)
+    assert not isinstance(retire_run(stage.state, child.id, late), Decision)
+    stage.decide()
+    assert isinstance(retire_run(stage.state, child.id, late), Decision)
+
+
+def test_child_runs_are_paused_and_resumed_with_their_parent() -> None:
+    stage = Stage(LOAD, parent(replace(THREE, max_parallel=2)))
+    stage.start()
+    first, second = stage.children()
+    stage.ask(PauseRun(run_id=first.id))
+
+    stage.ask(PauseRun(run_id=RunId("r")))
+    assert [child.paused is not None for child in stage.children()] == [True, True]
+    stage.end(second)
+    assert stage.fan() == "osw", "a paused run starts no more child runs"
+
+    stage.ask(ResumeRun(run_id=RunId("r")))
+    assert stage.fan() == "oso"
+    assert [child.paused is not None for child in stage.children()] == [True, False]
+
+
+def test_paused_child_run_goes_on_when_its_parent_does() -> None:
+    stage = Stage(LOAD, parent(THREE), slots=0)
+    stage.start()
+
+    stage.ask(PauseRun(run_id=RunId("r")))
+    stage.ask(ResumeRun(run_id=RunId("r")))
+
+    assert [child.paused for child in stage.children()] == [None] * 3
+
+
+def test_paused_parent_takes_in_the_end_of_its_last_child_run() -> None:
+    stage = Stage(LOAD, parent(starting()))
+    stage.start()
+    (child,) = stage.children()
+    stage.ask(PauseRun(run_id=RunId("r")))
+
+    stage.end(child)
+
+    assert stage.run().tasks[FAN].state is TaskState.SUCCEEDED
+    assert stage.run().tasks[TaskName("after")].state is TaskState.WAITING
+
+
+def test_resume_of_a_child_run_is_refused_while_its_parent_is_paused() -> None:
+    stage = Stage(LOAD, parent(THREE), slots=0)
+    stage.start()
+    stage.ask(PauseRun(run_id=RunId("r")))
+
+    stage.ask(ResumeRun(run_id=stage.children()[0].id))
+
+    assert stage.done[-1].about["code"] == "parent_paused"
+    assert stage.children()[0].paused is not None

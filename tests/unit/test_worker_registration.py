@@ -1,0 +1,34 @@
+"""What a worker says of itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nimbus.adapters.clock import SystemClock
+from nimbus.domain.ids import WorkerId
+from nimbus.java import JavaMissingError
+from nimbus.worker.registration import Registration
+from nimbus.worker.settings import WorkerSettings
+from nimbus.worker.testing import RecordingRegistrations
+
+
+def test_only_a_worker_that_is_alone_does_not_look_for_java_at_its_start(tmp_path: Path) -> None:
+    """The probe is a JVM; and a task that needs Java would come to it in any case."""
+    looks: list[bool] = []
+    for is_alone in (False, True):
+
+        def java_home(is_alone: bool = is_alone) -> Path:
+            looks.append(is_alone)
+            raise JavaMissingError(())
+
+        told = RecordingRegistrations()
+        settings = WorkerSettings(
+            id=WorkerId("w"),
+            work_dir=tmp_path,
+            data_dir=tmp_path,
+            java_home=java_home,
+            is_alone=is_alone,
+        )
+        Registration(settings, told, SystemClock()).publish()
+        assert told.workers[-1].has_java is is_alone
+    assert looks == [False]

@@ -1,0 +1,142 @@
+"""Secrets of tasks: where a worker finds them, and how they are kept out of a log."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nimbus.worker.secret_mask import Mask
+from nimbus.worker.secrets import (
+    CommandProvider,
+    EnvironmentProvider,
+    FolderProvider,
+    SecretError,
+    UnknownSecretError,
+    plugged_in,
+    resolve,
+)
+
+VALUE = "s3cr3t-värde"
+SOON = timedelta(seconds=10)
+
+
+def masked(text: bytes, *values: str, size: int = 1 << 16) -> bytes:
+    mask = Mask(values)
+    pieces = [mask.feed(text[start : start + size]) for start in range(0, len(text), size)]
+    return b"".join(pieces) + mask.rest()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64])
+def test_value_is_masked_however_it_is_split_over_writes(size: int) -> None:
+    text = f"a {VALUE} b{VALUE}{VALUE[:5]} {VALUE}".encode()
+
+    assert masked(text, VALUE, size=size) == f"a *** b***{VALUE[:5]} ***".encode()
+
+
+def test_each_line_of_a_value_of_several_lines_is_masked() -> None:
+    key = "-----BEGIN-----\nabcdefgh\nxy\n-----END-----\n"
+
+    assert masked(f"{key}|abcdefgh|xy|".encode(), key) == b"***|***|xy|"
+
+
+def test_value_that_is_short_is_left_alone() -> None:
+    assert masked(b"abc abcd", "abc") == b"abc abcd"
+
+
+def test_longer_of_two_values_that_begin_alike_is_masked_whole() -> None:
+    for size in (1, 4, 100):
+        assert masked(b"abcdef abcd abcde", "abcd", "abcdef", size=size) == b"*** *** ***e"
+
+
+def test_beginning_of_a_value_is_told_when_nothing_follows() -> None:
+    assert masked(b"it was s3cr3t-v", VALUE, size=3) == b"it was s3cr3t-v"
+
+
+@given(
+    text=st.text("abc", max_size=60),
+    values=st.lists(st.text("abc", min_size=4, max_size=7), max_size=4),
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5),
+)
+def test_no_value_is_told_whatever_the_pieces(text: str, values: list[str], sizes: list[int]) -> None:
+    mask, rest, told = Mask(values), text.encode(), b""
+    while rest:
+        for size in sizes:
+            told += mask.feed(rest[:size])
+            rest = rest[size:]
+    told += mask.rest()
+
+    assert not any(value.encode() in told for value in values)
+    assert told == masked(text.encode(), *values)
+
+
+def test_folder_gives_the_content_of_a_file_that_only_its_owner_can_read(tmp_path: Path) -> None:
+    place = tmp_path / "warehouse"
+    place.write_text(f"{VALUE}\n")
+    place.chmod(0o644)
+    provider = FolderProvider(tmp_path)
+    with pytest.raises(SecretError, match="chmod 600"):
+        provider("warehouse")
+
+    place.chmod(0o600)
+    assert provider("warehouse") == VALUE
+    with pytest.raises(UnknownSecretError, match="there is no secret other"):
+        provider("other")
+
+
+def test_environment_gives_variables_with_a_prefix_alone() -> None:
+    provider = EnvironmentProvider({"NIMBUS_SECRET_db_x": VALUE, "db": "no"})
+
+    assert provider("db-x") == VALUE
+    with pytest.raises(UnknownSecretError, match="NIMBUS_SECRET_db is not set"):
+        provider("db")
+
+
+def test_command_prints_the_secret_and_what_it_says_else_is_not_told() -> None:
+    script = f"import sys; print({VALUE!r} + sys.argv[1])"
+    assert CommandProvider((sys.executable, "-c", script), SOON)("x") == f"{VALUE}x"
+
+    fails = f"import sys; sys.exit({VALUE!r})"
+    with pytest.raises(SecretError) as told:
+        CommandProvider((sys.executable, "-c", fails), SOON)("x")
+    assert str(told.value).endswith("ended with 1")
+
+
+def test_command_that_hangs_is_ended() -> None:
+    with pytest.raises(SecretError, match=r"secret x cannot be had: .* takes longer than 0.1 s"):
+        CommandProvider((sys.executable, "-c", "__import__('time').sleep(60)"), SOON / 100)("x")
+
+
+def vault() -> object:
+    return {"a": VALUE, "bad": 3}.__getitem__
+
+
+def test_plug_in_is_a_factory_of_a_function() -> None:
+    provider = plugged_in(f"{__name__}:vault")
+
+    assert resolve({"DB": "a"}, provider) == {"DB": VALUE}
+    for name, words in (("b", "there is no secret b"), ("bad", "secret bad is no text")):
+        with pytest.raises(SecretError, match=words):
+            resolve({"DB": name}, provider)
+    with pytest.raises(SecretError, match="cannot be made"):
+        plugged_in("nowhere.at.all:x")
+
+
+def test_error_of_a_plug_in_tells_the_name_and_nothing_else() -> None:
+    def leaks(name: str) -> str:
+        raise ValueError(VALUE)
+
+    with pytest.raises(SecretError) as told:
+        resolve({"DB": "a"}, leaks)
+    assert str(told.value) == "secret a cannot be had: ValueError in its provider"
+    assert told.value.__suppress_context__
+
+
+def test_task_with_secrets_is_refused_by_a_worker_that_has_none() -> None:
+    assert resolve({}, None) == {}
+    with pytest.raises(SecretError, match=r"see `worker\.secrets`"):
+        resolve({"DB": "a"}, None)
