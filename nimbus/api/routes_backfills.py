@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
@@ -111,7 +111,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         def command() -> CreateBackfill:
             record = known_pipeline(services, body.pipeline)
             release = None if body.release is None else ReleaseDigest(body.release)
-            request = _request(body, record)
+            request = _request(body, record, services.clock.now())
             return CreateBackfill(
                 pipeline=record.name, backfill=BackfillId(body.id), request=request, release=release
             )
@@ -151,14 +151,14 @@ def _known(services: ApiServices, backfill: str) -> Backfill:
     return found
 
 
-def _request(body: BackfillBody, record: PipelineRecord) -> BackfillRequest:
+def _request(body: BackfillBody, record: PipelineRecord, now: datetime) -> BackfillRequest:
     schedule = record.profile.schedule
     if body.every is not None and not SHORTEST_STEP <= body.every <= LONGEST_STEP:
         raise RefusedError("bad_every", "`every` must be between 1m and 366d.")
     zone = ZoneInfo("UTC" if schedule is None else schedule.timezone)
     request = BackfillRequest(
         first=bound_of(body.first, zone),
-        last=bound_of(body.last, zone, is_last=True),
+        last=min(bound_of(body.last, zone, is_last=True), now),
         every=body.every,
         max_parallel=body.max_parallel,
         reprocess=body.reprocess,
@@ -170,7 +170,7 @@ def _request(body: BackfillBody, record: PipelineRecord) -> BackfillRequest:
     total = count_dates(schedule, request, MOST_DATES)
     if total < 1:
         raise RefusedError(
-            "no_dates", f"pipeline {record.name} has no date from {body.first} to {body.last}."
+            "no_dates", f"pipeline {record.name} has no past date from {body.first} to {body.last}."
         )
     if total == MOST_DATES:
         raise RefusedError("too_many_dates", f"the range has {MOST_DATES} dates or more: make several of it.")
@@ -179,7 +179,7 @@ def _request(body: BackfillBody, record: PipelineRecord) -> BackfillRequest:
 
 def _plan(services: ApiServices, body: BackfillBody) -> BackfillPlanModel:
     record = known_pipeline(services, body.pipeline)
-    request = _request(body, record)
+    request = _request(body, record, services.clock.now())
     index = services.reader.intervals(PipelineName(body.pipeline))
     wanted = Backfill(
         id=BackfillId("plan"),
