@@ -154,6 +154,8 @@ class State:
         self.finished: dict[RunId, Finished] = {}
         self._runs_of: defaultdict[PipelineName, set[RunId]] = defaultdict(set)
         self._runs_of_backfill: defaultdict[BackfillId, set[RunId]] = defaultdict(set)
+        self._backfills_of: defaultdict[PipelineName, set[BackfillId]] = defaultdict(set)
+        """Those that are not over."""
         self._needs: dict[RunId, Needs] = {}
         self.queue = RunQueue(self._limit_of, self.policy.max_running)
         self.ready = ReadyTasks()
@@ -685,20 +687,24 @@ class State:
         if before is not None and (before.position, before.state) != (backfill.position, backfill.state):
             self.built.pop(subject, None)
         self.backfills[backfill.id] = backfill
+        of_pipeline = self._backfills_of[backfill.pipeline]
+        (of_pipeline.discard if backfill.state.is_over else of_pipeline.add)(backfill.id)
         self.agenda.add(subject)
 
     def forget_backfill(self, backfill: BackfillId) -> None:
         """A backfill is not kept any more."""
         subject = about_backfill(backfill)
-        self.backfills.pop(backfill, None)
+        found = self.backfills.pop(backfill, None)
+        if found is not None:
+            self._backfills_of[found.pipeline].discard(backfill)
         self.building.discard(subject)
         self.built.pop(subject, None)
         self.agenda.forget(subject)
 
     def _look_at_backfills(self, pipelines: Collection[PipelineName]) -> None:
-        for backfill in self.backfills.values():
-            if backfill.pipeline in pipelines:
-                self.agenda.add(about_backfill(backfill.id))
+        for name in pipelines:
+            for backfill in sorted(self._backfills_of.get(name, ())):
+                self.agenda.add(about_backfill(backfill))
 
     def put_intervals(self, name: PipelineName, index: IntervalIndex | None) -> None:
         """Take in what became of a pipeline's data intervals; None: there is no index."""

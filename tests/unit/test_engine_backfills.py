@@ -353,6 +353,20 @@ def test_backfill_waits_while_its_pipeline_is_paused_and_goes_on_when_it_is_acti
     assert live(bench) == ["01-02"]
 
 
+def test_change_of_a_pipeline_asks_nothing_about_backfills_that_are_over() -> None:
+    bench = led()
+    create(bench, 1)
+    state = bench.reign.state
+
+    state.put_pipeline(state.pipelines[NAME])
+    assert state.agenda.first("backfill") is not None
+    end_all(bench)
+    assert backfill(bench).state is BackfillState.FINISHED
+    state.put_pipeline(state.pipelines[NAME])
+
+    assert state.agenda.first("backfill") is None
+
+
 def test_pipeline_with_a_backfill_is_not_removed_and_takes_those_that_are_over_along() -> None:
     bench = led()
     create(bench, 1)
