@@ -10,7 +10,7 @@ from nimbus.domain.backfill import MOST_PARALLEL, Backfill, BackfillRequest, Bac
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import CreateBackfill, QueuedCommand, SteerBackfill
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import InvalidNameError, ReleaseDigest, backfill_id
+from nimbus.domain.ids import InvalidNameError, PipelineName, ReleaseDigest, backfill_id
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import RunState
 from nimbus.domain.writes import PutBackfill, PutRun, RemoveBackfill, Write
@@ -140,7 +140,7 @@ def _check(state: State, command: CreateBackfill, request: BackfillRequest, spec
         backfill_id(command.backfill)  # it becomes part of paths
     except InvalidNameError as exc:
         raise RefusedError(exc.code, str(exc)) from exc
-    if command.backfill in state.backfills or command.backfill in state.pipelines:
+    if command.backfill in state.backfills or PipelineName(command.backfill) in state.pipelines:
         raise RefusedError(
             "backfill_exists",
             f"{command.backfill} is a pipeline, or a backfill of another one: choose another id.",
