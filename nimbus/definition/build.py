@@ -221,7 +221,10 @@ def build_children(model: TaskModel) -> ChildSpec | None:
     return ChildSpec(
         pipeline=PipelineName(model.pipeline),
         parameters=dict(model.params or {}),
-        for_each={name: tuple(values) for name, values in (model.for_each or {}).items()},
+        for_each={
+            name: values if isinstance(values, str) else tuple(values)
+            for name, values in (model.for_each or {}).items()
+        },
         max_parallel=model.max_parallel,
         max_items=model.max_items or DEFAULT_MOST_ITEMS,
     )
@@ -235,6 +238,7 @@ def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec
         *args,
         model.when or "",
         *(text for text in (model.params or {}).values() if isinstance(text, str)),
+        *(text for text in (model.for_each or {}).values() if isinstance(text, str)),
     )
     return TaskSpec(
         name=TaskName(name),
