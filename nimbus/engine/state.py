@@ -456,7 +456,8 @@ class State:
 
     def upstream(self, name: PipelineName) -> Upstream:
         """What is known of the runs of a pipeline that tasks wait for."""
-        return Upstream(self.intervals.get(name), tuple(self.runs[run] for run in self.live_runs_of(name)))
+        live = tuple(self.runs[run] for run in self.live_runs_of(name))
+        return Upstream(self.intervals.get(name), live, name in self.pipelines)
 
     def _look_at_awaiting(self, name: PipelineName) -> None:
         """A run of a pipeline has ended: look at the tasks that wait for it."""
