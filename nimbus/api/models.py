@@ -279,6 +279,7 @@ class TaskSpecModel(Model):
     start_after_s: Seconds | None = Field(None, validation_alias="start_after")
     queue_timeout_s: Seconds | None = Field(None, validation_alias="queue_timeout")
     """How long it may wait for room, before each attempt; null: for ever."""
+    warn_after_s: Seconds | None = Field(None, validation_alias="warn_after")
 
 
 class ConcurrencyModel(Model):
@@ -296,6 +297,8 @@ class PipelineSpecModel(Model):
     failure_strategy: FailureStrategy
     priority: PriorityName
     timeout_s: Seconds | None = Field(None, validation_alias="timeout")
+    warn_after_s: Seconds | None = Field(None, validation_alias="warn_after")
+    expect_s: Seconds | None = Field(None, validation_alias="expect")
     concurrency: ConcurrencyModel | None
     max_parallel_tasks: int | None
     parameters: dict[str, ParameterModel]

@@ -59,6 +59,7 @@ class TaskOptions(TypedDict, total=False):
     limits: Limits
     start_after: Duration
     queue_timeout: Duration
+    warn_after: Duration
     runs_on: Sequence[str]
     pool: Mapping[str, int]
 
@@ -108,7 +109,18 @@ class Concurrency(TypedDict, total=False):
 class Notify(TypedDict):
     """One of `notify`."""
 
-    on: Sequence[Literal["failed", "timed_out", "recovered", "succeeded", "worker_lost", "skipped_fire"]]
+    on: Sequence[
+        Literal[
+            "failed",
+            "timed_out",
+            "recovered",
+            "succeeded",
+            "worker_lost",
+            "skipped_fire",
+            "late",
+            "waiting_for_approval",
+        ]
+    ]
     to: str
 
 
@@ -133,6 +145,8 @@ class PipelineOptions(TypedDict, total=False):
     concurrency: Concurrency
     max_parallel_tasks: int
     notify: Sequence[Notify]
+    warn_after: Duration
+    expect: Duration
     parameters: Mapping[str, Parameter]
     files: Sequence[str]
     dependencies: Sequence[str]

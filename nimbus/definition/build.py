@@ -58,6 +58,8 @@ def build_pipeline(model: DefinitionModel) -> PipelineSpec:
         concurrency=None if model.concurrency is None else _concurrency(model.concurrency),
         max_parallel_tasks=model.max_parallel_tasks,
         notify=None if model.notify is None else notify_rules(model.notify),
+        warn_after=model.warn_after,
+        expect=model.expect,
         parameters={name: build_parameter(parameter) for name, parameter in model.parameters.items()},
         files=tuple(model.files),
         dependencies=tuple(model.dependencies),
@@ -257,6 +259,7 @@ def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec
         waits_for=tuple(map(_wait_for, model.waits_for or ())),
         start_after=model.start_after,
         queue_timeout=model.queue_timeout,
+        warn_after=model.warn_after,
         runs_on=tuple(sorted(set(model.runs_on))),
         children=build_children(model),
     )

@@ -15,7 +15,7 @@ from nimbus.templates.client import Templates
 MOST_ITEMS_OF_PIPELINE = 20_000
 """Of all its tasks together, by their `max_items`: their states stand in one node of 128 KiB."""
 _OF_FAN_OUT = ("params", "for_each", "max_parallel", "max_items")
-_OF_DRIVERS = ("args", "timeout", "isolation", "limits", "runs_on", "pool", "priority")
+_OF_DRIVERS = ("args", "timeout", "isolation", "limits", "runs_on", "pool", "priority", "warn_after")
 """What says something of a driver, or of the slot that it has."""
 
 

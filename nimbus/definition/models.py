@@ -363,6 +363,7 @@ class TaskModel(Strict):
     limits: LimitsModel = Field(default_factory=LimitsModel)
     start_after: PositiveDuration | None = None
     queue_timeout: PositiveDuration | None = None
+    warn_after: PositiveDuration | None = None
     secrets: Annotated[
         dict[
             Annotated[str, BeforeValidator(_secret_variable)],
@@ -390,6 +391,8 @@ class DefinitionModel(Strict):
     concurrency: ConcurrencyModel | None = None
     max_parallel_tasks: Annotated[int, Field(ge=1, le=MOST_TASKS)] | None = None
     notify: Annotated[list[Notify], Field(max_length=MOST_RULES)] | None = None
+    warn_after: PositiveDuration | None = None
+    expect: PositiveDuration | None = None
     parameters: dict[Annotated[str, BeforeValidator(_parameter_name)], ParameterModel] = Field(
         default_factory=dict
     )

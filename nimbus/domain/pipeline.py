@@ -251,6 +251,8 @@ class TaskSpec:
     """From the moment when its needs are met to its first attempt, at least."""
     queue_timeout: timedelta | None = None
     """How long it may wait for room, before each attempt; None: for ever."""
+    warn_after: timedelta | None = None
+    """How long an attempt, or the wait of a task without any, lasts until `late` is raised."""
     children: ChildSpec | None = None
     """Of a task of kind `pipeline`, and of no other."""
 
@@ -311,6 +313,10 @@ class PipelineSpec:
     """Of one run; None: as many as there are slots."""
     notify: tuple[NotifyRule, ...] | None = None
     """None: what `alerts.notify` in the schedulers' configuration says."""
+    warn_after: timedelta | None = None
+    """From the start of a run until `late` is raised."""
+    expect: timedelta | None = None
+    """From the moment when a run is asked for until `late` is raised, unless it has ended."""
     parameters: Mapping[str, ParameterSpec] = field(default_factory=dict)
     files: tuple[str, ...] = ("**/*",)
     """Globs, relative to the pipeline's folder, of the release's code."""

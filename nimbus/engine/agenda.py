@@ -33,6 +33,7 @@ Kind = Literal[
     "schema",
     "alert",
     "overdue",
+    "late",
 ]
 """`queue`: a queued run that may start. `task`: one that waits for a worker; `wait`: one that waits for
 something else, see `nimbus.engine.rules.waits`. `worker`: one that backs off.
@@ -42,7 +43,7 @@ may have ended. `children`: a task that starts child runs.
 
 
 PARTS_OF_RUNS: frozenset[Kind] = frozenset(
-    {"attempt", "wait", "queue", "rendering", "task", "overdue", "finished"}
+    {"attempt", "wait", "queue", "rendering", "task", "overdue", "late", "finished"}
 )
 
 
@@ -115,6 +116,11 @@ def about_rendering(run: RunId, task: TaskName) -> Subject:
 def about_overdue(run: RunId, task: TaskName) -> Subject:
     """A task that waits for room, for the end of its `queue_timeout`."""
     return Subject("overdue", run, task)
+
+
+def about_late(run: RunId, task: TaskName | None = None) -> Subject:
+    """A live run, or a task of one, for the moment when it is late."""
+    return Subject("late", run, task or TaskName(""))
 
 
 def about_run(run: RunId) -> Subject:

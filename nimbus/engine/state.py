@@ -57,6 +57,7 @@ from nimbus.engine.agenda import (
     about_children,
     about_command,
     about_finished,
+    about_late,
     about_overdue,
     about_pipeline,
     about_queued,
@@ -328,6 +329,8 @@ class State:
         self.runs[run.id] = run
         if before is None or (before.state, before.paused) != (run.state, run.paused):
             self._put_in_queue(run)
+        if run.warn_after is not None or run.expect is not None:
+            self.agenda.add(about_late(run.id))
         if before is None or _where(before) != _where(run):
             self.agenda.add(about_run(run.id))
             self._look_at_all_open(run)
@@ -387,6 +390,8 @@ class State:
         if new is not None and (old is None or new.number != old.number):
             attempt = AttemptId(run.id, task.spec.name, new.number)
             self._put_attempt(attempt, new, task.spec, slots.get(attempt, Slots()), now)
+        if task.spec.warn_after is not None:
+            self.agenda.add(about_late(run.id, task.spec.name))
         if task.children is not None and is_under_way(task):
             self._put_children(run, was, task)
         needs = self._needs[run.id]
@@ -447,6 +452,8 @@ class State:
                 self._awaiting[name].discard(subject)
             return
         self.agenda.add(subject)
+        if spec.warn_after is not None:
+            self.agenda.add(about_late(run.id, spec.name))
         for name in pipelines:
             self._awaiting[name].add(subject)
         if not faults_of(spec.waits_for, spec.args) and (looks := looks_of(spec.waits_for, spec.args)):
@@ -509,6 +516,7 @@ class State:
         if run is None:
             return
         self.agenda.forget(about_run(run_id))
+        self.agenda.forget(about_late(run_id))
         self.queue.discard(run_id)
         self._runs_of[run.pipeline].discard(run_id)
         if run.backfill is not None:
@@ -519,6 +527,8 @@ class State:
             self.ready.discard(run_id, name)
             self.agenda.forget(about_task(run_id, name))
             self._put_queue_timeout(run_id, task, None)
+            if task.spec.warn_after is not None:
+                self.agenda.forget(about_late(run_id, name))
             if task.spec.children is not None:
                 self._forget_children(about_children(run_id, name))
             self._forget_rendering(run_id, task)

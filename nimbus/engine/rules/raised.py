@@ -12,10 +12,12 @@ from datetime import datetime
 from nimbus.domain import writes as w
 from nimbus.domain.alerts import KEEP_SENT, Alert
 from nimbus.domain.ids import PipelineName, RunId, WorkerId
+from nimbus.domain.lateness import newly_asked, newly_late, passed
 from nimbus.domain.notify import AlertEvent, NotifyRule
-from nimbus.domain.pipeline_health import PipelineHealth, after_fires, after_run
-from nimbus.domain.run import Outcome, Run
+from nimbus.domain.pipeline_health import PipelineHealth, after_fires, after_run, with_duration
+from nimbus.domain.run import Outcome, Run, RunState
 from nimbus.engine.decision import Decision
+from nimbus.engine.rules.late_words import late_words, task_late_words
 from nimbus.engine.state import State
 
 MOST_WAITING = 200
@@ -40,11 +42,30 @@ class _Raised:
         for worker, why in sorted(_lost(before, run).items()):
             about = f"run {run.id} lost an attempt on worker {worker}: {why}"
             self._raise(rules, AlertEvent.WORKER_LOST, run.pipeline, about, worker, run.id)
+        self._late(rules, before, run)
         if run.state.is_final and (before is None or not before.state.is_final):
             health, events = after_run(self._health_of(run.pipeline), run)
+            if run.expect is not None:
+                health = with_duration(health, run)
             self.health[run.pipeline] = health
             for event in events:
                 self._raise(rules, event, run.pipeline, _ending(run), "", run.id)
+
+    def _late(self, rules: tuple[NotifyRule, ...], before: Run | None, run: Run) -> None:
+        if before is None:  # nothing of a new run is over
+            return
+        late = [found for found in run.late if found not in before.late]
+        if run.finished_at is not None and run.state is not RunState.STOPPED:
+            late += [found for found in passed(run, run.finished_at) if found not in late]
+        for found in late:
+            self._raise(rules, AlertEvent.LATE, run.pipeline, late_words(run, found), found.value, run.id)
+        for task, attempt in newly_late(before, run):
+            about = task_late_words(run, task, attempt)
+            self._raise(rules, AlertEvent.LATE, run.pipeline, about, f"{task.spec.name}.{attempt}", run.id)
+        for task in newly_asked(before, run):
+            about = f"task {task.spec.name} of run {run.id} waits for an approval: {' '.join(task.spec.args)}"
+            event = AlertEvent.WAITING_FOR_APPROVAL
+            self._raise(rules, event, run.pipeline, about, task.spec.name, run.id)
 
     def fires(self, record: w.PutPipeline, *, started: bool) -> None:
         rules = self._rules(record.record.profile.notify)
@@ -69,7 +90,7 @@ class _Raised:
             yield w.CreateAlert(alert) if is_new else w.PutAlert(alert)
 
     def _rules(self, own: tuple[NotifyRule, ...] | None) -> tuple[NotifyRule, ...]:
-        return self.state.policy.alerts.notify if own is None else own
+        return self.state.policy.alerts.of(own)
 
     def _health_of(self, name: PipelineName) -> PipelineHealth:
         return self.health.get(name) or self.state.health.get(name) or PipelineHealth(name=name)

@@ -1,0 +1,33 @@
+"""What an alert says of something that is late."""
+
+from __future__ import annotations
+
+from nimbus.config.values import format_duration
+from nimbus.domain.notify import Lateness
+from nimbus.domain.run import Run, TaskRun
+
+
+def late_words(run: Run, what: Lateness) -> str:
+    """Of a run."""
+    match what:
+        case Lateness.WARN_AFTER if run.warn_after is not None:
+            why = f"it has been under way for more than {format_duration(run.warn_after)} (warn_after)"
+        case Lateness.EXPECT_SOON if run.expect is not None:
+            why = (
+                f"it has not started, and most runs before it took longer than what is left of "
+                f"{format_duration(run.expect)} since it was asked for (expect)"
+            )
+            return f"run {run.id} will be late: {why}"
+        case Lateness.EXPECT if run.expect is not None:
+            why = f"it has not ended {format_duration(run.expect)} after it was asked for (expect)"
+        case _:
+            why = what.value
+    return f"run {run.id} is late: {why}"
+
+
+def task_late_words(run: Run, task: TaskRun, attempt: int) -> str:
+    """Of a task."""
+    longest = format_duration(task.spec.warn_after) if task.spec.warn_after is not None else ""
+    what = f"attempt {attempt} of task {task.spec.name}" if task.spec.kind.uses_worker else task.spec.name
+    does = "has lasted" if task.spec.kind.uses_worker else "has waited"
+    return f"run {run.id} is late: {what} {does} longer than {longest} (warn_after)"
