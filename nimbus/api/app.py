@@ -20,6 +20,7 @@ from nimbus.api import (
     routes_run_commands,
     routes_runs,
     routes_variables,
+    routes_webhooks,
 )
 from nimbus.api.asking import note_who_asks
 from nimbus.api.cross_site import CrossSiteGuard
@@ -73,6 +74,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
     for part in parts:
         app.include_router(part.router(services, PREFIX), dependencies=[Depends(note_who_asks)])
     app.include_router(routes_health.router(services))
+    app.include_router(routes_webhooks.router(services))
     if services.door is not None:
         app.include_router(routes_attempts.router(services.door))
         app.include_router(routes_data.router(services.door))

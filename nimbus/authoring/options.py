@@ -12,7 +12,9 @@ from typing import Any, Literal, TypedDict
 Duration = str | timedelta
 Requirement = Literal["succeeded", "not_failed", "failed", "done"]
 Priority = Literal["highest", "high", "medium", "low", "lowest"]
-Kind = Literal["pyspark", "python", "sql", "shell", "spark_submit", "spark_pipeline"]
+Kind = Literal[
+    "pyspark", "python", "sql", "shell", "spark_submit", "spark_pipeline", "pipeline", "approval", "wait"
+]
 
 
 class Retries(TypedDict, total=False):
@@ -60,12 +62,26 @@ class TaskOptions(TypedDict, total=False):
     start_after: Duration
     queue_timeout: Duration
     warn_after: Duration
+    secrets: Mapping[str, str]
     runs_on: Sequence[str]
     pool: Mapping[str, int]
 
 
+class WaitFor(TypedDict, total=False):
+    """One of `waits_for`."""
+
+    s3: str
+    file: str
+    http: str
+    status: int
+    pipeline: str
+    covers: Literal["data_interval"]
+    last: Duration
+    on_failed: Literal["wait", "fail"]
+
+
 class ProgramOptions(TaskOptions, total=False):
-    """Of a task that is no Python function: what it runs, too."""
+    """Of a task that is no Python function: what it runs, starts or waits for, too."""
 
     script: str
     command: Sequence[str | int | float | bool]
@@ -75,6 +91,13 @@ class ProgramOptions(TaskOptions, total=False):
     refresh: Sequence[str]
     full_refresh: Sequence[str]
     full_refresh_all: bool
+    pipeline: str
+    params: Mapping[str, str | int | float | bool]
+    for_each: Sequence[Any] | Mapping[str, Sequence[Any] | str]
+    max_parallel: int
+    max_items: int
+    prompt: str
+    waits_for: Sequence[WaitFor]
 
 
 class Schedule(TypedDict, total=False):
@@ -104,6 +127,13 @@ class Concurrency(TypedDict, total=False):
 
     limit: int
     when_full: Literal["queue", "skip", "replace"]
+
+
+class Webhook(TypedDict, total=False):
+    """`webhook`. `secret` is required."""
+
+    secret: str
+    params: Mapping[str, str]
 
 
 class Notify(TypedDict):
@@ -143,6 +173,7 @@ class PipelineOptions(TypedDict, total=False):
     priority: Priority
     timeout: Duration
     concurrency: Concurrency
+    webhook: Webhook
     max_parallel_tasks: int
     notify: Sequence[Notify]
     warn_after: Duration
