@@ -6,7 +6,7 @@ Durations are numbers of seconds in fields ending `_s`; times are UTC, ISO 8601.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from typing import Annotated, Any
 
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
@@ -299,6 +299,8 @@ class PipelineSpecModel(Model):
     timeout_s: Seconds | None = Field(None, validation_alias="timeout")
     warn_after_s: Seconds | None = Field(None, validation_alias="warn_after")
     expect_s: Seconds | None = Field(None, validation_alias="expect")
+    deadline: time | None = None
+    """Of a day, in the zone of the schedule."""
     concurrency: ConcurrencyModel | None
     max_parallel_tasks: int | None
     parameters: dict[str, ParameterModel]

@@ -178,6 +178,7 @@ class PipelineOptions(TypedDict, total=False):
     notify: Sequence[Notify]
     warn_after: Duration
     expect: Duration
+    deadline: str
     parameters: Mapping[str, Parameter]
     files: Sequence[str]
     dependencies: Sequence[str]

@@ -63,6 +63,7 @@ def build_pipeline(model: DefinitionModel) -> PipelineSpec:
         notify=None if model.notify is None else notify_rules(model.notify),
         warn_after=model.warn_after,
         expect=model.expect,
+        deadline=model.deadline,
         parameters={name: build_parameter(parameter) for name, parameter in model.parameters.items()},
         files=tuple(model.files),
         dependencies=tuple(model.dependencies),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import time, timedelta
 from enum import IntEnum, StrEnum
 from pathlib import PurePosixPath
 from typing import Any
@@ -318,6 +318,8 @@ class PipelineSpec:
     """From the start of a run until `late` is raised."""
     expect: timedelta | None = None
     """From the moment when a run is asked for until `late` is raised, unless it has ended."""
+    deadline: time | None = None
+    """Of a day, in the zone of the schedule: the run of the last fire time must have succeeded by then."""
     parameters: Mapping[str, ParameterSpec] = field(default_factory=dict)
     files: tuple[str, ...] = ("**/*",)
     """Globs, relative to the pipeline's folder, of the release's code."""

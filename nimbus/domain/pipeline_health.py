@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.notify import AlertEvent
@@ -27,6 +27,10 @@ class PipelineHealth:
     """The last fire time that was dealt with started no run."""
     durations: tuple[float, ...] = ()
     """How many seconds the last whole runs took that succeeded, oldest first. Kept for what is late alone."""
+    missed: datetime | None = None
+    """The last deadline that `late` was raised for."""
+    foretold: datetime | None = None
+    """The last one that it was raised for before the fact."""
 
 
 def fastest(health: PipelineHealth | None) -> timedelta | None:

@@ -34,6 +34,7 @@ Kind = Literal[
     "alert",
     "overdue",
     "late",
+    "deadline",
 ]
 """`queue`: a queued run that may start. `task`: one that waits for a worker; `wait`: one that waits for
 something else, see `nimbus.engine.rules.waits`. `worker`: one that backs off.
@@ -170,6 +171,11 @@ def about_command(command: CommandId) -> Subject:
 def about_backfill(backfill: BackfillId) -> Subject:
     """A backfill, for its next date."""
     return Subject("backfill", backfill)
+
+
+def about_deadline(name: PipelineName) -> Subject:
+    """A pipeline, for its deadline."""
+    return Subject("deadline", name)
 
 
 def about_pipeline(name: PipelineName) -> Subject:

@@ -56,6 +56,7 @@ from nimbus.engine.agenda import (
     about_child,
     about_children,
     about_command,
+    about_deadline,
     about_finished,
     about_late,
     about_overdue,
@@ -631,6 +632,7 @@ class State:
                 self.forget_alert(alert_id)
             case w.PutHealth(health, _):
                 self.health[health.name] = health
+                self._look_at_deadline(health.name)
             case w.RemoveHealth(name):
                 self.health.pop(name, None)
             case _:
@@ -679,7 +681,13 @@ class State:
         self.pipelines[record.name] = record
         self.queue.reopen()
         self.agenda.add(about_pipeline(record.name))
+        self._look_at_deadline(record.name)
         self._look_at_backfills({record.name})
+
+    def _look_at_deadline(self, name: PipelineName) -> None:
+        record = self.pipelines.get(name)
+        if record is not None and record.profile.deadline is not None:
+            self.agenda.add(about_deadline(name))
 
     def forget_pipeline(self, name: PipelineName) -> None:
         """A pipeline is out of the catalog."""
@@ -688,6 +696,7 @@ class State:
         self.building.discard(subject)
         self.built.pop(subject, None)
         self.agenda.forget(subject)
+        self.agenda.forget(about_deadline(name))
 
     def put_backfill(self, backfill: Backfill) -> None:
         """Take in a backfill. A run was built for one position of it."""

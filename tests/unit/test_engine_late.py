@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import time, timedelta
 
+import pytest
+
+from nimbus.definition import parse_definition
+from nimbus.domain.catalog import profile_of
 from nimbus.domain.commands import DecideApproval, StartRun
 from nimbus.domain.concurrency import Concurrency
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.growth import largest
 from nimbus.domain.ids import AttemptId, RunId, TaskName
+from nimbus.domain.notify import Lateness
 from nimbus.domain.pipeline import PipelineSpec, RetryPolicy, TaskKind
 from nimbus.domain.run import Outcome
+from nimbus.engine.rules import commands
+from nimbus.engine.state import State
+from nimbus.records import RUN
+from nimbus.run_record import decode, encode_new
 from tests.engine_bench import NAME, SPEC, WORKER
 from tests.unit.test_engine_alerts import TOLD, AlertBench
 
@@ -136,3 +147,41 @@ def test_run_that_cannot_end_in_time_is_foretold_from_the_runs_before() -> None:
     assert later(bench, 239) == ["late.p-1.expect_soon.oncall"]
     both = ["late.p-1.expect.oncall", "late.p-1.expect_soon.oncall", "late.p-20.expect.oncall"]
     assert later(bench, 1) == both
+
+
+@pytest.mark.parametrize("key", ["warn_after", "expect", "deadline"])
+def test_pipeline_is_refused_while_the_schema_is_1(key: str) -> None:
+    spec = replace(SPEC, schedule=None, **{key: time(7) if key == "deadline" else FIVE})
+
+    with pytest.raises(RefusedError) as refused:
+        commands._check_schema(State(epoch=1, schema=1), spec)
+    assert refused.value.code == "schema_too_old"
+    assert f"the pipeline has {key}" in str(refused.value)
+
+
+def test_definition_says_what_is_late() -> None:
+    text = """schema: 1
+name: p
+schedule: {cron: "@daily"}
+warn_after: 40m
+expect: 1h
+deadline: "07:30"
+tasks:
+  a: {type: python, script: a.py, warn_after: 90s}
+"""
+    spec = parse_definition(text.encode(), "pipeline.yaml", None)
+
+    assert (spec.warn_after, spec.expect) == (timedelta(minutes=40), timedelta(hours=1))
+    assert spec.deadline == profile_of(spec).deadline == time(7, 30)
+    assert spec.tasks[0].warn_after == timedelta(seconds=90)
+
+
+def test_marks_are_kept_in_the_record() -> None:
+    bench = started(replace(with_task(warn_after=FIVE), warn_after=FIVE))
+    later(bench, 300)
+    run = bench.run(R)
+    assert (run.late, run.tasks[TaskName("a")].warned) == ((Lateness.WARN_AFTER,), 1)
+
+    assert decode(encode_new(run), "run") == run
+    assert RUN.decode(RUN.encode(run), "run") == run
+    assert largest(run).late == tuple(Lateness)

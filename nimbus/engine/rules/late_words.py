@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from nimbus.config.values import format_duration
+from nimbus.domain.ids import PipelineName
 from nimbus.domain.notify import Lateness
 from nimbus.domain.run import Run, TaskRun
+
+
+def deadline_words(pipeline: PipelineName, deadline: datetime, *, is_over: bool) -> str:
+    """Of a pipeline. `deadline`: local."""
+    at = f"{deadline:%Y-%m-%d %H:%M %Z}"
+    if is_over:
+        return f"pipeline {pipeline} is late: no run of its last fire time succeeded by its deadline, {at}"
+    return (
+        f"pipeline {pipeline} will be late: the run of its last fire time has not started, or too late, "
+        f"and most runs before it took longer than what was left until its deadline, {at}"
+    )
 
 
 def late_words(run: Run, what: Lateness) -> str:

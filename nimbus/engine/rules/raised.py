@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from zoneinfo import ZoneInfo
 
 from nimbus.domain import writes as w
 from nimbus.domain.alerts import KEEP_SENT, Alert
@@ -17,12 +18,12 @@ from nimbus.domain.notify import AlertEvent, NotifyRule
 from nimbus.domain.pipeline_health import PipelineHealth, after_fires, after_run, with_duration
 from nimbus.domain.run import Outcome, Run, RunState
 from nimbus.engine.decision import Decision
-from nimbus.engine.rules.late_words import late_words, task_late_words
+from nimbus.engine.rules.late_words import deadline_words, late_words, task_late_words
 from nimbus.engine.state import State
 
 MOST_WAITING = 200
 """Alerts that wait for one target. Further ones are counted in one that stands for them."""
-_ANSWERED = (w.CreateRun, w.PutRun, w.PutPipeline, w.RemovePipelineRecord)
+_ANSWERED = (w.CreateRun, w.PutRun, w.PutPipeline, w.RemovePipelineRecord, w.PutHealth)
 
 
 @dataclass(slots=True)
@@ -45,11 +46,29 @@ class _Raised:
         self._late(rules, before, run)
         if run.state.is_final and (before is None or not before.state.is_final):
             health, events = after_run(self._health_of(run.pipeline), run)
-            if run.expect is not None:
+            if run.expect is not None or self._has_deadline(run.pipeline):
                 health = with_duration(health, run)
             self.health[run.pipeline] = health
             for event in events:
                 self._raise(rules, event, run.pipeline, _ending(run), "", run.id)
+
+    def _has_deadline(self, name: PipelineName) -> bool:
+        record = self.state.pipelines.get(name)
+        return record is not None and record.profile.deadline is not None
+
+    def deadline(self, health: PipelineHealth) -> None:
+        record = self.state.pipelines.get(health.name)
+        before = self.state.health.get(health.name) or PipelineHealth(name=health.name)
+        if record is None or record.profile.schedule is None:
+            return
+        rules, zone = self._rules(record.profile.notify), ZoneInfo(record.profile.schedule.timezone)
+        for at, known, part in (
+            (health.missed, before.missed, ""),
+            (health.foretold, before.foretold, "-soon"),
+        ):
+            if at is not None and at != known:
+                about = deadline_words(health.name, at.astimezone(zone), is_over=not part)
+                self._raise(rules, AlertEvent.LATE, health.name, about, f"{at:%Y%m%dt%H%M%S}{part}")
 
     def _late(self, rules: tuple[NotifyRule, ...], before: Run | None, run: Run) -> None:
         if before is None:  # nothing of a new run is over
@@ -143,6 +162,8 @@ def with_alerts(state: State, decision: Decision, now: datetime) -> Decision:
                 raised.run(None, run)
             case w.PutRun(run, before):
                 raised.run(before, run)
+            case w.PutHealth(health, _):
+                raised.deadline(health)
             case w.PutPipeline():
                 raised.fires(write, started=started)
             case w.RemovePipelineRecord(record) if record.name in state.health:
