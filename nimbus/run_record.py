@@ -76,7 +76,7 @@ _LISTED = TypeAdapter(_Listed)
 _PAGE = TypeAdapter(tuple[_Progress, ...])
 _HEADER = TypeAdapter(RunHeader)
 _PROGRESS_FIELDS = tuple(field.name for field in fields(_Progress))
-_SELDOM = ("parent", "warn_after", "expect", "late")
+_SELDOM = ("parent", "stopping_at", "warn_after", "expect", "late")
 """Fields of a header that few runs have: left out where they say nothing."""
 _HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
 _plans: WeakKeyDictionary[object, bytes] = WeakKeyDictionary()

@@ -104,6 +104,7 @@ def largest(run: Run, *, extra: int = 0) -> Run:
         paused=Paused(by=reason, at=_SOME_TIME),
         late=tuple(Lateness),
         started_at=_SOME_TIME,
+        stopping_at=None if run.layout == 1 else _SOME_TIME,
         deadline=_SOME_TIME,
         finished_at=_SOME_TIME,
         tasks=tasks,
