@@ -34,7 +34,7 @@ class Lateness(StrEnum):
     EXPECT = "expect"
     """It has not ended that long after it was asked for."""
     EXPECT_SOON = "expect_soon"
-    """It has not started, and the runs before it took longer than the rest of `expect`."""
+    """It did not start in time: most runs before it took longer than what was left of `expect`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

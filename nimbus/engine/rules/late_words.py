@@ -28,7 +28,7 @@ def late_words(run: Run, what: Lateness) -> str:
             why = f"it has been under way for more than {format_duration(run.warn_after)} (warn_after)"
         case Lateness.EXPECT_SOON if run.expect is not None:
             why = (
-                f"it has not started, and most runs before it took longer than what is left of "
+                f"it did not start in time: most runs before it took longer than what was left of "
                 f"{format_duration(run.expect)} since it was asked for (expect)"
             )
             return f"run {run.id} will be late: {why}"
