@@ -68,6 +68,7 @@ from nimbus.engine.agenda import (
 )
 from nimbus.engine.command_lines import CommandLines
 from nimbus.engine.decision import (
+    ArchiveRefusals,
     ArchiveRun,
     BuildRun,
     Decision,
@@ -257,8 +258,8 @@ class State:
                     self.building.add(subject)
                 case RenderTask(run, task):
                     self.rendering.add(about_rendering(run.id, task))
-                case LookAt():
-                    pass  # part of no decision: see `Looks`
+                case LookAt() | ArchiveRefusals():
+                    pass  # part of no decision: see `Looks` and `Reign.tend`
                 case ResignLeadership():
                     self.resigning = True
                 case SendAlert(alert):
