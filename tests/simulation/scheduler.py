@@ -196,11 +196,11 @@ class Scheduler:
                 self._build(subject, draft)
             case RenderTask(run, task) if self.world.rng.random() < 0.9 and self.reaches_zookeeper():
                 self._render(run, task)
-            case ArchiveRun() | BuildRun() | PrepareRelease() | RenderTask() | LookAt() | SendAlert():
-                self.jobs.append((effect, self.world.time.s))
             case ResignLeadership(reason):
                 hold(Law.NEVER_FAILS, "engine failed" not in reason, repr(sys.exc_info()[1]))
                 self.world.election.resign(self, reason)
+            case _:
+                self.jobs.append((effect, self.world.time.s))
 
     def work(self) -> None:
         """Do the oldest job, or put it off."""
