@@ -225,7 +225,7 @@ class MemoryLeaderStore:
             ]
             lost = names[: max(0, len(names) - 2 * most)]
             refused = tuple(o for o in old if not o.accepted and o.command not in lost)
-            self._forget(world, [o.command for o in old if o not in refused])
+            self._forget(world, [o.command for o in old if o.accepted or o.command in lost])
             return Pruned(refused, more=False)
 
     def forget_outcomes(self, commands: Sequence[CommandId]) -> None:

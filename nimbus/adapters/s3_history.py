@@ -28,7 +28,7 @@ from nimbus.domain.run import Run
 _log = structlog.get_logger(__name__)
 
 _LATEST = 9_999_999_999
-MOST_REFUSAL_OBJECTS = 100
+MOST_REFUSAL_OBJECTS = 50
 """That one list of refusals reads, each of up to 500."""
 _INDEX_MARK = b"1"
 """Some servers treat an empty object as a folder."""
@@ -110,17 +110,24 @@ class S3History:
         found: dict[tuple[datetime, CommandId], CommandOutcome] = {}
         try:
             for info in islice(self._store.list("history/refusals/"), MOST_REFUSAL_OBJECTS):
-                body = records.REFUSALS.decode(b"".join(self._store.read(info.key)), info.key)
-                found |= {
-                    (one.decided_at, one.command): one
-                    for one in body.refusals
-                    if pipeline in (None, one.pipeline)
-                }
+                stored = self._readable_refusals(info.key)
+                fitting = (one for one in stored if pipeline in (None, one.pipeline))
+                found |= {(one.decided_at, one.command): one for one in fitting}
                 if len(found) >= limit:
                     break
         except BlobSyncError as exc:
             raise StorageUnavailableError(f"refusals cannot be listed: {exc}") from exc
         return tuple(found[key] for key in sorted(found, reverse=True)[:limit])
+
+    def _readable_refusals(self, key: str) -> tuple[CommandOutcome, ...]:
+        """One object of refusals; a broken one is reported and left out."""
+        try:
+            return records.REFUSALS.decode(b"".join(self._store.read(key)), key).refusals
+        except BlobNotFoundError:  # removed meanwhile
+            return ()
+        except records.UnreadableRecordError as exc:
+            _log.error("record_unreadable", place=exc.place, error=str(exc))
+            return ()
 
     def _readable(self, run: RunId) -> Run | None:
         """One run of a list; a broken one is reported and left out."""

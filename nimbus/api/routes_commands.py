@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query
 from nimbus.api.models import Model
 from nimbus.api.requests import PipelineNameText
 from nimbus.api.services import ApiServices
-from nimbus.domain.commands import CommandOutcome, QueuedCommand
+from nimbus.domain.commands import CommandOutcome
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import PipelineName
 
@@ -33,7 +33,7 @@ class ListedCommandModel(Model):
     """Such as `start_run`; empty: an earlier release decided it."""
     pipeline: str | None
     run_id: str | None
-    """Of a start that was decided."""
+    """Of a start; of one that is pending, the run that it is about."""
     submitted_by: str
     code: str
     """`ok`, or that of the refusal; empty while it is pending."""
@@ -99,22 +99,19 @@ def _decided(outcome: CommandOutcome) -> ListedCommandModel:
 
 
 def _pending(services: ApiServices) -> Iterator[ListedCommandModel]:
+    listed = services.reader.run_list()
     for queued in services.reader.commands():
+        run_id = getattr(queued.command, "run_id", None)
+        run = listed.get(run_id or "")
+        pipeline = getattr(queued.command, "pipeline", None)
         yield ListedCommandModel(
             command_id=queued.id,
             status="pending",
             at=queued.submitted_at,
             kind=queued.command.type,
-            pipeline=_pipeline(services, queued),
-            run_id=None,
+            pipeline=run.pipeline if pipeline is None and run is not None else pipeline,
+            run_id=run_id,
             submitted_by=queued.submitted_by,
             code="",
             message="",
         )
-
-
-def _pipeline(services: ApiServices, queued: QueuedCommand) -> PipelineName | None:
-    """As a decision will say it, but that of a backfill: its pipeline is known once it is decided."""
-    named = getattr(queued.command, "pipeline", None)
-    listed = services.reader.run_list().get(getattr(queued.command, "run_id", ""))
-    return named or (None if listed is None else listed.pipeline)

@@ -166,6 +166,15 @@ def test_refusals_are_listed_newest_first_each_once_and_by_pipeline(bench: Bench
         assert raised.value.retryable
 
 
+def test_refusals_in_history_that_cannot_be_read_hide_no_others() -> None:
+    store = MemoryObjectStore()
+    history = S3History(store)
+    history.store_refusals([a_refusal(1)])
+    store.write("history/refusals/0000000000~cmd-9.json", b"broken")
+
+    assert history.refusals(None, 10) == (a_refusal(1),)
+
+
 def test_a_run_in_history_that_cannot_be_read_hides_no_other() -> None:
     store = MemoryObjectStore()
     history = S3History(store)

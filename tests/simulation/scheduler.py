@@ -96,7 +96,10 @@ class Scheduler:
         self.alive, self.paused, self.deluded = True, False, False
         self.boot += 1
         self.jobs: deque[
-            tuple[ArchiveRun | BuildRun | PrepareRelease | RenderTask | LookAt | SendAlert, float]
+            tuple[
+                ArchiveRun | ArchiveRefusals | BuildRun | PrepareRelease | RenderTask | LookAt | SendAlert,
+                float,
+            ]
         ]
         self.jobs = deque()
         self.store: FaultyStore | None = None

@@ -181,7 +181,7 @@ class ZooKeeperLeaderStore:
         old = [o for o in found if o.decided_at < before or o.command in beyond]
         lost = set(names[: max(0, len(names) - 2 * most)])
         refused = tuple(o for o in old if not o.accepted and o.command not in lost)
-        gone = [o.command for o in old if o not in refused]
+        gone = [o.command for o in old if o.accepted or o.command in lost]
         if dropped := sum(not o.accepted for o in old) - len(refused):
             _log.warning("refusals_dropped", count=dropped)
         if gone:
