@@ -12,15 +12,15 @@ from datetime import datetime
 from functools import partial
 
 from nimbus.api.explain_admission import why_not_admitted
-from nimbus.api.explain_children import why_children
+from nimbus.api.explain_children import NO_LEADER, why_children
 from nimbus.api.explain_queue import QueueView, why_queued
 from nimbus.api.explain_waits import how_settled, why_it_waits
 from nimbus.domain.admission import Capacity
 from nimbus.domain.earliest import not_before, queue_ends_at
 from nimbus.domain.ids import PipelineName, RunId, TaskName
 from nimbus.domain.needs import Verdict, verdict
-from nimbus.domain.run import Paused, Reused, Run, RunState, TaskRun, TaskState
-from nimbus.domain.slots import ClusterDriver, Slots
+from nimbus.domain.run import Attempt, Paused, Reused, Run, RunState, TaskRun, TaskState
+from nimbus.domain.slots import Claim, ClusterDriver, Slots
 from nimbus.domain.upstream import Upstream
 from nimbus.domain.waits import LookReport
 
@@ -109,8 +109,7 @@ def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
         return f"its run is being stopped: {run.reason}"
     if task.retry_at is not None and task.retry_at > around.now:
         last = task.attempts[-1] if task.attempts else None
-        cause = f" after attempt {last.number}: {last.ending}" if last and last.outcome else ""
-        return f"tried again at {task.retry_at:%Y-%m-%d %H:%M:%SZ}{cause}"
+        return f"tried again at {task.retry_at:%Y-%m-%d %H:%M:%SZ}" + _cause(last)
     if not task.spec.kind.uses_worker:
         return why_it_waits(run, task, around.looks(), around.upstream, around.now)
     start = not_before(run, task)
@@ -127,6 +126,12 @@ def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
     return why_not_admitted(run, task, around.capacity(), around.now) + fails
 
 
+def _cause(last: Attempt | None) -> str:
+    if last is None or last.outcome is None:
+        return ""
+    return f" after attempt {last.number}: {last.ending}" + (f": {last.reason}" if last.reason else "")
+
+
 def _running(task: TaskRun, slots: Slots | None, around: Surroundings) -> str | None:
     attempt = task.open_attempt
     if attempt is None or slots is None:
@@ -141,17 +146,29 @@ def _running(task: TaskRun, slots: Slots | None, around: Surroundings) -> str | 
         return _submitted(slots.submitted, slots)
     if slots.claim is None:
         if any(worker.id == attempt.worker for worker in around.capacity().workers):
-            return f"worker {attempt.worker} is preparing it"
-        return f"worker {attempt.worker}, which has it, is not registered: it is given to another one soon"
+            return f"worker {attempt.worker} is preparing it since {attempt.opened_at:%Y-%m-%d %H:%M:%SZ}"
+        then = "is given to another one soon" if around.leader else f"is given to another one: {NO_LEADER}"
+        return f"worker {attempt.worker}, which has it, is not registered: it {then}"
     if not slots.beating:
-        where = f" on {attempt.reaper}'s host" if attempt.reaper else ""
-        return f"its runner is silent; its driver is looked for{where}"
+        return _silent(slots.claim, attempt, around)
     if slots.claim.driver is not None and (words := slots.progress.get("silent")) is not None:
         return (
             f"its driver in target {slots.claim.driver.target} is not heard, and may live: "
             f"the cluster says {words}"
         )
     return None
+
+
+def _silent(claim: Claim, attempt: Attempt, around: Surroundings) -> str:
+    if claim.driver is None and all(worker.host != claim.host for worker in around.capacity().workers):
+        told = (
+            f"its runner is silent, and no worker on host {claim.host} is registered: "
+            "the leader calls it lost after `supervision.host_lost_after`, unless one comes"
+        )
+    else:
+        where = f" on {attempt.reaper}'s host" if attempt.reaper else ""
+        told = f"its runner is silent; its driver is looked for{where}"
+    return told if around.leader else f"{told}; {NO_LEADER}"
 
 
 def _submitted(driver: ClusterDriver, slots: Slots) -> str:

@@ -188,13 +188,18 @@ def _looks(services: ApiServices) -> Mapping[str, LookReport]:
 
 
 def _queue(services: ApiServices, run: Run) -> QueueView:
-    record = services.reader.pipeline(run.pipeline)
+    return queue_view(services, run.pipeline)
+
+
+def queue_view(services: ApiServices, pipeline: PipelineName) -> QueueView:
+    """What a queued run of a pipeline waits for."""
+    record = services.reader.pipeline(pipeline)
     concurrency = None if record is None else record.profile.concurrency
     of_all = services.max_running is not None
     live = (
         listed.id
         for listed in services.reader.run_list().values()
-        if not listed.state.is_final and (of_all or listed.pipeline == run.pipeline)
+        if not listed.state.is_final and (of_all or listed.pipeline == pipeline)
     )
     return QueueView(
         live=services.reader.runs(live).values(),
