@@ -13,12 +13,14 @@ from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, TaskKind, TaskSp
 from nimbus.domain.run import Outcome, Run
 from nimbus.domain.slots import End, Slots
 from nimbus.domain.workers import WorkerInfo
-from nimbus.engine.agenda import Instant
-from nimbus.engine.decision import BuildRun, Decision
+from nimbus.engine.agenda import Instant, about_rendering
+from nimbus.engine.decision import BuildRun, Decision, RenderTask
 from nimbus.engine.policy import Policy
 from nimbus.engine.rules import ask, next_subject
-from nimbus.engine.state import State
+from nimbus.engine.state import Refusal, State
+from nimbus.templates.answers import TemplateError
 from tests.definitions import active, built
+from tests.in_process_templates import InProcessTemplates
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 PARENT, CHILD = PipelineName("parent"), PipelineName("load")
@@ -31,6 +33,7 @@ LOAD = PipelineSpec(
     tasks=(TaskSpec(name=TaskName("x"), kind=TaskKind.PYTHON, script="x.py", args=("{{ params.region }}",)),),
 )
 _numbers = count()
+TEMPLATES = InProcessTemplates()
 
 
 def starting(pipeline: PipelineName = CHILD, **said: Any) -> ChildSpec:
@@ -67,6 +70,8 @@ class Stage:
             self.put(spec)
         self.state.take_census()
         self.done: list[Decision] = []
+        self.results: dict[TaskName, dict[str, Any]] = {}
+        """What tasks gave."""
 
     def instant(self) -> Instant:
         return Instant(self.now, (self.now - NOW).total_seconds())
@@ -99,6 +104,16 @@ class Stage:
             for effect in answer.effects:
                 if isinstance(effect, BuildRun):
                     self.state.run_built(effect.subject, built(effect).built)
+                elif isinstance(effect, RenderTask):
+                    self._render(effect)
+
+    def _render(self, effect: RenderTask) -> None:
+        try:
+            found: TaskSpec | Refusal = TEMPLATES.render_task(effect.run, effect.task, self.results)
+        except TemplateError as exc:
+            found = Refusal(exc.code, str(exc))
+        self.state.rendering.add(about_rendering(effect.run.id, effect.task))
+        self.state.task_rendered(effect.run.id, effect.task, found)
 
     def children(self, of: str = "r") -> list[Run]:
         """Live child runs."""

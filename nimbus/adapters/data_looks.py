@@ -28,7 +28,7 @@ class DataLooker:
 
     def __init__(self, *, open_bucket: Callable[[str], S3ObjectStore], http_allow: Collection[str]) -> None:
         self._bucket = lru_cache(MOST_BUCKETS)(open_bucket)
-        self._http_allow = frozenset(http_allow)
+        self._http_allow = frozenset(host.strip("[]").lower() for host in http_allow)
 
     def look(self, look: Look) -> Seen:
         """Look once. Trouble is an answer, too: it is not there."""
@@ -41,7 +41,7 @@ class DataLooker:
                 case DataSource.HTTP:
                     status = status_of(look.address, self._http_allow)
                     return Seen(status == look.status, str(status))
-        except (BlobSyncError, UnfitAnswerError, OSError) as exc:
+        except (BlobSyncError, UnfitAnswerError, OSError, ValueError) as exc:  # ValueError: no host's name
             return Seen(False, str(exc) or type(exc).__name__)
 
     def _in_s3(self, address: str) -> Seen:

@@ -1,7 +1,7 @@
 """Asks a URL that a pipeline names for the status of its answer, and cannot be led elsewhere.
 
 Only the status line is read, within one deadline for everything: no body, no redirect, no proxy, no cookies,
-no credentials. The name is resolved once; an address that no pipeline should reach (this host, link-local,
+no credentials. The name is resolved once; an address that no pipeline should reach (loopback, link-local,
 where clouds keep metadata and credentials of machines) is refused, and the connection goes to an address that
 was checked, so a name cannot be changed in between.
 """
@@ -73,7 +73,7 @@ def _checked(host: str, port: int, allowed: Collection[str]) -> str:
 
 
 def is_forbidden(address: Address) -> bool:
-    """Whether it is this host, link-local, multicast, or a place of metadata; also in IPv6 forms of IPv4."""
+    """Whether it is loopback, link-local, multicast, or a place of metadata; also in IPv6 forms of IPv4."""
     inner = _inner(address)
     if inner is not None and is_forbidden(inner):
         return True

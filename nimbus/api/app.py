@@ -18,9 +18,11 @@ from nimbus.api import (
     routes_intervals,
     routes_limits,
     routes_pipelines,
+    routes_replay,
     routes_run_commands,
     routes_runs,
     routes_variables,
+    routes_webhooks,
 )
 from nimbus.api.asking import note_who_asks
 from nimbus.api.cross_site import CrossSiteGuard
@@ -70,11 +72,13 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         routes_pipelines,
         routes_runs,
         routes_children,
+        routes_replay,
         routes_run_commands,
     )
     for part in parts:
         app.include_router(part.router(services, PREFIX), dependencies=[Depends(note_who_asks)])
     app.include_router(routes_health.router(services))
+    app.include_router(routes_webhooks.router(services))
     if services.door is not None:
         app.include_router(routes_attempts.router(services.door))
         app.include_router(routes_data.router(services.door))

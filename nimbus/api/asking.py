@@ -28,6 +28,11 @@ async def note_who_asks(
     _asking.set(user)
 
 
+def ask_as(name: str) -> None:
+    """Say who asks, for a request that names nobody."""
+    _asking.set(name)
+
+
 def who_asks(scheduler: str) -> str:
     """Whom the request that is answered now names. `scheduler`: the one that took it."""
     return _asking.get() or f"api@{scheduler}"

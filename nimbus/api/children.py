@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from nimbus.api.models_runs import ChildModel, ChildrenListModel, ChildrenModel
-from nimbus.domain.child_runs import child_of
+from nimbus.domain.child_runs import child_of, spec_of
 from nimbus.domain.children import ItemState
 from nimbus.domain.run import Run, TaskRun
 
 
 def children_model(task: TaskRun) -> ChildrenModel | None:
     """How far a task has come with its child runs; None: it starts none."""
-    spec, children = task.spec.children, task.children
+    spec, children = spec_of(task), task.children
     if spec is None:
         return None
     counts = {state: 0 if children is None else children.count(state) for state in ItemState}
@@ -28,7 +28,7 @@ def children_model(task: TaskRun) -> ChildrenModel | None:
 
 def children_list(run: Run, task: TaskRun) -> ChildrenListModel:
     """Every item of a task, with its last child run."""
-    spec, children = task.spec.children, task.children
+    spec, children = spec_of(task), task.children
     rows = []
     for index in range(0 if spec is None else spec.count):
         state = ItemState.WAITING if children is None else ItemState(children.states[index])

@@ -238,8 +238,8 @@ class ChildSpecModel(Model):
     pipeline: str
     parameters: dict[str, Any]
     """Texts are templates."""
-    for_each: dict[str, list[Any]]
-    """One list without a name has the key ``."""
+    for_each: dict[str, list[Any] | str]
+    """One list without a name has the key ``. A text takes its list from the result of a task."""
     max_parallel: int | None
     max_items: int
 

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import InvalidNameError
+from nimbus.domain.webhooks import UnsignedRequestError
 from nimbus.ports import StoreUnavailableError
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -69,6 +70,7 @@ def install(app: FastAPI) -> None:
     """Make `app` answer every error with a problem document."""
     app.add_exception_handler(NotFoundError, _not_found)
     app.add_exception_handler(RefusedError, _refused)
+    app.add_exception_handler(UnsignedRequestError, _unsigned)
     app.add_exception_handler(StoreUnavailableError, _unavailable)
     app.add_exception_handler(NimbusError, _ours)
     app.add_exception_handler(InvalidNameError, _bad_name)
@@ -83,6 +85,10 @@ def _code(exc: Exception) -> str:
 
 def _not_found(_request: Request, exc: Exception) -> JSONResponse:
     return problem(404, _code(exc), str(exc))
+
+
+def _unsigned(_request: Request, exc: Exception) -> JSONResponse:
+    return problem(401, _code(exc), str(exc))
 
 
 def _refused(_request: Request, exc: Exception) -> JSONResponse:

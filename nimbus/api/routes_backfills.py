@@ -109,10 +109,10 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
         def command() -> CreateBackfill:
             record = known_pipeline(services, body.pipeline)
-            release = None if body.release is None else ReleaseDigest(body.release)
+            digest = None if body.release is None else ReleaseDigest(body.release)
             request = _request(body, record)
             return CreateBackfill(
-                pipeline=record.name, backfill=BackfillId(body.id), request=request, release=release
+                pipeline=record.name, backfill=BackfillId(body.id), request=request, digest=digest
             )
 
         return await submit(services, command, response, wait_s=wait)

@@ -206,5 +206,7 @@ class ApiServices:
     """As in the engine's policy."""
     door: AttemptDoor | None = None
     """For drivers in clusters."""
+    hook_secret: Callable[[str], str] | None = None
+    """Gives the secret of a webhook by its name; None: this scheduler has no secrets."""
     spark_history: HistoryServers = field(default_factory=HistoryServers)
     alerts: AlertTests = field(default_factory=AlertTests)

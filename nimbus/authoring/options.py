@@ -12,7 +12,9 @@ from typing import Any, Literal, TypedDict
 Duration = str | timedelta
 Requirement = Literal["succeeded", "not_failed", "failed", "done"]
 Priority = Literal["highest", "high", "medium", "low", "lowest"]
-Kind = Literal["pyspark", "python", "sql", "shell", "spark_submit", "spark_pipeline"]
+Kind = Literal[
+    "pyspark", "python", "sql", "shell", "spark_submit", "spark_pipeline", "pipeline", "approval", "wait"
+]
 
 
 class Retries(TypedDict, total=False):
@@ -59,12 +61,26 @@ class TaskOptions(TypedDict, total=False):
     limits: Limits
     start_after: Duration
     queue_timeout: Duration
+    secrets: Mapping[str, str]
     runs_on: Sequence[str]
     pool: Mapping[str, int]
 
 
+class WaitFor(TypedDict, total=False):
+    """One of `waits_for`."""
+
+    s3: str
+    file: str
+    http: str
+    status: int
+    pipeline: str
+    covers: Literal["data_interval"]
+    last: Duration
+    on_failed: Literal["wait", "fail"]
+
+
 class ProgramOptions(TaskOptions, total=False):
-    """Of a task that is no Python function: what it runs, too."""
+    """Of a task that is no Python function: what it runs, starts or waits for, too."""
 
     script: str
     command: Sequence[str | int | float | bool]
@@ -74,6 +90,13 @@ class ProgramOptions(TaskOptions, total=False):
     refresh: Sequence[str]
     full_refresh: Sequence[str]
     full_refresh_all: bool
+    pipeline: str
+    params: Mapping[str, str | int | float | bool]
+    for_each: Sequence[Any] | Mapping[str, Sequence[Any] | str]
+    max_parallel: int
+    max_items: int
+    prompt: str
+    waits_for: Sequence[WaitFor]
 
 
 class Schedule(TypedDict, total=False):
@@ -105,6 +128,13 @@ class Concurrency(TypedDict, total=False):
     when_full: Literal["queue", "skip", "replace"]
 
 
+class Webhook(TypedDict, total=False):
+    """`webhook`. `secret` is required."""
+
+    secret: str
+    params: Mapping[str, str]
+
+
 class Notify(TypedDict):
     """One of `notify`."""
 
@@ -131,6 +161,7 @@ class PipelineOptions(TypedDict, total=False):
     priority: Priority
     timeout: Duration
     concurrency: Concurrency
+    webhook: Webhook
     max_parallel_tasks: int
     notify: Sequence[Notify]
     parameters: Mapping[str, Parameter]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Callable
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -43,7 +44,7 @@ from nimbus.bootstrap.foundation import (
 )
 from nimbus.bootstrap.switchboard import Switchboard
 from nimbus.bootstrap.targets import history_servers
-from nimbus.bootstrap.worker import build_worker
+from nimbus.bootstrap.worker import build_worker, secret_provider
 from nimbus.config import Settings
 from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.domain.supervision import Timings
@@ -68,6 +69,7 @@ from nimbus.telemetry.sync import SyncMetrics
 from nimbus.templates.helper import TemplateHelper
 from nimbus.worker.connections import open_data
 from nimbus.worker.identity import host_id, hostname
+from nimbus.worker.secrets import resolve
 
 
 def build_parts(foundation: Foundation) -> Parts:
@@ -180,6 +182,7 @@ def build_parts(foundation: Foundation) -> Parts:
             metrics=registry,
             clock=foundation.clock,
             max_running=settings.runs.max_running,
+            hook_secret=_hook_secret(settings),
             door=ClusterDoor(
                 board=ZooKeeperAttemptBoard(session, root),
                 logs=S3LogArchive(foundation.store),
@@ -209,6 +212,11 @@ def build_parts(foundation: Foundation) -> Parts:
         if embedded
         else None,
     )
+
+
+def _hook_secret(settings: Settings) -> Callable[[str], str] | None:
+    provider = secret_provider(settings.worker.secrets, os.environ)
+    return None if provider is None else lambda name: resolve({name: name}, provider)[name]
 
 
 def _data_door(settings: Settings) -> DataDoor | None:

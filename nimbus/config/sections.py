@@ -281,7 +281,7 @@ class Waits(Strict):
     """What tasks of type `wait` may look at."""
 
     http_allow: list[Annotated[str, BeforeValidator(texts.host_name)]] = Field(default_factory=list)
-    """Hosts that they may reach though these are this host, link-local, or a place of cloud metadata."""
+    """Hosts that they may reach though these are loopback, link-local, or a place of cloud metadata."""
 
 
 class Log(Strict):

@@ -20,6 +20,7 @@ from nimbus.definition.models import (
     SparkModel,
     TaskModel,
     WaitForModel,
+    WebhookModel,
 )
 from nimbus.domain.children import DEFAULT_MOST_ITEMS, ChildSpec
 from nimbus.domain.concurrency import Concurrency
@@ -40,6 +41,7 @@ from nimbus.domain.pipeline import (
     TaskSpec,
 )
 from nimbus.domain.waits import OK, DataSource, DataWait, OnFailed, PipelineWait, WaitFor
+from nimbus.domain.webhooks import Webhook
 from nimbus.templates.names import tasks_read, variables_in
 
 _EVENT_LOG = "spark.eventLog.enabled"
@@ -56,6 +58,7 @@ def build_pipeline(model: DefinitionModel) -> PipelineSpec:
         priority=model.priority,
         timeout=model.timeout,
         concurrency=None if model.concurrency is None else _concurrency(model.concurrency),
+        webhook=None if model.webhook is None else _webhook(model.webhook),
         max_parallel_tasks=model.max_parallel_tasks,
         notify=None if model.notify is None else notify_rules(model.notify),
         parameters={name: build_parameter(parameter) for name, parameter in model.parameters.items()},
@@ -155,6 +158,10 @@ def _concurrency(model: ConcurrencyModel) -> Concurrency:
     return Concurrency(limit=model.limit, when_full=model.when_full)
 
 
+def _webhook(model: WebhookModel) -> Webhook:
+    return Webhook(secret=model.secret, parameters=dict(model.params))
+
+
 def _schedule(model: ScheduleModel) -> Schedule:
     return Schedule(
         cron=model.cron,
@@ -214,7 +221,10 @@ def build_children(model: TaskModel) -> ChildSpec | None:
     return ChildSpec(
         pipeline=PipelineName(model.pipeline),
         parameters=dict(model.params or {}),
-        for_each={name: tuple(values) for name, values in (model.for_each or {}).items()},
+        for_each={
+            name: values if isinstance(values, str) else tuple(values)
+            for name, values in (model.for_each or {}).items()
+        },
         max_parallel=model.max_parallel,
         max_items=model.max_items or DEFAULT_MOST_ITEMS,
     )
@@ -228,6 +238,7 @@ def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec
         *args,
         model.when or "",
         *(text for text in (model.params or {}).values() if isinstance(text, str)),
+        *(text for text in (model.for_each or {}).values() if isinstance(text, str)),
     )
     return TaskSpec(
         name=TaskName(name),

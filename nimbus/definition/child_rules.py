@@ -14,8 +14,10 @@ from nimbus.templates.client import Templates
 
 MOST_ITEMS_OF_PIPELINE = 20_000
 """Of all its tasks together, by their `max_items`: their states stand in one node of 128 KiB."""
+MOST_GIVEN_LISTS = 8
+"""Tasks of a pipeline whose lists come from results: these stand in the same node."""
 _OF_FAN_OUT = ("params", "for_each", "max_parallel", "max_items")
-_OF_DRIVERS = ("args", "timeout", "isolation", "limits", "runs_on", "pool", "priority")
+_OF_DRIVERS = ("args", "timeout", "isolation", "limits", "runs_on", "pool", "priority", "secrets")
 """What says something of a driver, or of the slot that it has."""
 
 
@@ -45,6 +47,16 @@ def all_items_faults(tasks: Mapping[str, TaskModel]) -> Iterator[Fault]:
             ("tasks",),
             f"max_items of all tasks add up to {total}; {MOST_ITEMS_OF_PIPELINE} is the most: lower some",
         )
+    given = [
+        name
+        for name, task in tasks.items()
+        if any(isinstance(v, str) for v in (task.for_each or {}).values())
+    ]
+    if len(given) > MOST_GIVEN_LISTS:
+        yield Fault(
+            ("tasks", given[-1], "for_each"),
+            f"{len(given)} tasks take lists from results; {MOST_GIVEN_LISTS} is the most: split the pipeline",
+        )
 
 
 def _item_faults(task: TaskModel) -> Iterator[Fault]:
@@ -53,7 +65,8 @@ def _item_faults(task: TaskModel) -> Iterator[Fault]:
             if getattr(task, key) is not None:
                 yield Fault((key,), "there is one child run without for_each; remove this")
         return
-    most, count = task.max_items or DEFAULT_MOST_ITEMS, prod(map(len, task.for_each.values()))
+    known = [values for values in task.for_each.values() if isinstance(values, list)]
+    most, count = task.max_items or DEFAULT_MOST_ITEMS, prod(map(len, known))
     if count > most:
         yield Fault(("for_each",), f"has {count} items, and max_items is {most}")
 
@@ -64,6 +77,9 @@ def given_texts(tasks: Mapping[str, TaskModel]) -> Iterator[tuple[KeyPath, str]]
         for key, text in (task.params or {}).items():
             if isinstance(text, str):
                 yield ("tasks", name, "params", key), text
+        for text in (task.for_each or {}).values():
+            if isinstance(text, str):
+                yield ("tasks", name, "for_each"), text
 
 
 def child_template_faults(model: DefinitionModel, templates: Templates) -> Iterator[Fault]:

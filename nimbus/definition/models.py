@@ -31,6 +31,7 @@ from nimbus.domain.pipeline import (
 )
 from nimbus.domain.run import Outcome
 from nimbus.domain.waits import LONGEST_ADDRESS, OnFailed
+from nimbus.templates.lists import FORM, is_lookup
 
 SCHEMA = 1
 MOST_WAITS = 32
@@ -163,14 +164,17 @@ def _no_mishap(value: object) -> object:
 
 def _lists(value: object) -> object:
     """`for_each` as a mapping of lists."""
-    lists = {SCALAR: value} if isinstance(value, list) else value
+    lists = {SCALAR: value} if isinstance(value, list | str) else value
     if not isinstance(lists, dict) or not lists:
         raise SuggestingError(f"must be a list, or a mapping of names to lists, not {described(value)}")
     for name, values in lists.items():
         if name != SCALAR:
             _parameter_name(name)
+        if isinstance(values, str) and is_lookup(values):
+            continue
         if not isinstance(values, list):
-            raise SuggestingError(f"{name} must be a list of values, not {described(values)}")
+            what = f"{name} must be a list of values or {FORM}, not {described(values)}"
+            raise SuggestingError(what.strip())
         if not values:
             raise SuggestingError(f"{name} must have at least one value".strip())
         for one in values:
@@ -334,8 +338,8 @@ class TaskModel(Strict):
     params: dict[Annotated[str, BeforeValidator(_parameter_name)], Any] | None = None
     for_each: (
         Annotated[
-            dict[str, list[Any]],
-            BeforeValidator(_lists, json_schema_input_type=list[Any] | dict[str, list[Any]]),
+            dict[str, list[Any] | str],
+            BeforeValidator(_lists, json_schema_input_type=list[Any] | str | dict[str, list[Any] | str]),
         ]
         | None
     ) = None
@@ -377,6 +381,13 @@ class TaskModel(Strict):
     )
 
 
+class WebhookModel(Strict):
+    """A signed request that starts a run."""
+
+    secret: Annotated[str, BeforeValidator(_secret_name)]
+    params: dict[str, str] = Field(default_factory=dict)
+
+
 class DefinitionModel(Strict):
     """A whole definition."""
 
@@ -388,6 +399,7 @@ class DefinitionModel(Strict):
     priority: PriorityName = Priority.MEDIUM
     timeout: PositiveDuration | None = None
     concurrency: ConcurrencyModel | None = None
+    webhook: WebhookModel | None = None
     max_parallel_tasks: Annotated[int, Field(ge=1, le=MOST_TASKS)] | None = None
     notify: Annotated[list[Notify], Field(max_length=MOST_RULES)] | None = None
     parameters: dict[Annotated[str, BeforeValidator(_parameter_name)], ParameterModel] = Field(

@@ -17,6 +17,7 @@ from nimbus.definition.child_rules import (
 from nimbus.definition.faults import Fault
 from nimbus.definition.models import DefinitionModel, ParameterModel, TaskModel
 from nimbus.definition.wait_rules import wait_faults, wait_texts
+from nimbus.definition.webhook_rules import webhook_faults
 from nimbus.domain.parameters import has_type, value_fault
 from nimbus.domain.pipeline import SPARK_KINDS, CatchUp, Isolation, SparkDeploy, SparkMode, TaskKind
 from nimbus.domain.spelling import closest
@@ -73,6 +74,7 @@ def faults(model: DefinitionModel, templates: Templates | None) -> Iterator[Faul
     yield from all_items_faults(model.tasks)
     yield from _cycles(model.tasks)
     yield from _schedule_faults(model)
+    yield from webhook_faults(model)
 
 
 def _schedule_faults(model: DefinitionModel) -> Iterator[Fault]:

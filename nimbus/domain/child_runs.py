@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from nimbus.domain import lifecycle
 from nimbus.domain.children import Children, ChildSpec, ItemState, begun, child_id
@@ -13,6 +15,7 @@ from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName, Work
 from nimbus.domain.run import Attempt, Outcome, Run, RunState, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 
+Lists = Mapping[str, tuple[Any, ...]]
 NO_WORKER = WorkerId("")
 """Of an attempt whose work is done by child runs."""
 
@@ -49,8 +52,21 @@ def child_of(run: Run, name: TaskName, index: int) -> RunId | None:
     return child_id(run.id, name, spec, number, index) if number else None
 
 
-def begin(run: Run, name: TaskName, *, epoch: int, now: datetime) -> Run:
+def spec_of(task: TaskRun) -> ChildSpec | None:
+    """What a task starts, with the lists that are known by now; None: no child runs."""
+    spec, children = task.spec.children, task.children
+    return spec if spec is None or children is None else spec.with_lists(children.lists)
+
+
+def begin(run: Run, name: TaskName, lists: Lists, *, epoch: int, now: datetime) -> Run:
     """Begin the next attempt. Items that have succeeded are not repeated.
+
+    Args:
+        run: The run.
+        name: Of the task.
+        lists: Those that came from results. An earlier attempt's stay.
+        epoch: Of the leader.
+        now: The time of the decision.
 
     Raises:
         InvalidTransitionError: the task is not waiting, or the run does not start tasks any more.
@@ -58,7 +74,9 @@ def begin(run: Run, name: TaskName, *, epoch: int, now: datetime) -> Run:
     task, spec = run.tasks[name], run.tasks[name].spec.children
     if spec is None or not lifecycle.is_ready(run, task):
         raise InvalidTransitionError(f"run {run.id} ({run.state}): task {name} ({task.state}) cannot begin")
-    children = begun(task.children, spec, attempt=task.tried + 1, epoch=epoch, now=now)
+    lists = lists if task.children is None else task.children.lists
+    whole = spec.with_lists(lists)
+    children = begun(task.children, whole, lists=lists, attempt=task.tried + 1, epoch=epoch, now=now)
     return _with_task(run, replace(task, state=TaskState.RUNNING, retry_at=None, children=children))
 
 
@@ -113,9 +131,10 @@ def parts(run: Run, name: TaskName) -> tuple[ChildSpec, Children]:
         InvalidTransitionError: it has not begun.
     """
     task = run.tasks[name]
-    if task.spec.children is None or task.children is None:
+    spec = spec_of(task)
+    if spec is None or task.children is None:
         raise InvalidTransitionError(f"run {run.id}: task {name} has no child runs")
-    return task.spec.children, task.children
+    return spec, task.children
 
 
 def _with_task(run: Run, task: TaskRun) -> Run:

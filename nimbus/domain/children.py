@@ -16,6 +16,8 @@ from typing import Any
 
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
 
+LARGEST_LISTS = 4096
+"""Bytes, as JSON, of the lists of one task that come from results: they stand in the run's record."""
 MOST_ITEMS = 1000
 """Of one task: `max_items` cannot be above it."""
 DEFAULT_MOST_ITEMS = 200
@@ -34,16 +36,28 @@ class ChildSpec:
     """Of the child runs. In a run only: the release that was active when the run was created, if any was."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """As written: texts are templates, rendered for each child when it is created."""
-    for_each: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    """The items are the product of the lists. Empty: there is one child, without an item."""
+    for_each: Mapping[str, tuple[Any, ...] | str] = field(default_factory=dict)
+    """The items are the product of the lists. Empty: there is one child, without an item.
+
+    A text is a template that takes a list from the result of a task: it is known when the task is ready.
+    """
     max_parallel: int | None = None
     """Child runs at once; None: all."""
     max_items: int = DEFAULT_MOST_ITEMS
 
+    def with_lists(self, lists: Mapping[str, tuple[Any, ...]]) -> ChildSpec:
+        """The same with lists in place of the templates of these names."""
+        return replace(self, for_each={**self.for_each, **lists}) if lists else self
+
+    @property
+    def templates(self) -> Mapping[str, str]:
+        """Lists that are not known yet."""
+        return {name: values for name, values in self.for_each.items() if isinstance(values, str)}
+
     @property
     def count(self) -> int:
-        """How many items there are."""
-        return prod(len(values) for values in self.for_each.values())
+        """How many items there are; 0 while a list is not known."""
+        return 0 if self.templates else prod(len(values) for values in self.for_each.values())
 
     def item(self, index: int) -> Any:
         """One item: a mapping, or a value if `for_each` is one list. The last list changes fastest."""
@@ -93,6 +107,8 @@ class Children:
     """An `ItemState` for each item."""
     tried: tuple[int, ...]
     """For each item the attempt in which its last child run was created; 0: none was."""
+    lists: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Those of `for_each` that came from results. They never change."""
     reason: str = ""
     """Why the first item that did not succeed did not."""
 
@@ -119,13 +135,21 @@ class Children:
         )
 
 
-def begun(before: Children | None, spec: ChildSpec, *, attempt: int, epoch: int, now: datetime) -> Children:
-    """The next attempt: items that succeeded in an earlier one keep that."""
+def begun(
+    before: Children | None,
+    spec: ChildSpec,
+    *,
+    lists: Mapping[str, tuple[Any, ...]],
+    attempt: int,
+    epoch: int,
+    now: datetime,
+) -> Children:
+    """The next attempt: items that succeeded in an earlier one keep that. `spec`: with `lists` in it."""
     states = ItemState.WAITING * spec.count if before is None else before.states
     for state in (ItemState.FAILED, ItemState.STOPPED, ItemState.REFUSED):
         states = states.replace(state, ItemState.WAITING)
     tried = (0,) * spec.count if before is None else before.tried
-    return Children(attempt=attempt, began_at=now, epoch=epoch, states=states, tried=tried)
+    return Children(attempt=attempt, began_at=now, epoch=epoch, states=states, tried=tried, lists=lists)
 
 
 def child_id(run: RunId, task: TaskName, spec: ChildSpec, attempt: int, index: int) -> RunId:

@@ -127,8 +127,8 @@ class CreateBackfill:
     pipeline: PipelineName
     backfill: BackfillId
     request: BackfillRequest
-    release: ReleaseDigest | None = None
-    """Of its runs; None: the active one."""
+    digest: ReleaseDigest | None = None
+    """Of the release of its runs; None: of the active one."""
     type: Literal["create_backfill"] = "create_backfill"
 
 

@@ -15,6 +15,7 @@ from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import PipelineName, TaskName
 from nimbus.domain.notify import NotifyRule
 from nimbus.domain.waits import PipelineWait, WaitFor
+from nimbus.domain.webhooks import Webhook
 
 DEFINITION_FILE = "pipeline.yaml"
 """Where a pipeline's folder, and so every release, keeps its definition."""
@@ -321,6 +322,7 @@ class PipelineSpec:
     tasks: tuple[TaskSpec, ...] = ()
     variables: tuple[str, ...] = ()
     """Variables of the cluster that templates name; those of SQL files, where these are."""
+    webhook: Webhook | None = None
     interval_files: tuple[str, ...] = ()
     """SQL files that need a data interval; found out where the files of the release are."""
 

@@ -7,7 +7,13 @@ from typing import Protocol
 
 from blobsync import ReleaseRef
 from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.commands import ActivatePipeline, PublishRelease, QueuedCommand, StartRun
+from nimbus.domain.commands import (
+    ActivatePipeline,
+    CreateBackfill,
+    PublishRelease,
+    QueuedCommand,
+    StartRun,
+)
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.run import Run
 
@@ -59,7 +65,9 @@ def live_releases(state: WholeState) -> frozenset[ReleaseRef]:
     waiting = [
         ReleaseRef(command.pipeline, digest)
         for queued in state.all_commands()
-        if isinstance(command := queued.command, PublishRelease | ActivatePipeline | StartRun)
+        if isinstance(
+            command := queued.command, PublishRelease | ActivatePipeline | CreateBackfill | StartRun
+        )
         and (digest := command.release if isinstance(command, StartRun) else command.digest) is not None
     ]
     records = state.all_pipelines()

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from nimbus.domain.child_runs import spec_of
 from nimbus.domain.children import Parent
 from nimbus.domain.ids import TaskName
 from nimbus.domain.intervals import NO_INTERVAL
@@ -14,6 +15,7 @@ from nimbus.domain.pipeline import TaskSpec
 from nimbus.domain.run import Run
 from nimbus.domain.tasks import Tasks
 from nimbus.templates.answers import Fault, TemplateError, short
+from nimbus.templates.lists import with_lists
 from nimbus.templates.names import needs_interval
 
 Question = Literal["render", "arguments", "file"]
@@ -58,7 +60,8 @@ class Templates(ABC):
         """
         spec = run.tasks[name].spec
         (rendered,) = self._rendered(run, [spec], results=_known(spec, results))
-        return replace(rendered, reads=())
+        children = None if spec.children is None else with_lists(spec.children, results)
+        return replace(rendered, reads=(), children=children)
 
     def _rendered(self, run: Run, specs: Sequence[TaskSpec], **more: Any) -> list[TaskSpec]:
         places = [(spec, number) for spec in specs for number in range(len(texts_of(spec)))]
@@ -90,7 +93,7 @@ class Templates(ABC):
             TemplateError: names the parameter.
         """
         task = parent.tasks[link.task].spec
-        spec = task.children
+        spec = spec_of(parent.tasks[link.task])
         if spec is None:
             raise TemplateError(f"task {link.task} starts no child runs")
         texts = {name: value for name, value in spec.parameters.items() if isinstance(value, str)}

@@ -93,6 +93,7 @@ class World:
     def __init__(self) -> None:
         self.refuse: tuple[str, str] | None = None
         self.deciding = True
+        self.hook_secrets: dict[str, str] = {}
         self.cluster = MemoryCluster(decide=self._decide)
         self.history, self.logs, self.clock = MemoryHistory(), MemoryLogs(), HeldClock()
         self.registry = CollectorRegistry()
@@ -149,6 +150,7 @@ class World:
             health=self.health,
             metrics=self.registry,
             clock=self.clock,
+            hook_secret=self.hook_secrets.__getitem__,
             alerts=AlertTests(kinds={"oncall": "webhook", "dead": "mail"}, send=self._send),
         )
 

@@ -151,6 +151,19 @@ def test_other_addresses_are_not_forbidden(address: str) -> None:
     assert not is_forbidden(ipaddress.ip_address(address))
 
 
+def test_host_that_no_resolver_takes_is_not_there() -> None:
+    assert not looker().look(Look(DataSource.HTTP, f"http://{'a' * 64}.example/")).there
+
+
+@pytest.mark.parametrize("allowed", ["127.0.0.1", "LOCALHOST", "[::1]"])
+def test_hosts_are_allowed_in_any_spelling(allowed: str) -> None:
+    host = allowed.lower()
+
+    seen = looker(allow=(allowed,)).look(Look(DataSource.HTTP, f"http://{host}:9/"))
+
+    assert not seen.said.startswith("refused: ")
+
+
 @pytest.mark.parametrize("host", ["127.1", "0x7f000001", "2130706433", "localhost"])
 def test_other_spellings_of_this_host_are_refused(host: str) -> None:
     with pytest.raises((UnfitAnswerError, OSError)):

@@ -112,7 +112,7 @@ class Operators:
                 on_failure=rng.choice(list(OnFailure)),
                 as_one_run=rng.random() < 0.1,
             ),
-            release=rng.choice((None, None, FIRST, SECOND)),
+            digest=rng.choice((None, None, FIRST, SECOND)),
         )
 
     def _command(self, verb: str) -> c.Command:

@@ -211,12 +211,14 @@ BAD: list[tuple[str, str, str]] = [
     ("child runs without a pipeline", fan(""), "4: tasks.a.pipeline: is missing; a pipeline task needs it"),
     ("child runs of itself", fan("pipeline: flights"), "4: tasks.a.pipeline: flights would start itself, without an end"),
     ("child runs with a slot", fan("pipeline: p, pool: {w: 1}"), "4: tasks.a.pool: a pipeline task has no driver and no slot, so no pool"),
+    ("child runs with secrets", fan("pipeline: p, secrets: {X: a}"), "4: tasks.a.secrets: a pipeline task has no driver and no slot, so no secrets"),
     ("child runs with a script", fan("pipeline: p, script: a.py"), "4: tasks.a.script: a pipeline task has no script; remove it"),
     ("items of another type of task", task("for_each: [a]"), "5: tasks.b.for_each: a pyspark task starts no child runs; remove this"),
     ("too many items", fan("pipeline: p, for_each: {a: [1, 2], b: [1, 2]}, max_items: 3"), "4: tasks.a.for_each: has 4 items, and max_items is 3"),
     ("more items than any task may have", fan("pipeline: p, for_each: [1], max_items: 1001"), "4: tasks.a.max_items: must be at most 1000"),
     ("no items", fan("pipeline: p, for_each: []"), "4: tasks.a.for_each: must have at least one value"),
     ("items that are lists", fan("pipeline: p, for_each: [[1]]"), "4: tasks.a.for_each: "),
+    ("list that is computed", fan("pipeline: p, for_each: '{{ tasks.a.result.n[1:] }}'"), "4: tasks.a.for_each: must be a list of values or {{ tasks.NAME.result.KEY }}, not '{{ tasks.a.result.n[1:] }}'"),
     ("item that is a template", fan("pipeline: p, for_each: ['{{ ds }}']"), "4: tasks.a.for_each: a value is no template"),
     ("max_parallel without items", fan("pipeline: p, max_parallel: 2"), "4: tasks.a.max_parallel: there is one child run without for_each"),
     ("item without for_each", fan("pipeline: p, params: {x: '{{ item.x }}'}"), "4: tasks.a.params.x: there is no 'item'"),
@@ -741,6 +743,8 @@ def test_task_reads_the_results_that_its_templates_take() -> None:
         ("{{ tasks.a.output }}", "write tasks.NAME.result.KEY"),
         ("{{ tasks[params.x].result.x }}", "write tasks.NAME.result.KEY"),
         ("{{ (tasks).result }}", "write tasks.NAME.result.KEY"),
+        ("{{ (tasks).a.result.x }}", "write tasks.NAME.result.KEY"),
+        ("{{ '}}' ~ tasks.a.result.x }}", "write tasks.NAME.result.KEY"),
         ("{{ task.result.x }}", "there is no task.result"),
     ],
 )  # fmt: skip
@@ -767,7 +771,9 @@ def test_definition_knows_the_variables_that_its_templates_name() -> None:
     assert parse_definition(text.encode(), "x", TEMPLATES).variables == ("b", "dwh", "on")
 
 
-@pytest.mark.parametrize("argument", ["{{ vars }}", "{{ vars[params.x] }}", "{{ vars.get('a') ~ vars }}"])
+@pytest.mark.parametrize(
+    "argument", ["{{ vars }}", "{{ vars[params.x] }}", "{{ vars.get('a') ~ vars }}", "{{ (vars).a }}"]
+)
 def test_variable_that_is_not_named_is_refused(argument: str) -> None:
     found = refusal(HEAD + f'tasks:\n  a: {{type: python, script: a.py, args: ["{argument}"]}}\n')
 
@@ -781,6 +787,20 @@ def test_child_runs_may_be_given_results_of_tasks_that_are_needed() -> None:
     assert parse_definition((plan + fan % "a").encode(), "x", TEMPLATES).tasks[1].reads == ("a",)
     (line,) = refusal(plan + fan % "")
     assert "tasks.f.params.x: takes the result of 'a', which may come later" in line
+
+
+@pytest.mark.parametrize("text", ["{{ tasks.a.result.shards }}", "{{ tasks['a'].result.shards }}"])
+def test_items_may_come_from_the_result_of_a_task_that_is_needed(text: str) -> None:
+    head = HEAD + "tasks:\n  a: {type: python, script: a.py}\n"
+    fan = f'  f: {{type: pipeline, pipeline: p, for_each: {{n: "{text}"}}, params: {{x: "{{{{ item.n }}}}"}}'
+
+    spec = parse_definition((head + fan + ", needs: [a]}\n").encode(), "x", TEMPLATES)
+    (line,) = refusal(head + fan + "}\n")
+
+    assert spec.tasks[1].reads == ("a",)
+    assert spec.tasks[1].children is not None
+    assert spec.tasks[1].children.templates == {"n": text}
+    assert "tasks.f.for_each: takes the result of 'a', which may come later" in line
 
 
 def test_secrets_are_names_by_variable() -> None:

@@ -8,9 +8,10 @@ import pytest
 
 from nimbus.definition import InvalidDefinitionError, parse_definition
 from nimbus.domain.ids import PipelineName
-from nimbus.domain.pipeline import TaskKind, TaskSpec
+from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
 from nimbus.domain.schema import newer_part
 from nimbus.domain.waits import SELF, DataSource, DataWait, OnFailed, PipelineWait
+from nimbus.domain.webhooks import Webhook
 from tests.in_process_templates import InProcessTemplates
 
 
@@ -104,3 +105,35 @@ def test_wait_for_pipelines_says_the_interval_and_what_a_failure_means() -> None
 )
 def test_approval_is_refused_with_its_place_and_what_to_do(keys: str, words: str) -> None:
     assert words in refusal(keys)
+
+
+PARAMETERS = "parameters: {region: {type: string, required: true}, n: {type: integer, default: 1}}\n"
+
+
+def pipeline(webhook: str) -> PipelineSpec:
+    text = (
+        f"schema: 1\nname: p\n{PARAMETERS}webhook: {webhook}\ntasks: {{a: {{type: python, script: a.py}}}}\n"
+    )
+    return parse_definition(text.encode(), "pipeline.yaml", InProcessTemplates())
+
+
+def test_webhook_takes_parameters_from_places_in_the_body() -> None:
+    spec = pipeline('{secret: orders-hook, params: {region: "{{ body.region }}"}}')
+
+    assert spec.webhook == Webhook(secret="orders-hook", parameters={"region": "{{ body.region }}"})
+
+
+@pytest.mark.parametrize(
+    ("webhook", "words"),
+    [
+        ("{params: {}}", "webhook.secret: is missing"),
+        ("{secret: s}", "does not give region"),
+        ('{secret: s, params: {regoin: "{{ body.x }}", region: "{{ body.x }}"}}', 'did you mean "region"'),
+        ('{secret: s, params: {region: "{{ body.x | upper }}"}}', "must be a place in the request's body"),
+        ('{secret: s, params: {region: "{{ ds }}"}}', "must be a place in the request's body"),
+    ],
+)
+def test_webhook_is_refused_with_its_place_and_what_to_do(webhook: str, words: str) -> None:
+    with pytest.raises(InvalidDefinitionError) as refused:
+        pipeline(webhook)
+    assert words in str(refused.value)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
+from nimbus import run_record
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineState, ReleaseOf
 from nimbus.domain.children import DEEPEST
@@ -15,7 +17,7 @@ from nimbus.domain.commands import PauseRun, PublishRelease, ResumeRun, StopRun
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import PipelineName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import Priority, RetryPolicy
+from nimbus.domain.pipeline import PipelineSpec, Priority, RetryPolicy, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, RunState, TaskState
 from nimbus.engine.decision import Decision
 from nimbus.engine.rules.archive import retire_run
@@ -396,3 +398,72 @@ def test_resume_of_a_child_run_is_refused_while_its_parent_is_paused() -> None:
 
     assert stage.done[-1].about["code"] == "parent_paused"
     assert stage.children()[0].paused is not None
+
+
+def planned(**more: Any) -> PipelineSpec:
+    """A pipeline whose first task gives the shards, for each of which the next one starts a child run."""
+    children = starting(
+        for_each={"region": ("eu", "us"), "shard": "{{ tasks.plan.result.shards }}"}, max_parallel=1, **more
+    )
+    spec = parent(children, needs=(TaskName("plan"),), reads=(TaskName("plan"),))
+    plan = TaskSpec(name=TaskName("plan"), kind=TaskKind.PYTHON, script="plan.py")
+    return replace(spec, tasks=(plan, *spec.tasks))
+
+
+def test_items_come_from_the_result_of_a_task_and_stay_for_all_attempts() -> None:
+    spec = planned()
+    fan = replace(spec.tasks[1], retries=RetryPolicy(limit=1, delay=timedelta(seconds=10)))
+    stage = Stage(LOAD, replace(spec, tasks=(spec.tasks[0], fan, spec.tasks[2])))
+    stage.results[TaskName("plan")] = {"shards": [3, 4]}
+    stage.start()
+    stage.end(stage.run())
+
+    given = []
+    for outcome in (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.SUCCEEDED, Outcome.SUCCEEDED):
+        (child,) = stage.children()
+        given.append((child.parameters["region"], child.parameters["shard"]))
+        stage.end(child, outcome)
+
+    assert given == [("eu", 3), ("eu", 4), ("us", 3), ("us", 4)]
+    stage.results.clear()
+    stage.results[TaskName("plan")] = {"shards": [8]}  # which cannot be, and would not matter
+    stage.now += timedelta(seconds=10)
+    stage.decide()
+    assert stage.children()[0].parameters["shard"] == 4
+    assert run_record.decode(run_record.encode_new(stage.run()), "/runs/r") == stage.run()
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ({"shards": list(range(101))}, "for_each has 202 items, max_items is 200: nothing was started"),
+        ({"shards": 7}, "for_each.shard: task plan gave no list shards"),
+        ({}, "for_each.shard: task plan gave no list shards"),
+        ({"shards": [[1]]}, "for_each.shard: [1] is no text, number or boolean"),
+        ({"shards": ["x" * 5000]}, "for_each: the lists have"),
+    ],
+)
+def test_task_fails_before_anything_starts_when_a_result_gives_no_items(
+    result: dict[str, Any], said: str
+) -> None:
+    stage = Stage(LOAD, planned())
+    stage.results[TaskName("plan")] = result
+    stage.start()
+
+    stage.end(stage.run())
+
+    settled = stage.run().tasks[FAN].settled
+    assert settled is not None
+    assert said in settled.reason
+    assert stage.run().tasks[FAN].state is TaskState.FAILED
+    assert not any(done.name == "child_run_created" for done in stage.done)
+
+
+def test_task_without_items_succeeds_when_a_result_gives_an_empty_list() -> None:
+    stage = Stage(LOAD, planned())
+    stage.results[TaskName("plan")] = {"shards": []}
+    stage.start()
+
+    stage.end(stage.run())
+
+    assert stage.run().tasks[FAN].state is TaskState.SUCCEEDED

@@ -76,6 +76,12 @@ def test_a_small_record_says_what_others_need_without_the_definition() -> None:
     assert found == RECORD
 
 
+def test_a_record_keeps_the_releases_that_backfills_need() -> None:
+    pinned = replace(RECORD, pinned=(RECORD.published,))
+
+    assert pipeline_record.decode(pipeline_record.encode(pinned), "").pinned == (RECORD.published,)
+
+
 def test_a_position_keeps_the_fire_times_that_were_skipped_and_is_small() -> None:
     skips = Skips()
     for day in range(100):

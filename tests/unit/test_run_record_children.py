@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from random import Random
+from string import ascii_letters, digits
 
 from nimbus import records, run_record
-from nimbus.definition.child_rules import MOST_ITEMS_OF_PIPELINE
-from nimbus.domain.children import MOST_ITEMS, ItemState
+from nimbus.definition.child_rules import MOST_GIVEN_LISTS, MOST_ITEMS_OF_PIPELINE
+from nimbus.domain.children import LARGEST_LISTS, MOST_ITEMS, ItemState
 from nimbus.domain.ids import TaskName
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import Run
@@ -70,8 +71,12 @@ def test_no_node_is_too_large_when_all_items_of_a_pipeline_differ() -> None:
         assert task.children is not None
         states = "".join(random.choices([state.value for state in ItemState], k=MOST_ITEMS))
         tried = tuple(random.choices(range(102), k=MOST_ITEMS))
-        tasks.append(replace(task, children=replace(task.children, states=states, tried=tried)))
+        given = "".join(random.choices(ascii_letters + digits, k=LARGEST_LISTS))
+        lists = {"": (given,)} if len(tasks) < MOST_GIVEN_LISTS else {}
+        found = replace(task.children, states=states, tried=tried, lists=lists)
+        tasks.append(replace(task, children=found))
 
     nodes = run_record.encode_new(replace(run, tasks=run.tasks.replaced(tasks)))
 
-    assert max(map(len, nodes.values())) < LARGEST_NODE
+    largest = max(map(len, nodes.values()))
+    assert largest < LARGEST_NODE, largest

@@ -9,10 +9,11 @@ import pytest
 
 from blobsync import ReleaseRef
 from nimbus.adapters.memory import MemoryCluster
+from nimbus.domain.backfill import BackfillRequest
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.children import ChildSpec
-from nimbus.domain.commands import ActivatePipeline, Command, PausePipeline, PublishRelease
-from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
+from nimbus.domain.commands import ActivatePipeline, Command, CreateBackfill, PausePipeline, PublishRelease
+from nimbus.domain.ids import BackfillId, PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunCause, RunState, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
@@ -62,6 +63,21 @@ def test_active_and_newest_release_of_every_pipeline_are_in_use(state: PipelineS
     cluster.put(record(state))
 
     assert letters(cluster) == "ab"
+
+
+def test_release_of_a_backfill_is_in_use_from_its_command_until_it_is_over() -> None:
+    cluster = MemoryCluster()
+    cluster.put(record())
+    request = BackfillRequest(first=NOW, last=NOW)
+    cluster.submit(
+        CreateBackfill(pipeline=P, backfill=BackfillId("b"), request=request, digest=digest("d")),
+        submitted_by="test",
+    )
+    assert letters(cluster) == "abd"
+
+    cluster = MemoryCluster()
+    cluster.put(replace(record(), pinned=(digest("e"),)))
+    assert letters(cluster) == "abe"
 
 
 @pytest.mark.parametrize("state", list(RunState))

@@ -32,7 +32,7 @@ def pinned_release(state: State, command: CreateBackfill, record: PipelineRecord
             "a backfill is asked for, and the cluster's schema is 1, not 2: "
             "`nimbus cluster status` says who must be upgraded before the leader raises it.",
         )
-    digest = command.release or record.release
+    digest = command.digest or record.release
     if digest is None:
         raise RefusedError(
             "not_active", f"pipeline {record.name} has no active release: activate one, or name one."

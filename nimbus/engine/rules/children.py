@@ -16,9 +16,10 @@ from nimbus.domain.drafts import Draft
 from nimbus.domain.earliest import not_before
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import ReleaseDigest, RunId, TaskName
+from nimbus.domain.pipeline import TaskSpec
 from nimbus.domain.run import Run, RunCause, TaskRun, TaskState
 from nimbus.domain.writes import CreateRun, PutRun
-from nimbus.engine.agenda import Subject, about_children
+from nimbus.engine.agenda import Subject, about_children, about_rendering
 from nimbus.engine.decision import Answer, Decision, Nothing
 from nimbus.engine.rules.concurrency import queued_if_full
 from nimbus.engine.rules.new_run import built
@@ -78,12 +79,18 @@ def _begun(state: State, run: Run, task: TaskRun, spec: ChildSpec, now: datetime
     if (start := not_before(run, task)) is not None and start > now:
         return Nothing(at=start)
     name = task.spec.name
+    found = state.rendered.get(about_rendering(run.id, name)) if task.spec.reads else task.spec
+    if not isinstance(found, TaskSpec) or found.children is None:
+        return Nothing()  # its lists are looked up first
+    known = found.children.for_each
+    lists = {key: values for key in spec.templates if isinstance(values := known[key], tuple)}
+    spec = found.children
     about = {"run": run.id, "task": name, "pipeline": spec.pipeline, "items": str(spec.count)}
     if fault := _fault(run, spec):  # which no retry would change
         failed = lifecycle.conclude_waiting(run, name, TaskState.FAILED, now, fault)
         about["reason"] = fault
         return Decision(name="child_runs_refused", writes=(PutRun(failed, run),), about=about)
-    begun = child_runs.begin(run, name, epoch=state.epoch, now=now)
+    begun = child_runs.begin(run, name, lists, epoch=state.epoch, now=now)
     return Decision(name="child_runs_begun", writes=(PutRun(begun, run),), about=about)
 
 

@@ -70,9 +70,16 @@ class TracedMetrics(EngineMetrics):
 class EngineRole:
     """See the module. Asked by the main thread."""
 
-    def __init__(self, hosts: str, root: str, name: str = "engine", policy: Policy | None = None) -> None:
+    def __init__(
+        self,
+        hosts: str,
+        root: str,
+        name: str = "engine",
+        policy: Policy | None = None,
+        session_timeout: timedelta = timedelta(seconds=20),
+    ) -> None:
         configure(stream=sys.stderr)
-        self.session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=timedelta(seconds=20)))
+        self.session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=session_timeout))
         self.session.start(LONG)
         self._root = root
         self._specs: dict[str, Any] = {}

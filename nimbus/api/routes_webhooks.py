@@ -1,0 +1,83 @@
+"""`POST /hooks/{pipeline}`: a signed request of another system starts a run."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Request, Response
+
+from nimbus.api.asking import ask_as
+from nimbus.api.finding import refuse_used_id
+from nimbus.api.models import CommandModel
+from nimbus.api.problems import NotFoundError
+from nimbus.api.requests import PipelineNameText
+from nimbus.api.routes_pipelines import known_pipeline
+from nimbus.api.services import ApiServices
+from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
+from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
+from nimbus.domain.commands import StartRun
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.parameters import InvalidParametersError, resolve_parameters
+from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.webhooks import Signed, Webhook, check_form, check_request, parameters_from, run_of
+
+_Text = Annotated[str, Header(max_length=200)]
+
+
+def router(services: ApiServices) -> APIRouter:
+    """Build the route over `services`."""
+    routes = APIRouter(tags=["webhooks"], prefix="/hooks")
+
+    @routes.post("/{pipeline}", status_code=202, responses=ACCEPTED_RESPONSES)
+    async def start(
+        pipeline: PipelineNameText,
+        request: Request,
+        response: Response,
+        x_nimbus_timestamp: _Text = "",
+        x_nimbus_delivery: _Text = "",
+        x_nimbus_signature: _Text = "",
+        wait: Wait = 0,
+    ) -> CommandModel:
+        """Start a run of a pipeline that has a `webhook`. A delivery that is sent again starts nothing."""
+        signed = Signed(x_nimbus_timestamp, x_nimbus_delivery, x_nimbus_signature)
+        check_form(signed)
+        body = await request.body()
+        ask_as("webhook")
+        return await submit(services, lambda: _start(services, pipeline, signed, body), response, wait_s=wait)
+
+    return routes
+
+
+def _start(services: ApiServices, name: str, signed: Signed, body: bytes) -> StartRun:
+    record = known_pipeline(services, name)
+    spec, webhook = _webhook(services, record)
+    if services.hook_secret is None:
+        raise RefusedError("no_secrets", "this scheduler has no secrets: see `worker.secrets`.")
+    check_request(services.hook_secret(webhook.secret), signed, body, services.clock.now())
+    if record.state is not PipelineState.ACTIVE:
+        raise RefusedError("not_active", f"pipeline {name} is {record.state}: its webhook starts nothing.")
+    parameters = parameters_from(webhook, _parsed(body))
+    try:
+        resolve_parameters(spec, parameters)
+    except InvalidParametersError as exc:
+        raise RefusedError(exc.code, str(exc)) from exc
+    run_id = run_of(record.name, signed.delivery)
+    refuse_used_id(services, run_id)
+    return StartRun(pipeline=record.name, run_id=run_id, parameters=parameters)
+
+
+def _webhook(services: ApiServices, record: PipelineRecord) -> tuple[PipelineSpec, Webhook]:
+    spec = None
+    if record.release is not None:
+        spec = services.definitions.definition(ReleaseOf(record.name, record.release))
+    if spec is None or spec.webhook is None:
+        raise NotFoundError("unknown_hook", f"pipeline {record.name} has no webhook in its active release.")
+    return spec, spec.webhook
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body) if body else {}
+    except (ValueError, RecursionError) as exc:
+        raise RefusedError("bad_body", "the body is no JSON document.") from exc

@@ -1,0 +1,108 @@
+"""Webhooks: which request may start a run, and with which parameters. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from nimbus.domain.errors import NimbusError
+from nimbus.domain.ids import PipelineName, RunId
+
+REPLAY_WINDOW = timedelta(minutes=5)
+"""How far the time of a request may lie from ours."""
+_DELIVERY = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_SIGNATURE = re.compile(r"sha256=[0-9a-f]{64}")
+_PATH = re.compile(r"\{\{\s*body((?:\.[A-Za-z_]\w*)+)\s*\}\}")
+
+
+class UnsignedRequestError(NimbusError):
+    """A request is not signed, or not as it must be. The text says nothing that helps to sign one."""
+
+    code = "bad_signature"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook:
+    """A request to a scheduler that starts a run."""
+
+    secret: str
+    """Name of the secret that signs requests, among those of the schedulers."""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """Of the run: each a place in the request's body, such as `{{ body.region }}`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """What the headers of a request say."""
+
+    timestamp: str
+    """Seconds since 1970, in decimal."""
+    delivery: str
+    """Of the sender's choice: the same for each repetition of one request."""
+    signature: str
+
+
+def signature_of(secret: str, signed: Signed, body: bytes) -> str:
+    """HMAC-SHA256 over timestamp, delivery id and body: none of them can be changed."""
+    text = f"{signed.timestamp}.{signed.delivery}.".encode() + body
+    return "sha256=" + hmac.new(secret.encode(), text, hashlib.sha256).hexdigest()
+
+
+def check_request(secret: str, signed: Signed, body: bytes, now: datetime) -> None:
+    """Refuse a request that was not signed with this secret, just now.
+
+    Raises:
+        UnsignedRequestError: it says why.
+    """
+    check_form(signed)
+    if not hmac.compare_digest(signature_of(secret, signed, body), signed.signature):
+        raise UnsignedRequestError("the signature is not that of this body, timestamp and delivery id")
+    if abs(now.timestamp() - int(signed.timestamp)) > REPLAY_WINDOW.total_seconds():
+        raise UnsignedRequestError(
+            f"the timestamp lies more than {REPLAY_WINDOW.total_seconds():.0f} s from the scheduler's time"
+        )
+
+
+def check_form(signed: Signed) -> None:
+    """Refuse headers that are missing or malformed. UnsignedRequestError."""
+    if not (signed.timestamp.isascii() and signed.timestamp.isdecimal() and len(signed.timestamp) <= 12):
+        raise UnsignedRequestError("X-Nimbus-Timestamp must be the time in seconds since 1970")
+    if _DELIVERY.fullmatch(signed.delivery) is None:
+        raise UnsignedRequestError("X-Nimbus-Delivery must be 1 to 128 letters, digits, '.', '_', '-'")
+    if _SIGNATURE.fullmatch(signed.signature) is None:
+        raise UnsignedRequestError("X-Nimbus-Signature must be sha256= and 64 hexadecimal digits")
+
+
+def run_of(pipeline: PipelineName, delivery: str) -> RunId:
+    """The run of a delivery: the same for each repetition, so that one delivery starts one run."""
+    return RunId(f"{pipeline}-hook-{hashlib.sha256(delivery.encode()).hexdigest()[:20]}")
+
+
+def path_fault(text: str) -> str | None:
+    """What is wrong with a place in the body; None: nothing."""
+    if _PATH.fullmatch(text):
+        return None
+    return "must be a place in the request's body, such as {{ body.region }} or {{ body.order.id }}"
+
+
+def parameters_from(webhook: Webhook, body: Any) -> dict[str, Any]:
+    """Parameters as the body gives them. What it does not have is left out, so that defaults hold."""
+    given = {}
+    for name, text in webhook.parameters.items():
+        found, place = True, body
+        for part in _steps(text):
+            found = found and isinstance(place, dict) and part in place
+            place = place[part] if found else None
+        if found:
+            given[name] = place
+    return given
+
+
+def _steps(text: str) -> list[str]:
+    match = _PATH.fullmatch(text)
+    return [] if match is None else match[1].strip(".").split(".")

@@ -1,0 +1,51 @@
+"""Lists of `for_each` that come from results of tasks. Looked up, not rendered: no template is computed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from nimbus.domain.children import LARGEST_LISTS, SCALAR, ChildSpec
+from nimbus.domain.ids import TaskName
+from nimbus.templates.answers import TemplateError
+
+FORM = "{{ tasks.NAME.result.KEY }}"
+_FORM = re.compile(
+    r"\{\{\s*tasks\s*(?:\.\s*(?P<name>\w+)|\[\s*(?P<quote>[\"'])(?P<quoted>[^\"']+)(?P=quote)\s*\])"
+    r"\s*\.\s*result\s*\.\s*(?P<key>\w+)\s*\}\}"
+)
+
+
+def is_lookup(text: str) -> bool:
+    """Whether a text takes one value from the result of one task, and nothing else."""
+    return _FORM.fullmatch(text.strip()) is not None
+
+
+def with_lists(spec: ChildSpec, results: Mapping[TaskName, Mapping[str, Any]]) -> ChildSpec:
+    """What a task starts, with the lists that other tasks gave.
+
+    Raises:
+        TemplateError: one gave none.
+    """
+    lists = {name: _list(name, text, results) for name, text in spec.templates.items()}
+    size = len(json.dumps(lists))
+    if size > LARGEST_LISTS:
+        raise TemplateError(f"for_each: the lists have {size} bytes, {LARGEST_LISTS} is the most")
+    return spec.with_lists(lists)
+
+
+def _list(name: str, text: str, results: Mapping[TaskName, Mapping[str, Any]]) -> tuple[Any, ...]:
+    found = _FORM.fullmatch(text.strip())
+    where = "for_each" if name == SCALAR else f"for_each.{name}"
+    if found is None:
+        raise TemplateError(f"{where}: must have the form {FORM}")
+    task, key = TaskName(found["name"] or found["quoted"]), found["key"]
+    values = results.get(task, {}).get(key)
+    if not isinstance(values, list):
+        raise TemplateError(f"{where}: task {task} gave no list {key}")
+    for value in values:
+        if not isinstance(value, str | int | float | bool):
+            raise TemplateError(f"{where}: {json.dumps(value)[:80]} is no text, number or boolean")
+    return tuple(values)

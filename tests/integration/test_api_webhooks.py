@@ -1,0 +1,150 @@
+"""A signed request of another system starts a run, once."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from nimbus.domain.catalog import PipelineState
+from nimbus.domain.commands import StartRun
+from nimbus.domain.ids import PipelineName
+from nimbus.domain.pipeline import ParameterSpec
+from nimbus.domain.webhooks import Signed, Webhook, run_of, signature_of
+from tests.definitions import active
+
+BODY = json.dumps({"region": "eu", "order": {"count": 3}}).encode()
+SECRET = "a secret of tests"
+
+
+@pytest.fixture
+def hooked(world: Any) -> Any:
+    """The world with a pipeline that has a webhook, and the API's services with its secret."""
+    spec = replace(
+        world.spec,
+        name=PipelineName("orders"),
+        parameters={
+            "region": ParameterSpec(type="string", required=True, choices=("eu", "us")),
+            "count": ParameterSpec(type="integer", default=1),
+        },
+        webhook=Webhook(
+            secret="orders-hook",
+            parameters={"region": "{{ body.region }}", "count": "{{ body.order.count }}"},
+        ),
+    )
+    world.cluster.put(active(spec))
+    world.hook_secrets["orders-hook"] = SECRET
+    return world
+
+
+def headers(
+    world: Any, body: bytes = BODY, *, delivery: str = "d-1", secret: str = SECRET, late_s: int = 0
+) -> dict[str, str]:
+    timestamp = str(int(world.clock.now().timestamp()) - late_s)
+    signed = Signed(timestamp, delivery, "")
+    return {
+        "X-Nimbus-Timestamp": timestamp,
+        "X-Nimbus-Delivery": delivery,
+        "X-Nimbus-Signature": signature_of(secret, signed, body),
+    }
+
+
+def post(
+    api: httpx.Client, sent: dict[str, str], body: bytes = BODY, pipeline: str = "orders"
+) -> httpx.Response:
+    url = api.base_url.copy_with(raw_path=f"/hooks/{pipeline}".encode())
+    return api.post(url, content=body, headers=sent)
+
+
+def test_signed_request_starts_a_run_with_parameters_from_its_body(hooked: Any, api: httpx.Client) -> None:
+    hooked.deciding = False
+
+    answer = post(api, headers(hooked))
+
+    assert answer.status_code == 202
+    (queued,) = hooked.cluster.commands()
+    run = run_of(PipelineName("orders"), "d-1")
+    assert queued.command == StartRun(
+        pipeline=PipelineName("orders"), run_id=run, parameters={"region": "eu", "count": 3}
+    )
+    assert queued.submitted_by == "webhook"
+    assert answer.json()["run_id"] == run
+
+
+def test_one_delivery_starts_one_run_however_often_it_is_sent(hooked: Any, api: httpx.Client) -> None:
+    hooked.deciding = False
+    first, again, other = (post(api, headers(hooked, delivery=name)) for name in ("d-1", "d-1", "d-2"))
+
+    assert first.json()["run_id"] == again.json()["run_id"] != other.json()["run_id"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"X-Nimbus-Signature": "sha256=" + "0" * 64},
+        {"X-Nimbus-Signature": "none"},
+        {"X-Nimbus-Delivery": "another"},
+        {"X-Nimbus-Delivery": "no such/name"},
+        {"X-Nimbus-Timestamp": "1"},
+        {"X-Nimbus-Timestamp": "now"},
+    ],
+)
+def test_request_that_is_not_signed_as_it_is_sent_is_refused(
+    hooked: Any, api: httpx.Client, changed: dict[str, str]
+) -> None:
+    answer = post(api, headers(hooked) | changed)
+
+    assert (answer.status_code, answer.json()["code"]) == (401, "bad_signature")
+    assert hooked.cluster.commands() == ()
+
+
+def test_request_without_any_signature_is_refused(hooked: Any, api: httpx.Client) -> None:
+    assert post(api, {}).status_code == 401
+
+
+def test_request_with_another_body_or_secret_is_refused(hooked: Any, api: httpx.Client) -> None:
+    assert post(api, headers(hooked), BODY + b" ").status_code == 401
+    assert post(api, headers(hooked, secret="another")).status_code == 401
+
+
+@pytest.mark.parametrize("late_s", [301, -301])
+def test_request_outside_of_the_replay_window_is_refused(hooked: Any, api: httpx.Client, late_s: int) -> None:
+    answer = post(api, headers(hooked, late_s=late_s))
+
+    assert (answer.status_code, answer.json()["code"]) == (401, "bad_signature")
+    assert "timestamp" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"not json", 409, "bad_body"),
+        (b"[" * 100_000, 409, "bad_body"),
+        (b"{}", 409, "invalid_parameters"),
+        (b'{"region": "mars"}', 409, "invalid_parameters"),
+        (b'{"region": 3}', 409, "invalid_parameters"),
+        (b"[]", 409, "invalid_parameters"),
+        (b'{"region": "eu", "x": "' + b"x" * 300_000 + b'"}', 413, "body_too_large"),
+    ],
+)
+def test_body_that_gives_no_good_parameters_is_refused(
+    hooked: Any, api: httpx.Client, body: bytes, status: int, code: str
+) -> None:
+    answer = post(api, headers(hooked, body), body)
+
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert hooked.cluster.commands() == ()
+
+
+def test_pipeline_that_is_paused_is_not_started_by_its_webhook(hooked: Any, api: httpx.Client) -> None:
+    record = hooked.cluster.pipeline(PipelineName("orders"))
+    hooked.cluster.put(replace(record, state=PipelineState.PAUSED))
+
+    assert post(api, headers(hooked)).json()["code"] == "not_active"
+
+
+def test_pipeline_without_a_webhook_has_none(hooked: Any, api: httpx.Client) -> None:
+    assert post(api, headers(hooked), pipeline="sums").json()["code"] == "unknown_hook"
