@@ -90,11 +90,12 @@ def explained_pipeline(services: ApiServices, name: str) -> ExplanationModel:
         NotFoundError: the catalog has none of this name.
     """
     record = known_pipeline(services, name)
-    reasons = explain_pipeline(record, _view(services, record))
+    reasons = explain_pipeline(record, pipeline_view(services, record))
     return explanation(record.name, record.state, reasons, MOST_REASONS)
 
 
-def _view(services: ApiServices, record: PipelineRecord) -> PipelineView:
+def pipeline_view(services: ApiServices, record: PipelineRecord) -> PipelineView:
+    """Read what the runs of a pipeline depend on."""
     reader, around, name = services.reader, surroundings(services), record.name
     schedulers = reader.schedulers()
     backfills = [one for one in reader.backfills() if one.pipeline == name and not one.state.is_over]
