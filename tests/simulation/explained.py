@@ -1,4 +1,4 @@
-"""The law of explanations: while a leader rests, whatever does not move has a reason, and it is the true one."""
+"""The law of explanations: while a leader rests, what does not move has a reason, and it is the true one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PROMISES = (
 
 
 def check(scheduler: Scheduler) -> None:
-    """Ask for explanations beside a leader that has read and decided everything, and starts no run and no task."""
+    """Ask for explanations beside a leader that has decided everything, and starts no run and no task."""
     state, world = scheduler.engine.reign.state, scheduler.world
     under_way = any(isinstance(job, BuildRun | RenderTask | PrepareRelease) for job, _ in scheduler.jobs)
     if under_way or state.set_aside or not scheduler.engine._inbox.empty():
