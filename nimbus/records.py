@@ -193,4 +193,12 @@ class CommandBody:
     submitted_by: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusalsBody:
+    """Refusals of commands, as they are kept in history."""
+
+    refusals: tuple[CommandOutcome, ...]
+
+
+REFUSALS: RecordCodec[RefusalsBody] = RecordCodec(TypeAdapter(RefusalsBody))
 COMMAND: RecordCodec[CommandBody] = RecordCodec(TypeAdapter(CommandBody))

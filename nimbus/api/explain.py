@@ -109,7 +109,8 @@ def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
         return f"its run is being stopped: {run.reason}"
     if task.retry_at is not None and task.retry_at > around.now:
         last = task.attempts[-1] if task.attempts else None
-        return f"tried again at {task.retry_at:%Y-%m-%d %H:%M:%SZ}" + _cause(last)
+        cause = f" after attempt {last.number}: {_how_ended(last)}" if last and last.outcome else ""
+        return f"tried again at {task.retry_at:%Y-%m-%d %H:%M:%SZ}{cause}"
     if not task.spec.kind.uses_worker:
         return why_it_waits(run, task, around.looks(), around.upstream, around.now)
     start = not_before(run, task)
@@ -124,12 +125,6 @@ def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
         else f"; it fails at {ends:%Y-%m-%d %H:%M:%SZ} if it has not started: queue_timeout"
     )
     return why_not_admitted(run, task, around.capacity(), around.now) + fails
-
-
-def _cause(last: Attempt | None) -> str:
-    if last is None or last.outcome is None:
-        return ""
-    return f" after attempt {last.number}: {last.ending}" + (f": {last.reason}" if last.reason else "")
 
 
 def _running(task: TaskRun, slots: Slots | None, around: Surroundings) -> str | None:
@@ -220,4 +215,8 @@ def _failed(task: TaskRun) -> str | None:
     retries = task.spec.retries
     if task.failures <= retries.limit and not retries.covers(last.failure):
         tried += f", since its retries are not for {last.failure}"
-    return f"failed after {tried}: {last.ending}{': ' + last.reason if last.reason else ''}"
+    return f"failed after {tried}: {_how_ended(last)}"
+
+
+def _how_ended(attempt: Attempt) -> str:
+    return f"{attempt.ending}{': ' + attempt.reason if attempt.reason else ''}"

@@ -68,6 +68,7 @@ from nimbus.engine.agenda import (
 )
 from nimbus.engine.command_lines import CommandLines
 from nimbus.engine.decision import (
+    ArchiveRefusals,
     ArchiveRun,
     BuildRun,
     Decision,
@@ -257,8 +258,8 @@ class State:
                     self.building.add(subject)
                 case RenderTask(run, task):
                     self.rendering.add(about_rendering(run.id, task))
-                case LookAt():
-                    pass  # part of no decision: see `Looks`
+                case LookAt() | ArchiveRefusals():
+                    pass  # part of no decision: see `Looks` and `Reign.tend`
                 case ResignLeadership():
                     self.resigning = True
                 case SendAlert(alert):
@@ -320,8 +321,10 @@ class State:
         if run.state.is_final:
             self._put_finished(run)
             return
-        if before is None:
+        marked = before is not None and before.state is RunState.QUEUED and before.tasks is not run.tasks
+        if before is None or marked:  # of a queued run `_put_tasks` does not tell what ended
             self._needs[run.id] = Needs(run)
+        if before is None:
             self._runs_of[run.pipeline].add(run.id)
             if run.backfill is not None:
                 self._runs_of_backfill[run.backfill].add(run.id)

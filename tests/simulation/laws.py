@@ -41,6 +41,7 @@ class Law(Enum):
     BACKFILL_WINDOW = "no backfill has more live runs than its max_parallel"
     INTERVALS = "the index of intervals says how the last run of each ended"
     ARCHIVED = "a run leaves ZooKeeper only when history has it, and leaves nothing behind"
+    REFUSALS_KEPT = "a refusal leaves ZooKeeper only when history has it"
     INDEXES = "the leader's indexes are what a look at everything finds"
     KNOWS_ALL = "what a leader has read and been told is what ZooKeeper holds"
     NOTHING_FORGOTTEN = "a leader rests only when no rule has anything to decide"
