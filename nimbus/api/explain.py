@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import partial
 
 from nimbus.api.explain_admission import why_not_admitted
-from nimbus.api.explain_children import why_children
+from nimbus.api.explain_children import NO_LEADER, why_children
 from nimbus.api.explain_queue import QueueView, why_queued
 from nimbus.api.explain_waits import how_settled, why_it_waits
 from nimbus.domain.admission import Capacity
@@ -20,7 +20,7 @@ from nimbus.domain.earliest import not_before, queue_ends_at
 from nimbus.domain.ids import PipelineName, RunId, TaskName
 from nimbus.domain.needs import Verdict, verdict
 from nimbus.domain.run import Attempt, Paused, Reused, Run, RunState, TaskRun, TaskState
-from nimbus.domain.slots import ClusterDriver, Slots
+from nimbus.domain.slots import Claim, ClusterDriver, Slots
 from nimbus.domain.upstream import Upstream
 from nimbus.domain.waits import LookReport
 
@@ -141,17 +141,29 @@ def _running(task: TaskRun, slots: Slots | None, around: Surroundings) -> str | 
         return _submitted(slots.submitted, slots)
     if slots.claim is None:
         if any(worker.id == attempt.worker for worker in around.capacity().workers):
-            return f"worker {attempt.worker} is preparing it"
-        return f"worker {attempt.worker}, which has it, is not registered: it is given to another one soon"
+            return f"worker {attempt.worker} is preparing it since {attempt.opened_at:%Y-%m-%d %H:%M:%SZ}"
+        then = "is given to another one soon" if around.leader else f"is given to another one: {NO_LEADER}"
+        return f"worker {attempt.worker}, which has it, is not registered: it {then}"
     if not slots.beating:
-        where = f" on {attempt.reaper}'s host" if attempt.reaper else ""
-        return f"its runner is silent; its driver is looked for{where}"
+        return _silent(slots.claim, attempt, around)
     if slots.claim.driver is not None and (words := slots.progress.get("silent")) is not None:
         return (
             f"its driver in target {slots.claim.driver.target} is not heard, and may live: "
             f"the cluster says {words}"
         )
     return None
+
+
+def _silent(claim: Claim, attempt: Attempt, around: Surroundings) -> str:
+    if claim.driver is None and all(worker.host != claim.host for worker in around.capacity().workers):
+        told = (
+            f"its runner is silent, and no worker on host {claim.host} is registered: "
+            "the leader calls it lost after `supervision.host_lost_after`, unless one comes"
+        )
+    else:
+        where = f" on {attempt.reaper}'s host" if attempt.reaper else ""
+        told = f"its runner is silent; its driver is looked for{where}"
+    return told if around.leader else f"{told}; {NO_LEADER}"
 
 
 def _submitted(driver: ClusterDriver, slots: Slots) -> str:

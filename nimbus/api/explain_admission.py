@@ -23,6 +23,9 @@ from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Run, TaskRun
 from nimbus.domain.workers import WorkerInfo
 
+MOST_NAMED = 5
+"""Tasks or workers that a sentence names."""
+
 
 def why_not_admitted(run: Run, task: TaskRun, capacity: Capacity, now: datetime) -> str:
     """Explain a task that lacks nothing but room or a worker."""
@@ -44,11 +47,17 @@ def why_not_admitted(run: Run, task: TaskRun, capacity: Capacity, now: datetime)
         return "ready: the leader gives it to a worker next"
     match answer.reason:
         case WaitReason.RUN_FULL:
-            return f"{run.max_parallel_tasks} tasks of its run are open: max_parallel_tasks is reached"
+            opened = ", ".join(_open_tasks(run)[:MOST_NAMED])
+            count = f"{run.max_parallel_tasks} tasks of its run"
+            return f"{count} are open ({opened}): max_parallel_tasks is reached"
         case WaitReason.NO_POOL | WaitReason.POOL_FULL:
             return _at_pool(answer, task, capacity)
         case reason:
             return _no_worker(reason, task, capacity, now)
+
+
+def _open_tasks(run: Run) -> list[str]:
+    return [task.spec.name for task in run.tasks.in_order() if task.open_attempt is not None]
 
 
 def _no_worker(
@@ -83,7 +92,11 @@ def _no_worker(
             return f"all {capacity.target_slots[target]} slots of target {target} are taken"
         case WaitReason.ALL_DRAINING:
             count = f"all {len(able)} workers"
-            return f"{count} are draining or cordoned: they end what they have and take nothing new"
+            named = ", ".join(sorted(worker.id for worker in able)[:MOST_NAMED])
+            return (
+                f"{count} are draining or cordoned: they end what they have and take nothing new ({named}); "
+                "`nimbus worker uncordon ID` ends a cordon"
+            )
         case WaitReason.ALL_LOW:
             return "no worker takes anything new: " + "; ".join(_low(able))
         case WaitReason.ALL_BUSY:

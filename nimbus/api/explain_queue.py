@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from nimbus.domain.run import Run, RunState
-from nimbus.domain.run_rank import run_rank
+from nimbus.domain.run_rank import TURN, run_rank
 
 MOST_NAMED = 3
 """Runs under way that a sentence names."""
@@ -49,11 +49,19 @@ def _under_way(runs: Collection[Run]) -> list[Run]:
 def _sentence(run: Run, among: Collection[Run], under_way: list[Run], limit: str) -> str:
     queued = [other for other in among if other.state is RunState.QUEUED and other.paused is None]
     place = 1 + sum(run_rank(other) < run_rank(run) for other in queued)
-    named = ", ".join(other.id for other in under_way[:MOST_NAMED])
-    one_of = "" if len(under_way) == 1 else f"one of {len(under_way)} runs "
-    more = ", ..." if len(under_way) > MOST_NAMED else ""
-    what = f"run {named}" if not one_of else f"{one_of}({named}{more})"
-    return f"{_ordinal(place)} of {len(queued)} in the queue, waits for {what} to end, {limit}"
+    one_of = "" if len(under_way) == 1 else "one of "
+    what = f"{one_of}{run_names(under_way)}"
+    turn = f"; one run in {TURN} that start is a backfill's" if run.backfill is not None else ""
+    return f"{_ordinal(place)} of {len(queued)} in the queue, waits for {what} to end, {limit}{turn}"
+
+
+def run_names(runs: Sequence[Run]) -> str:
+    """How many runs, and the ids of the oldest."""
+    ordered = sorted(runs, key=lambda run: (run.created_at, run.id))
+    named = ", ".join(run.id for run in ordered[:MOST_NAMED])
+    if len(runs) == 1:
+        return f"run {named}"
+    return f"{len(runs)} runs ({named}{', ...' if len(runs) > MOST_NAMED else ''})"
 
 
 def _ordinal(number: int) -> str:

@@ -166,13 +166,14 @@ def _past_runs(
 def surroundings(services: ApiServices) -> Surroundings:
     """What explanations of a live run rest on."""
     leader = services.health.leader()
+    queue_of = cache(partial(queue_view, services))
     return Surroundings(
         now=services.clock.now(),
         leader=leader.id if leader else None,
         capacity=cache(partial(_capacity, services)),
         looks=cache(partial(_looks, services)),
         upstream=cache(partial(_upstream, services)),
-        queue=partial(_queue, services),
+        queue=lambda run: queue_of(run.pipeline),
         run=services.reader.run,
     )
 
@@ -188,14 +189,15 @@ def _looks(services: ApiServices) -> Mapping[str, LookReport]:
     return next((one.looks for one in services.reader.schedulers() if one.epoch is not None), {})
 
 
-def _queue(services: ApiServices, run: Run) -> QueueView:
-    record = services.reader.pipeline(run.pipeline)
+def queue_view(services: ApiServices, pipeline: PipelineName) -> QueueView:
+    """What a queued run of a pipeline waits for."""
+    record = services.reader.pipeline(pipeline)
     concurrency = None if record is None else record.profile.concurrency
     of_all = services.max_running is not None
     live = (
         listed.id
         for listed in services.reader.run_list().values()
-        if not listed.state.is_final and (of_all or listed.pipeline == run.pipeline)
+        if not listed.state.is_final and (of_all or listed.pipeline == pipeline)
     )
     return QueueView(
         live=services.reader.runs(live).values(),
@@ -228,14 +230,14 @@ def takers_of_pools(services: ApiServices) -> tuple[Run, ...]:
     """Live runs with tasks that take of pools. Reads all live runs."""
     live = (run.id for run in services.reader.run_list().values() if not run.state.is_final)
     runs = services.reader.runs(live).values()
-    return tuple(run for run in runs if any(task.spec.pools for task in run.tasks.values()))
+    return tuple(run for run in runs if any(task.spec.pools for task in run.tasks.in_order()))
 
 
 def pool_use(runs: Iterable[Run]) -> Counter[str]:
     """What open attempts take of each pool, counted as the leader does."""
     used: Counter[str] = Counter()
     for run in runs:
-        for task in run.tasks.values():
+        for task in run.tasks.in_order():
             if task.open_attempt is not None:
                 used.update(task.spec.pools)
     return used
@@ -246,7 +248,7 @@ def waiting_for_pools(runs: Iterable[Run], now: datetime) -> list[tuple[Run, Tas
     return [
         (run, task)
         for run in runs
-        for task in run.tasks.values()
+        for task in run.tasks.in_order()
         if task.spec.pools and is_ready(run, task) and (not_before(run, task) or now) <= now
     ]
 
@@ -257,5 +259,5 @@ def _open_at(services: ApiServices, target: str) -> int:
     return sum(
         task.open_attempt is not None and need_of(task.spec).target == target
         for run in services.reader.runs(live).values()
-        for task in run.tasks.values()
+        for task in run.tasks.in_order()
     )

@@ -97,7 +97,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     @routes.get("/backfills/{backfill}")
     def backfill(backfill: BackfillIdText) -> BackfillModel:
         """One backfill, and what it waits for."""
-        return _explained(services, _known(services, backfill))
+        return explained(services, _known(services, backfill))
 
     @routes.post("/backfill-plan")
     def plan(body: BackfillBody) -> BackfillPlanModel:
@@ -219,7 +219,8 @@ def _shown(backfill: Backfill, **more: Any) -> BackfillModel:
     return BackfillModel.model_validate({**fields, "progress": progress(backfill), **more})
 
 
-def _explained(services: ApiServices, backfill: Backfill) -> BackfillModel:
+def explained(services: ApiServices, backfill: Backfill) -> BackfillModel:
+    """A backfill, with its runs and what it waits for."""
     runs = _live(services, backfill)
     leader = services.health.leader()
     view = BackfillView(

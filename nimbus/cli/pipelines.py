@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         "pause": Lazy("nimbus.cli.pipelines:pause", "Stop the schedule; runs under way go on."),
         "list": Lazy("nimbus.cli.pipelines:list_", "List pipelines."),
         "show": Lazy("nimbus.cli.pipelines:show", "Show one pipeline: state, releases, tasks, parameters."),
+        "explain": Lazy("nimbus.cli.explain:explain_pipeline", "Say why a pipeline is not running."),
         "intervals": Lazy("nimbus.cli.intervals:intervals", "Show what became of each date of a pipeline."),
         "remove": Lazy("nimbus.cli.pipelines:remove", "Take a pipeline out of the catalog."),
     },

@@ -33,6 +33,7 @@ _PRIORITIES = ["highest", "high", "medium", "low", "lowest"]
         "show": Lazy(
             "nimbus.cli.runs:show", "Show one run: tasks, attempts, times, and why something waits."
         ),
+        "explain": Lazy("nimbus.cli.explain:explain_run", "Say why a run, or a task of it, is not running."),
         "watch": Lazy("nimbus.cli.watch:watch", "Follow a run to its end; the exit code is its result."),
         "logs": Lazy("nimbus.cli.logs:logs", "Print the log of a task, also while it grows."),
         "events": Lazy("nimbus.cli.events:events", "Store Spark's event log of a task in a file."),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from heapq import heapify, heappop
 from typing import Literal, NamedTuple
 
 from nimbus.domain.ids import RunId, TaskName, WorkerId
@@ -204,12 +205,16 @@ def admit(run: Run, task: TaskRun, capacity: Capacity, now: datetime) -> Grant |
 def pool_holders(waiting: Iterable[tuple[Run, TaskRun]], capacity: Capacity) -> dict[str, Holder]:
     """The most urgent ready task of each pool that waits at a pool: nobody overtakes it there."""
     holders: dict[str, Holder] = {}
-    for run, task in sorted(waiting, key=lambda pair: task_rank(*pair)):
+    ranked = [(task_rank(run, task), run, task) for run, task in waiting]
+    wanted = {pool for _, _, task in ranked for pool in task.spec.pools}
+    heapify(ranked)
+    while ranked and not wanted <= holders.keys():  # most often the first few decide
+        rank, run, task = heappop(ranked)
         held = _held_at_gate(run, task, capacity)
         if held is None or not held.about:
             continue
         for pool in task.spec.pools:
-            holders.setdefault(pool, Holder(task_rank(run, task), run, task, held))
+            holders.setdefault(pool, Holder(rank, run, task, held))
     return holders
 
 

@@ -40,6 +40,7 @@ from nimbus.engine.rules import ask
 from nimbus.engine.state import State
 from nimbus.ports import DefinitionNotHereError
 from nimbus.templates.answers import TemplateHelperError
+from tests.simulation import explained
 from tests.simulation.catalog import TARGET
 from tests.simulation.laws import Law, hold
 
@@ -73,6 +74,7 @@ def check(scheduler: Scheduler) -> None:
     _nothing_forgotten(state, Instant(scheduler.clock.now(), now_s))
     if scheduler.engine._inbox.empty():
         _looks_go_on(state, {job.look for job, _ in scheduler.jobs if isinstance(job, LookAt)})
+    explained.check(scheduler)
 
 
 def _looks_go_on(state: State, under_way: Set[Look]) -> None:

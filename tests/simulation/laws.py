@@ -55,6 +55,7 @@ class Law(Enum):
     CHILD_PARALLEL = "no task has more open child runs than max_parallel"
     CHILD_END = "a parent's record says of a child run what became of it"
     PARENT_LAST = "a run ends after its child runs, and creates none while it is stopped or paused"
+    EXPLAINED = "what does not move while a leader rests has a reason, and it is the true one"
     ENDS = "while a worker lives every run ends"
 
 

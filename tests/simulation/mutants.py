@@ -7,6 +7,7 @@ from tests.simulation import (  # noqa: F401 - they add theirs
     mutants_attempts,
     mutants_children,
     mutants_commands,
+    mutants_explanations,
     mutants_leaders,
 )
 from tests.simulation.mutant import MUTANTS

@@ -445,7 +445,7 @@ def test_task_says_that_its_run_has_as_many_open_tasks_as_it_may() -> None:
 
     said = why(free, free.tasks[B], None, AROUND)
 
-    assert said == "1 tasks of its run are open: max_parallel_tasks is reached"
+    assert said == "1 tasks of its run are open (a): max_parallel_tasks is reached"
 
 
 def _taking(size: int, name: str = "r", priority: Priority = Priority.MEDIUM) -> Run:

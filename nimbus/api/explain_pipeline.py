@@ -1,0 +1,178 @@
+"""Says why a pipeline is not running, as a list of reasons. Pure: facts in, reasons out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from nimbus.api.explain_queue import QueueView, run_names
+from nimbus.api.models_explanations import ReasonModel
+from nimbus.definition.cron import fires_between, next_fire
+from nimbus.domain.backfill import Backfill
+from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.commands import QueuedCommand
+from nimbus.domain.concurrency import WhenFull
+from nimbus.domain.ids import PipelineName
+from nimbus.domain.pipeline import Schedule
+from nimbus.domain.run import Run, RunState
+from nimbus.domain.skipped import Skips
+
+MOST_DUE = 1000
+"""Fire times that have passed and that are counted."""
+MOST_RUNS = 10
+"""Live runs that are explained; the others are counted."""
+_WHEN_FULL = {
+    WhenFull.QUEUE: "a run that starts now is queued (when_full: queue)",
+    WhenFull.SKIP: "a fire starts no run while a scheduled one is under way (when_full: skip)",
+    WhenFull.REPLACE: "a fire stops the oldest scheduled run (when_full: replace)",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineView:
+    """What the runs of a pipeline depend on."""
+
+    now: datetime
+    leader: str | None
+    """Id of the confirmed leader."""
+    quarantined: str | None
+    """Why it is."""
+    lacking: Mapping[str, Sequence[str]]
+    """Files of it that schedulers lack, by the scheduler's id."""
+    parents: Collection[PipelineName]
+    """Pipelines whose tasks start its runs."""
+    queue: QueueView
+    why_run: Callable[[Run], ReasonModel]
+    """What one of its live runs waits for."""
+    backfills: Iterable[tuple[Backfill, str]]
+    """Those that are not over, each with what it waits for."""
+    commands: Sequence[QueuedCommand]
+    """About it, that wait for a decision; oldest first."""
+
+
+def explain_pipeline(record: PipelineRecord, view: PipelineView) -> list[ReasonModel]:
+    """What holds the pipeline, then its schedule, limits, runs, backfills and commands."""
+    reasons = [ReasonModel(about="pipeline", why=told) for told in _held(record, view)]
+    schedule = record.profile.schedule
+    if schedule is None:
+        reasons.append(ReasonModel(about="schedule", why=_no_schedule(record, view)))
+    else:
+        reasons.append(_schedule(record, schedule, view))
+    if record.skips.listed:
+        reasons.append(ReasonModel(about="skipped fires", why=_skipped(record.skips)))
+    own = [run for run in view.queue.live if run.pipeline == record.name]
+    if (full := _full(record, own, view.queue)) is not None:
+        reasons.append(ReasonModel(about="concurrency", why=full))
+    reasons += _live(own, view)
+    reasons += [ReasonModel(about=f"backfill {one.id}", why=told) for one, told in view.backfills]
+    reasons += [
+        ReasonModel(about=f"command {queued.id}", why=_waiting(queued, place, view))
+        for place, queued in enumerate(view.commands)
+    ]
+    return reasons
+
+
+def _held(record: PipelineRecord, view: PipelineView) -> Iterator[str]:
+    """What keeps the whole pipeline from starting runs."""
+    name = record.name
+    if record.state is PipelineState.INACTIVE:
+        yield f"it was published and never activated: `nimbus pipeline activate {name}`"
+    if record.state is PipelineState.PAUSED:
+        yield (
+            f"it is paused, at the latest since {_at(record.updated_at)}: neither its schedule nor a "
+            f"backfill starts runs; `nimbus pipeline activate {name}` resumes it"
+        )
+    if view.quarantined is not None:
+        yield (
+            f"it is quarantined: {view.quarantined}; publish and activate its release again, "
+            "or restore the files in storage"
+        )
+    if view.leader is None:
+        yield "no scheduler leads at the moment: nothing starts until one does"
+    for scheduler, files in sorted(view.lacking.items()):
+        yield f"scheduler {scheduler} lacks {', '.join(files)} of it, and fetches them"
+
+
+def _no_schedule(record: PipelineRecord, view: PipelineView) -> str:
+    how = f"`nimbus run start {record.name}`, a backfill"
+    if view.parents:
+        how += f", or tasks of pipeline {', '.join(sorted(view.parents))}"
+    return f"it has none: its runs are started by {how}"
+
+
+def _schedule(record: PipelineRecord, schedule: Schedule, view: PipelineView) -> ReasonModel:
+    said = f"{schedule.cron} ({schedule.timezone})"
+    position = record.schedule_position
+    ahead = next_fire(schedule, view.now)
+    if record.state is not PipelineState.ACTIVE or position is None:
+        return ReasonModel(about="schedule", why=f"{said}: it fires while the pipeline is active")
+    if ahead is None:
+        return ReasonModel(about="schedule", why=f"{said}: it never fires again")
+    due = fires_between(schedule, position, view.now, MOST_DUE)
+    after = f"the next fire is at {_at(ahead)}"
+    if due:
+        count = f"{len(due)} or more" if len(due) == MOST_DUE else str(len(due))
+        last = "" if len(due) == 1 else f", the first at {_at(due[0])}"
+        after = (
+            f"{count} fire times have passed since {_at(position)}{last} (catchup: {schedule.catchup}): "
+            f"{_who_fires(view)}; {after}"
+        )
+    return ReasonModel(about="schedule", why=f"{said}: {after}", until=ahead)
+
+
+def _who_fires(view: PipelineView) -> str:
+    if view.quarantined is not None:
+        return "they are dealt with once it is not quarantined"
+    return "the leader deals with them next" if view.leader else "the next leader deals with them"
+
+
+def _skipped(skips: Skips) -> str:
+    last = skips.listed[-1]
+    when = f"at {_at(last.last)}"
+    if last.count > 1:
+        when = f"{last.count} from {_at(last.first)} to {_at(last.last)}"
+    return f"{skips.total} fire times started no run; the last {when}: {last.reason}"
+
+
+def _live(own: list[Run], view: PipelineView) -> Iterator[ReasonModel]:
+    """Those under way first, the oldest of them first; then those that are queued."""
+    ordered = sorted(own, key=lambda run: (run.state is RunState.QUEUED, run.created_at, run.id))
+    yield from map(view.why_run, ordered[:MOST_RUNS])
+    if len(ordered) > MOST_RUNS:
+        left = f"{len(ordered) - MOST_RUNS} more are live"
+        yield ReasonModel(about="runs", why=left)
+
+
+def _full(record: PipelineRecord, own: list[Run], queue: QueueView) -> str | None:
+    """Which limit keeps a further run from starting; None: there is room."""
+    under_way = [run for run in own if run.state is not RunState.QUEUED]
+    concurrency = record.profile.concurrency
+    if concurrency is not None and len(under_way) >= concurrency.limit:
+        return (
+            f"concurrency.limit is {concurrency.limit}, reached by {run_names(under_way)}: "
+            f"{_WHEN_FULL[concurrency.when_full]}"
+        )
+    if queue.max_running is None:
+        return None
+    counted = [run for run in queue.live if run.state is not RunState.QUEUED and run.parent is None]
+    if len(counted) < queue.max_running:
+        return None
+    return (
+        f"runs.max_running of the cluster is {queue.max_running}, reached by {run_names(counted)}: "
+        "a run that starts now is queued"
+    )
+
+
+def _waiting(queued: QueuedCommand, place: int, view: PipelineView) -> str:
+    what = queued.command.type.replace("_", " ")
+    asked = f"{what}, asked at {_at(queued.submitted_at)}"
+    asked += f" by {queued.submitted_by}" if queued.submitted_by else ""
+    behind = f", behind {place} older ones" if place else ""
+    if view.leader is None:
+        return f"{asked}: it is kept{behind}, and decided once a scheduler leads"
+    return f"{asked}: it waits{behind} for the leader, which may have to fetch the release first"
+
+
+def _at(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%SZ}"

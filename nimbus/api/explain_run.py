@@ -1,0 +1,110 @@
+"""Says what a run waits for, as a list of reasons. Pure: facts in, reasons out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+from nimbus.api.explain import Surroundings, why, why_run
+from nimbus.api.models_explanations import ReasonModel
+from nimbus.domain.admission import Wait, admit
+from nimbus.domain.earliest import gives_up_at, not_before, queue_ends_at
+from nimbus.domain.ids import AttemptId
+from nimbus.domain.run import Run, RunState, TaskRun, TaskState
+from nimbus.domain.slots import Slots
+from nimbus.domain.waits import looks_of
+
+
+def explain_run(run: Run, slots: Mapping[AttemptId, Slots], around: Surroundings) -> list[ReasonModel]:
+    """The run first, then each task that could move now; those behind other tasks are counted.
+
+    Args:
+        run: Live, or final.
+        slots: Of its open attempts.
+        around: Leader, workers and time.
+    """
+    own = _of_run(run, around)
+    reasons = [] if own is None else [_reason("run", own, run.deadline, around)]
+    if run.state is RunState.QUEUED:
+        return reasons
+    reasons += [explain_task(run, task, slots, around) for task in _moving(run)]
+    waiting = [task for task in run.tasks.in_order() if not task.state.is_final]
+    behind = sum(not _met(run, task) for task in waiting)
+    if behind:
+        reasons.append(ReasonModel(about="tasks", why=f"{behind} more wait for tasks that they need"))
+    return reasons
+
+
+def explain_task(
+    run: Run, task: TaskRun, slots: Mapping[AttemptId, Slots], around: Surroundings
+) -> ReasonModel:
+    """One task, whatever its state."""
+    attempt = task.open_attempt
+    seen = None if attempt is None else slots.get(AttemptId(run.id, task.spec.name, attempt.number))
+    told = why(run, task, seen, around) or _not_waiting(task)
+    return _reason(f"task {task.spec.name}", told, next_change(run, task, around), around)
+
+
+def next_change(run: Run, task: TaskRun, around: Surroundings) -> datetime | None:
+    """The next time at which something changes for a waiting task by itself; None: no time is known."""
+    moments = [run.deadline]
+    if run.opens_tasks and task.state is TaskState.WAITING and _met(run, task):
+        start = not_before(run, task)
+        moments += [start, *_ends(run, task, around)] if start is None or start <= around.now else [start]
+    return min((one for one in moments if one is not None and one > around.now), default=None)
+
+
+def _ends(run: Run, task: TaskRun, around: Surroundings) -> Iterator[datetime | None]:
+    """When the wait of a ready task ends, or is looked at again."""
+    spec = task.spec
+    if spec.kind.uses_worker:
+        yield queue_ends_at(run, task)
+        if spec.children is None:
+            answer = admit(run, task, around.capacity(), around.now)
+            yield answer.until if isinstance(answer, Wait) else None
+        return
+    yield gives_up_at(run, task)
+    wanted = looks_of(spec.waits_for, spec.args)
+    looks = around.looks() if wanted else {}
+    yield from (looks[look.name].next_at for look in wanted if look.name in looks)
+
+
+def _of_run(run: Run, around: Surroundings) -> str | None:
+    """None: nothing holds the run as a whole."""
+    if (told := why_run(run, around)) is not None:
+        return told
+    because = f": {run.reason}" if run.reason else ""
+    if run.state.is_final:
+        return f"{run.state}{because}"
+    if run.state is RunState.STOPPING:
+        return f"it is being stopped, and ends with its {len(run.open_attempts())} open attempts{because}"
+    return f"it has failed, and cleans up{because}" if run.is_cleaning_up else None
+
+
+def _moving(run: Run) -> Iterator[TaskRun]:
+    """Of a live run, tasks whose needs are met; if it is paused, those that have begun. Else what failed."""
+    for task in run.tasks.in_order():
+        if run.state.is_final:
+            if task.state is TaskState.FAILED:
+                yield task
+        elif task.state is TaskState.RUNNING or (
+            task.state is TaskState.WAITING and run.paused is None and _met(run, task)
+        ):
+            yield task
+
+
+def _met(run: Run, task: TaskRun) -> bool:
+    return all(run.tasks[need].state.is_final for need in task.spec.needs)
+
+
+def _not_waiting(task: TaskRun) -> str:
+    attempt = task.open_attempt
+    if attempt is None:
+        return str(task.state)
+    since = f"since {attempt.opened_at:%Y-%m-%d %H:%M:%SZ}"
+    return f"it computes: attempt {attempt.number} on worker {attempt.worker}, {since}"
+
+
+def _reason(about: str, told: str, until: datetime | None, around: Surroundings) -> ReasonModel:
+    ahead = until if until is not None and until > around.now else None
+    return ReasonModel(about=about, why=told, until=ahead)

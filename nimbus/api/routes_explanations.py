@@ -1,0 +1,125 @@
+"""Routes that say why something is not running."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from nimbus.api import views
+from nimbus.api.explain import Surroundings
+from nimbus.api.explain_pipeline import PipelineView, explain_pipeline
+from nimbus.api.explain_run import explain_run, explain_task
+from nimbus.api.finding import FoundRun, look_for_run, queue_view, surroundings
+from nimbus.api.models_explanations import ExplanationModel, ReasonModel, explanation
+from nimbus.api.models_runs import RequestedRunModel
+from nimbus.api.problems import NotFoundError
+from nimbus.api.requests import PipelineNameText, RunIdText
+from nimbus.api.routes_backfills import explained
+from nimbus.api.routes_pipelines import known_pipeline
+from nimbus.api.services import ApiServices
+from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.ids import TaskName
+from nimbus.domain.run import Run
+
+MOST_REASONS = 100
+"""In one answer."""
+
+
+def router(services: ApiServices, prefix: str) -> APIRouter:
+    """Build the routes over `services`, below `prefix`."""
+    routes = APIRouter(tags=["explanations"], prefix=prefix)
+
+    @routes.get("/runs/{run_id}/explanation")
+    def run(
+        run_id: RunIdText,
+        task: Annotated[PipelineNameText | None, Query(description="Of this task alone.")] = None,
+    ) -> ExplanationModel:
+        """Why a run, or a task of it, is not running: what each waits for, and what would end that."""
+        return explained_run(services, run_id, task)
+
+    @routes.get("/pipelines/{name}/explanation")
+    def pipeline(name: PipelineNameText) -> ExplanationModel:
+        """Why a pipeline is not running: state, schedule, limits, live runs, backfills, commands."""
+        return explained_pipeline(services, name)
+
+    return routes
+
+
+def explained_run(services: ApiServices, run_id: str, task: str | None = None) -> ExplanationModel:
+    """Explain a run, or one of its tasks; also a run that is asked for and not started.
+
+    Raises:
+        NotFoundError: there is no such run, or no such task.
+    """
+    found = look_for_run(services, run_id)
+    if not isinstance(found, FoundRun):
+        reason = ReasonModel(about="run", why=_requested(services, found))
+        return explanation(run_id, found.state, [reason], MOST_REASONS)
+    run = found.run
+    slots = {} if run.state.is_final else services.reader.slots(run.open_attempts())
+    around = surroundings(services)
+    if task is None:
+        return explanation(run.id, run.state, explain_run(run, slots, around), MOST_REASONS)
+    of = run.tasks.get(TaskName(task))
+    if of is None:
+        raise NotFoundError("unknown_task", f"run {run.id} has no task {task}.")
+    return explanation(run.id, run.state, [explain_task(run, of, slots, around)], MOST_REASONS)
+
+
+def _requested(services: ApiServices, found: RequestedRunModel) -> str:
+    """Why a run that was asked for is not there."""
+    if found.state == "refused" or found.reason:
+        return found.reason
+    queued = f"its start, command {found.command.command_id}, waits"
+    about = (
+        one for one in services.reader.commands() if getattr(one.command, "pipeline", None) == found.pipeline
+    )
+    before = sum(one.id < found.command.command_id for one in about)
+    behind = f" behind {before} older commands of pipeline {found.pipeline}" if before else ""
+    if services.health.leader() is None:
+        return f"{queued}{behind}: no scheduler leads at the moment; it is decided once one does"
+    return f"{queued}{behind} for the leader, which may have to fetch the release first"
+
+
+def explained_pipeline(services: ApiServices, name: str) -> ExplanationModel:
+    """Explain a pipeline.
+
+    Raises:
+        NotFoundError: the catalog has none of this name.
+    """
+    record = known_pipeline(services, name)
+    reasons = explain_pipeline(record, pipeline_view(services, record))
+    return explanation(record.name, record.state, reasons, MOST_REASONS)
+
+
+def pipeline_view(services: ApiServices, record: PipelineRecord) -> PipelineView:
+    """Read what the runs of a pipeline depend on."""
+    reader, around, name = services.reader, surroundings(services), record.name
+    schedulers = reader.schedulers()
+    backfills = [one for one in reader.backfills() if one.pipeline == name and not one.state.is_over]
+    return PipelineView(
+        now=around.now,
+        leader=around.leader,
+        quarantined=views.quarantined(schedulers).get(name),
+        lacking={
+            one.id: [file.path for file in one.missing if file.pipeline == name]
+            for one in schedulers
+            if any(file.pipeline == name for file in one.missing)
+        },
+        parents=[other.name for other in reader.pipelines() if name in other.profile.children],
+        queue=queue_view(services, name),
+        why_run=partial(_live_run, services, around),
+        backfills=[(one, explained(services, one).why or "") for one in backfills],
+        commands=[one for one in reader.commands() if getattr(one.command, "pipeline", None) == name],
+    )
+
+
+def _live_run(services: ApiServices, around: Surroundings, run: Run) -> ReasonModel:
+    """The first reason of a live run, and how many more it has."""
+    slots = services.reader.slots(run.open_attempts())
+    first, *others = explain_run(run, slots, around) or [ReasonModel(about="run", why="it ends next")]
+    of = "" if first.about == "run" else f"{first.about}: "
+    more = f"; `nimbus run explain {run.id}` has {len(others)} more" if others else ""
+    return ReasonModel(about=f"run {run.id}", why=f"{run.state}: {of}{first.why}{more}", until=first.until)

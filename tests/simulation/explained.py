@@ -1,0 +1,64 @@
+"""The law of explanations: while a leader rests, what does not move has a reason, and it is the true one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nimbus.api.explain_pipeline import explain_pipeline
+from nimbus.api.explain_run import explain_run
+from nimbus.api.finding import surroundings
+from nimbus.api.routes_explanations import pipeline_view
+from nimbus.domain.ids import AttemptId
+from nimbus.domain.run import Run
+from nimbus.engine.decision import BuildRun, PrepareRelease, RenderTask
+from tests.simulation.catalog import MAX_RUNNING
+from tests.simulation.laws import Law, hold
+from tests.store_reader import leading, services_over
+
+if TYPE_CHECKING:
+    from tests.simulation.scheduler import Scheduler
+
+PROMISES = (
+    "gives it to a worker next",
+    "the leader starts",
+    "more to start",
+    "has yet to take that in",
+    "renders its templates",
+    "it ends next",
+    "to see that all is there",
+    "deals with them next",
+)
+"""What a leader that rests has done: who reads this of it is told nothing."""
+
+
+def check(scheduler: Scheduler) -> None:
+    """Ask for explanations beside a leader that has decided everything, and starts no run and no task."""
+    state, world = scheduler.engine.reign.state, scheduler.world
+    under_way = any(isinstance(job, BuildRun | RenderTask | PrepareRelease) for job, _ in scheduler.jobs)
+    if under_way or state.set_aside or not scheduler.engine._inbox.empty():
+        return
+    registration = leading(state, scheduler.clock)
+    services = services_over(world.zookeeper.cluster, scheduler.clock, lambda: registration, MAX_RUNNING)
+    around, found = surroundings(services), world.zookeeper.world
+    for run in state.runs.values():
+        reasons = explain_run(run, found.slots, around)
+        hold(Law.EXPLAINED, reasons, run.id, run.state, "has no explanation")
+        for reason in reasons:
+            _check_words(reason.why, run.id, reason.about)
+            if reason.why.startswith("it computes"):
+                _check_computes(scheduler, run, reason.about.removeprefix("task "))
+    for record in found.pipelines.values():
+        for reason in explain_pipeline(record, pipeline_view(services, record)):
+            _check_words(reason.why, record.name, reason.about)
+
+
+def _check_words(why: str, *about: str) -> None:
+    hold(Law.EXPLAINED, why not in ("", "waiting", "running"), *about, "is not explained:", why)
+    broken = [promise for promise in PROMISES if promise in why]
+    hold(Law.EXPLAINED, not broken, *about, "is promised what a leader at rest does not do:", why)
+
+
+def _check_computes(scheduler: Scheduler, run: Run, name: str) -> None:
+    task = next(task for task in run.tasks.in_order() if task.spec.name == name)
+    slots = scheduler.world.zookeeper.world.slots[AttemptId(run.id, task.spec.name, task.tried)]
+    hold(Law.EXPLAINED, slots.claim is not None and slots.beating and slots.end is None, run.id, name, slots)

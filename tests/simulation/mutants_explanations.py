@@ -1,0 +1,41 @@
+"""Faults in explanations: what moves or waits is right, and what people are told of it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from nimbus.api import explain, explain_admission
+from nimbus.domain.admission import Grant
+from tests.simulation.mutant import mutant, replaced
+
+
+@mutant
+def explanation_overlooks_the_pause_of_a_retry() -> Iterator[None]:
+    """A task that is tried again later is called ready."""
+    original = explain._waiting
+
+    def waiting(run: Any, task: Any, around: Any) -> Any:
+        return original(run, replace(task, retry_at=None), around)
+
+    with replaced(explain, _waiting=waiting):
+        yield
+
+
+@mutant
+def explanation_does_not_ask_the_rule_of_admission() -> Iterator[None]:
+    """A task that waits for a slot, a pool or a label is called ready."""
+
+    def admit(_run: Any, _task: Any, capacity: Any, _now: Any) -> Grant:
+        return Grant(next(iter(capacity.workers), None))  # type: ignore[arg-type]  # nobody looks at it
+
+    with replaced(explain_admission, admit=admit):
+        yield
+
+
+@mutant
+def explanation_takes_a_silent_attempt_for_one_that_computes() -> Iterator[None]:
+    """An attempt without a claim, or whose runner is gone, is said to compute: DS shows it as running."""
+    with replaced(explain, _running=lambda *_: None):
+        yield
