@@ -89,6 +89,7 @@ def _rerun(services: ApiServices, run_id: str, body: RerunBody) -> StartRun:
             tasks=tuple(TaskName(name) for name in body.tasks),
             reuse=earlier.id,
             is_rerun=True,
+            keeps_releases=body.release == "same",
             marks={TaskName(name): TaskState(state) for name, state in body.marks.items()},
             reason=body.reason,
         ),

@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from nimbus.domain.child_runs import repeated
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.growth import brief
 from nimbus.domain.ids import RunId, TaskName
@@ -43,6 +44,8 @@ class Selection:
     """The earlier run. Its successes stand for tasks that are not selected."""
     is_rerun: bool = False
     """Of `reuse`, rather than another run that uses its successes."""
+    keeps_releases: bool = False
+    """Child runs are of the releases that they had in `reuse`, rather than of those that are active now."""
     marks: Mapping[TaskName, TaskState] = field(default_factory=dict)
     """Tasks that count as succeeded or skipped without being run."""
     reason: str = ""
@@ -86,7 +89,9 @@ def entered(
         for task in run.tasks.in_order()
         if task.spec.name not in chosen
     ]
-    tasks = run.tasks.replaced(others)
+    again = [_again(run.tasks[name], chosen, selection, earlier) for name in chosen]
+    by_name = {task.spec.name: task for task in (*others, *again)}
+    tasks = Tasks(by_name[name] for name in run.tasks)
     _check_reads(tasks, chosen, selection)
     return replace(
         run,
@@ -155,6 +160,18 @@ def _instead(task: TaskRun, earlier: Run | None, result: Mapping[str, Any] | Non
         return replace(task, state=TaskState.SKIPPED, left_out=True)
     origin = was.reused or Reused(run=earlier.id, attempt=was.attempts[-1] if was.attempts else None)
     return replace(task, state=TaskState.SUCCEEDED, reused=replace(origin, result=result))
+
+
+def _again(task: TaskRun, chosen: set[TaskName], selection: Selection, earlier: Run | None) -> TaskRun:
+    """A task that is selected: of its child runs it may repeat only those that did not succeed."""
+    was = None if earlier is None else earlier.tasks.get(task.spec.name)
+    same_needs = chosen.isdisjoint((*task.spec.needs, *task.spec.reads))
+    return repeated(
+        task,
+        was,
+        keeps_release=selection.keeps_releases,
+        keeps_items=selection.scope is Scope.FAILED and same_needs,
+    )
 
 
 def _check_reads(tasks: Tasks, chosen: set[TaskName], selection: Selection) -> None:
