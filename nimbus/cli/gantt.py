@@ -65,4 +65,5 @@ def _words(attempt: Mapping[str, Any], now: datetime) -> str:
     failure = attempt.get("failure")  # a scheduler of an earlier release does not tell it
     if failure not in (None, ending):
         ending += f" ({failure})"
-    return f"{span((end - began).total_seconds())} {ending} on {attempt['worker']}"
+    where = f" on {attempt['worker']}" if attempt["worker"] else ""  # child runs did the work
+    return f"{span((end - began).total_seconds())} {ending}{where}"
