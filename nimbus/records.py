@@ -110,6 +110,7 @@ _NOT_IN_LAYOUT_1: dict[str, Any] = {
     "selected": True,
     "note": True,
     "paused": True,
+    "stopping_at": True,
     "tasks": {
         "__all__": {
             "spec": {

@@ -192,7 +192,7 @@ def _header(run: Run) -> bytes:
             "variables",
             "python_path",
             "layout",
-            *(["parent"] if run.parent is None else []),
+            *(name for name in ("parent", "stopping_at") if getattr(run, name) is None),
         },
     )
     plan = _plan_of(run)

@@ -17,6 +17,7 @@ from nimbus.api import (
     routes_intervals,
     routes_limits,
     routes_pipelines,
+    routes_replay,
     routes_run_commands,
     routes_runs,
     routes_variables,
@@ -69,6 +70,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         routes_pipelines,
         routes_runs,
         routes_children,
+        routes_replay,
         routes_run_commands,
     )
     for part in parts:

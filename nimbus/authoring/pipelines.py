@@ -61,7 +61,7 @@ class Pipeline:
         """
         if CONTEXT_VARIABLE in os.environ:
             ctx = context()
-            self.tasks[ctx.task](ctx, *sys.argv[1:])
+            self.tasks[ctx.task].run(ctx, sys.argv[1:])
             return
         from nimbus.authoring.building import build
 
@@ -72,6 +72,7 @@ class Pipeline:
         parameters: Mapping[str, Any] | None = None,
         *,
         replace: Mapping[str, TaskFunction] | None = None,
+        variables: Mapping[str, str] | None = None,
         logical_date: datetime | None = None,
         data_interval: tuple[datetime, datetime] | None = None,
         folder: Path | None = None,
@@ -81,7 +82,9 @@ class Pipeline:
 
         Args:
             parameters: Of the run.
-            replace: Functions in place of tasks, by task name. A task that is a program needs one.
+            replace: Functions in place of tasks, by task name. A task that is a program, or starts child
+                runs, needs one; one that waits succeeds without.
+            variables: Of the cluster, as `vars` in templates.
             logical_date: Aware; None: now.
             data_interval: Aware start and end, for templates that name it.
             folder: For outputs, which stay there; None: a new temporary one.
@@ -101,6 +104,7 @@ class Pipeline:
             self,
             parameters or {},
             replace or {},
+            variables=variables or {},
             logical_date=logical_date,
             data_interval=data_interval,
             folder=folder,

@@ -13,15 +13,25 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nimbus.authoring.tasks import Task
 from nimbus.definition import parse_definition
 from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.intervals import DataInterval
-from nimbus.domain.lifecycle import begin, close_attempt, committed_outputs, is_ready, open_attempt
-from nimbus.domain.pipeline import PipelineSpec, RetryPolicy
-from nimbus.domain.run import Outcome, Run, RunCause
+from nimbus.domain.lifecycle import (
+    begin,
+    close_attempt,
+    committed_outputs,
+    conclude_waiting,
+    is_ready,
+    open_attempt,
+)
+from nimbus.domain.pipeline import PipelineSpec, RetryPolicy, TaskSpec
+from nimbus.domain.run import Outcome, Run, RunCause, TaskState
 from nimbus.domain.slots import End
-from nimbus.task import CONTEXT_VARIABLE, context
+from nimbus.result import FILE, decode
+from nimbus.task import CONTEXT_VARIABLE, TaskContext, context
+from nimbus.templates.answers import TemplateError
 from nimbus.templates.helper import TemplateHelper
 
 if TYPE_CHECKING:
@@ -46,6 +56,9 @@ class Trial:
     errors: Mapping[str, Exception] = field(default_factory=dict)
     """What tasks raised, by name."""
 
+    results: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What tasks gave with `ctx.result`, or returned, by name."""
+
     def output(self, task: str) -> Path:
         """Output folder of a task."""
         return self.folder / task
@@ -56,19 +69,14 @@ def try_out(
     parameters: Mapping[str, Any],
     replace: Mapping[str, TaskFunction],
     *,
+    variables: Mapping[str, str],
     logical_date: datetime | None,
     data_interval: tuple[datetime, datetime] | None,
     folder: Path | None,
     raises: bool,
 ) -> Trial:
     """See `Pipeline.test`."""
-    functions = {**_functions(pipeline), **replace}
-    missing = [name for name in pipeline.tasks if name not in functions]
-    if missing:
-        raise ValueError(
-            f"these tasks are programs, which a test does not start: {', '.join(missing)}; "
-            "give a function for each, as replace={name: function}"
-        )
+    tasks = _tasks(pipeline, replace)
     place = Path(tempfile.mkdtemp(prefix=f"{pipeline.name}-")) if folder is None else folder
     now = datetime.now(UTC)
     draft = Draft(
@@ -76,6 +84,7 @@ def try_out(
         pipeline=PipelineName(pipeline.name),
         release=_RELEASE,
         parameters=parameters,
+        variables=variables,
         logical_date=logical_date or now,
         data_interval=None if data_interval is None else _interval(*data_interval),
         cause=RunCause.MANUAL,
@@ -85,7 +94,7 @@ def try_out(
     with TemplateHelper() as templates:
         spec = parse_definition(pipeline.yaml().encode(), str(pipeline.file), templates)
         run = begin(templates.render(new_run(_without_retries(spec), draft)), now)
-    return _Trying(pipeline, functions, place, raises=raises).tried(run)
+        return _Trying(pipeline, tasks, templates, place, raises=raises).tried(run)
 
 
 def _interval(start: datetime, end: datetime) -> DataInterval:
@@ -97,84 +106,129 @@ def _without_retries(spec: PipelineSpec) -> PipelineSpec:
     return dataclasses.replace(spec, tasks=tuple(tasks))
 
 
-def _functions(pipeline: Pipeline) -> dict[str, TaskFunction]:
-    return {name: task.function for name, task in pipeline.tasks.items() if task.function is not None}
+def _tasks(pipeline: Pipeline, replace: Mapping[str, TaskFunction]) -> dict[str, Task[..., Any]]:
+    """What each task does here. ValueError: nobody says it."""
+    found = {name: task for name, task in pipeline.tasks.items() if task.function is not None}
+    waits = {name for name, task in pipeline.tasks.items() if task.kind in ("approval", "wait")}
+    found |= {name: Task(name, "python", _pass, (), {}) for name in waits}
+    found |= {name: Task(name, "python", function, (), {}) for name, function in replace.items()}
+    missing = [name for name in pipeline.tasks if name not in found]
+    if missing:
+        raise ValueError(
+            f"these tasks are programs or child runs, which a test does not start: {', '.join(missing)}; "
+            "give a function for each, as replace={name: function}"
+        )
+    return found
+
+
+def _pass(ctx: TaskContext, *_: str) -> None:
+    """What is waited for is there."""
 
 
 class _Trying:
     def __init__(
-        self, pipeline: Pipeline, functions: Mapping[str, TaskFunction], folder: Path, *, raises: bool
+        self,
+        pipeline: Pipeline,
+        tasks: Mapping[str, Task[..., Any]],
+        templates: TemplateHelper,
+        folder: Path,
+        *,
+        raises: bool,
     ) -> None:
-        self._pipeline, self._functions, self._folder, self._raises = pipeline, functions, folder, raises
+        self._pipeline, self._tasks, self._templates = pipeline, tasks, templates
+        self._folder, self._raises = folder, raises
         self._errors: dict[str, Exception] = {}
+        self._results: dict[TaskName, Mapping[str, Any]] = {}
 
     def tried(self, run: Run) -> Trial:
         """Run all tasks, in the order in which they become ready."""
         while not run.state.is_final:
             name = next(task.spec.name for task in run.tasks.in_order() if is_ready(run, task))
-            run = self._attempted(run, name)
+            run = self._tried_task(run, name)
         return Trial(
             state=run.state.value,
             states={str(task.spec.name): task.state.value for task in run.tasks.in_order()},
             folder=self._folder,
             errors=self._errors,
+            results={str(name): result for name, result in self._results.items()},
         )
 
-    def _attempted(self, run: Run, name: TaskName) -> Run:
-        now = datetime.now(UTC)
+    def _tried_task(self, run: Run, name: TaskName) -> Run:
+        now, spec = datetime.now(UTC), run.tasks[name].spec
+        try:
+            if spec.reads:
+                spec = self._templates.render_task(run, name, self._results)
+        except TemplateError as exc:
+            self._fails(name, exc)
+            return conclude_waiting(run, name, TaskState.FAILED, now, str(exc))
+        if not spec.is_wanted:
+            return conclude_waiting(run, name, TaskState.SKIPPED, now)
         run = open_attempt(run, name, worker=_HERE, epoch=1, now=now)
         attempt = AttemptId(run.id, name, 1)
-        outcome = Outcome.SUCCEEDED if self._succeeds(run, name) else Outcome.FAILED
-        end = End(attempt=str(attempt), outcome=outcome, written_by="runner", ended_at=now, output=str(name))
+        outcome = Outcome.SUCCEEDED if self._succeeds(run, spec) else Outcome.FAILED
+        end = End(
+            attempt=str(attempt),
+            outcome=outcome,
+            written_by="runner",
+            ended_at=now,
+            output=str(name),
+            result=self._results.get(name),
+        )
         return close_attempt(run, attempt, end, max_mishaps=1, now=now)
 
-    def _succeeds(self, run: Run, name: TaskName) -> bool:
-        spec = run.tasks[name].spec
-        (self._folder / name).mkdir(parents=True, exist_ok=True)
-        with _in_task(self._document(run, name), self._folder):
+    def _succeeds(self, run: Run, spec: TaskSpec) -> bool:
+        (self._folder / spec.name).mkdir(parents=True, exist_ok=True)
+        with _in_task(self._document(run, spec), self._folder / ".nimbus" / spec.name) as left:
             try:
-                self._functions[name](context(), *spec.args)
-            except Exception as exc:
-                if self._raises:
-                    raise
-                self._errors[str(name)] = exc
-        return str(name) not in self._errors
+                self._tasks[spec.name].run(context(), spec.args)
+            except Exception as exc:  # noqa: BLE001 - the task's own; it is kept, or raised again
+                self._fails(spec.name, exc)
+                return False
+            if left.exists():
+                self._results[spec.name] = decode(left.read_bytes())
+        return True
 
-    def _document(self, run: Run, name: TaskName) -> dict[str, Any]:
+    def _fails(self, name: TaskName, exc: Exception) -> None:
+        if self._raises:
+            raise exc
+        self._errors[str(name)] = exc
+
+    def _document(self, run: Run, spec: TaskSpec) -> dict[str, Any]:
         """What `nimbus.task.context` reads."""
         interval = run.data_interval
-        outputs = committed_outputs(run, run.tasks[name].spec.needs)
+        outputs = committed_outputs(run, spec.needs)
         return {
             "schema": 1,
             "pipeline": run.pipeline,
             "release": run.release,
             "run_id": run.id,
-            "task": name,
+            "task": spec.name,
             "attempt": 1,
             "logical_date": run.logical_date.isoformat(),
             "data_interval_start": interval and interval.start.isoformat(),
             "data_interval_end": interval and interval.end.isoformat(),
             "tz": run.timezone,
             "parameters": dict(run.parameters),
+            "variables": dict(run.variables),
             "inputs": {need: str(self._folder / output) for need, output in outputs.items()},
-            "output": str(self._folder / name),
+            "output": str(self._folder / spec.name),
             "release_root": str(self._pipeline.file.parent),
         }
 
 
 @contextmanager
-def _in_task(document: Mapping[str, Any], folder: Path) -> Iterator[None]:
-    """Have `nimbus.task.context` answer as in an attempt."""
-    before = os.environ.get(CONTEXT_VARIABLE)
-    place = folder / f"{document['task']}.context.json"
+def _in_task(document: Mapping[str, Any], folder: Path) -> Iterator[Path]:
+    """Have `nimbus.task.context` answer as in an attempt. Gives the place of the task's result."""
+    (folder / "work").mkdir(parents=True, exist_ok=True)
+    place = folder / "context.json"
     place.write_text(json.dumps(document), encoding="utf-8")
+    before = os.environ.get(CONTEXT_VARIABLE)
     os.environ[CONTEXT_VARIABLE] = str(place)
     context.cache_clear()
     try:
-        yield
+        yield folder / "work" / FILE
     finally:
         context.cache_clear()
-        place.unlink()
         if before is None:
             del os.environ[CONTEXT_VARIABLE]
         else:

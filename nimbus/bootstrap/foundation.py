@@ -26,6 +26,7 @@ from nimbus.adapters.clock import SystemClock
 from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.adapters.store_session import StoreSession
 from nimbus.adapters.zookeeper.cluster import ZooKeeperClusterReader
+from nimbus.adapters.zookeeper.tree import ClusterTree, ClusterUnfinishedError
 from nimbus.config import Settings
 from nimbus.domain.errors import NimbusError
 
@@ -63,6 +64,7 @@ def lay_foundation(settings: Settings) -> Foundation:
         StorageRefusedError: the credentials are wrong.
         LeaderError: ZooKeeper does not answer, or refuses us.
         nimbus.ports.StoreUnavailableError: the database of a single scheduler cannot be opened.
+        ClusterUnfinishedError: a command that makes or removes the cluster has not ended.
     """
     store = S3ObjectStore(s3_config(settings))
     try:
@@ -73,6 +75,11 @@ def lay_foundation(settings: Settings) -> Foundation:
     except StoreAccessDeniedError as exc:
         raise StorageRefusedError(str(exc)) from exc
     session = open_session(settings)
+    try:
+        ClusterTree(session, settings.cluster.root).check_finished()
+    except ClusterUnfinishedError:
+        session.close(settings.zookeeper.call_timeout)
+        raise
     return Foundation(
         settings=settings,
         clock=SystemClock(),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nimbus.cli.exits import Exit
-from nimbus.cli.lazy import LazyGroup
+from nimbus.cli.lazy import Lazy, LazyGroup
 from nimbus.cli.options import examples, remote, report_command
 from nimbus.cli.output import Output
 from nimbus.cli.words import between, size
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from nimbus.cli.client import Api
 
 
-@click.group(cls=LazyGroup)
+@click.group(
+    cls=LazyGroup,
+    lazy={"destroy": Lazy("nimbus.cli.cluster_destroy:destroy", "Remove a cluster for good.")},
+)
 def cluster() -> None:
     """See schedulers and workers; hand leadership over."""
 

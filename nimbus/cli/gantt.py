@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from nimbus.cli.words import moment, span
+from nimbus.cli.words import moment, on_worker, span
 
 _MARKS = {"succeeded": "█", None: "▒"}
 _QUEUED, _BAD = "·", "░"
@@ -65,5 +65,4 @@ def _words(attempt: Mapping[str, Any], now: datetime) -> str:
     failure = attempt.get("failure")  # a scheduler of an earlier release does not tell it
     if failure not in (None, ending):
         ending += f" ({failure})"
-    where = f" on {attempt['worker']}" if attempt["worker"] else ""  # child runs did the work
-    return f"{span((end - began).total_seconds())} {ending}{where}"
+    return f"{span((end - began).total_seconds())} {ending}{on_worker(attempt)}"

@@ -100,6 +100,7 @@ def largest(run: Run, *, extra: int = 0) -> Run:
         note=reason,
         paused=Paused(by=reason, at=_SOME_TIME),
         started_at=_SOME_TIME,
+        stopping_at=None if run.layout == 1 else _SOME_TIME,
         deadline=_SOME_TIME,
         finished_at=_SOME_TIME,
         tasks=tasks,

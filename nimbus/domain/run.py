@@ -252,6 +252,8 @@ class RunHeader:
     verdict: RunState | None = None
     """The final state it is on its way to: while STOPPING; while RUNNING if only its clean-up goes on."""
     reason: str = ""
+    stopping_at: datetime | None = None
+    """Since when it is on its way to `verdict`. Not in layout 1."""
     finished_at: datetime | None = None
     data_interval: DataInterval | None = None
     """Local as `logical_date`. None: of a run by hand that was given none, or one of release 0.1."""

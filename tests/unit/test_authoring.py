@@ -72,6 +72,7 @@ tasks:
         (options.PipelineOptions, models.DefinitionModel, {"schema", "name", "tasks"}),
         (options.ProgramOptions, models.TaskModel, {"type", "needs"}),
         (options.Retries, models.RetriesModel, set()),
+        (options.WaitFor, models.WaitForModel, set()),
         (options.Spark, models.SparkModel, set()),
         (options.Limits, models.LimitsModel, set()),
         (options.Schedule, models.ScheduleModel, set()),
@@ -243,8 +244,38 @@ def test_interval_and_date_are_those_given() -> None:
 def test_program_needs_a_function_in_its_place() -> None:
     report = task("report", type="sql", script="report.sql")
 
-    with pytest.raises(ValueError, match="tasks are programs, which a test does not start: report"):
+    with pytest.raises(ValueError, match="programs or child runs, which a test does not start: report"):
         made(report).test()
+
+
+def test_result_that_a_function_returns_reaches_those_that_read_it() -> None:
+    seen: list[str] = []
+    plan = task(name="plan")(lambda ctx: {"rows": 3})
+    many = task(name="many", needs=[plan], when="{{ tasks.plan.result.rows > 5 }}")(lambda ctx: None)
+    read = task(name="read", needs=[plan], args=["{{ tasks.plan.result.rows }} {{ vars.place }}"])(
+        lambda ctx, text: seen.append(text)
+    )
+
+    run = made(plan, many, read).test(variables={"place": "here"})
+
+    assert run.results == {"plan": {"rows": 3}}
+    assert run.states == {"plan": "succeeded", "many": "skipped", "read": "succeeded"}
+    assert seen == ["3 here"]
+
+
+def test_result_that_is_missing_fails_who_reads_it() -> None:
+    plan = task(name="plan")(lambda ctx: None)
+    read = task(name="read", needs=[plan], args=["{{ tasks.plan.result.rows }}"])(lambda ctx, text: None)
+
+    assert made(plan, read).test(raises=False).states == {"plan": "succeeded", "read": "failed"}
+
+
+def test_what_is_waited_for_is_there_unless_it_is_replaced() -> None:
+    release = task("release", type="approval", prompt="Go on?")
+    there = task("there", type="wait", waits_for=[{"file": "/data/{{ ds }}"}])
+
+    assert made(release, there).test().state == "succeeded"
+    assert made(release, there).test(replace={"release": fail}, raises=False).states["release"] == "failed"
 
 
 def test_wrong_parameter_is_refused() -> None:

@@ -10,7 +10,7 @@ import pytest
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blobsync.storage.s3_signer import GetSigner, encoded
@@ -35,6 +35,7 @@ def botocore_headers(url: str, wanted: str | None, who: Credentials, region: str
 
 @pytest.mark.parametrize("wanted", [None, "bytes=0-16777215", "bytes=5-"])
 @pytest.mark.parametrize("token", [None, "a/session+token=="])
+@settings(deadline=None)
 @given(key=st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=40))
 def test_signature_is_that_of_botocore(key: str, wanted: str | None, token: str | None) -> None:
     who = Credentials("AKID", "secret/of+mine", token)

@@ -743,6 +743,8 @@ def test_task_reads_the_results_that_its_templates_take() -> None:
         ("{{ tasks.a.output }}", "write tasks.NAME.result.KEY"),
         ("{{ tasks[params.x].result.x }}", "write tasks.NAME.result.KEY"),
         ("{{ (tasks).result }}", "write tasks.NAME.result.KEY"),
+        ("{{ (tasks).a.result.x }}", "write tasks.NAME.result.KEY"),
+        ("{{ '}}' ~ tasks.a.result.x }}", "write tasks.NAME.result.KEY"),
         ("{{ task.result.x }}", "there is no task.result"),
     ],
 )  # fmt: skip
@@ -769,7 +771,9 @@ def test_definition_knows_the_variables_that_its_templates_name() -> None:
     assert parse_definition(text.encode(), "x", TEMPLATES).variables == ("b", "dwh", "on")
 
 
-@pytest.mark.parametrize("argument", ["{{ vars }}", "{{ vars[params.x] }}", "{{ vars.get('a') ~ vars }}"])
+@pytest.mark.parametrize(
+    "argument", ["{{ vars }}", "{{ vars[params.x] }}", "{{ vars.get('a') ~ vars }}", "{{ (vars).a }}"]
+)
 def test_variable_that_is_not_named_is_refused(argument: str) -> None:
     found = refusal(HEAD + f'tasks:\n  a: {{type: python, script: a.py, args: ["{argument}"]}}\n')
 

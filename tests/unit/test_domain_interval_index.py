@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId
@@ -102,6 +102,7 @@ def test_unreadable_page_is_refused_by_name() -> None:
         Page("x", b"broken").rows()
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 400), st.integers(1, 3), st.sampled_from(["succeeded", "failed"]))),
     st.integers(0, 400),

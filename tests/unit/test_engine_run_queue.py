@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nimbus.domain.ids import BackfillId, PipelineName, ReleaseDigest, RunId
@@ -82,6 +82,7 @@ def test_backfill_alone_starts_one_run_after_the_other() -> None:
     assert all(run.backfill for run in starts(queue, runs, 20))
 
 
+@settings(deadline=None)
 @given(st.integers(1, 4), st.integers(0, 3), st.integers(1, 3))
 def test_no_pipeline_starves_a_backfill_nor_a_backfill_the_others(
     busy: int, both: int, backfills: int
@@ -98,6 +99,7 @@ def test_no_pipeline_starves_a_backfill_nor_a_backfill_the_others(
     assert len({run.pipeline for run in found if run.backfill is not None}) >= 1
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("pq"), st.booleans()), max_size=30), st.data())
 def test_queue_is_empty_when_all_that_was_put_in_is_taken_out(
     lines: list[tuple[str, bool]], data: st.DataObject

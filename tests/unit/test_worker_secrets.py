@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nimbus.worker.secret_mask import Mask
@@ -57,6 +57,7 @@ def test_beginning_of_a_value_is_told_when_nothing_follows() -> None:
     assert masked(b"it was s3cr3t-v", VALUE, size=3) == b"it was s3cr3t-v"
 
 
+@settings(deadline=None)
 @given(
     text=st.text("abc", max_size=60),
     values=st.lists(st.text("abc", min_size=4, max_size=7), max_size=4),

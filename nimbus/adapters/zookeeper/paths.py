@@ -103,6 +103,11 @@ class Paths:
         return f"{self.root}/attempt-key"
 
     @property
+    def unfinished(self) -> str:
+        """While the cluster is being made or removed by a command: which. No daemon starts then."""
+        return f"{self.root}/unfinished"
+
+    @property
     def runs(self) -> str:
         """Parent of live and recently finished runs."""
         return f"{self.root}/runs"

@@ -1,0 +1,172 @@
+"""All nodes below a cluster's root, whatever they hold: for who removes a cluster.
+
+Not for daemons: each call here reads or writes as much as there is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from kazoo.exceptions import NodeExistsError, NoNodeError, NotEmptyError
+
+from leader import ElectionPaths
+from nimbus.adapters.store_session import StoreSession, calls_on
+from nimbus.adapters.zookeeper.calls import batched
+from nimbus.adapters.zookeeper.paths import Paths
+from nimbus.domain.errors import NimbusError
+from nimbus.ports import StoreUnavailableError
+
+TOGETHER = 500
+"""Nodes that one transaction removes."""
+ROUNDS = 10
+"""How often a removal begins anew because a node came or went meanwhile."""
+
+
+class ClusterUnfinishedError(NimbusError):
+    """Somebody began to make or remove the cluster, and has not ended."""
+
+    code = "cluster_unfinished"
+    exit_code = 4
+
+    def __init__(self, root: str, what: str) -> None:
+        super().__init__(f"`nimbus cluster {what}` has begun with {root} and has not ended: repeat it.")
+
+
+class ClusterInUseError(NimbusError):
+    """Processes of the cluster run, or something below its root is not Nimbus'."""
+
+    code = "cluster_in_use"
+    exit_code = 4
+
+
+class ClusterTree:
+    """The nodes of one cluster, in ZooKeeper or SQLite. All calls raise StoreUnavailableError.
+
+    Args:
+        session: With the store.
+        root: Of the cluster.
+    """
+
+    def __init__(self, session: StoreSession, root: str) -> None:
+        self._calls, self._root, self._paths = calls_on(session), root, Paths(root)
+        self._election = ElectionPaths(root)
+
+    def members(self) -> tuple[str, ...]:
+        """Schedulers and workers that run, such as `workers/w1`."""
+        paths = self._paths
+        parents = (paths.schedulers, paths.workers, self._election.queue, self._election.members)
+        found = [path for parent in parents for path in self._children(parent)]
+        return tuple(path.removeprefix(f"{self._root}/") for path in found)
+
+    def foreign(self) -> tuple[str, ...]:
+        """Names of nodes right below the root that no cluster has."""
+        election = self._election
+        known = {
+            *self._paths.always(),
+            self._paths.attempt_key,
+            self._paths.unfinished,
+            *(election.queue, election.epoch, election.leader, election.members),
+            *(election.control, election.components),
+        }
+        return tuple(path for path in self._children(self._root) if path not in known)
+
+    def exists(self) -> bool:
+        """Whether the root is there."""
+        return self._calls.exists(self._root)
+
+    def counts(self) -> Mapping[str, int]:
+        """How many nodes there are, by the first name below the root."""
+        below = len(self._root) + 1
+        return Counter(path[below:].partition("/")[0] for path in self._below())
+
+    def unfinished(self) -> str | None:
+        """What has begun and not ended: `destroy` or `import`."""
+        data = self._calls.get(self._paths.unfinished)
+        return None if data is None else data.decode()
+
+    def check_finished(self) -> None:
+        """Refuse what is half made or half removed. ClusterUnfinishedError."""
+        if (what := self.unfinished()) is not None:
+            raise ClusterUnfinishedError(self._root, what)
+
+    def begin(self, what: str) -> None:
+        """Say that the cluster is being made or removed, so that no daemon starts. Safe to repeat.
+
+        Raises:
+            ClusterInUseError: a scheduler or worker runs.
+            ClusterUnfinishedError: something else has begun.
+        """
+        self._refuse_members()
+        self._calls.ensure(self._root)
+        try:
+            self._calls.create(self._paths.unfinished, what.encode())
+        except NodeExistsError:
+            if self.unfinished() != what:
+                self.check_finished()
+            return
+        try:
+            self._refuse_members()  # one may have started before it could see the node
+        except ClusterInUseError:
+            self._calls.delete(self._paths.unfinished)
+            raise
+
+    def remove(self) -> None:
+        """Remove all nodes below the root, but that which says so.
+
+        Raises:
+            ClusterInUseError: something makes nodes meanwhile.
+        """
+        for _round in range(ROUNDS):
+            doomed = [path for path in reversed(self._below()) if path != self._paths.unfinished]
+            if not doomed:
+                return
+            for some in batched(doomed, TOGETHER):
+                if not self._deleted(some):
+                    break
+        raise ClusterInUseError(f"something makes nodes below {self._root} while they are removed.")
+
+    def remove_root(self) -> None:
+        """The last step of a removal: the empty root, with the node that says that it has begun.
+
+        Raises:
+            ClusterInUseError: something has made nodes again.
+        """
+        if not self._deleted((self._paths.unfinished, self._root)):
+            raise ClusterInUseError(f"something has made nodes below {self._root} while it was removed.")
+
+    def _refuse_members(self) -> None:
+        if found := self.members():
+            raise ClusterInUseError(
+                f"schedulers or workers of {self._root} run: {', '.join(found[:5])}. Stop them; a process "
+                "that was killed is gone after zookeeper.session_timeout."
+            )
+
+    def _below(self) -> list[str]:
+        """All nodes below the root, parents before their children."""
+        found, level = list[str](), [self._root]
+        while level:
+            names, _ = self._calls.list_and_read(level, [None] * len(level), ())
+            level = [f"{path}/{name}" for path, some in zip(level, names, strict=True) for name in some]
+            found += level
+        return found
+
+    def _children(self, parent: str) -> list[str]:
+        return [f"{parent}/{name}" for name in self._calls.children(parent) or ()]
+
+    def _deleted(self, paths: Iterable[str]) -> bool:
+        """Delete some nodes together; False: one of them is gone, or has got a child."""
+
+        def build(transaction: object) -> None:
+            for path in paths:
+                transaction.delete(path)  # type: ignore[attr-defined]  # kazoo has no types
+
+        try:
+            self._calls.transact(f"remove nodes of {self._root}", build)
+        except (NoNodeError, NotEmptyError):
+            return False
+        except StoreUnavailableError as exc:
+            if isinstance(exc.__cause__, NotEmptyError):
+                return False
+            raise
+        return True
