@@ -13,6 +13,7 @@ from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, TaskKind, TaskSp
 from nimbus.domain.run import Outcome, Run
 from nimbus.domain.slots import End, Slots
 from nimbus.domain.workers import WorkerInfo
+from nimbus.domain.writes import CreateRun, PutRun
 from nimbus.engine.agenda import Instant, about_rendering
 from nimbus.engine.decision import BuildRun, Decision, RenderTask
 from nimbus.engine.policy import Policy
@@ -103,7 +104,7 @@ class Stage:
             self.done.append(answer)
             for effect in answer.effects:
                 if isinstance(effect, BuildRun):
-                    self.state.run_built(effect.subject, built(effect).built)
+                    self.state.run_built(effect.subject, built(effect, self._written()).built)
                 elif isinstance(effect, RenderTask):
                     self._render(effect)
 
@@ -130,13 +131,15 @@ class Stage:
 
     def run(self, name: str = "r") -> Run:
         """A run as it was written last."""
-        written = [
-            write.run
+        return self._written()[RunId(name)]
+
+    def _written(self) -> dict[RunId, Run]:
+        return {
+            write.run.id: write.run
             for decision in self.done
             for write in decision.writes
-            if hasattr(write, "run") and isinstance(write.run, Run) and write.run.id == name
-        ]
-        return written[-1]
+            if isinstance(write, CreateRun | PutRun)
+        }
 
     def fan(self, name: str = "r") -> str:
         """The states of the items of a run's task."""

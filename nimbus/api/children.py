@@ -40,6 +40,7 @@ def children_list(run: Run, task: TaskRun) -> ChildrenListModel:
                 state=state.name.lower(),
                 run=child_of(run, task.spec.name, index) if tried else None,
                 attempt=tried or None,
+                reused_from=run.rerun_of if state is ItemState.SUCCEEDED and not tried else None,
             )
         )
     return ChildrenListModel(run_id=run.id, task=task.spec.name, children=rows)

@@ -83,6 +83,8 @@ class ChildModel(Model):
     """Its last child run; null: there was none."""
     attempt: int | None
     """Of the task, in which that run was created."""
+    reused_from: str | None
+    """The run whose child run succeeded, which this one repeats; null: none is reused."""
 
 
 class ChildrenListModel(Model):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from nimbus.api.finding import find_run, refuse_used_id
+from nimbus.api.finding import find_run, look_for_run, refuse_used_id
 from nimbus.api.models import CommandModel
+from nimbus.api.models_runs import RequestedRunModel
 from nimbus.api.requests import MarkBody, ReasonBody, RerunBody, RunIdText, TaskNameText
 from nimbus.api.routes_pipelines import known_pipeline
 from nimbus.api.routes_runs import make_run_id
@@ -24,10 +25,13 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.post("/{run_id}/stop", status_code=202, responses=ACCEPTED_RESPONSES)
     async def stop(run_id: RunIdText, body: ReasonBody, response: Response, wait: Wait = 0) -> CommandModel:
-        """End a run: nothing new starts, what runs is stopped."""
+        """End a run: nothing new starts, what runs is stopped. One that is pending does not begin."""
 
         def made() -> StopRun:
-            return StopRun(run_id=_live(services, run_id, "stop"), reason=body.reason)
+            found = look_for_run(services, run_id)
+            is_pending = isinstance(found, RequestedRunModel) and found.state == "pending"
+            stopped = RunId(run_id) if is_pending else _live(services, run_id, "stop")
+            return StopRun(run_id=stopped, reason=body.reason)
 
         return await submit(services, made, response, wait_s=wait)
 
@@ -93,6 +97,7 @@ def _rerun(services: ApiServices, run_id: str, body: RerunBody) -> StartRun:
             tasks=tuple(TaskName(name) for name in body.tasks),
             reuse=earlier.id,
             is_rerun=True,
+            keeps_releases=body.release == "same",
             marks={TaskName(name): TaskState(state) for name, state in body.marks.items()},
             reason=body.reason,
         ),

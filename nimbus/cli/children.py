@@ -31,8 +31,7 @@ def children(api: Api, out: Output, run_id: str, task: str, state: str | None) -
         out.data({**answer, "children": found})
         return
     rows = [
-        (row["index"], _words(row["item"]), row["state"], row["run"] or "", row["attempt"] or "")
-        for row in found
+        (row["index"], _words(row["item"]), row["state"], _run(row), row["attempt"] or "") for row in found
     ]
     out.table(("item", "with", "state", "run", "attempt"), rows, empty="no items")
 
@@ -41,3 +40,7 @@ def _words(item: Any) -> str:
     if isinstance(item, dict):
         return ", ".join(f"{name}={value}" for name, value in item.items())
     return "" if item is None else str(item)
+
+
+def _run(row: Any) -> str:
+    return f"reused from {row['reused_from']}" if row["reused_from"] else row["run"] or ""

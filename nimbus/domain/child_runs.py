@@ -8,7 +8,15 @@ from datetime import datetime
 from typing import Any
 
 from nimbus.domain import lifecycle
-from nimbus.domain.children import Children, ChildSpec, ItemState, begun, child_id
+from nimbus.domain.children import (
+    Children,
+    ChildSpec,
+    ItemState,
+    begun,
+    child_id,
+    repeats,
+    succeeded_alone,
+)
 from nimbus.domain.errors import InvalidTransitionError
 from nimbus.domain.growth import brief, with_attempt
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
@@ -32,17 +40,39 @@ def is_under_way(task: TaskRun) -> bool:
 
 
 def with_releases(run: Run, active: dict[PipelineName, ReleaseDigest]) -> Run:
-    """A new run whose child runs are pinned to the releases that are active now."""
+    """A new run whose child runs are pinned to the releases that are active now, if they are not yet."""
 
     def pinned(task: TaskRun) -> TaskRun:
         spec = task.spec.children
         if spec is None:
             return task
-        return replace(
-            task, spec=replace(task.spec, children=replace(spec, release=active.get(spec.pipeline)))
-        )
+        return _pinned(task, spec.release or active.get(spec.pipeline))
 
     return replace(run, tasks=Tasks(pinned(task) for task in run.tasks.in_order()))
+
+
+def repeated(task: TaskRun, was: TaskRun | None, *, keeps_release: bool, keeps_items: bool) -> TaskRun:
+    """A task of a rerun, with what it takes over from the earlier run.
+
+    Args:
+        task: It has not begun.
+        was: The same task in the earlier run; None: it had none.
+        keeps_release: Its child runs are of the release that they had there.
+        keeps_items: Those that succeeded there are not repeated, unless it starts others now.
+    """
+    spec, before = task.spec.children, None if was is None else was.spec.children
+    if was is None or spec is None or before is None:
+        return task
+    if keeps_items and was.children is not None and repeats(spec, before):
+        task = replace(task, children=succeeded_alone(was.children))
+    return _pinned(task, before.release) if keeps_release and spec.pipeline == before.pipeline else task
+
+
+def _pinned(task: TaskRun, release: ReleaseDigest | None) -> TaskRun:
+    spec = task.spec.children
+    if spec is None:
+        return task
+    return replace(task, spec=replace(task.spec, children=replace(spec, release=release)))
 
 
 def child_of(run: Run, name: TaskName, index: int) -> RunId | None:

@@ -106,7 +106,10 @@ class Children:
     states: str
     """An `ItemState` for each item."""
     tried: tuple[int, ...]
-    """For each item the attempt in which its last child run was created; 0: none was."""
+    """For each item the attempt in which its last child run was created; 0: none was.
+
+    One that has succeeded without any is that of the run which this one repeats.
+    """
     lists: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """Those of `for_each` that came from results. They never change."""
     reason: str = ""
@@ -126,11 +129,12 @@ class Children:
         return [index for index, found in enumerate(self.states) if found == state]
 
     def moved(self, index: int, state: ItemState, reason: str = "") -> Children:
-        """One item in another state."""
+        """One item in another state. OPEN: its child run is created."""
+        attempt = self.attempt if state is ItemState.OPEN else self.tried[index]
         return replace(
             self,
             states=f"{self.states[:index]}{state}{self.states[index + 1 :]}",
-            tried=(*self.tried[:index], self.attempt, *self.tried[index + 1 :]),
+            tried=(*self.tried[:index], attempt, *self.tried[index + 1 :]),
             reason=self.reason or reason,
         )
 
@@ -150,6 +154,22 @@ def begun(
         states = states.replace(state, ItemState.WAITING)
     tried = (0,) * spec.count if before is None else before.tried
     return Children(attempt=attempt, began_at=now, epoch=epoch, states=states, tried=tried, lists=lists)
+
+
+def repeats(one: ChildSpec, other: ChildSpec) -> bool:
+    """Whether two tasks start the same child runs, item by item. Releases and limits may differ."""
+    return (one.pipeline, one.parameters, [*one.for_each.items()]) == (
+        other.pipeline,
+        other.parameters,
+        [*other.for_each.items()],
+    )
+
+
+def succeeded_alone(before: Children) -> Children:
+    """For a rerun: the items that succeeded need no child run of their own; no attempt has begun."""
+    others = {ord(state): str(ItemState.WAITING) for state in ItemState if state is not ItemState.SUCCEEDED}
+    states = before.states.translate(others)
+    return replace(before, attempt=0, states=states, tried=(0,) * len(states), reason="")
 
 
 def child_id(run: RunId, task: TaskName, spec: ChildSpec, attempt: int, index: int) -> RunId:

@@ -9,6 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from nimbus.domain.child_runs import repeated
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.growth import brief
 from nimbus.domain.ids import RunId, TaskName
@@ -16,11 +17,10 @@ from nimbus.domain.run import Reused, Run, TaskRun, TaskState
 from nimbus.domain.settlement import Settlement
 from nimbus.domain.tasks import Tasks
 
+LARGEST_RESULTS = 64 * 1024
+"""Bytes, as JSON, of results that the tasks of one page take over: it is stored in one node of 128 KiB."""
 MOST_NAMED = 5
 """Tasks that a refusal names."""
-
-MOST_RESULT_BYTES = 512 << 10
-"""As JSON, of all results that a run reuses: they stand in its record, which is made in one transaction."""
 
 
 class Scope(StrEnum):
@@ -47,6 +47,8 @@ class Selection:
     """The earlier run. Its successes stand for tasks that are not selected."""
     is_rerun: bool = False
     """Of `reuse`, rather than another run that uses its successes."""
+    keeps_releases: bool = False
+    """Child runs are of the releases that they had in `reuse`, rather than of those that are active now."""
     marks: Mapping[TaskName, TaskState] = field(default_factory=dict)
     """Tasks that count as succeeded or skipped without being run."""
     reason: str = ""
@@ -90,9 +92,11 @@ def entered(
         for task in run.tasks.in_order()
         if task.spec.name not in chosen
     ]
-    tasks = run.tasks.replaced(others)
+    again = [_again(run.tasks[name], chosen, selection, earlier) for name in chosen]
+    by_name = {task.spec.name: task for task in (*others, *again)}
+    tasks = Tasks(by_name[name] for name in run.tasks)
     _check_reads(tasks, chosen, selection)
-    _check_size(others, selection)
+    _check_size(tasks)
     return replace(
         run,
         tasks=tasks,
@@ -162,6 +166,18 @@ def _instead(task: TaskRun, earlier: Run | None, result: Mapping[str, Any] | Non
     return replace(task, state=TaskState.SUCCEEDED, reused=replace(origin, result=result))
 
 
+def _again(task: TaskRun, chosen: set[TaskName], selection: Selection, earlier: Run | None) -> TaskRun:
+    """A task that is selected: of its child runs it may repeat only those that did not succeed."""
+    was = None if earlier is None else earlier.tasks.get(task.spec.name)
+    same_needs = chosen.isdisjoint((*task.spec.needs, *task.spec.reads))
+    return repeated(
+        task,
+        was,
+        keeps_release=selection.keeps_releases,
+        keeps_items=selection.scope is Scope.FAILED and same_needs,
+    )
+
+
 def _check_reads(tasks: Tasks, chosen: set[TaskName], selection: Selection) -> None:
     """Raise RefusedError if a selected task reads a result that is not there."""
     for name in sorted(chosen):
@@ -181,15 +197,16 @@ def _check_reads(tasks: Tasks, chosen: set[TaskName], selection: Selection) -> N
                 )
 
 
-def _check_size(others: Iterable[TaskRun], selection: Selection) -> None:
-    reused = (task.reused.result for task in others if task.reused is not None)
-    size = sum(len(json.dumps(result)) for result in reused if result is not None)
-    if size > MOST_RESULT_BYTES:
-        raise RefusedError(
-            "results_too_large",
-            f"the results of run {selection.reuse} that selected tasks read have {size} bytes together, and "
-            f"{MOST_RESULT_BYTES} is the most: select the tasks that gave them, too.",
-        )
+def _check_size(tasks: Tasks) -> None:
+    for page in tasks.pages:
+        results = (task.reused.result for task in page if task.reused is not None)
+        size = sum(len(json.dumps(result)) for result in results if result is not None)
+        if size > LARGEST_RESULTS:
+            raise RefusedError(
+                "results_too_large",
+                f"the results that selected tasks read, of {page[0].spec.name} to {page[-1].spec.name}, "
+                f"have {size} bytes; {LARGEST_RESULTS} is the most: select some of them, too.",
+            )
 
 
 def _gave(reused: Reused) -> bool:

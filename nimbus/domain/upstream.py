@@ -63,7 +63,7 @@ def judge(wait: PipelineWait, run: RunHeader, upstream: Upstream) -> Judged:
     """
     if run.data_interval is None:
         return Judged(Standing.FAILED, "its run has no data interval")
-    live = [other for other in upstream.live if other.id != run.id and other.data_interval is not None]
+    live = [other for other in upstream.live if other.id != run.id and _may_count(other)]
     wanted = _before(run.data_interval, upstream.index, live) if wait.is_self else _wanted(wait, run)
     if wanted is None:
         return Judged(Standing.MET)  # the first one
@@ -83,6 +83,11 @@ def judge(wait: PipelineWait, run: RunHeader, upstream: Upstream) -> Judged:
     named = [f"{_shown(gap, zone)} ({_why(gap, failed, live, upstream)})" for gap in lacks[:MOST_GAPS]]
     more = len(lacks) - MOST_GAPS
     return Judged(Standing.OPEN, ", ".join([*named, *([f"and {more} more"] if more > 0 else [])]))
+
+
+def _may_count(run: RunHeader) -> bool:
+    """Whether the index of intervals may have a run once it has ended: child runs are parts of others."""
+    return run.data_interval is not None and run.parent is None
 
 
 def gaps(wanted: DataInterval, covered: Iterable[DataInterval]) -> tuple[DataInterval, ...]:

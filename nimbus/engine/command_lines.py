@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import chain, takewhile
 
 from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.ids import CommandId
@@ -38,6 +39,11 @@ class CommandLines:
     def is_first(self, queued: QueuedCommand) -> bool:
         """Whether no older command about the same pipeline, or the same run, stands before it."""
         return all(self.first(line) in (None, queued.id) for line in lines_of(queued))
+
+    def ahead_of(self, queued: QueuedCommand) -> list[CommandId]:
+        """Older commands about the same pipeline, or the same run."""
+        lines = (takewhile(lambda other: other != queued.id, self._lines[line]) for line in lines_of(queued))
+        return [*chain.from_iterable(lines)]
 
     def first(self, line: str) -> CommandId | None:
         """The oldest command of a line."""

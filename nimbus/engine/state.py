@@ -214,6 +214,13 @@ class State:
             return None
         return run, current
 
+    def waiting_reruns(self, stop: QueuedCommand) -> list[QueuedCommand]:
+        """Commands ahead of a stop that start its run once another run has ended, which has not."""
+        ahead = (self.commands[command] for command in self.lines.ahead_of(stop))
+        return [
+            one for one in ahead if isinstance(one.command, StartRun) and one.command.rerun_of in self.runs
+        ]
+
     def _limit_of(self, pipeline: PipelineName) -> int | None:
         record = self.pipelines.get(pipeline)
         if record is None:  # so its limit is not known

@@ -91,7 +91,19 @@ def test_parts_of_a_run_that_is_not_started_are_a_404_that_says_so(
     answers = [
         api.get("/runs/r1/timeline"),
         api.get("/runs/r1/tasks/extract/log"),
-        api.post("/runs/r1/stop", json={"reason": "x"}),
+        api.post("/runs/r1/pause"),
     ]
 
     assert [(answer.status_code, answer.json()["code"]) for answer in answers] == [(404, code)] * 3
+
+
+def test_stop_of_a_pending_run_is_queued_and_that_of_a_refused_one_is_a_404(
+    world: Any, api: httpx.Client, undecided: str
+) -> None:
+    assert api.post("/runs/r1/stop", json={"reason": "x"}).status_code == 202
+    world.refuse = ("busy", "no")
+    world.decide()
+
+    answer = api.post("/runs/r1/stop", json={"reason": "x"})
+
+    assert (answer.status_code, answer.json()["code"]) == (404, "run_refused")

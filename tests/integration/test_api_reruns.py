@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from nimbus.cli import client as client_module
 from nimbus.cli.main import cli
 from nimbus.domain import lifecycle
-from nimbus.domain.commands import MarkTask, StartRun
+from nimbus.domain.commands import MarkTask, StartRun, StopRun
 from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.run import RunState, TaskState
 from nimbus.domain.selection import Scope, Selection
@@ -58,7 +58,7 @@ def test_rerun_asks_for_a_run_with_dates_parameters_and_release_of_the_earlier_o
     answer = api.post("/runs/r1/rerun", json={"scope": "failed", "run_id": "r2"})
 
     assert (answer.status_code, answer.json()["run_id"]) == (202, "r2")
-    selection = Selection(scope=Scope.FAILED, reuse=R, is_rerun=True)
+    selection = Selection(scope=Scope.FAILED, reuse=R, is_rerun=True, keeps_releases=True)
     assert only_command(world) == again(ended, RunId("r2"), selection)
 
 
@@ -87,6 +87,19 @@ def test_rerun_of_a_live_run_says_what_it_waits_for(world: Any, api: httpx.Clien
     assert "it starts when run r1 has ended" in done.stderr
     shown = api.get("/runs/r2").json()
     assert (shown["state"], shown["reason"]) == ("pending", "waits for the end of run r1")
+
+
+def test_rerun_that_waits_can_be_stopped(world: Any, api_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.deciding = False
+    monkeypatch.setattr(client_module, "_WAIT_S", 0)
+    world.cluster.put(world.new_run("r1", layout=2))
+    nimbus(api_url, "run", "rerun", "r1", "--all", "--new-run-id", "r2")
+
+    done = nimbus(api_url, "run", "stop", "r2", "--reason", "not needed")
+
+    assert "queued as" in done.stderr
+    commands = [queued.command for queued in world.cluster.commands()]
+    assert commands[-1] == StopRun(run_id=RunId("r2"), reason="not needed")
 
 
 def test_start_of_selected_tasks_hands_them_on(

@@ -10,7 +10,7 @@ from nimbus.adapters.memory_store import World as Records
 from nimbus.domain import commands as c
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineState
-from nimbus.domain.ids import AttemptId, CommandId
+from nimbus.domain.ids import AttemptId, CommandId, RunId
 from nimbus.domain.run import Run, TaskState
 from tests.simulation.laws import Law, hold
 from tests.simulation.ledger_alerts import AlertLaws
@@ -132,6 +132,8 @@ class Ledger:
                 return self.backfills.is_done(command)
             case c.StartRun(run_id=run):
                 return run in runs and runs[run].rerun_of == command.rerun_of
+            case c.StopRun(run_id=run) if run not in runs:
+                return self._is_withdrawn(run)
             case c.StopRun() | c.PauseRun() | c.ResumeRun() | c.MarkTask() | c.DecideApproval():
                 return self._is_so(command, runs[command.run_id])
             case c.PausePipeline(pipeline=name) | c.ActivatePipeline(pipeline=name):
@@ -144,6 +146,16 @@ class Ledger:
             case c.Abdicate():
                 self.abdicated.add(epoch)
                 return True  # it is done later: see `engine_laws`
+
+    def _is_withdrawn(self, run: RunId) -> bool:
+        starts = {
+            key
+            for key, command in self.submitted.items()
+            if isinstance(command, c.StartRun) and command.run_id == run
+        }
+        return bool(starts) and all(
+            key in self.outcomes and self.outcomes[key].code == "withdrawn" for key in starts
+        )
 
     def _is_so(self, command: c.LiveRunCommand, run: Run) -> bool:
         match command:

@@ -26,7 +26,8 @@ class IntervalLaws:
     def written(self, write: w.Write) -> None:
         """Take in one write."""
         match write:
-            case w.CreateRun(run) | w.PutRun(run, _) if run.state.is_final and run.data_interval is not None:
+            case w.CreateRun(run) | w.PutRun(run, _) if run.state.is_final and _stands_for_its_interval(run):
+                assert run.data_interval is not None
                 key = run.pipeline, run.data_interval
                 if run.started_at is not None or key not in self._last:
                     self._last[key] = run
@@ -63,6 +64,11 @@ class IntervalLaws:
             found = indexes[pipeline].last(interval) if pipeline in indexes else None
             said: tuple[object, ...] = () if found is None else (found.run, found.outcome)
             hold(Law.INTERVALS, said == (run.id, run.state), interval, "of", run.id, run.state, "is", said)
+
+
+def _stands_for_its_interval(run: Run) -> bool:
+    left_out = any(task.left_out for task in run.tasks.values())
+    return run.data_interval is not None and run.parent is None and not left_out
 
 
 def _covers(run: Run, moment: datetime) -> bool:

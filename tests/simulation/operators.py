@@ -158,7 +158,17 @@ class Operators:
             case "resume_run":
                 return c.ResumeRun(run_id=run)
             case _:
-                return c.StopRun(run_id=run, reason="asked")
+                return c.StopRun(run_id=self._pending_rerun() or run, reason="asked")
+
+    def _pending_rerun(self) -> RunId | None:
+        """Now and then one that has not begun."""
+        ledger, rng = self._world.ledger, self._world.rng
+        pending = [
+            command.run_id
+            for key, command in ledger.submitted.items()
+            if isinstance(command, c.StartRun) and command.rerun_of and key not in ledger.outcomes
+        ]
+        return rng.choice(pending) if pending and rng.random() < 0.5 else None
 
     def _rerun(self, run: Run) -> c.Command:
         rng = self._world.rng
@@ -173,5 +183,12 @@ class Operators:
             logical_date=run.logical_date,
             data_interval=run.data_interval,
             release=rng.choice((run.release, None)),
-            selection=Selection(scope=scope, tasks=tasks, reuse=run.id, is_rerun=True, marks=marks),
+            selection=Selection(
+                scope=scope,
+                tasks=tasks,
+                reuse=run.id,
+                is_rerun=True,
+                marks=marks,
+                keeps_releases=rng.random() < 0.5,
+            ),
         )

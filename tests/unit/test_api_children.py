@@ -10,10 +10,12 @@ from nimbus.api.explain import Surroundings, why
 from nimbus.api.explain_queue import QueueView
 from nimbus.api.views import run_summary
 from nimbus.domain.admission import Capacity
+from nimbus.domain.commands import StartRun
 from nimbus.domain.concurrency import Concurrency
-from nimbus.domain.ids import TaskName
+from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.run import Outcome, Run, RunState
-from tests.children_stage import LOAD, NOW, Stage, parent, starting
+from nimbus.domain.selection import Scope, Selection
+from tests.children_stage import LOAD, NOW, PARENT, Stage, parent, starting
 
 FAN = TaskName("fan")
 THREE = starting(for_each={"region": ("eu", "us", "asia")})
@@ -137,3 +139,22 @@ def test_run_names_its_parent() -> None:
 
     assert told is not None
     assert (told.run, told.task, told.attempt, told.index, told.depth) == ("r", "fan", 1, 0, 1)
+
+
+def test_reused_item_names_the_run_whose_child_run_succeeded() -> None:
+    stage = Stage(LOAD, parent(replace(THREE, max_parallel=1)))
+    stage.start()
+    for outcome in (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.SUCCEEDED):
+        stage.end(stage.children()[0], outcome)
+    selection = Selection(scope=Scope.FAILED, reuse=RunId("r"), is_rerun=True)
+    stage.ask(StartRun(pipeline=PARENT, run_id=RunId("again"), selection=selection))
+    run = stage.run("again")
+
+    rows = children_list(run, run.tasks[FAN]).children
+
+    assert [(row.state, row.reused_from) for row in rows] == [
+        ("succeeded", "r"),
+        ("open", None),
+        ("succeeded", "r"),
+    ]
+    assert [row.run for row in rows] == [None, stage.children("again")[0].id, None]

@@ -122,3 +122,9 @@ def test_attempt_that_failed_says_its_class() -> None:
         "timed_out on w1",
         "lost on w1",
     ]
+
+
+def test_attempt_whose_work_child_runs_did_names_no_worker() -> None:
+    run = _run(1, fan=[{**_attempt(0, 0, 1, "succeeded"), "worker": ""}])
+
+    assert gantt(run, T0, width=4)[1].endswith("s succeeded")

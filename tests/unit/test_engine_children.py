@@ -12,17 +12,27 @@ import pytest
 from nimbus import run_record
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineState, ReleaseOf
+from nimbus.domain.child_runs import child_of
 from nimbus.domain.children import DEEPEST
-from nimbus.domain.commands import PauseRun, PublishRelease, ResumeRun, StopRun
+from nimbus.domain.commands import PauseRun, PublishRelease, ResumeRun, StartRun, StopRun
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import PipelineName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
-from nimbus.domain.pipeline import PipelineSpec, Priority, RetryPolicy, TaskKind, TaskSpec
+from nimbus.domain.pipeline import (
+    FailureStrategy,
+    PipelineSpec,
+    Priority,
+    Requirement,
+    RetryPolicy,
+    TaskKind,
+    TaskSpec,
+)
 from nimbus.domain.run import Outcome, RunState, TaskState
+from nimbus.domain.selection import Scope, Selection
 from nimbus.engine.decision import Decision
 from nimbus.engine.rules.archive import retire_run
 from nimbus.engine.rules.children import is_awaited
-from tests.children_stage import CHILD, LOAD, NOW, Stage, parent, starting
+from tests.children_stage import CHILD, LOAD, NOW, PARENT, Stage, parent, starting
 from tests.definitions import digest_of
 
 FAN = TaskName("fan")
@@ -467,3 +477,126 @@ def test_task_without_items_succeeds_when_a_result_gives_an_empty_list() -> None
     stage.end(stage.run())
 
     assert stage.run().tasks[FAN].state is TaskState.SUCCEEDED
+
+
+def rerun(scope: Scope = Scope.FAILED, of: str = "r", run: str = "again", **more: Any) -> StartRun:
+    selection = Selection(scope=scope, reuse=RunId(of), is_rerun=True, **more)
+    return StartRun(pipeline=PARENT, run_id=RunId(run), selection=selection)
+
+
+def one_failed(stage: Stage, run: str = "r") -> None:
+    """The child run of the second item fails, the others succeed."""
+    for child in stage.children(run):
+        failed = child.parent is not None and child.parent.index == 1
+        stage.end(child, Outcome.FAILED if failed else Outcome.SUCCEEDED)
+
+
+def test_rerun_of_what_failed_repeats_only_child_runs_that_did_not_succeed() -> None:
+    stage = Stage(LOAD, parent(THREE))
+    stage.start()
+    one_failed(stage)
+
+    stage.ask(rerun())
+
+    assert stage.fan("again") == "sos"
+    (child,) = stage.children("again")
+    assert child.parameters["region"] == "us"
+    assert child.parent is not None
+    assert (child.parent.attempt, child.parent.index) == (1, 1)
+    assert [child_of(stage.run("again"), FAN, index) is None for index in range(3)] == [True, False, True]
+    again = stage.run("again")
+    assert run_record.decode(run_record.encode_new(again), "/runs/again") == again
+    stage.end(child)
+    assert stage.run("again").tasks[FAN].state is TaskState.SUCCEEDED
+
+
+def test_rerun_of_a_rerun_repeats_no_child_run_that_succeeded_in_either() -> None:
+    stage = Stage(LOAD, parent(replace(THREE, max_parallel=1)))
+    stage.start()
+    for outcome in (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.FAILED):
+        stage.end(stage.children()[0], outcome)
+    stage.ask(rerun())
+    for outcome in (Outcome.SUCCEEDED, Outcome.FAILED):
+        stage.end(stage.children("again")[0], outcome)
+    assert stage.fan("again") == "ssf"
+
+    stage.ask(rerun(of="again", run="third"))
+
+    assert stage.fan("third") == "sso"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"for_each": {"region": ("eu", "asia", "us")}},
+        {"parameters": {"region": "{{ item.region }}", "shard": 1}},
+        {"pipeline": PipelineName("other")},
+    ],
+)
+def test_rerun_repeats_all_child_runs_when_the_release_starts_others(changed: dict[str, Any]) -> None:
+    stage = Stage(LOAD, replace(LOAD, name=PipelineName("other")), parent(THREE))
+    stage.start()
+    one_failed(stage)
+    stage.put(parent(replace(THREE, **changed)))
+
+    stage.ask(rerun())
+
+    assert stage.fan("again") == "ooo"
+
+
+def test_rerun_repeats_all_child_runs_when_a_task_that_theirs_needs_is_run_again() -> None:
+    spec = parent(THREE, needs=(TaskName("first"),), requirements={TaskName("first"): Requirement.DONE})
+    first = TaskSpec(name=TaskName("first"), kind=TaskKind.PYTHON, script="x.py")
+    spec = replace(spec, tasks=(first, *spec.tasks), failure_strategy=FailureStrategy.CONTINUE)
+    stage = Stage(LOAD, spec)
+    stage.start()
+    stage.end(stage.run(), Outcome.FAILED)
+    one_failed(stage)
+
+    stage.ask(rerun())
+    stage.end(stage.run("again"))
+
+    assert stage.fan("again") == "ooo"
+
+
+def test_rerun_of_all_tasks_repeats_all_child_runs() -> None:
+    stage = Stage(LOAD, parent(THREE))
+    stage.start()
+    one_failed(stage)
+
+    stage.ask(rerun(Scope.ALL))
+
+    assert stage.fan("again") == "ooo"
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_rerun_starts_child_runs_of_the_releases_that_the_earlier_run_had(kept: bool) -> None:
+    stage = Stage(LOAD, parent(THREE))
+    stage.start()
+    one_failed(stage)
+    newer = replace(LOAD, description="newer")
+    stage.put(newer)
+
+    stage.ask(rerun(keeps_releases=kept))
+
+    assert [child.release for child in stage.children("again")] == [digest_of(LOAD if kept else newer)]
+
+
+def test_rerun_takes_the_active_release_when_the_earlier_run_had_none() -> None:
+    stage = Stage(parent(starting()))
+    stage.start()
+    assert stage.run().state is RunState.FAILED
+    stage.put(LOAD)
+
+    stage.ask(rerun(keeps_releases=True))
+
+    assert [child.release for child in stage.children("again")] == [digest_of(LOAD)]
+
+
+def test_refused_item_has_no_child_run() -> None:
+    stage = Stage(LOAD, parent(starting(for_each={"shard": (3, 70)})))
+
+    stage.start()
+
+    assert stage.fan() == "or"
+    assert child_of(stage.run(), FAN, 1) is None

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from nimbus.domain import writes as w
-from nimbus.domain.commands import RemovePipeline, StopRun
-from nimbus.domain.ids import PipelineName, TaskName
+from nimbus.domain.commands import RemovePipeline, StartRun, StopRun
+from nimbus.domain.ids import PipelineName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, RunState
+from nimbus.domain.selection import Scope, Selection
 from tests.definitions import active
 from tests.engine_bench import Bench
 
@@ -96,3 +98,24 @@ def test_cluster_of_schema_1_has_no_index() -> None:
 
     assert [run.state for run in bench.cluster.world.runs.values()] == [RunState.SUCCEEDED]
     assert bench.cluster.world.intervals == {}
+
+
+def test_run_that_leaves_tasks_out_says_nothing_of_its_interval() -> None:
+    bench = fired(0)
+    two = replace(SPEC, tasks=(TASK, replace(TASK, name=TaskName("b"))))
+    bench.cluster.change(pipelines={NAME: active(two, schedule_position=NOW, updated_at=NOW)})
+    bench.elect(3)
+    interval = DataInterval(start=NOW, end=NOW + HOUR)
+    for run, selection in (
+        ("part", Selection(scope=Scope.ONLY, tasks=(TASK.name,))),
+        ("whole", Selection(scope=Scope.UPTO, tasks=(TASK.name, TaskName("b")))),
+    ):
+        bench.submit(
+            StartRun(pipeline=NAME, run_id=RunId(run), data_interval=interval, selection=selection), by="ann"
+        )
+        bench.decide()
+        end_open(bench, Outcome.SUCCEEDED)
+        assert bench.cluster.world.runs[RunId(run)].state is RunState.SUCCEEDED
+        assert (NAME in bench.cluster.world.intervals) is (run == "whole")
+
+    assert outcomes(bench) == {0: "succeeded whole"}

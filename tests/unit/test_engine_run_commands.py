@@ -260,6 +260,37 @@ def test_rerun_of_a_live_run_waits_for_its_end_and_holds_up_nothing() -> None:
     assert states(bench, S) == [RUNNING, WAITING]
 
 
+@pytest.mark.parametrize("epoch", [2, 3])
+def test_rerun_that_waits_is_withdrawn_at_once_when_it_is_stopped(epoch: int) -> None:
+    bench = a_bench()
+    keys = [bench.submit(rerun(Scope.FAILED), by="ann") for _ in range(2)]
+    bench.decide()
+    if epoch > 2:
+        bench.elect(epoch)
+
+    assert answer(bench, StopRun(run_id=S, reason="not needed")) == (
+        "ok",
+        "run s is withdrawn: it never began",
+    )
+
+    outcomes = [bench.cluster.world.outcomes[key] for key in keys]
+    assert [(one.code, one.message, one.run_id) for one in outcomes] == [
+        ("withdrawn", "run s was stopped by ann before it began: not needed", S)
+    ] * 2
+    end(bench, A, Outcome.FAILED)
+    assert S not in bench.cluster.world.runs
+    assert states(bench) == [WAITING, WAITING]
+
+
+def test_rerun_that_has_begun_is_stopped_like_any_run() -> None:
+    bench = failed_bench()
+    bench.submit(rerun(Scope.FAILED), by="ann")
+
+    assert answer(bench, StopRun(run_id=S, reason="late")) == ("ok", "run s is being stopped")
+
+    assert bench.run(S).verdict is RunState.STOPPED
+
+
 def test_rerun_is_refused_while_the_schema_is_older() -> None:
     assert answer(a_bench(schema=1), rerun(Scope.ALL, of=RunId("x")))[0] == "schema_too_old"
 

@@ -8,13 +8,16 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from nimbus.domain import writes as w
+from nimbus.domain.children import Parent
 from nimbus.domain.commands import Command, DecideApproval, QueuedCommand, StartRun, StopRun
 from nimbus.domain.ids import CommandId, PipelineName, RunId, TaskName
+from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunState, TaskState
 from nimbus.domain.settlement import Settlement
-from nimbus.domain.waits import DataSource, DataWait, Look, PipelineWait, Seen
+from nimbus.domain.upstream import Standing, Upstream, judge
+from nimbus.domain.waits import DataSource, DataWait, Look, OnFailed, PipelineWait, Seen
 from nimbus.engine.agenda import Instant, about_wait
 from nimbus.engine.decision import BuildRun, Decision
 from nimbus.engine.looks import LONGEST_PAUSE_S, MOST_REPORTED, Looks
@@ -373,3 +376,27 @@ def test_end_of_a_pipeline_that_nobody_waits_for_costs_nothing() -> None:
 
     assert [one.name for one in end_upstream(state, approved=True)] == ["command_accepted"]
     assert state.agenda.first("wait") is None
+
+
+def test_wait_is_not_met_by_child_runs_of_the_pipeline() -> None:
+    state = with_both()
+    own = state.runs[RunId("ods-1")]
+    state.put_run(replace(own, parent=Parent(run=RUN, task=AFTER, attempt=1, index=0, depth=1)), at(NOW))
+
+    decisions = end_upstream(state, approved=True)
+
+    assert [one.name for one in decisions] == ["command_accepted"]
+    assert state.runs[RUN].tasks[ASKED].state is TaskState.WAITING
+
+
+def test_wait_that_gives_up_on_a_failure_does_not_wait_for_child_runs() -> None:
+    state = with_both()
+    own = state.runs[RunId("ods-1")]
+    child = replace(own, parent=Parent(run=RUN, task=AFTER, attempt=1, index=0, depth=1))
+    wait = PipelineWait(pipeline=UPSTREAM.name, on_failed=OnFailed.FAIL)
+    failed = replace(own, state=RunState.FAILED, finished_at=NOW)
+    index = IntervalIndex(begins=NOW).with_run(failed)
+
+    found = judge(wait, state.runs[RUN], Upstream(index, (child,)))
+
+    assert found.standing is Standing.FAILED

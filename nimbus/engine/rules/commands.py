@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
@@ -72,12 +73,28 @@ MOST_NAMED = 5
 def answer_command(state: State, command: CommandId, now: datetime) -> Answer:
     """Answer a command, unless an older one about the same pipeline or run waits."""
     queued = state.commands.get(command)
-    if queued is None or not state.lines.is_first(queued):
+    if queued is None:
+        return Nothing()
+    if isinstance(queued.command, StopRun) and (starts := state.waiting_reruns(queued)):
+        return _withdrawn(state, queued, queued.command, starts, now)
+    if not state.lines.is_first(queued):
         return Nothing()
     try:
         return _answer(state, queued, now)
     except RefusedError as exc:
         return _consumed(state, queued, now, code=exc.code, message=str(exc))
+
+
+def _withdrawn(
+    state: State, queued: QueuedCommand, stop: StopRun, starts: Iterable[QueuedCommand], now: datetime
+) -> Decision:
+    """The stop of a run that waits for the end of the one that it repeats: it need not wait for that."""
+    by = f" by {queued.submitted_by}" if queued.submitted_by else ""
+    why = f"run {stop.run_id} was stopped{by} before it began: {stop.reason}"
+    refused = (_consumed(state, start, now, code="withdrawn", message=why) for start in starts)
+    writes = tuple(write for decision in refused for write in decision.writes)
+    said = f"run {stop.run_id} is withdrawn: it never began"
+    return _consumed(state, queued, now, message=said, writes=writes)
 
 
 def refuse_command(state: State, queued: QueuedCommand, code: str, why: str, now: datetime) -> Decision:

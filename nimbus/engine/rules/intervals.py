@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nimbus.domain.interval_index import IntervalIndex
+from nimbus.domain.run import Run
 from nimbus.domain.writes import PutIntervals
 from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import Answer, Decision
@@ -18,7 +19,7 @@ def noted(state: State, answer: Answer, now: Instant) -> Answer:
         return answer
     changed: dict[str, PutIntervals] = {}
     for run in ended_runs(answer.writes):
-        if run.data_interval is None:
+        if run.data_interval is None or not _stands_for_it(run):
             continue
         before = state.intervals.get(run.pipeline)
         known = changed[run.pipeline].index if run.pipeline in changed else before
@@ -26,3 +27,9 @@ def noted(state: State, answer: Answer, now: Instant) -> Answer:
         if index is not known:
             changed[run.pipeline] = PutIntervals(run.pipeline, index, before)
     return replace(answer, writes=(*answer.writes, *changed.values())) if changed else answer
+
+
+def _stands_for_it(run: Run) -> bool:
+    """Whether a run stands for its whole interval: child runs, and runs with tasks left out, do a part."""
+    left_out = bool(run.selected) and any(task.left_out for task in run.tasks.in_order())
+    return run.parent is None and not left_out
