@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     },
 )
 def cluster() -> None:
-    """See schedulers and workers; hand leadership over."""
+    """See schedulers and workers; hand leadership over; move or remove a cluster."""
 
 
 @cluster.command(

@@ -322,6 +322,20 @@ def test_half_an_import_can_be_destroyed_and_half_a_removal_cannot_be_imported_o
         assert (tree.unfinished(), tree.counts()) == ("destroy", {"unfinished": 1})
 
 
+def test_lone_command_and_schema_of_the_release_before_are_imported(stage: Stage) -> None:
+    commands = {"commands": b"", "commands/cmd-0000000001": b"{}"}
+    state = moving.ClusterState(nodes=commands | {"outcomes": b""}, epoch=EPOCH, schema=1)
+    with opened(stage.new) as (session, settings):
+        root = settings.cluster.root
+
+        make_cluster(session, root, replace(state, nodes=dict.fromkeys(moving.PARTS, b"") | state.nodes))
+
+        number = ZooKeeperCommandQueue(session, root).submit(Abdicate(reason=""), submitted_by="me")
+        assert number > "cmd-0000000001"
+        if not isinstance(session, SqliteSession):
+            assert read_state(session, root).schema == 1
+
+
 def test_state_is_read_again_until_nothing_changes_between_two_readings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ made from. The epoch and the schema are, so that those of the new cluster go on 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from leader import ElectionPaths, EpochRecord, FencingToken, read_epoch
 from leader.protocol.terms import encode_epoch
@@ -42,7 +42,8 @@ class ClusterState:
     """Data by path below the root, such as `runs/r`, sorted."""
     epoch: int
     """The last one; 0: nobody has led yet."""
-    schema: int
+    schema: int = field(compare=False)
+    """Of the cluster. That of a single scheduler is always the newest."""
 
     def part(self, name: str) -> dict[str, bytes]:
         """The nodes below one name, and its own."""
@@ -87,8 +88,10 @@ def make_cluster(session: StoreSession, root: str, state: ClusterState) -> None:
         )
     tree.begin(IMPORT)
     tree.remove()
-    write_nodes(calls, root, state.nodes)
+    waiting = {path: data for path, data in state.nodes.items() if path.startswith("commands/")}
+    write_nodes(calls, root, {path: data for path, data in state.nodes.items() if path not in waiting})
     _skip_numbers(calls, Paths(root), state.nodes)
+    write_nodes(calls, root, waiting)
     _go_on_from(session, root, state)
     if _read(session, root) != state:
         raise ClusterInUseError(f"something has written below {root} meanwhile: repeat the import.")
@@ -147,13 +150,10 @@ def _go_on_from(session: StoreSession, root: str, state: ClusterState) -> None:
 def _skip_numbers(calls: Calls, paths: Paths, nodes: Mapping[str, bytes]) -> None:
     """Use up the numbers of commands that were moved, or whose outcomes were.
 
-    The store gives a number for each child that a node ever had, and there is no other way to raise it.
+    The store counts the children that a node ever had, and there is no other way to raise the count. It is 0.
     """
     names = [path.rpartition("/")[2] for path in nodes if path.startswith(("commands/", "outcomes/"))]
-    highest = max((int(name.removeprefix(COMMAND_PREFIX)) for name in names), default=-1)
-    made = calls.create(paths.new_command, b"", sequence=True)
-    calls.delete(made)
-    missing = highest - int(made.rpartition(COMMAND_PREFIX)[2])
+    missing = max((int(name.removeprefix(COMMAND_PREFIX)) + 1 for name in names), default=0)
 
     def build(transaction: object) -> None:
         for number in range(min(missing, NODES_TOGETHER)):
