@@ -11,6 +11,8 @@ from typing import Any
 
 LARGEST_BYTES = 4096
 """Of the JSON text, in UTF-8. Put what is larger into the task's output."""
+DEEPEST = 32
+"""Levels of objects and lists. Serializers give up at 255, and END must be written whatever a task gave."""
 FILE = "result.json"
 """Name of the file, in the folder `work` of the attempt, in which a task leaves its result."""
 
@@ -23,12 +25,13 @@ def encode(values: Mapping[str, Any]) -> bytes:
     """A result as JSON.
 
     Raises:
-        ResultError: a value is nothing that JSON can say, or all together are too large.
+        ResultError: a value is nothing that JSON can say, or all together are too large or too deep.
     """
     try:
         data = json.dumps(values, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as exc:
         raise ResultError(f"the result cannot be written as JSON: {exc}") from exc
+    _check_levels(values, DEEPEST)
     return _bounded(data)
 
 
@@ -53,6 +56,15 @@ def _bounded(data: bytes) -> bytes:
             "and only what others need to find it into the result"
         )
     return data
+
+
+def _check_levels(value: object, left: int) -> None:
+    if not isinstance(value, dict | list | tuple):
+        return
+    if left == 0:
+        raise ResultError(f"the result has more than {DEEPEST} levels; put it into the task's output")
+    for inner in value.values() if isinstance(value, dict) else value:
+        _check_levels(inner, left - 1)
 
 
 def _refuse(word: str) -> None:

@@ -12,11 +12,13 @@ from nimbus.api import (
     routes_backfills,
     routes_children,
     routes_cluster,
+    routes_commands,
     routes_data,
     routes_health,
     routes_intervals,
     routes_limits,
     routes_pipelines,
+    routes_replay,
     routes_run_commands,
     routes_runs,
     routes_variables,
@@ -61,6 +63,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
     app.add_middleware(AnswerHead)
     parts = (
         routes_cluster,
+        routes_commands,
         routes_limits,
         routes_backfills,
         routes_variables,
@@ -69,6 +72,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         routes_pipelines,
         routes_runs,
         routes_children,
+        routes_replay,
         routes_run_commands,
     )
     for part in parts:

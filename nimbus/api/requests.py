@@ -45,7 +45,8 @@ def _priority(value: Any) -> Any:
     return names[value]
 
 
-def _utc(value: datetime) -> datetime:
+def in_utc(value: datetime) -> datetime:
+    """A time of a request. ValueError: it has no offset, or is at an end of the calendar."""
     if value.tzinfo is None:
         raise ValueError("needs an offset, such as 2026-01-31T06:00:00Z or +02:00")
     # Times at the ends of the calendar do not exist in every time zone.
@@ -134,8 +135,8 @@ class ActivateBody(RequestBody):
 class DataIntervalBody(RequestBody):
     """The data that a run stands for."""
 
-    start: Annotated[datetime, AfterValidator(_utc)] = Field(description="With offset.")
-    end: Annotated[datetime, AfterValidator(_utc)] = Field(description="It ends before this moment.")
+    start: Annotated[datetime, AfterValidator(in_utc)] = Field(description="With offset.")
+    end: Annotated[datetime, AfterValidator(in_utc)] = Field(description="It ends before this moment.")
 
 
 class SelectionBody(RequestBody):
@@ -184,7 +185,7 @@ class StartRunBody(RequestBody):
         None, description="Give one, and asking again starts nothing twice. Without it the server makes one."
     )
     parameters: StorableParameters = Field(default_factory=dict)
-    logical_date: Annotated[datetime, AfterValidator(_utc)] | None = Field(
+    logical_date: Annotated[datetime, AfterValidator(in_utc)] | None = Field(
         None, description="The time the run stands for, with offset. Without it: the time of acceptance."
     )
     data_interval: DataIntervalBody | None = Field(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from nimbus.cli.words import moment, span
+from nimbus.cli.words import moment, on_worker, span
 
 _MARKS = {"succeeded": "█", None: "▒"}
 _QUEUED, _BAD = "·", "░"
@@ -65,4 +65,4 @@ def _words(attempt: Mapping[str, Any], now: datetime) -> str:
     failure = attempt.get("failure")  # a scheduler of an earlier release does not tell it
     if failure not in (None, ending):
         ending += f" ({failure})"
-    return f"{span((end - began).total_seconds())} {ending} on {attempt['worker']}"
+    return f"{span((end - began).total_seconds())} {ending}{on_worker(attempt)}"

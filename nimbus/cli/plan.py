@@ -64,7 +64,7 @@ def plan(api: Api, out: Output, folder: Path) -> None:
         )
     out.table(
         ("key", "now", "then"),
-        [(c.key, _text(c.now), _text(c.then)) for c in changes],
+        [row for c in changes if (row := (c.key, _text(c.now), _text(c.then)))[1] != row[2]],
         empty="no key changes",
     )
     if fires["now"] or fires["then"]:
@@ -143,6 +143,13 @@ def _waits(api: Api, spec: PipelineSpec) -> Iterator[str]:
 
 
 def _text(value: Any) -> str:
+    """A value in a cell: a task by what it is, a section by what it says."""
     import json
 
-    return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Mapping) and "kind" in value:
+        return f"{value['kind']} {value['script']}".strip()
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_text(said)}" for key, said in value.items() if said not in (None, {}, []))
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json.dumps(value, ensure_ascii=False)

@@ -39,6 +39,7 @@ _PRIORITIES = ["highest", "high", "medium", "low", "lowest"]
         "stop": Lazy("nimbus.cli.runs:stop", "End a run."),
         "rerun": Lazy("nimbus.cli.rerun:rerun", "Run a run again, as a new one: what failed, or more."),
         "children": Lazy("nimbus.cli.children:children", "List the child runs of a task."),
+        "replay": Lazy("nimbus.cli.replay:replay", "Show how a run stood at a moment of its past."),
         "pause": Lazy("nimbus.cli.run_commands:pause", "Let a run begin nothing new."),
         "resume": Lazy("nimbus.cli.run_commands:resume", "Let a paused run go on."),
         "approve": Lazy("nimbus.cli.approve:approve", "Approve or reject what a task waits for."),

@@ -15,7 +15,7 @@ import click
 from nimbus.cli.exits import Exit
 from nimbus.cli.options import examples, remote
 from nimbus.cli.output import Output, console, make_table
-from nimbus.cli.words import between
+from nimbus.cli.words import between, on_worker
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -150,8 +150,9 @@ def _task_words(task: dict[str, Any]) -> str:
     from nimbus.cli.task_rows import ended_application
 
     words = str(task["state"])
+    why = (task["why"] or "").removeprefix(f"{words}: ")
     if task["attempts"]:
         last = task["attempts"][-1]
-        words += f", attempt {last['number']} on {last['worker']}"
-    words += f": {task['why']}" if task["why"] else ""
+        words += f", attempt {last['number']}{on_worker(last)}"
+    words += f": {why}" if why else ""
     return ", ".join(filter(None, (words, ended_application(task))))

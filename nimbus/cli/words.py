@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from nimbus.domain.sizes import format_size
 
@@ -38,6 +40,11 @@ def between(start: str | None, end: str | None, now: datetime) -> str:
     """How long something took, or has taken until now."""
     began, ended = moment(start), moment(end) or now
     return span((ended - began).total_seconds()) if began else ""
+
+
+def on_worker(attempt: Mapping[str, Any]) -> str:
+    """` on w1`; nothing for an attempt of child runs, which no worker runs."""
+    return f" on {attempt['worker']}" if attempt["worker"] else ""
 
 
 size = format_size

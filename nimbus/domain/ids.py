@@ -50,6 +50,8 @@ def variable_name(text: str) -> str:
     """Check a variable's name that came from outside."""
     if not VARIABLE_PATTERN.fullmatch(text):
         raise InvalidNameError("variable name", text, "1 to 63 letters, digits and _, starting with a letter")
+    if text in dir(dict):
+        raise InvalidNameError("variable name", text, f"another one: vars.{text} means something else in SQL")
     return text
 
 

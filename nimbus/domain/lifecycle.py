@@ -150,7 +150,7 @@ def _moved(run: Run, task: TaskRun, now: datetime) -> Run:
     """The run with a task in its new state, and with all that follows."""
     run = _with_tasks(run, (task,))
     if task.state is TaskState.FAILED and run.state is RunState.RUNNING and not task.spec.allow_failure:
-        run = _failed(run)
+        run = _failed(run, now)
     if task.state.is_final:
         run = replace(run, tasks=conclude(run.tasks, run.tasks.dependents(task.spec.name)))
     return settle(run, now)
@@ -196,7 +196,7 @@ def stop(run: Run, *, verdict: RunState, reason: str, now: datetime) -> Run:
         return run
     if run.verdict is not None:
         verdict, reason = run.verdict, f"{run.reason}; its clean-up was stopped: {reason}"
-    return settle(_stopping(run, verdict, brief(reason)), now)
+    return settle(_stopping(run, verdict, brief(reason), now), now)
 
 
 def settle(run: Run, now: datetime) -> Run:
@@ -220,6 +220,7 @@ def _stopping(
     run: Run,
     verdict: RunState,
     reason: str,
+    now: datetime,
     kept: Collection[TaskName] = (),
     state: RunState = RunState.STOPPING,
 ) -> Run:
@@ -229,11 +230,13 @@ def _stopping(
         for task in run.tasks.in_order()
         if task.state is TaskState.WAITING and task.spec.name not in kept
     )
-    stopping = _with_tasks(replace(run, state=state, verdict=verdict, reason=reason), tuple(hindered))
+    since = None if run.layout == 1 else run.stopping_at or now
+    ending = replace(run, state=state, verdict=verdict, reason=reason, stopping_at=since)
+    stopping = _with_tasks(ending, tuple(hindered))
     return replace(stopping, tasks=conclude(stopping.tasks, kept))
 
 
-def _failed(run: Run) -> Run:
+def _failed(run: Run, now: datetime) -> Run:
     """A task of a running run has failed for good."""
     failed = list(_failures(run))
     more = len(failed) - MOST_NAMED
@@ -242,7 +245,7 @@ def _failed(run: Run) -> Run:
     if run.failure_strategy is FailureStrategy.END and not run.is_cleaning_up:
         kept = clean_up(run.tasks)
         state = RunState.RUNNING if kept or _cleans_up(run) else RunState.STOPPING
-        return _stopping(run, RunState.FAILED, reason, kept, state)
+        return _stopping(run, RunState.FAILED, reason, now, kept, state)
     return replace(run, reason=reason)
 
 

@@ -14,7 +14,7 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from nimbus.domain.spelling import closest
 from nimbus.templates.answers import Fault
-from nimbus.templates.names import DATES
+from nimbus.templates.names import DATES, tasks_read, variables_in
 from nimbus.templates.rendering import BROKEN
 from nimbus.templates.sandbox import Sandbox
 
@@ -50,7 +50,7 @@ def argument_faults(
     if item is not None:
         more["item"] = tuple(item)
     names = _unknown_names(parsed, parameters, more)
-    return [*names, *_result_faults(parsed), *_variable_faults(parsed)]
+    return [*names, *_result_faults(parsed, tasks_read(text)), *_variable_faults(parsed, variables_in(text))]
 
 
 def file_faults(text: str, parameters: Collection[str]) -> list[Fault]:
@@ -58,7 +58,7 @@ def file_faults(text: str, parameters: Collection[str]) -> list[Fault]:
     parsed = _parsed(_sql, text)
     if isinstance(parsed, Fault):
         return [parsed]
-    return [*_unknown_names(parsed, parameters), *_variable_faults(parsed)]
+    return [*_unknown_names(parsed, parameters), *_variable_faults(parsed, variables_in(text))]
 
 
 def _parsed(environment: SandboxedEnvironment, text: str) -> nodes.Template | Fault:
@@ -77,12 +77,18 @@ def _parsed(environment: SandboxedEnvironment, text: str) -> nodes.Template | Fa
     return tree
 
 
-def _result_faults(tree: nodes.Template) -> Iterator[Fault]:
-    """Every use of `tasks` that is not `tasks.NAME.result` or `tasks['NAME'].result`."""
+def _result_faults(tree: nodes.Template, found: Collection[str]) -> Iterator[Fault]:
+    """Every use of `tasks` that is not `tasks.NAME.result` or `tasks['NAME'].result`.
+
+    `found`: what `tasks_read` finds. A use that it does not find, as behind a quoted `}}`, is refused, too.
+    """
     plain = {
         id(named.node)
         for result in tree.find_all(nodes.Getattr)
-        if result.attr == "result" and (named := result.node) and _is_lookup(named)
+        if result.attr == "result"
+        and (named := result.node)
+        and _is_lookup(named)
+        and _name_in(named) in found
     }
     for name in tree.find_all(nodes.Name):
         if name.name == "tasks" and id(name) not in plain:
@@ -94,13 +100,16 @@ def _result_faults(tree: nodes.Template) -> Iterator[Fault]:
             )
 
 
-def _variable_faults(tree: nodes.Template) -> Iterator[Fault]:
-    """Every use of `vars` that does not say which one: those of a run are kept with it."""
+def _variable_faults(tree: nodes.Template, found: Collection[str]) -> Iterator[Fault]:
+    """Every use of `vars` that does not say which one: those of a run are kept with it.
+
+    `found`: what `variables_in` finds.
+    """
     plain = {
-        id(found.node)
+        id(used.node)
         for kind in (nodes.Getattr, nodes.Getitem)
-        for found in tree.find_all(kind)
-        if _is_lookup(found)
+        for used in tree.find_all(kind)
+        if _is_lookup(used) and _name_in(used) in found
     }
     for name in tree.find_all(nodes.Name):
         if name.name == "vars" and id(name) not in plain:
@@ -112,6 +121,12 @@ def _is_lookup(node: nodes.Node) -> TypeGuard[nodes.Getattr | nodes.Getitem]:
     if isinstance(node, nodes.Getitem):
         return isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str)
     return isinstance(node, nodes.Getattr)
+
+
+def _name_in(lookup: nodes.Getattr | nodes.Getitem) -> str:
+    if isinstance(lookup, nodes.Getattr):
+        return lookup.attr
+    return str(lookup.arg.value) if isinstance(lookup.arg, nodes.Const) else ""
 
 
 def _unknown_names(

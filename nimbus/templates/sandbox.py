@@ -61,6 +61,12 @@ class Sandbox(SandboxedEnvironment):
         self.globals["range"] = ranges
         self.filters = {name: FILTERS[name] for name in _PLAIN_FILTERS} | _BOUNDED_FILTERS
 
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """Look for a key first, then for a method: `result.items` is what the task gave, if it gave it."""
+        if isinstance(obj, dict) and attribute in obj:
+            return obj[attribute]
+        return super().getattr(obj, attribute)
+
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         """Only what is known to be cheap; `strftime` and `split`, not `ljust` and `format`."""
         allowed = any(isinstance(obj, kind) and attr in names for kind, names in _METHODS.items())

@@ -25,6 +25,8 @@ from tests.yarn.manager import ENDED
 
 _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _CLIENT = {"worker": {"env": {"SPARK_SUBMIT_OPTS": _QUICK_JVM}}}
+_SERVICE = "org.apache.spark.deploy.k8s.features.DriverServiceFeatureStep"
+"""Kubernetes 1.20 cannot apply a Service as Spark 4.3 writes it, and no executor asks for one."""
 _REST_POINTS = points_of(create=r"POST .*/create\b", status=r"GET .*/status/")
 _COUNTS = """
 from pyspark.sql import SparkSession
@@ -72,9 +74,9 @@ class Scene:
     last_first: ExitStack
     """Ends what was started."""
 
-    def proxied(self, *urls: str) -> list[str]:
+    def proxied(self, *urls: str, ca_file: Path | None = None) -> list[str]:
         """Addresses of proxies for those who take submissions."""
-        proxies = [HoldingProxy(GATEWAY, url, self.stops) for url in urls]
+        proxies = [HoldingProxy(GATEWAY, url, self.stops, ca_file) for url in urls]
         for proxy in proxies:
             self.last_first.callback(proxy.close)
         return [proxy.url for proxy in proxies]
@@ -130,17 +132,21 @@ class Kubernetes(_Cluster):
 
     name = "kubernetes"
     points = points_of(create=r"POST .*/pods\b", status=r"GET .*/pods\?")
+    server: ClassVar[str] = "test"
+    """See `kubernetes`."""
+    conf: ClassVar[Mapping[str, str]] = {}
 
     def start(self, scene: Scene) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """See `PointCluster.start`."""
         scene.folder.mkdir()
         image = spark_image(Path(pyspark.__file__).parent, find_java().java_home)
-        place = self._place = scene.last_first.enter_context(kubernetes(scene.folder, "test", image))
-        (url,) = scene.proxied(place.url)
+        place = self._place = scene.last_first.enter_context(kubernetes(scene.folder, self.server, image))
+        (url,) = scene.proxied(place.url, ca_file=place.ca_file)
         conf = {
             "spark.kubernetes.driver.master": place.url,
             "spark.kubernetes.authenticate.driver.mounted.oauthTokenFile": str(place.token_file),
             "spark.kubernetes.driverEnv.SPARK_SUBMIT_OPTS": _QUICK_JVM,
+            **self.conf,
         }
         target = {"kind": "kubernetes", "master": f"k8s://{url}", "image": "spark:test", "conf": conf}
         target |= {"namespace": place.namespace, "token_file": str(place.token_file)}
@@ -149,6 +155,14 @@ class Kubernetes(_Cluster):
     def left(self) -> Sequence[str]:
         """See `PointCluster.left`."""
         return [pod["metadata"]["name"] for pod in self._place.pods()]
+
+
+class RealKubernetes(Kubernetes):
+    """The same with a real kube-apiserver. See `tests.kubernetes.bench`, which names it."""
+
+    name = "kube-apiserver"
+    server = "real"
+    conf: ClassVar[Mapping[str, str]] = {"spark.kubernetes.driver.pod.excludedFeatureSteps": _SERVICE}
 
 
 class Yarn(_Cluster):
@@ -223,4 +237,6 @@ class Connect(_Cluster):
         return target, {"zookeeper": {"hosts": store.hosts}}
 
 
-CLUSTERS = {one.name: one for one in (FakeStandalone, RealStandalone, Kubernetes, Yarn, Connect)}
+CLUSTERS = {
+    one.name: one for one in (FakeStandalone, RealStandalone, Kubernetes, RealKubernetes, Yarn, Connect)
+}

@@ -7,12 +7,14 @@ the test. A request whose sender was killed meanwhile is still passed on: it was
 from __future__ import annotations
 
 import re
+import ssl
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import urlsplit
 
 GATEWAY, DOOR, STORE = "gateway", "door", "store"
@@ -96,15 +98,23 @@ class Stops:
 class HoldingProxy:
     """Passes requests on to one server. Threads: its own, and one for each connection."""
 
-    def __init__(self, asked: str, upstream: str, stops: Stops) -> None:
+    def __init__(self, asked: str, upstream: str, stops: Stops, ca_file: Path | None = None) -> None:
+        """`ca_file`: what the certificate of an upstream with TLS is checked with."""
         place = urlsplit(upstream)
+        verify = ssl.create_default_context(cafile=ca_file) if place.scheme == "https" else None
+
+        def connected() -> HTTPConnection:
+            host = place.hostname or ""
+            if verify is None:
+                return HTTPConnection(host, place.port, timeout=_ANSWER_S)
+            return HTTPSConnection(host, place.port, timeout=_ANSWER_S, context=verify)
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 request = f"{self.command} {self.path}"
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 stops.pass_by(asked, request, answered=False)
-                connection = HTTPConnection(place.hostname or "", place.port, timeout=_ANSWER_S)
+                connection = connected()
                 try:
                     headers = {name: self.headers[name] for name in _KEPT_HEADERS if name in self.headers}
                     connection.request(self.command, self.path, body or None, headers)

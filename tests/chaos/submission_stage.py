@@ -17,9 +17,9 @@ from nimbus.localstack.stack import LocalStack
 from tests.chaos.cluster import Cluster, until
 from tests.chaos.submission_clusters import PointCluster, Scene
 from tests.chaos.submission_points import DOOR, HoldingProxy, Point, Stops
+from tests.chaos.submission_rounds import WORKER
 
 NAME, TARGET = "points", "standalone"
-SCHEDULER, WORKER = "scheduler", "worker"
 _PIPELINE = """\
 schema: 1
 name: {name}
@@ -93,7 +93,8 @@ class Stage:
             How many attempts were opened.
         """
         until("earlier drivers to be forgotten", 60, lambda: not self.submissions())
-        until("the worker", 60, lambda: self.chaos.ask("/status")["workers"] or None)
+        for worker in self.chaos.stack.workers:  # one that was killed is still shown for a while
+            worker.wait_ready()
         self._stops.plan(point, run)
         if point.task_ends:
             (self.gates / run).touch()

@@ -36,17 +36,19 @@ def test_one_application_runs_user_code_wherever_a_submission_is_cut(
     wanted = list(missing(read_rounds(record), kind, list(points), ROUNDS))
     if not wanted:
         pytest.skip(f"{record} has all rounds of {kind}")
-    played: set[str] = set()
+    played: dict[str, str] = {}
     try:
         with stage(tmp_path, cluster) as on:
             for point, victim in wanted:
                 run = f"{point.replace(' ', '-').lower()}-{victim}-{len(played)}"
-                append(record, play(on, kind, points[point], victim, run))
-                played.add(run)
+                found = play(on, kind, points[point], victim, run)
+                append(record, found)
+                played[run] = found.verdict
             until("the cluster to have no driver", _LEFT_S, lambda: not cluster.left())
             executions = on.executions()  # of drivers that came late, too
-            assert {run for run, _ in executions} == played
+            assert {run for run, _ in executions} == set(played)
             assert set(executions.values()) == {1}
+            assert set(played.values()) == {PASSED}
     finally:
         say(capsys, table(read_rounds(record)))
 

@@ -287,6 +287,24 @@ def test_task_that_reads_results_is_rendered_with_them(templates: Templates) -> 
     assert (found.args, found.when, found.reads) == (("4", "{{ ds }}"), "true", ())
 
 
+def test_key_of_a_result_is_no_method_of_a_mapping(templates: Templates) -> None:
+    texts = [f"{{{{ tasks.quiet.result.{key} }}}}" for key in ("items", "values", "copy", "count")]
+    given = {"items": 3, "values": [1], "copy": "c", "count": 4}
+
+    found = templates.render_task(with_result(*texts), TaskName("load"), {TaskName("quiet"): given})
+
+    assert found.args == ("3", "[1]", "c", "4")
+
+
+def test_task_whose_arguments_are_too_large_for_an_order_is_refused(templates: Templates) -> None:
+    large = "{{ tasks.quiet.result.x * 60 }}"
+
+    with pytest.raises(TemplateError, match=r"task load: its arguments are rendered to 120\d+ bytes as JSON"):
+        templates.render_task(
+            with_result(large, large), TaskName("load"), {TaskName("quiet"): {"x": "y" * 1000}}
+        )
+
+
 def test_result_that_was_not_given_is_undefined(templates: Templates) -> None:
     run = with_result("{{ tasks.quiet.result.rows | default('none') }}", "{{ tasks.quiet.result.rows }}")
 

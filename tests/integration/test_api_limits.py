@@ -133,7 +133,7 @@ def test_variables_are_listed_with_their_values(world: Any, nimbus: Invoke, api_
     ]
 
 
-@pytest.mark.parametrize(("name", "value"), [("a-b", "1"), ("1", "1"), ("a", "x" * 1025)])
+@pytest.mark.parametrize(("name", "value"), [("a-b", "1"), ("1", "1"), ("items", "1"), ("a", "x" * 1025)])
 def test_variable_of_another_form_is_refused(api_url: str, name: str, value: str) -> None:
     answer = httpx.put(f"{api_url}/api/v1/variables/{name}", json={"value": value})
 

@@ -107,3 +107,12 @@ def test_pipeline_that_nobody_knows_is_new(api_url: str, folder: Path) -> None:
 
     assert found["known"] is False
     assert keys(found)["timeout_s"] == (None, timedelta(hours=1).total_seconds())
+
+
+def test_table_shows_a_task_by_what_it_is(api_url: str, folder: Path) -> None:
+    said(folder, tasks={**SAME["tasks"], "again": SAME["tasks"]["extract"]})
+
+    result = CliRunner().invoke(cli, ["pipeline", "plan", str(folder), "--server", api_url])
+
+    (line,) = [line for line in result.stdout.splitlines() if "tasks.again" in line]
+    assert line.split() == ["tasks.again", "python", "e.py"]

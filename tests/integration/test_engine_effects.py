@@ -14,9 +14,10 @@ from nimbus.adapters.memory import MemoryHistory
 from nimbus.domain import lifecycle
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.children import ChildSpec, Parent
+from nimbus.domain.commands import CommandOutcome
 from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.ids import AttemptId, CommandId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
 from nimbus.domain.selection import Scope, Selection
@@ -24,12 +25,21 @@ from nimbus.domain.slots import End, Slots
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.waits import DataSource, Look, Seen
 from nimbus.engine.agenda import Subject
-from nimbus.engine.decision import ArchiveRun, BuildRun, LookAt, PrepareRelease, RenderTask, ResignLeadership
+from nimbus.engine.decision import (
+    ArchiveRefusals,
+    ArchiveRun,
+    BuildRun,
+    LookAt,
+    PrepareRelease,
+    RenderTask,
+    ResignLeadership,
+)
 from nimbus.engine.effects import Effects
 from nimbus.engine.news import (
     BuildingFailed,
     DataSeen,
     News,
+    RefusalsArchived,
     ReleasePrepared,
     RenderingFailed,
     RunArchived,
@@ -210,6 +220,26 @@ def test_a_release_that_cannot_be_had_is_told_with_its_code(
     assert isinstance(news, ReleasePrepared)
     assert isinstance(news.result, Refusal)
     assert news.result.code == code
+
+
+def test_refusals_are_stored_once_storage_is_back_and_then_told(bench: Bench, eventually: Eventually) -> None:
+    refusal = CommandOutcome(
+        command=CommandId("cmd-1"),
+        accepted=False,
+        code="busy",
+        message="",
+        decided_at=datetime(2026, 3, 1, tzinfo=UTC),
+        epoch=1,
+    )
+    bench.history.set_down(True)
+    bench.effects.start(ArchiveRefusals((refusal,)))
+    bench.effects.start(ResignLeadership("it goes on"))
+    eventually(lambda: bench.resigned)
+    assert bench.told == []
+
+    bench.history.set_down(False)
+    eventually(lambda: RefusalsArchived((refusal.command,)) in bench.told)
+    assert bench.history.refusals(None, 9) == (refusal,)
 
 
 def test_a_slow_release_holds_up_no_archive(bench: Bench, eventually: Eventually) -> None:

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nimbus import task
-from nimbus.result import LARGEST_BYTES, ResultError, decode, encode
+from nimbus.domain.run import Outcome
+from nimbus.domain.slots import End
+from nimbus.records import END
+from nimbus.result import DEEPEST, LARGEST_BYTES, ResultError, decode, encode
 from nimbus.worker.application import bootstrap
 from nimbus.worker.attempt_folder import AttemptFolder
 
 ATTEMPT = "r1.plan.1"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
 
 
 @pytest.fixture
@@ -73,6 +85,7 @@ def test_task_that_gives_no_result_has_none(folder: AttemptFolder) -> None:
         ({"x": float("nan")}, "cannot be written as JSON"),
         ({"x": b"bytes"}, "cannot be written as JSON"),
         ({"x": "\ud800"}, "cannot be written as JSON"),
+        ({"x": nested(DEEPEST)}, "more than 32 levels"),
     ],
 )
 def test_result_that_cannot_be_kept_is_refused_in_the_task(
@@ -93,6 +106,7 @@ def test_result_that_cannot_be_kept_is_refused_in_the_task(
         ('{"x": "\\ud800"}', "cannot be written"),
         ("[" * 3000, "is not JSON"),
         ('{"x": "' + "a" * 5000 + '"}', "larger than 4096 bytes"),
+        ('{"x": ' + "[" * 300 + "]" * 300 + "}", "more than 32 levels"),
     ],
 )
 def test_result_that_a_program_wrote_wrongly_is_refused(folder: AttemptFolder, text: str, words: str) -> None:
@@ -118,3 +132,16 @@ def test_result_of_the_largest_size_is_taken() -> None:
 
     assert decode(encode(largest)) == largest
     assert len(encode(largest)) == LARGEST_BYTES
+
+
+def test_result_of_most_levels_is_written_with_its_end() -> None:
+    deepest = {"x": nested(DEEPEST - 1)}
+    end = End(
+        attempt=ATTEMPT,
+        outcome=Outcome.SUCCEEDED,
+        written_by="t",
+        ended_at=NOW,
+        result=decode(encode(deepest)),
+    )
+
+    assert END.decode(END.encode(end), "END").result == deepest

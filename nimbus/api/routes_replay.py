@@ -1,0 +1,89 @@
+"""How a run stood at a moment of its past."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import AfterValidator
+
+from nimbus.api.finding import find_run
+from nimbus.api.models import Model
+from nimbus.api.models_runs import AttemptModel, PausedModel, TimelineEventModel
+from nimbus.api.requests import RunIdText, in_utc
+from nimbus.api.services import ApiServices
+from nimbus.api.timeline import timeline
+from nimbus.api.views import in_order
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.replay import as_at
+from nimbus.domain.run import Run, RunState, TaskRun, TaskState
+
+
+class ReplayedTaskModel(Model):
+    """One task at that moment."""
+
+    name: str
+    state: TaskState
+    attempts: list[AttemptModel]
+    attempts_left_out: int
+    """How many early attempts the record only counts: when they were open is not known."""
+
+
+class ReplayModel(Model):
+    """A run at a moment, as its record tells."""
+
+    run_id: str
+    at: datetime
+    state: RunState
+    verdict: RunState | None
+    reason: str
+    paused: PausedModel | None
+    """Of the last pause only; null: it was not paused, or that pause is over now."""
+    tasks: list[ReplayedTaskModel]
+    events: list[TimelineEventModel]
+    """Up to that moment, oldest first."""
+
+
+def router(services: ApiServices, prefix: str) -> APIRouter:
+    """Build the routes over `services`, below `prefix`."""
+    routes = APIRouter(tags=["runs"], prefix=f"{prefix}/runs")
+
+    @routes.get("/{run_id}/replay")
+    def replay(
+        run_id: RunIdText,
+        at: Annotated[datetime, AfterValidator(in_utc), Query(description="With offset.")],
+    ) -> ReplayModel:
+        """How a run stood at a moment, rebuilt from its record: of the same record, always the same."""
+        run = find_run(services, run_id)
+        if at < run.created_at:
+            raise RefusedError(
+                "before_creation", f"run {run_id} was created at {run.created_at.isoformat()}."
+            )
+        if at > services.clock.now() and not run.state.is_final:
+            raise RefusedError("in_future", f"run {run_id} still lives, and that moment has not come yet.")
+        return _replayed(as_at(run, at), at)
+
+    return routes
+
+
+def _replayed(run: Run, at: datetime) -> ReplayModel:
+    return ReplayModel(
+        run_id=run.id,
+        at=at,
+        state=run.state,
+        verdict=run.verdict,
+        reason=run.reason,
+        paused=None if run.paused is None else PausedModel.model_validate(run.paused),
+        tasks=[_task(task) for task in in_order(run)],
+        events=[event for event in timeline(run).events if event.at <= at],
+    )
+
+
+def _task(task: TaskRun) -> ReplayedTaskModel:
+    return ReplayedTaskModel(
+        name=task.spec.name,
+        state=task.state,
+        attempts=[AttemptModel.model_validate(attempt) for attempt in task.attempts],
+        attempts_left_out=task.attempts[0].number - 1 if task.attempts else 0,
+    )
