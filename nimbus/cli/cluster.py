@@ -20,10 +20,14 @@ if TYPE_CHECKING:
 
 @click.group(
     cls=LazyGroup,
-    lazy={"destroy": Lazy("nimbus.cli.cluster_destroy:destroy", "Remove a cluster for good.")},
+    lazy={
+        "export": Lazy("nimbus.cli.cluster_move:export", "Write the whole state into a file."),
+        "import": Lazy("nimbus.cli.cluster_move:import_", "Make a cluster of such a file."),
+        "destroy": Lazy("nimbus.cli.cluster_destroy:destroy", "Remove a cluster for good."),
+    },
 )
 def cluster() -> None:
-    """See schedulers and workers; hand leadership over."""
+    """See schedulers and workers; hand leadership over; move or remove a cluster."""
 
 
 @cluster.command(

@@ -91,13 +91,13 @@ def _show(
 
 def _remove(tree: ClusterTree, store: S3ObjectStore | None) -> None:
     """All of it, in an order that can be repeated: what says that it has begun goes last."""
-    from nimbus.adapters.zookeeper.tree import ClusterInUseError
+    from nimbus.adapters.zookeeper.tree import DESTROY, ClusterInUseError
 
     if foreign := tree.foreign():
         raise ClusterInUseError(f"these are not of a cluster of Nimbus: {', '.join(foreign[:5])}.")
     there = tree.exists()
     if there:
-        tree.begin("destroy")
+        tree.begin(DESTROY)
         tree.remove()
     if store is not None:
         store.delete_many(found.key for found in _objects(store))

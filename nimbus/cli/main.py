@@ -24,7 +24,7 @@ _COMMANDS = {
     "simulate": Lazy("nimbus.cli.simulate:simulate", "Foresee fires, waits and ends of schedules."),
     "alert": Lazy("nimbus.cli.alerts:alert", "See what people were told; test where it goes."),
     "artifacts": Lazy("nimbus.cli.artifacts:artifacts", "See what lies in storage that nobody needs."),
-    "cluster": Lazy("nimbus.cli.cluster:cluster", "See schedulers and workers; hand leadership over."),
+    "cluster": Lazy("nimbus.cli.cluster:cluster", "See schedulers and workers; hand over, move, remove."),
     "scheduler": Lazy("nimbus.cli.daemons:scheduler", "Run a scheduler (a daemon)."),
     "worker": Lazy("nimbus.cli.workers:worker", "Run a worker (a daemon); cordon and drain workers."),
     "config": Lazy("nimbus.cli.config:config", "See the configuration, and where each value comes from."),

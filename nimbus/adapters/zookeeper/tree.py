@@ -1,4 +1,4 @@
-"""All nodes below a cluster's root, whatever they hold: for who removes a cluster.
+"""All nodes below a cluster's root, whatever they hold: for who removes, moves or makes a cluster.
 
 Not for daemons: each call here reads or writes as much as there is.
 """
@@ -6,7 +6,7 @@ Not for daemons: each call here reads or writes as much as there is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from kazoo.exceptions import NodeExistsError, NoNodeError, NotEmptyError
 
@@ -17,6 +17,8 @@ from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.domain.errors import NimbusError
 from nimbus.ports import StoreUnavailableError
 
+DESTROY, IMPORT = "destroy", "import"
+"""The commands that remove and make a cluster."""
 TOGETHER = 500
 """Nodes that one transaction removes."""
 ROUNDS = 10
@@ -34,7 +36,7 @@ class ClusterUnfinishedError(NimbusError):
 
 
 class ClusterInUseError(NimbusError):
-    """Processes of the cluster run, or something below its root is not Nimbus'."""
+    """Processes of the cluster run, its state changes, or something below its root is not Nimbus'."""
 
     code = "cluster_in_use"
     exit_code = 4
@@ -78,7 +80,7 @@ class ClusterTree:
     def counts(self) -> Mapping[str, int]:
         """How many nodes there are, by the first name below the root."""
         below = len(self._root) + 1
-        return Counter(path[below:].partition("/")[0] for path in self._below())
+        return Counter(path[below:].partition("/")[0] for path in self.below([self._root]))
 
     def unfinished(self) -> str | None:
         """What has begun and not ended: `destroy` or `import`."""
@@ -95,18 +97,20 @@ class ClusterTree:
 
         Raises:
             ClusterInUseError: a scheduler or worker runs.
-            ClusterUnfinishedError: something else has begun.
+            ClusterUnfinishedError: a cluster is to be made where one is half removed.
         """
-        self._refuse_members()
+        self.refuse_members()
         self._calls.ensure(self._root)
         try:
             self._calls.create(self._paths.unfinished, what.encode())
         except NodeExistsError:
-            if self.unfinished() != what:
+            if what == DESTROY:  # also what is half made
+                self._calls.set(self._paths.unfinished, what.encode())
+            elif self.unfinished() != what:
                 self.check_finished()
             return
         try:
-            self._refuse_members()  # one may have started before it could see the node
+            self.refuse_members()  # one may have started before it could see the node
         except ClusterInUseError:
             self._calls.delete(self._paths.unfinished)
             raise
@@ -118,13 +122,17 @@ class ClusterTree:
             ClusterInUseError: something makes nodes meanwhile.
         """
         for _round in range(ROUNDS):
-            doomed = [path for path in reversed(self._below()) if path != self._paths.unfinished]
+            doomed = [path for path in reversed(self.below([self._root])) if path != self._paths.unfinished]
             if not doomed:
                 return
             for some in batched(doomed, TOGETHER):
                 if not self._deleted(some):
                     break
         raise ClusterInUseError(f"something makes nodes below {self._root} while they are removed.")
+
+    def end(self) -> None:
+        """Say that the cluster is made: daemons may start."""
+        self._calls.delete(self._paths.unfinished)
 
     def remove_root(self) -> None:
         """The last step of a removal: the empty root, with the node that says that it has begun.
@@ -135,17 +143,19 @@ class ClusterTree:
         if not self._deleted((self._paths.unfinished, self._root)):
             raise ClusterInUseError(f"something has made nodes below {self._root} while it was removed.")
 
-    def _refuse_members(self) -> None:
+    def refuse_members(self) -> None:
+        """Raise ClusterInUseError if a scheduler or worker runs."""
         if found := self.members():
             raise ClusterInUseError(
                 f"schedulers or workers of {self._root} run: {', '.join(found[:5])}. Stop them; a process "
                 "that was killed is gone after zookeeper.session_timeout."
             )
 
-    def _below(self) -> list[str]:
-        """All nodes below the root, parents before their children."""
-        found, level = list[str](), [self._root]
-        while level:
+    def below(self, tops: Sequence[str], depth: int | None = None) -> list[str]:
+        """All nodes below some, down to a depth, parents before their children."""
+        found, level, lists = list[str](), list(tops), 0
+        while level and lists != depth:
+            lists += 1
             names, _ = self._calls.list_and_read(level, [None] * len(level), ())
             level = [f"{path}/{name}" for path, some in zip(level, names, strict=True) for name in some]
             found += level

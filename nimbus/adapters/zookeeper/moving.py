@@ -1,0 +1,178 @@
+"""The state of a cluster as it was at one moment, and a new cluster that is made of it.
+
+What a term or a process owns is no part of it: election, registrations, beats, and the key that tokens are
+made from. The epoch and the schema are, so that those of the new cluster go on from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from leader import ElectionPaths, EpochRecord, FencingToken, read_epoch
+from leader.protocol.terms import encode_epoch
+from nimbus.adapters.sqlite.calls import begin_term, last_term
+from nimbus.adapters.sqlite.session import SqliteSession
+from nimbus.adapters.store_session import StoreSession, calls_on
+from nimbus.adapters.zookeeper.calls import LARGEST_REQUEST, Calls
+from nimbus.adapters.zookeeper.paths import BEAT, COMMAND_PREFIX, Paths
+from nimbus.adapters.zookeeper.tree import IMPORT, ClusterInUseError, ClusterTree
+from nimbus.domain.schema import NEWEST_SCHEMA
+
+TRIES = 5
+"""How often the state is read until two readings in a row are the same."""
+NODES_TOGETHER, BYTES_TOGETHER = 500, LARGEST_REQUEST // 2
+"""What one transaction creates at most."""
+
+PARTS = tuple(
+    path.removeprefix("/")
+    for path in Paths("").always()
+    if path not in (Paths("").schedulers, Paths("").workers)
+)
+"""Names right below the root of all that is moved."""
+DEPTH = 2
+"""How far below such a name records lie; to ask each of them for children takes most of the time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterState:
+    """All that is moved."""
+
+    nodes: Mapping[str, bytes]
+    """Data by path below the root, such as `runs/r`, sorted."""
+    epoch: int
+    """The last one; 0: nobody has led yet."""
+    schema: int = field(compare=False)
+    """Of the cluster. That of a single scheduler is always the newest."""
+
+    def part(self, name: str) -> dict[str, bytes]:
+        """The nodes below one name, and its own."""
+        return {path: data for path, data in self.nodes.items() if path.partition("/")[0] == name}
+
+
+def read_state(session: StoreSession, root: str) -> ClusterState:
+    """The state as it was at one moment: it is read until two readings in a row are the same.
+
+    Raises:
+        ClusterInUseError: it changes all the time.
+        ClusterUnfinishedError: the cluster is half made or half removed.
+        StoreUnavailableError: the store does not answer.
+    """
+    ClusterTree(session, root).check_finished()
+    before = _read(session, root)
+    for _ in range(TRIES):
+        after = _read(session, root)
+        if after == before:
+            return after
+        before = after
+    raise ClusterInUseError(f"the state of {root} changes all the time: try again when less goes on.")
+
+
+def make_cluster(session: StoreSession, root: str, state: ClusterState) -> None:
+    """Make a cluster of a state below an empty root. Until it has ended, no daemon of it starts.
+
+    Safe to repeat after any error: what was made by then is removed first.
+
+    Raises:
+        ClusterInUseError: the root is not empty, or a scheduler or worker runs.
+        ClusterUnfinishedError: a removal has not ended.
+        StoreUnavailableError: the store does not answer.
+    """
+    tree, calls = ClusterTree(session, root), calls_on(session)
+    if tree.unfinished() is None and (held := tree.counts()):
+        if _read(session, root) == state:  # an import whose last write had no answer
+            return
+        raise ClusterInUseError(
+            f"{root} is not empty, it holds {', '.join(sorted(held)[:5])}: name another cluster.root, or "
+            f"remove what is there with `nimbus cluster destroy`."
+        )
+    tree.begin(IMPORT)
+    tree.remove()
+    waiting = {path: data for path, data in state.nodes.items() if path.startswith("commands/")}
+    write_nodes(calls, root, {path: data for path, data in state.nodes.items() if path not in waiting})
+    _skip_numbers(calls, Paths(root), state.nodes)
+    write_nodes(calls, root, waiting)
+    _go_on_from(session, root, state)
+    if _read(session, root) != state:
+        raise ClusterInUseError(f"something has written below {root} meanwhile: repeat the import.")
+    tree.end()
+
+
+def write_nodes(calls: Calls, root: str, nodes: Mapping[str, bytes]) -> None:
+    """Create nodes below a root that is there, parents first."""
+    for some in _batches(nodes):
+        found = [(f"{root}/{path}", data) for path, data in some]
+        calls.transact(f"create nodes of {root}", _creating(found))
+
+
+def _creating(found: Iterable[tuple[str, bytes]]) -> Callable[[object], None]:
+    def build(transaction: object) -> None:
+        for path, data in found:
+            transaction.create(path, data)  # type: ignore[attr-defined]  # kazoo has no types
+
+    return build
+
+
+def _read(session: StoreSession, root: str) -> ClusterState:
+    calls, paths = calls_on(session), Paths(root)
+    tops = [f"{root}/{part}" for part in PARTS]
+    found = ClusterTree(session, root).below(tops, DEPTH)
+    wanted = [path for path in (*tops, *found) if not _is_beat(path, paths)]
+    _, data = calls.list_and_read((), (), wanted)
+    start = len(root) + 1
+    nodes = {path[start:]: value for path, value in zip(wanted, data, strict=True) if value is not None}
+    term = _last_term(session, root)
+    return ClusterState(nodes=dict(sorted(nodes.items())), epoch=term.epoch, schema=term.schema)
+
+
+def _is_beat(path: str, paths: Paths) -> bool:
+    return path.startswith(f"{paths.attempts}/") and path.endswith(f"/{BEAT}")
+
+
+def _last_term(session: StoreSession, root: str) -> EpochRecord:
+    if isinstance(session, SqliteSession):  # terms of a single scheduler are of the newest schema
+        return EpochRecord(last_term(session, ElectionPaths(root).epoch), schema=NEWEST_SCHEMA)
+    return read_epoch(session, root) or EpochRecord(0, schema=NEWEST_SCHEMA)
+
+
+def _go_on_from(session: StoreSession, root: str, state: ClusterState) -> None:
+    """Let epochs go on from those that records name: each term must have one of its own."""
+    path = ElectionPaths(root).epoch
+    if not state.epoch:
+        return
+    if isinstance(session, SqliteSession):
+        begin_term(session, FencingToken(path=path, version=state.epoch, epoch=state.epoch))
+    else:
+        record = EpochRecord(state.epoch, schema=state.schema)
+        calls_on(session).create(path, encode_epoch(record))
+
+
+def _skip_numbers(calls: Calls, paths: Paths, nodes: Mapping[str, bytes]) -> None:
+    """Use up the numbers of commands that were moved, or whose outcomes were.
+
+    The store counts the children that a node ever had, and there is no other way to raise the count. It is 0.
+    """
+    names = [path.rpartition("/")[2] for path in nodes if path.startswith(("commands/", "outcomes/"))]
+    missing = max((int(name.removeprefix(COMMAND_PREFIX)) + 1 for name in names), default=0)
+
+    def build(transaction: object) -> None:
+        for number in range(min(missing, NODES_TOGETHER)):
+            path = f"{paths.commands}/skipped-{number}"
+            transaction.create(path, b"")  # type: ignore[attr-defined]  # kazoo has no types
+            transaction.delete(path)  # type: ignore[attr-defined]
+
+    while missing > 0:
+        calls.transact("use up numbers of commands", build)
+        missing -= NODES_TOGETHER
+
+
+def _batches(nodes: Mapping[str, bytes]) -> Iterator[list[tuple[str, bytes]]]:
+    some, size_bytes = list[tuple[str, bytes]](), 0
+    for path, data in nodes.items():
+        if some and (len(some) == NODES_TOGETHER or size_bytes + len(data) > BYTES_TOGETHER):
+            yield some
+            some, size_bytes = [], 0
+        some.append((path, data))
+        size_bytes += len(data)
+    if some:
+        yield some

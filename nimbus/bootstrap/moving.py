@@ -1,0 +1,53 @@
+"""What an exported state holds, read by the same code that a new leader will read it with."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from blobsync import ReleaseRef
+from nimbus.adapters.sqlite.session import SqliteSession
+from nimbus.adapters.store_session import calls_on
+from nimbus.adapters.zookeeper.moving import ClusterState, write_nodes
+from nimbus.adapters.zookeeper.whole import ZooKeeperWholeState
+from nimbus.scheduler.live_releases import live_releases
+
+CLOSE_LIMIT = timedelta(seconds=5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """What who moves a cluster must know of its state."""
+
+    pipelines: int
+    runs: int
+    open_attempts: tuple[str, ...]
+    releases: frozenset[ReleaseRef]
+    """In use: they must be in the bucket."""
+
+
+def contents_of(state: ClusterState) -> Contents:
+    """Read all pipelines and runs of a state, from a database that is made for that.
+
+    Raises:
+        UnreadableRecordError: one of them is broken, or of a newer release.
+    """
+    with tempfile.TemporaryDirectory(prefix="nimbus-state-") as folder:
+        session = SqliteSession(Path(folder) / "state.db")
+        session.start()
+        try:
+            calls_on(session).ensure("/state")
+            write_nodes(calls_on(session), "/state", state.nodes)
+            whole = ZooKeeperWholeState(session, "/state")
+            pipelines, runs = whole.all_pipelines(), whole.all_runs()
+            releases = live_releases(whole) if pipelines else frozenset[ReleaseRef]()
+        finally:
+            session.close(CLOSE_LIMIT)
+    return Contents(
+        pipelines=len(pipelines),
+        runs=len(runs),
+        open_attempts=tuple(str(attempt) for run in runs for attempt in run.open_attempts()),
+        releases=releases,
+    )

@@ -1,0 +1,153 @@
+"""`nimbus cluster export` and `import`: the whole state as one archive, for backups and moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nimbus.cli.exits import CliError, Exit
+from nimbus.cli.log_lines import logs_on_stderr
+from nimbus.cli.options import config_option, examples
+from nimbus.cli.output import Output, output_option
+
+if TYPE_CHECKING:
+    from blobsync import ReleaseRef
+    from nimbus.config import Settings
+
+CLOSE_LIMIT = timedelta(seconds=5)
+
+_no_open = click.option("--no-open", is_flag=True, help="Refuse if an attempt is open.")
+_file = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+
+
+@click.command(name="export", epilog=examples("nimbus cluster export nimbus.zip --config /etc/nimbus.yaml"))
+@_file
+@click.option("--live", is_flag=True, help="Also while schedulers or workers run: a backup, not a move.")
+@_no_open
+@config_option
+@output_option
+def export(file: Path, config: Path | None, output: str, live: bool, no_open: bool) -> int:
+    """Write the state of a cluster into FILE: catalog, schedules, settings, runs, backfills, alerts.
+
+    Releases, history and logs stay in the bucket. The state is that of one moment. With --live, what the
+    cluster does later is not in it: never start a second cluster from such a file while the first one runs.
+    FILE holds parameters and variables as they are, but no secrets; only you can read it.
+    """
+    from nimbus import __version__
+    from nimbus.adapters.cluster_archive import write_archive
+    from nimbus.adapters.zookeeper.moving import read_state
+    from nimbus.adapters.zookeeper.tree import ClusterTree
+    from nimbus.bootstrap.foundation import open_session
+    from nimbus.bootstrap.moving import contents_of
+    from nimbus.cli.storage import settings_of
+
+    settings = settings_of(config)
+    with logs_on_stderr():
+        session = open_session(settings)
+        try:
+            if not live:
+                ClusterTree(session, settings.cluster.root).refuse_members()
+            state = read_state(session, settings.cluster.root)
+        finally:
+            session.close(CLOSE_LIMIT)
+        contents = contents_of(state)
+    _check_open(contents.open_attempts, no_open)
+    manifest = write_archive(
+        file,
+        state,
+        {
+            "nimbus": __version__,
+            "root": settings.cluster.root,
+            "exported_at": datetime.now(UTC).isoformat(),
+            "live": live,
+            "open_attempts": len(contents.open_attempts),
+            "releases": _spelled(contents.releases),
+        },
+    )
+    _tell(Output(output), manifest)
+    return Exit.OK
+
+
+@click.command(name="import", epilog=examples("nimbus cluster import nimbus.zip --config /etc/new.yaml"))
+@_file
+@_no_open
+@config_option
+@output_option
+def import_(file: Path, config: Path | None, output: str, no_open: bool) -> int:
+    """Make a cluster of what `export` wrote, in ZooKeeper or in a single scheduler's database.
+
+    The root must be empty, no scheduler or worker may run, and the bucket must have the releases that are
+    in use. All is checked before the first write. Repeat it if it is interrupted; until then no scheduler or
+    worker of this cluster starts. Attempts that were open are looked after by the new leader: one whose
+    driver has gone is lost, and its task is tried again. End the old cluster first, its drivers, too.
+    """
+    from nimbus.adapters.cluster_archive import ArchiveError, read_archive
+    from nimbus.adapters.zookeeper.moving import make_cluster
+    from nimbus.bootstrap.foundation import open_session
+    from nimbus.bootstrap.moving import contents_of
+    from nimbus.cli.storage import settings_of
+    from nimbus.domain.schema import NEWEST_SCHEMA
+
+    settings, archive = settings_of(config), read_archive(file)
+    if archive.state.schema > NEWEST_SCHEMA:
+        raise ArchiveError(
+            f"{file} has schema {archive.state.schema}, this release knows {NEWEST_SCHEMA}: upgrade it."
+        )
+    with logs_on_stderr():
+        contents = contents_of(archive.state)
+        _check_open(contents.open_attempts, no_open)
+        _check_releases(settings, contents.releases)
+        session = open_session(settings)
+        try:
+            make_cluster(session, settings.cluster.root, archive.state)
+        finally:
+            session.close(CLOSE_LIMIT)
+    _tell(Output(output), archive.manifest)
+    return Exit.OK
+
+
+def _check_open(attempts: tuple[str, ...], no_open: bool) -> None:
+    if no_open and attempts:
+        raise CliError(
+            f"{len(attempts)} attempts are open: {', '.join(attempts[:5])}. Let them end, or leave out "
+            "--no-open.",
+            code="attempts_open",
+            exit_code=Exit.REFUSED,
+        )
+
+
+def _check_releases(settings: Settings, releases: Iterable[ReleaseRef]) -> None:
+    """Refuse if the bucket lacks the manifest of a release. What it names is not looked for."""
+    from blobsync.storage.keys import manifest
+    from nimbus.cli.storage import object_store
+
+    store = object_store(settings)
+    try:
+        missing = [ref for ref in releases if store.size(manifest(ref.name, ref.digest)) is None]
+    finally:
+        store.close()
+    if missing:
+        raise CliError(
+            f"the bucket {settings.storage.bucket} lacks releases that are in use: "
+            f"{', '.join(_spelled(missing)[:5])}. Releases are not in the archive: copy the bucket, too.",
+            code="releases_missing",
+            exit_code=Exit.REFUSED,
+        )
+
+
+def _spelled(releases: Iterable[ReleaseRef]) -> list[str]:
+    return sorted(f"{ref.name}@{ref.digest}" for ref in releases)
+
+
+def _tell(out: Output, manifest: Any) -> None:
+    if out.as_json:
+        out.data(dict(manifest))
+        return
+    out.table(("part", "nodes"), [(name, part["nodes"]) for name, part in manifest["parts"].items()])
+    out.note(
+        f"{manifest['open_attempts']} attempts are open; {len(manifest['releases'])} releases are in use"
+    )
