@@ -27,7 +27,7 @@ from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import AttemptId, CommandId, RunId, TaskName
 from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
-from nimbus.domain.results import Results, committed_results
+from nimbus.domain.results import Results, committed_results, kept_results
 from nimbus.domain.run import Run
 from nimbus.domain.selection import entered
 from nimbus.domain.slots import Slots
@@ -208,7 +208,8 @@ class Effects:
         try:
             run = self._read_run(run_id)
             if run is not None:  # else it was removed by hand
-                if results := committed_results(run, run.tasks, self._read_slots):
+                # A leader before this one may have stored it, and removed some of its attempts.
+                if results := kept_results(run, run.tasks, self._read_slots, self._history.results):
                     self._history.store_results(run_id, results)
                 self._history.store(run)
         except UnreadableRecordError:

@@ -611,7 +611,7 @@ def test_alerts_and_health_are_loaded_as_they_were_written(bench: Bench) -> None
     assert bench.store.read_alerts() == (alert, later)
 
     sending = claimed(alert, 1)
-    skips = replace(health, skips=True)
+    skips = replace(health, skips=True, durations=(1.5, 2.0), missed=NOW, foretold=NOW + timedelta(days=1))
     commit(bench.store, [w.PutAlert(sending), w.RemoveAlert(later.id), w.PutHealth(skips, is_new=False)])
     part = loaded(bench.store).registered
     assert (part.alerts, part.health) == ((sending,), (skips,))

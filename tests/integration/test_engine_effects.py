@@ -78,6 +78,9 @@ def finished(run_id: str) -> Run:
     )
 
 
+SECOND = TaskName("second")
+
+
 class History(MemoryHistory):
     """A history that takes some runs badly."""
 
@@ -136,6 +139,7 @@ class Bench:
         self.no_definition: Exception | None = None
         self.no_slots: Exception | None = None
         self.archived: Run | None = None
+        self.removed: set[AttemptId] = set()
         self.effects = Effects(
             read_run=self.read_run,
             read_slots=self.read_slots,
@@ -157,7 +161,8 @@ class Bench:
     def read_slots(self, attempts: Iterable[AttemptId]) -> Mapping[AttemptId, Slots]:
         if self.no_slots is not None:
             raise self.no_slots
-        return {attempt: Slots(end=end_of(attempt, result={"rows": 3})) for attempt in attempts}
+        there = [attempt for attempt in attempts if attempt not in self.removed]
+        return {attempt: Slots(end=end_of(attempt, result={"rows": 3})) for attempt in there}
 
     def look(self, look: Look) -> Seen:
         self.looked.append(look)
@@ -485,6 +490,22 @@ def test_results_of_a_run_go_to_history_with_it(bench: Bench, eventually: Eventu
 
     eventually(lambda: bench.told)
     assert bench.history.results(RunId("p-1")) == {"plan": {"rows": 3}}
+
+
+def test_results_in_history_stay_when_the_next_leader_archives_a_run_without_its_attempts(
+    bench: Bench, eventually: Eventually
+) -> None:
+    run = reading("").run
+    again = replace(run.tasks[TaskName("plan")], spec=replace(run.tasks[TaskName("plan")].spec, name=SECOND))
+    bench.archived = replace(run, tasks=Tasks([*run.tasks.values(), again]))
+    bench.effects.start(ArchiveRun(run.id))
+    eventually(lambda: len(bench.told) == 1)
+
+    bench.removed.add(AttemptId(run.id, SECOND, 1))
+    bench.effects.start(ArchiveRun(run.id))
+    eventually(lambda: len(bench.told) == 2)
+
+    assert bench.history.results(run.id) == {"plan": {"rows": 3}, "second": {"rows": 3}}
 
 
 def a_rerun(of: str = "p-0") -> BuildRun:

@@ -49,6 +49,8 @@ class Law(Enum):
     ALERT_RAISED = "what there is to tell of a run is written once, with its end"
     ALERT_SENT = "each alert arrives"
     ALERT_ONCE = "an alert arrives twice only if the second says that it may repeat"
+    LATE = "what takes too long is told once, not too early, and at the latest when it ends"
+    QUEUE_TIMEOUT = "a task fails for want of room only after it has waited as long as it may"
     CHILD_ONCE = "each child run is created once, with its parent's record; what succeeded is not repeated"
     CHILD_PARALLEL = "no task has more open child runs than max_parallel"
     CHILD_END = "a parent's record says of a child run what became of it"

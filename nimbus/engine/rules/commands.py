@@ -201,7 +201,7 @@ def _prepared(state: State, release: ReleaseOf) -> PipelineSpec | Answer:
 def _check_schema(state: State, spec: PipelineSpec) -> None:
     """Raise RefusedError if older schedulers, which may lead next, would not see the pipeline."""
     check_dates(state.schema, spec)
-    for key in ("concurrency", "max_parallel_tasks", "notify", "webhook"):
+    for key in ("concurrency", "max_parallel_tasks", "notify", "webhook", "warn_after", "expect", "deadline"):
         if getattr(spec, key) is not None and state.schema < 2:
             raise RefusedError("schema_too_old", _too_old(state, f"the pipeline has {key}", 2))
     for task in spec.tasks:
