@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -17,8 +16,6 @@ from nimbus.domain.run import Reused, Run, TaskRun, TaskState
 from nimbus.domain.settlement import Settlement
 from nimbus.domain.tasks import Tasks
 
-LARGEST_RESULTS = 64 * 1024
-"""Bytes, as JSON, of results that the tasks of one page take over: it is stored in one node of 128 KiB."""
 MOST_NAMED = 5
 """Tasks that a refusal names."""
 
@@ -96,7 +93,6 @@ def entered(
     by_name = {task.spec.name: task for task in (*others, *again)}
     tasks = Tasks(by_name[name] for name in run.tasks)
     _check_reads(tasks, chosen, selection)
-    _check_size(tasks)
     return replace(
         run,
         tasks=tasks,
@@ -195,18 +191,6 @@ def _check_reads(tasks: Tasks, chosen: set[TaskName], selection: Selection) -> N
                     f"task {name} reads the result of {read}, which run {selection.reuse} no longer has: "
                     f"select {read}, too.",
                 )
-
-
-def _check_size(tasks: Tasks) -> None:
-    for page in tasks.pages:
-        results = (task.reused.result for task in page if task.reused is not None)
-        size = sum(len(json.dumps(result)) for result in results if result is not None)
-        if size > LARGEST_RESULTS:
-            raise RefusedError(
-                "results_too_large",
-                f"the results that selected tasks read, of {page[0].spec.name} to {page[-1].spec.name}, "
-                f"have {size} bytes; {LARGEST_RESULTS} is the most: select some of them, too.",
-            )
 
 
 def _gave(reused: Reused) -> bool:

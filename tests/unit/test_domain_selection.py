@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -216,27 +215,6 @@ def test_result_that_a_selected_task_reads_comes_along() -> None:
     )
     with pytest.raises(RefusedError, match="no longer has"):
         entered(run, selection, old, {}, by="ann", now=NOW)
-
-
-@pytest.mark.parametrize(("results", "fits"), [(16, True), (17, False)])
-def test_rerun_is_refused_when_the_results_that_it_takes_over_are_too_large_for_a_page(
-    results: int, fits: bool
-) -> None:
-    givers = [TaskSpec(name=TaskName(f"g{n}"), kind=TaskKind.PYTHON, script="g.py") for n in range(results)]
-    names = tuple(spec.name for spec in givers)
-    reader = TaskSpec(name=A, kind=TaskKind.PYTHON, script="a.py", needs=names, reads=names)
-    new = a_run(tasks=Tasks(TaskRun(spec=spec) for spec in (*givers, reader)))
-    done = replace(new, id=OLD)
-    for name in names:
-        done = tried(done, name)
-    done = tried(done, A, Outcome.FAILED)
-    given = {name: {"x": "x" * (4096 - len('{"x": ""}'))} for name in names}
-    selection = Selection(scope=Scope.FAILED, reuse=OLD, is_rerun=True)
-
-    with (
-        nullcontext() if fits else pytest.raises(RefusedError, match="65536 is the most: select some of them")
-    ):
-        entered(new, selection, done, given, by="ann", now=NOW)
 
 
 def test_selection_is_in_the_record_of_a_run() -> None:
